@@ -1,0 +1,48 @@
+/* The shared chunk cache: one for all datasets of a file (and of the files that its external links
+ * name), under one memory limit. It knows datasets only through their layout callbacks. Calls are
+ * named as in the HDF Group's RFC "Shared Chunk Cache Internal API", without the H5SC prefix.
+ *
+ * Every function may be called from any thread. No lock is held during input, decoding or copying,
+ * and readers that meet in one cold chunk read and decode it once. */
+#ifndef SPARSEFS_CACHE_CACHE_H
+#define SPARSEFS_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/box.h"
+
+struct cache;
+struct cache_dataset;
+struct layout;
+
+/* The limit in bytes counts all memory allocated for chunks and for what is needed to decode them.
+ * It is exceeded only by one chunk that is larger than it, while nothing else is in use. */
+int cache_create(size_t limit, struct cache **cache);
+
+/* All datasets must have been closed. */
+void cache_destroy(struct cache *cache);
+
+/* A dataset's place in the cache; the layout must outlive it. Closing evicts its chunks. */
+int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_dataset **dataset);
+void cache_close_dataset(struct cache_dataset *dataset);
+
+/* Reads the elements of a box, which must lie inside the dataset, row-major and without gaps into
+ * buffer. Elements that are not stored read as the fill value. Errors are those of the layout
+ * callbacks and of store_read; -ENOMEM. */
+int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer);
+
+struct chunk;
+
+/* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, *bytes
+ * points to its elements and *chunk is pinned until cache_return. Returns 1, 0 if it does not lie
+ * so, or a negative errno. */
+int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
+               struct chunk **chunk);
+void cache_return(struct cache_dataset *dataset, struct chunk *chunk);
+
+/* Fills the cache_* and chunks_decoded members. */
+void cache_statistics(struct cache *cache, struct sfs_statistics *statistics);
+
+#endif

@@ -1,0 +1,40 @@
+/* The log function of the process and the level below which nothing is formatted. */
+#include "common/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "sparsefs/sparsefs.h"
+
+static void log_to_stderr(int level, const char *line)
+{
+    (void)level;
+    fprintf(stderr, "sparsefs: %s\n", line);
+}
+
+static _Atomic(sfs_log_function) log_function = log_to_stderr;
+static atomic_int log_level = LOG_WARNING;
+
+void sfs_set_log(sfs_log_function function, int level)
+{
+    atomic_store(&log_function, function ? function : log_to_stderr);
+    atomic_store(&log_level, level);
+}
+
+void log_message(int level, const char *format, ...)
+{
+    if (level > atomic_load(&log_level))
+        return;
+
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    /* Names come from files: a control character must not reach a terminal or start a line. */
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    atomic_load(&log_function)(level, line);
+}

@@ -1,0 +1,139 @@
+/* Open files: the store, libhdf5 on it, the cache over it; and the tree of objects, which is
+ * libhdf5's affair. */
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/log.h"
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
+#include "store/store.h"
+
+/* Opens path over a cache, or over one of its own of cache_size bytes. */
+static int open_file(const char *path, struct cache *cache, size_t cache_size,
+                     struct sfs_file **out)
+{
+    struct sfs_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return -ENOMEM;
+    pthread_mutex_init(&file->lock, NULL);
+    file->cache = cache;
+    file->owns_cache = !cache;
+    int error = cache ? 0 : cache_create(cache_size, &file->cache);
+    if (!error)
+        error = store_open(path, &file->store);
+    if (!error) {
+        error = hdf5_open(file->store, &file->hdf5);
+        if (error)
+            log_error("%s: cannot open as HDF5: %s", path, hdf5_error());
+    }
+    if (error) {
+        sfs_close(file);
+        return error;
+    }
+    *out = file;
+    return 0;
+}
+
+int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
+{
+    size_t cache_size = options ? options->cache_size : 0;
+    return open_file(path, NULL, cache_size ? cache_size : SFS_DEFAULT_CACHE_SIZE, file);
+}
+
+int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
+{
+    if (name[0] == '/')
+        return open_file(name, from->cache, 0, file);
+
+    char *directory = strdup(sfs_path(from)), *path = NULL;
+    int error = !directory || asprintf(&path, "%s/%s", dirname(directory), name) < 0
+                    ? -ENOMEM
+                    : open_file(path, from->cache, 0, file);
+    free(path);
+    free(directory);
+    return error;
+}
+
+void sfs_close(struct sfs_file *file)
+{
+    if (!file)
+        return;
+    dataset_close_all(file);
+    hdf5_close(file->hdf5);
+    store_close(file->store);
+    if (file->owns_cache)
+        cache_destroy(file->cache);
+    pthread_mutex_destroy(&file->lock);
+    free(file);
+}
+
+const char *sfs_path(const struct sfs_file *file)
+{
+    return store_path(file->store);
+}
+
+int sfs_stat(const struct sfs_file *file, struct stat *st)
+{
+    return store_stat(file->store, st);
+}
+
+int sfs_statvfs(const struct sfs_file *file, struct statvfs *st)
+{
+    return store_statvfs(file->store, st);
+}
+
+void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics)
+{
+    cache_statistics(file->cache, statistics);
+    store_counters(file->store, &statistics->store_reads, &statistics->store_bytes_read);
+}
+
+int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error)
+{
+    if (error == -EIO)
+        log_error("%s: cannot read the %s at address %" PRIu64 ": %s", sfs_path(file), what,
+                  address, hdf5_error());
+    return error;
+}
+
+uint64_t sfs_root(const struct sfs_file *file)
+{
+    return hdf5_root(file->hdf5);
+}
+
+int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
+{
+    return object_failed(file, "group", group, hdf5_list(file->hdf5, group, links));
+}
+
+int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
+{
+    return object_failed(file, "group", group, hdf5_lookup(file->hdf5, group, name, link));
+}
+
+int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
+{
+    return object_failed(file, "group", group, hdf5_find(file->hdf5, group, path, address));
+}
+
+int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
+{
+    return object_failed(file, "object", address, hdf5_object_type(file->hdf5, address, type));
+}
+
+int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
+{
+    return object_failed(file, "attributes of the object", address,
+                         hdf5_attributes(file->hdf5, address, attributes));
+}
+
+int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text)
+{
+    return object_failed(file, "datatype", address,
+                         hdf5_datatype_text(file->hdf5, address, text));
+}

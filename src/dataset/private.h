@@ -1,0 +1,43 @@
+/* Shared by the files of src/dataset only. */
+#ifndef SPARSEFS_DATASET_PRIVATE_H
+#define SPARSEFS_DATASET_PRIVATE_H
+
+#include <pthread.h>
+
+#include "common/hash.h"
+#include "layout/layout.h"
+#include "sparsefs/sparsefs.h"
+
+struct cache;
+struct cache_dataset;
+
+struct sfs_dataset {
+    struct sfs_file *file;
+    uint64_t address;
+    char *path;
+    struct sfs_dataset_info info;
+    struct layout layout;        /* unless info.type.has_pointers */
+    struct cache_dataset *cache; /* unless info.type.has_pointers */
+    unsigned users;              /* under file->lock; 0: kept open in case it is wanted again */
+    struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
+    UT_hash_handle hh;
+};
+
+struct sfs_file {
+    struct store *store;
+    struct hdf5 *hdf5;
+    struct cache *cache;
+    bool owns_cache;
+    pthread_mutex_t lock;         /* guards what follows; held while a dataset is being opened */
+    struct sfs_dataset *datasets; /* all open ones, by address */
+    struct sfs_dataset *unused;
+    unsigned n_unused;
+};
+
+/* Closes all datasets, none of which may be in use. */
+void dataset_close_all(struct sfs_file *file);
+
+/* Logs what libhdf5 says of an object; returns error. */
+int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);
+
+#endif

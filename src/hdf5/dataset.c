@@ -1,0 +1,327 @@
+/* Datasets: their description, where their chunks are, and reading through libhdf5. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "hdf5/private.h"
+
+void hdf5_info_free(struct sfs_dataset_info *info)
+{
+    if (!info)
+        return;
+    for (size_t i = 0; i < info->n_filters; i++)
+        free((void *)info->filters[i].values);
+    free(info->filters);
+    free(info->fill);
+    type_free(&info->type);
+    memset(info, 0, sizeof(*info));
+}
+
+static int describe_space(hid_t space, struct sfs_dataset_info *info)
+{
+    hsize_t dims[SFS_MAX_RANK], max_dims[SFS_MAX_RANK];
+    switch (H5Sget_simple_extent_type(space)) {
+    case H5S_SCALAR:
+        info->space = SFS_SPACE_SCALAR;
+        info->elements = 1;
+        return 0;
+    case H5S_NULL:
+        info->space = SFS_SPACE_NULL;
+        return 0;
+    case H5S_SIMPLE:
+        info->space = SFS_SPACE_SIMPLE;
+        break;
+    default:
+        return library_failed(-EIO);
+    }
+    info->rank = H5Sget_simple_extent_dims(space, dims, max_dims);
+    if (info->rank < 0)
+        return library_failed(-EIO);
+    for (int i = 0; i < info->rank; i++) {
+        info->dims[i] = dims[i];
+        info->max_dims[i] = max_dims[i] == H5S_UNLIMITED ? SFS_UNLIMITED : max_dims[i];
+    }
+    if (!box_product(info->dims, info->rank, 1, &info->elements))
+        info->elements = UINT64_MAX;
+    return 0;
+}
+
+static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
+{
+    int n = H5Pget_nfilters(dcpl);
+    if (n < 0)
+        return library_failed(-EIO);
+    info->filters = calloc((size_t)n, sizeof(*info->filters));
+    if (!info->filters && n > 0)
+        return -ENOMEM;
+    for (int i = 0; i < n; i++) {
+        struct sfs_filter *filter = &info->filters[i];
+        unsigned flags, config;
+        size_t n_values = 0;
+        H5Z_filter_t id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, NULL,
+                                         sizeof(filter->name), filter->name, &config);
+        if (id < 0)
+            return library_failed(-EIO);
+        unsigned *values = calloc(n_values ? n_values : 1, sizeof(*values));
+        if (!values)
+            return -ENOMEM;
+        filter->values = values;
+        filter->n_values = n_values;
+        filter->id = id;
+        filter->optional = flags & H5Z_FLAG_OPTIONAL;
+        info->n_filters++;
+        if (n_values > 0 && H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, values, 0, NULL,
+                                           &config) < 0)
+            return library_failed(-EIO);
+    }
+    return 0;
+}
+
+static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
+{
+    H5D_fill_value_t defined;
+    info->fill = calloc(1, info->type.size);
+    if (!info->fill)
+        return -ENOMEM;
+    if (H5Pfill_value_defined(dcpl, &defined) < 0 ||
+        (defined == H5D_FILL_VALUE_USER_DEFINED && H5Pget_fill_value(dcpl, type, info->fill) < 0))
+        return library_failed(-EIO);
+    info->fill_is_zero = true;
+    for (size_t i = 0; i < info->type.size; i++)
+        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
+    return 0;
+}
+
+static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
+                           struct hdf5_storage *storage)
+{
+    hsize_t chunk_dims[SFS_MAX_RANK];
+    switch (H5Pget_layout(dcpl)) {
+    case H5D_COMPACT:
+        info->layout = SFS_COMPACT;
+        return 0;
+    case H5D_CONTIGUOUS:
+        if (H5Pget_external_count(dcpl) > 0) {
+            info->layout = SFS_EXTERNAL;
+            return 0;
+        }
+        info->layout = SFS_CONTIGUOUS;
+        storage->bytes = H5Dget_storage_size(dataset);
+        storage->address = H5Dget_offset(dataset);
+        if (storage->address == HADDR_UNDEF) {
+            storage->address = UINT64_MAX;
+            H5Eclear2(H5E_DEFAULT);
+        }
+        return 0;
+    case H5D_CHUNKED:
+        info->layout = SFS_CHUNKED;
+        if (H5Pget_chunk(dcpl, SFS_MAX_RANK, chunk_dims) != info->rank || info->rank < 1)
+            return library_failed_because(-EIO, "chunk rank and dataspace rank differ");
+        for (int i = 0; i < info->rank; i++) {
+            info->chunk_dims[i] = chunk_dims[i];
+            if (chunk_dims[i] == 0)
+                return library_failed_because(-EIO, "a chunk dimension is 0");
+        }
+        return 0;
+    case H5D_VIRTUAL:
+        info->layout = SFS_VIRTUAL;
+        return 0;
+    default:
+        return library_failed(-EIO);
+    }
+}
+
+static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_info *info,
+                            struct hdf5_storage *storage)
+{
+    hid_t dcpl = H5Dget_create_plist(dataset->id);
+    if (dcpl < 0)
+        return library_failed(-EIO);
+    int error = describe_space(dataset->space, info);
+    if (!error)
+        error = type_describe(dataset->type, &info->type);
+    if (!error)
+        error = describe_filters(dcpl, info);
+    if (!error && !info->type.has_pointers)
+        error = describe_fill(dcpl, dataset->type, info);
+    if (!error)
+        error = describe_layout(dataset->id, dcpl, info, storage);
+    H5Pclose(dcpl);
+    dataset->rank = info->rank;
+    return error;
+}
+
+/* libhdf5's own chunk cache off (ours lies above it) and files that a dataset names looked for
+ * beside the HDF5 file, unless the environment says otherwise: a daemon has no working directory. */
+static hid_t access_list(void)
+{
+    hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
+    if (dapl >= 0 &&
+        (H5Pset_chunk_cache(dapl, 0, 0, 1.0) < 0 ||
+         (!getenv("HDF5_EXTFILE_PREFIX") && H5Pset_efile_prefix(dapl, "${ORIGIN}") < 0))) {
+        H5Pclose(dapl);
+        dapl = H5I_INVALID_HID;
+    }
+    return dapl;
+}
+
+/* H5Dopen by address: through an object's own name ".", which takes an access list. */
+static hid_t open_by_address(hid_t file, uint64_t address)
+{
+    hid_t object = H5Oopen_by_addr(file, address);
+    hid_t dapl = access_list();
+    hid_t dataset = object < 0 || dapl < 0 ? H5I_INVALID_HID : H5Dopen2(object, ".", dapl);
+    if (dapl >= 0)
+        H5Pclose(dapl);
+    if (object >= 0)
+        H5Oclose(object);
+    return dataset;
+}
+
+static void close_dataset(struct open_dataset *dataset)
+{
+    if (dataset->space >= 0)
+        H5Sclose(dataset->space);
+    if (dataset->type >= 0)
+        H5Tclose(dataset->type);
+    if (dataset->id >= 0)
+        H5Dclose(dataset->id);
+    free(dataset);
+}
+
+int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                      struct hdf5_storage *storage)
+{
+    struct open_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return -ENOMEM;
+    memset(info, 0, sizeof(*info));
+    memset(storage, 0, sizeof(*storage));
+    dataset->address = address;
+    dataset->type = dataset->space = H5I_INVALID_HID;
+
+    library_enter();
+    int error = 0;
+    dataset->id = open_by_address(hdf5->file, address);
+    if (dataset->id >= 0) {
+        dataset->type = H5Dget_type(dataset->id);
+        dataset->space = H5Dget_space(dataset->id);
+    }
+    if (dataset->type < 0 || dataset->space < 0)
+        error = library_failed(-EIO);
+    else
+        error = describe_dataset(dataset, info, storage);
+    if (!error) {
+        HASH_ADD(hh, hdf5->datasets, address, sizeof(dataset->address), dataset);
+        error = hash_failed() ? -ENOMEM : 0;
+    }
+    if (error)
+        close_dataset(dataset);
+    library_leave();
+
+    if (error)
+        hdf5_info_free(info);
+    return error;
+}
+
+static struct open_dataset *find_dataset(struct hdf5 *hdf5, uint64_t address)
+{
+    struct open_dataset *dataset;
+    HASH_FIND(hh, hdf5->datasets, &address, sizeof(address), dataset);
+    return dataset;
+}
+
+void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    if (dataset) {
+        HASH_DEL(hdf5->datasets, dataset);
+        close_dataset(dataset);
+    }
+    library_leave();
+}
+
+static int locate(const struct open_dataset *dataset, const uint64_t *start,
+                  struct hdf5_chunk *chunk)
+{
+    hsize_t offset[SFS_MAX_RANK], size;
+    for (int i = 0; i < dataset->rank; i++)
+        offset[i] = start[i];
+    if (H5Dget_chunk_storage_size(dataset->id, offset, &size) < 0)
+        return library_failed(-EIO);
+    *chunk = (struct hdf5_chunk){.address = UINT64_MAX};
+    if (size == 0)
+        return 0;
+
+    struct driver_noted noted;
+    char nothing; /* is not written to: the driver notes the read and leaves it out */
+    driver_note_reads(&noted);
+    herr_t status = H5Dread_chunk(dataset->id, H5P_DEFAULT, offset, &chunk->filter_mask, &nothing);
+    driver_do_reads();
+    if (status < 0)
+        return library_failed(-EIO);
+    if (noted.reads != 1 || noted.size != size)
+        return library_failed_because(-EIO, "libhdf5 does not tell where the chunk is");
+    chunk->address = noted.address;
+    chunk->size = size;
+    return 0;
+}
+
+int hdf5_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
+                struct hdf5_chunk *chunk)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? locate(dataset, start, chunk) : -EBADF;
+    library_leave();
+    return error;
+}
+
+static int read_box(const struct open_dataset *dataset, const uint64_t *start,
+                    const uint64_t *count, const uint64_t *memory_dims, void *buffer)
+{
+    if (dataset->rank == 0)
+        return H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) < 0
+                   ? library_failed(-EIO)
+                   : 0;
+
+    hsize_t file_start[SFS_MAX_RANK], origin[SFS_MAX_RANK] = {0};
+    hsize_t file_count[SFS_MAX_RANK], dims[SFS_MAX_RANK];
+    for (int i = 0; i < dataset->rank; i++) {
+        file_start[i] = start[i];
+        file_count[i] = count[i];
+        dims[i] = memory_dims[i];
+    }
+    hid_t memory = H5Screate_simple(dataset->rank, dims, NULL);
+    int error = 0;
+    if (memory < 0 ||
+        H5Sselect_hyperslab(memory, H5S_SELECT_SET, origin, NULL, file_count, NULL) < 0 ||
+        H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, file_start, NULL, file_count, NULL) <
+            0 ||
+        H5Dread(dataset->id, dataset->type, memory, dataset->space, H5P_DEFAULT, buffer) < 0)
+        error = library_failed(-EIO);
+    if (memory >= 0)
+        H5Sclose(memory);
+    return error;
+}
+
+int hdf5_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
+              const uint64_t *memory_dims, void *buffer)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? read_box(dataset, start, count, memory_dims, buffer) : -EBADF;
+    library_leave();
+    return error;
+}
+
+int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? text_dataset(dataset, limit, text, n) : -EBADF;
+    library_leave();
+    return error;
+}

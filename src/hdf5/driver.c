@@ -1,0 +1,153 @@
+/* The virtual file driver that puts libhdf5 on a store. libhdf5 reads metadata, and the raw data of
+ * layouts that are left to it, through this; files that it opens by itself (sources of virtual
+ * datasets) get a store of their own.
+ *
+ * It can also note a read of raw data instead of doing it. That is how hdf5_locate asks for the
+ * address of a chunk: libhdf5 1.10 looks chunks up in O(log n) when it reads one, but its
+ * H5Dget_chunk_info_by_coord walks the whole index. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hdf5/private.h"
+#include "store/store.h"
+
+struct driver_file {
+    H5FD_t public; /* must be first */
+    struct store *store;
+    bool owns_store;
+    haddr_t end_of_allocation;
+};
+
+struct driver_info {
+    struct store *store;
+};
+
+static _Thread_local struct driver_noted *noting;
+
+void driver_note_reads(struct driver_noted *noted)
+{
+    memset(noted, 0, sizeof(*noted));
+    noting = noted;
+}
+
+void driver_do_reads(void)
+{
+    noting = NULL;
+}
+
+static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
+{
+    (void)max_address;
+    const struct driver_info *info = H5Pget_driver_info(fapl);
+    if (!info || (flags & H5F_ACC_RDWR))
+        return NULL;
+
+    struct driver_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return NULL;
+    if (!strcmp(name, store_path(info->store))) {
+        file->store = info->store;
+    } else if (store_open(name, &file->store) == 0) {
+        file->owns_store = true;
+    } else {
+        free(file);
+        return NULL;
+    }
+    return &file->public;
+}
+
+static herr_t driver_close(H5FD_t *public)
+{
+    struct driver_file *file = (struct driver_file *)public;
+    if (file->owns_store)
+        store_close(file->store);
+    free(file);
+    return 0;
+}
+
+static int driver_compare(const H5FD_t *a, const H5FD_t *b)
+{
+    const struct driver_file *left = (const struct driver_file *)a;
+    const struct driver_file *right = (const struct driver_file *)b;
+    if (store_is_same(left->store, right->store))
+        return 0;
+    return left->store < right->store ? -1 : 1;
+}
+
+static herr_t driver_query(const H5FD_t *public, unsigned long *flags)
+{
+    (void)public;
+    *flags = H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE;
+    return 0;
+}
+
+static haddr_t driver_get_eoa(const H5FD_t *public, H5FD_mem_t type)
+{
+    (void)type;
+    return ((const struct driver_file *)public)->end_of_allocation;
+}
+
+static herr_t driver_set_eoa(H5FD_t *public, H5FD_mem_t type, haddr_t address)
+{
+    (void)type;
+    ((struct driver_file *)public)->end_of_allocation = address;
+    return 0;
+}
+
+static haddr_t driver_get_eof(const H5FD_t *public, H5FD_mem_t type)
+{
+    (void)type;
+    return store_size(((const struct driver_file *)public)->store);
+}
+
+static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
+                          void *buffer)
+{
+    (void)dxpl;
+    struct driver_file *file = (struct driver_file *)public;
+    if (noting && type == H5FD_MEM_DRAW) {
+        noting->reads++;
+        noting->address = address;
+        noting->size = size;
+        return 0;
+    }
+    /* libhdf5 reads ahead past the end of the file and expects zeros there. */
+    uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
+    size_t n = size < available ? size : (size_t)available;
+    memset((char *)buffer + n, 0, size - n);
+    return store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
+}
+
+static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address,
+                           size_t size, const void *buffer)
+{
+    (void)public, (void)type, (void)dxpl, (void)address, (void)size, (void)buffer;
+    return -1; /* every file is opened for reading */
+}
+
+static const H5FD_class_t driver_class = {
+    .name = "sparsefs",
+    .maxaddr = INT64_MAX,
+    .fc_degree = H5F_CLOSE_STRONG,
+    .fapl_size = sizeof(struct driver_info),
+    .open = driver_open,
+    .close = driver_close,
+    .cmp = driver_compare,
+    .query = driver_query,
+    .get_eoa = driver_get_eoa,
+    .set_eoa = driver_set_eoa,
+    .get_eof = driver_get_eof,
+    .read = driver_read,
+    .write = driver_write,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+herr_t driver_set(hid_t fapl, struct store *store)
+{
+    static hid_t driver = H5I_INVALID_HID; /* under the library lock */
+    if (driver < 0)
+        driver = H5FDregister(&driver_class);
+    struct driver_info info = {.store = store};
+    return driver < 0 ? -1 : H5Pset_driver(fapl, driver, &info);
+}

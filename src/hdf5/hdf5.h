@@ -1,0 +1,67 @@
+/* What libhdf5 does for us, behind plain structs and buffers: no hid_t crosses this line and no
+ * callback comes back, so that libhdf5 can move into a sandboxed process of its own.
+ *
+ * Objects are named by the file address of their header, opened datasets by that address too.
+ * libhdf5 serves one call at a time: every function takes one lock for the whole process. Errors
+ * are negative errnos; for -EIO and -EINVAL, hdf5_error() gives libhdf5's own words. */
+#ifndef SPARSEFS_HDF5_HDF5_H
+#define SPARSEFS_HDF5_HDF5_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sparsefs/sparsefs.h"
+
+struct hdf5;
+struct store;
+
+/* Why the last call of this thread failed: one line. */
+const char *hdf5_error(void);
+
+/* Opens the HDF5 file in the store, which must outlive it. -EINVAL: not an HDF5 file, or a damaged
+ * one. */
+int hdf5_open(struct store *store, struct hdf5 **hdf5);
+void hdf5_close(struct hdf5 *hdf5);
+uint64_t hdf5_root(const struct hdf5 *hdf5);
+
+int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
+int hdf5_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
+int hdf5_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
+int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
+int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
+
+/* Where the raw data of a dataset is, besides what sfs_dataset_info says. */
+struct hdf5_storage {
+    uint64_t address; /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
+    uint64_t bytes;   /* SFS_CONTIGUOUS: allocated */
+};
+
+/* Opens a dataset and describes it; hdf5_info_free frees what info points to. The dataset stays
+ * open for the calls below until hdf5_dataset_close. */
+int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                      struct hdf5_storage *storage);
+void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
+void hdf5_info_free(struct sfs_dataset_info *info);
+
+/* Where the chunk that begins at element coordinates `start` is stored. */
+struct hdf5_chunk {
+    uint64_t address; /* UINT64_MAX: no such chunk */
+    uint64_t size;    /* bytes as stored */
+    uint32_t filter_mask;
+};
+int hdf5_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                struct hdf5_chunk *chunk);
+
+/* Reads a box of elements, in the file's datatype, through libhdf5, to the origin of a row-major
+ * array of dims `memory_dims`. rank, start, count are ignored for a scalar dataspace. */
+int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+              const uint64_t *memory_dims, void *buffer);
+
+/* As sfs_text. */
+int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
+
+/* The text of a committed datatype, e.g. "16-bit little-endian unsigned integer". */
+int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);
+
+#endif

@@ -1,0 +1,304 @@
+/* Groups, links and attributes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hdf5/private.h"
+
+void sfs_link_free(struct sfs_link *link)
+{
+    if (!link)
+        return;
+    free(link->name);
+    free(link->target);
+    free(link->target_file);
+    memset(link, 0, sizeof(*link));
+}
+
+void sfs_links_free(struct sfs_links *links)
+{
+    if (!links)
+        return;
+    for (size_t i = 0; i < links->n; i++)
+        sfs_link_free(&links->link[i]);
+    free(links->link);
+    memset(links, 0, sizeof(*links));
+}
+
+void sfs_attributes_free(struct sfs_attributes *attributes)
+{
+    if (!attributes)
+        return;
+    for (size_t i = 0; i < attributes->n; i++) {
+        free(attributes->attribute[i].name);
+        free(attributes->attribute[i].text);
+        free(attributes->attribute[i].json);
+    }
+    free(attributes->attribute);
+    memset(attributes, 0, sizeof(*attributes));
+}
+
+/* Fills the targets of a soft or external link. */
+static int describe_target(hid_t group, const char *name, const H5L_info_t *info,
+                           struct sfs_link *link)
+{
+    char *value = calloc(1, info->u.val_size + 1);
+    if (!value)
+        return -ENOMEM;
+    int error = 0;
+    if (H5Lget_val(group, name, value, info->u.val_size, H5P_DEFAULT) < 0) {
+        error = library_failed(-EIO);
+    } else if (link->type == SFS_LINK_SOFT) {
+        link->target = value;
+        return 0;
+    } else {
+        const char *file, *path;
+        unsigned flags;
+        if (H5Lunpack_elink_val(value, info->u.val_size, &flags, &file, &path) < 0) {
+            error = library_failed(-EIO);
+        } else {
+            link->target_file = strdup(file);
+            link->target = strdup(path);
+            if (!link->target_file || !link->target)
+                error = -ENOMEM;
+        }
+    }
+    free(value);
+    return error;
+}
+
+static int describe_link(hid_t group, const char *name, const H5L_info_t *info,
+                         struct sfs_link *link)
+{
+    memset(link, 0, sizeof(*link));
+    link->name = strdup(name);
+    if (!link->name)
+        return -ENOMEM;
+    int error = 0;
+    switch (info->type) {
+    case H5L_TYPE_HARD:
+        link->type = SFS_LINK_HARD;
+        link->address = info->u.address;
+        break;
+    case H5L_TYPE_SOFT:
+        link->type = SFS_LINK_SOFT;
+        error = describe_target(group, name, info, link);
+        break;
+    case H5L_TYPE_EXTERNAL:
+        link->type = SFS_LINK_EXTERNAL;
+        error = describe_target(group, name, info, link);
+        break;
+    default:
+        link->type = SFS_LINK_USER;
+    }
+    if (error)
+        sfs_link_free(link);
+    return error;
+}
+
+struct listing {
+    struct sfs_links *links;
+    size_t room;
+    int error;
+};
+
+static herr_t add_link(hid_t group, const char *name, const H5L_info_t *info, void *data)
+{
+    struct listing *listing = data;
+    struct sfs_links *links = listing->links;
+    if (links->n == listing->room) {
+        size_t room = listing->room ? 2 * listing->room : 16;
+        struct sfs_link *grown = reallocarray(links->link, room, sizeof(*grown));
+        if (!grown) {
+            listing->error = -ENOMEM;
+            return -1;
+        }
+        links->link = grown;
+        listing->room = room;
+    }
+    listing->error = describe_link(group, name, info, &links->link[links->n]);
+    if (listing->error)
+        return -1;
+    links->n++;
+    return 0;
+}
+
+int hdf5_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
+{
+    struct sfs_links links = {0};
+    struct listing listing = {.links = &links};
+
+    library_enter();
+    hid_t group = H5Oopen_by_addr(hdf5->file, address);
+    int error = 0;
+    if (group < 0)
+        error = library_failed(-EIO);
+    else if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, add_link, &listing) < 0)
+        error = listing.error ? listing.error : library_failed(-EIO);
+    if (group >= 0)
+        H5Oclose(group);
+    library_leave();
+
+    if (error)
+        sfs_links_free(&links);
+    else
+        *out = links;
+    return error;
+}
+
+int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sfs_link *link)
+{
+    /* libhdf5 takes names as paths: what it would not take as one name cannot be a link's. */
+    if (!*name || !strcmp(name, ".") || strchr(name, '/'))
+        return -ENOENT;
+
+    library_enter();
+    hid_t group = H5Oopen_by_addr(hdf5->file, address);
+    int error = 0;
+    H5L_info_t info;
+    htri_t exists = group < 0 ? -1 : H5Lexists(group, name, H5P_DEFAULT);
+    if (exists < 0)
+        error = library_failed(-EIO);
+    else if (!exists)
+        error = -ENOENT;
+    else if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0)
+        error = library_failed(-EIO);
+    else
+        error = describe_link(group, name, &info, link);
+    if (group >= 0)
+        H5Oclose(group);
+    library_leave();
+    return error;
+}
+
+/* Never leaves the file: external and user-defined links are not followed. */
+static herr_t refuse_external(const char *parent_file, const char *parent_group,
+                              const char *child_file, const char *child_object, unsigned *flags,
+                              hid_t fapl, void *data)
+{
+    (void)parent_file, (void)parent_group, (void)child_file, (void)child_object, (void)flags;
+    (void)fapl, (void)data;
+    return -1;
+}
+
+int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
+{
+    library_enter();
+    int error = 0;
+    hid_t object = H5I_INVALID_HID;
+    hid_t lapl = H5Pcreate(H5P_LINK_ACCESS);
+    hid_t group = H5Oopen_by_addr(hdf5->file, address);
+    H5O_info_t info;
+    if (lapl < 0 || group < 0 || H5Pset_elink_cb(lapl, refuse_external, NULL) < 0) {
+        error = library_failed(-EIO);
+    } else {
+        object = H5Oopen(group, path, lapl);
+        if (object < 0)
+            error = library_failed(-ENOENT);
+        else if (H5Oget_info2(object, &info, H5O_INFO_BASIC) < 0)
+            error = library_failed(-EIO);
+        else
+            *found = info.addr;
+    }
+    if (object >= 0)
+        H5Oclose(object);
+    if (group >= 0)
+        H5Oclose(group);
+    if (lapl >= 0)
+        H5Pclose(lapl);
+    library_leave();
+    return error;
+}
+
+int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type)
+{
+    library_enter();
+    int error = 0;
+    hid_t object = H5Oopen_by_addr(hdf5->file, address);
+    switch (object < 0 ? H5I_BADID : H5Iget_type(object)) {
+    case H5I_GROUP:
+        *type = SFS_GROUP;
+        break;
+    case H5I_DATASET:
+        *type = SFS_DATASET;
+        break;
+    case H5I_DATATYPE:
+        *type = SFS_DATATYPE;
+        break;
+    default:
+        error = library_failed(-EIO);
+    }
+    if (object >= 0)
+        H5Oclose(object);
+    library_leave();
+    return error;
+}
+
+struct attribute_listing {
+    struct sfs_attributes *attributes;
+    int error;
+};
+
+static herr_t add_attribute(hid_t object, const char *name, const H5A_info_t *info, void *data)
+{
+    (void)info;
+    struct attribute_listing *listing = data;
+    struct sfs_attributes *attributes = listing->attributes;
+    struct sfs_attribute *grown =
+        reallocarray(attributes->attribute, attributes->n + 1, sizeof(*grown));
+    if (!grown) {
+        listing->error = -ENOMEM;
+        return -1;
+    }
+    attributes->attribute = grown;
+
+    struct sfs_attribute *attribute = &grown[attributes->n];
+    memset(attribute, 0, sizeof(*attribute));
+    attribute->name = strdup(name);
+    if (!attribute->name) {
+        listing->error = -ENOMEM;
+        return -1;
+    }
+    attributes->n++;
+    hid_t id = H5Aopen(object, name, H5P_DEFAULT);
+    /* One attribute that cannot be read must not hide the others. */
+    if (id < 0 || text_attribute(id, &attribute->text, &attribute->json) < 0)
+        H5Eclear2(H5E_DEFAULT);
+    if (id >= 0)
+        H5Aclose(id);
+    return 0;
+}
+
+int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
+{
+    struct sfs_attributes attributes = {0};
+    struct attribute_listing listing = {.attributes = &attributes};
+
+    library_enter();
+    int error = 0;
+    hid_t object = H5Oopen_by_addr(hdf5->file, address);
+    if (object < 0)
+        error = library_failed(-EIO);
+    else if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, add_attribute, &listing) < 0)
+        error = listing.error ? listing.error : library_failed(-EIO);
+    if (object >= 0)
+        H5Oclose(object);
+    library_leave();
+
+    if (error)
+        sfs_attributes_free(&attributes);
+    else
+        *out = attributes;
+    return error;
+}
+
+int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
+{
+    library_enter();
+    hid_t type = H5Oopen_by_addr(hdf5->file, address);
+    int error = type < 0 ? library_failed(-EIO) : type_words(type, text);
+    if (type >= 0)
+        H5Oclose(type);
+    library_leave();
+    return error;
+}

@@ -1,0 +1,98 @@
+/* Choosing the layout of a dataset. */
+#include "layout/layout.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "common/log.h"
+#include "filter/filter.h"
+#include "hdf5/hdf5.h"
+#include "store/store.h"
+
+/* Pieces of what libhdf5 reads for us: large enough to pay for entering it, small enough to read
+ * one frame of many. */
+#define LIBRARY_PIECE_BYTES ((uint64_t)1 << 20)
+
+/* Whole trailing axes as long as they fit, then a part of the next. */
+static void choose_pieces(struct layout *layout)
+{
+    uint64_t bytes = layout->element_size;
+    for (int i = layout->rank - 1; i >= 0; i--) {
+        uint64_t most = LIBRARY_PIECE_BYTES / bytes;
+        uint64_t dim = layout->dims[i] ? layout->dims[i] : 1;
+        layout->chunk_dims[i] = dim <= most ? dim : most ? most : 1;
+        bytes *= layout->chunk_dims[i];
+    }
+}
+
+int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
+                const char *path, const struct sfs_dataset_info *info,
+                const struct hdf5_storage *storage)
+{
+    *layout = (struct layout){
+        .store = store,
+        .hdf5 = hdf5,
+        .info = info,
+        .dataset = dataset,
+        .path = path,
+        .rank = info->rank > 0 ? info->rank : 1,
+        .element_size = info->type.size,
+    };
+    if (info->rank > 0)
+        memcpy(layout->dims, info->dims, sizeof(layout->dims));
+    else
+        layout->dims[0] = info->space == SFS_SPACE_NULL ? 0 : 1;
+
+    if (info->layout == SFS_CHUNKED) {
+        layout->ops = info->n_filters == 0                                  ? &layout_chunked_plain
+                      : filter_is_native(info->filters, info->n_filters) ? &layout_chunked
+                                                                         : &layout_library;
+        memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
+    } else if (info->layout == SFS_CONTIGUOUS) {
+        layout->ops = &layout_contiguous;
+        layout->data_address = storage->address;
+        for (int i = 0; i < layout->rank; i++)
+            layout->chunk_dims[i] = layout->dims[i] ? layout->dims[i] : 1;
+    } else {
+        layout->ops = &layout_library;
+        choose_pieces(layout);
+    }
+
+    uint64_t bytes;
+    if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &bytes) ||
+        bytes > SIZE_MAX / 4) {
+        log_error("%s: %s: a chunk of this dataset does not fit in memory", store_path(store), path);
+        return -EFBIG;
+    }
+    layout->chunk_bytes = (size_t)bytes;
+    if (layout->ops == &layout_contiguous && storage->address != UINT64_MAX &&
+        storage->bytes < bytes) {
+        log_error("%s: %s: %" PRIu64 " bytes are stored at address %" PRIu64 ", %" PRIu64
+                  " are needed",
+                  store_path(store), path, storage->bytes, storage->address, bytes);
+        return -EIO;
+    }
+    if (layout->ops == &layout_chunked)
+        layout->scratch_bytes = filter_scratch(info->filters, info->n_filters, layout->chunk_bytes);
+    return 0;
+}
+
+int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
+                  const char *why)
+{
+    char coordinates[SFS_MAX_RANK * 21 + 1] = "";
+    size_t n = 0;
+    for (int i = 0; i < layout->rank; i++)
+        n += (size_t)snprintf(coordinates + n, sizeof(coordinates) - n, "%s%" PRIu64, i ? "," : "",
+                              scaled[i]);
+    if (address == UINT64_MAX)
+        log_error("%s: %s: chunk (%s): %s", store_path(layout->store), layout->path, coordinates,
+                  why);
+    else
+        log_error("%s: %s: chunk (%s) at address %" PRIu64 ": %s", store_path(layout->store),
+                  layout->path, coordinates, address, why);
+    return -EIO;
+}

@@ -1,0 +1,151 @@
+/* The store over a file that is only read: pread under the lock that libhdf5 takes. */
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+struct store {
+    int fd;
+    char *path;
+    struct stat st; /* as of opening */
+    atomic_uint_fast64_t reads;
+    atomic_uint_fast64_t bytes_read;
+};
+
+/* The rules for locks are those of the HDF5 1.10.7 release notes. */
+static int take_shared_lock(int fd, const char *path)
+{
+    const char *setting = getenv("HDF5_USE_FILE_LOCKING");
+    if (setting && (!strcmp(setting, "FALSE") || !strcmp(setting, "0")))
+        return 0;
+    bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
+
+    while (flock(fd, LOCK_SH | LOCK_NB) < 0) {
+        switch (errno) {
+        case EINTR:
+            continue;
+        case EWOULDBLOCK:
+            log_error("%s: another program has it open for writing", path);
+            return -EBUSY;
+        case ENOSYS:
+        case EOPNOTSUPP:
+        case ENOLCK:
+            if (!must_lock)
+                return 0;
+            /* fall through */
+        default: {
+            int error = -errno;
+            log_error("%s: cannot lock: %s", path, strerror(-error));
+            return error;
+        }
+        }
+    }
+    return 0;
+}
+
+int store_open(const char *path, struct store **out)
+{
+    int error;
+    struct store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return -ENOMEM;
+    store->fd = -1;
+    store->path = strdup(path);
+    if (!store->path) {
+        error = -ENOMEM;
+        goto failed;
+    }
+    /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
+    store->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
+        error = -errno;
+        log_error("%s: %s", path, strerror(errno));
+        goto failed;
+    }
+    if (!S_ISREG(store->st.st_mode)) {
+        error = -EINVAL;
+        log_error("%s: not a regular file", path);
+        goto failed;
+    }
+    error = take_shared_lock(store->fd, path);
+    if (error)
+        goto failed;
+    *out = store;
+    return 0;
+
+failed:
+    store_close(store);
+    return error;
+}
+
+void store_close(struct store *store)
+{
+    if (!store)
+        return;
+    if (store->fd >= 0)
+        close(store->fd);
+    free(store->path);
+    free(store);
+}
+
+const char *store_path(const struct store *store)
+{
+    return store->path;
+}
+
+uint64_t store_size(const struct store *store)
+{
+    return (uint64_t)store->st.st_size;
+}
+
+int store_stat(const struct store *store, struct stat *st)
+{
+    return fstat(store->fd, st) < 0 ? -errno : 0;
+}
+
+int store_statvfs(const struct store *store, struct statvfs *st)
+{
+    return fstatvfs(store->fd, st) < 0 ? -errno : 0;
+}
+
+int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
+{
+    uint64_t end;
+    if (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store)) {
+        log_error("%s: %zu bytes at address %llu lie beyond the end of the file", store->path, n,
+                  (unsigned long long)address);
+        return -EIO;
+    }
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+                      (unsigned long long)address, got ? strerror(errno) : "the file has shrunk");
+            return -EIO;
+        }
+        done += (size_t)got;
+    }
+    atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
+    return 0;
+}
+
+bool store_is_same(const struct store *a, const struct store *b)
+{
+    return a->st.st_dev == b->st.st_dev && a->st.st_ino == b->st.st_ino;
+}
+
+void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes)
+{
+    *reads = atomic_load_explicit(&store->reads, memory_order_relaxed);
+    *bytes = atomic_load_explicit(&store->bytes_read, memory_order_relaxed);
+}
