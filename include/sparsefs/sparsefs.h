@@ -32,6 +32,9 @@ typedef void (*sfs_log_function)(int level, const char *line);
 /* Sets who gets the messages of the process (NULL: stderr), up to and including level. */
 void sfs_set_log(sfs_log_function function, int level);
 
+/* The version of the HDF5 library in use, e.g. "1.10.8". Owned by the library. */
+const char *sfs_hdf5_version(void);
+
 /* ---- Files ---- */
 
 #define SFS_DEFAULT_CACHE_SIZE ((size_t)256 << 20)
@@ -193,7 +196,8 @@ struct sfs_dataset_info {
     uint64_t elements;               /* product of dims; UINT64_MAX if it exceeds 63 bits */
     struct sfs_type type;
     void *fill; /* one element in the file's datatype; NULL if type.has_pointers */
-    bool fill_is_zero;
+    bool fill_is_zero; /* all bytes of it */
+    char *fill_json;   /* the fill value as JSON; NULL if type.has_pointers */
     enum sfs_layout layout;
     uint64_t chunk_dims[SFS_MAX_RANK]; /* SFS_CHUNKED */
     size_t n_filters;

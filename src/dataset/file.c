@@ -13,6 +13,11 @@
 #include "hdf5/hdf5.h"
 #include "store/store.h"
 
+const char *sfs_hdf5_version(void)
+{
+    return hdf5_version();
+}
+
 /* Opens path over a cache, or over one of its own of cache_size bytes. */
 static int open_file(const char *path, struct cache *cache, size_t cache_size,
                      struct sfs_file **out)

@@ -14,6 +14,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
         free((void *)info->filters[i].values);
     free(info->filters);
     free(info->fill);
+    free(info->fill_json);
     type_free(&info->type);
     memset(info, 0, sizeof(*info));
 }
@@ -78,19 +79,43 @@ static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
     return 0;
 }
 
+/* The fill value as JSON: by way of its native form, as every element becomes text. */
+static int describe_fill_text(hid_t dcpl, hid_t type, bool is_set, struct sfs_dataset_info *info)
+{
+    hid_t native = text_memory_type(type);
+    size_t size = native < 0 ? 0 : H5Tget_size(native), n;
+    char *element = calloc(1, size ? size : 1);
+    FILE *out = open_memstream(&info->fill_json, &n);
+    int error = 0;
+    if (!element || !out)
+        error = -ENOMEM;
+    else if (native < 0 || (is_set && H5Pget_fill_value(dcpl, native, element) < 0))
+        error = library_failed(-EIO);
+    else
+        error = text_element(out, H5I_INVALID_HID, native, element, TEXT_JSON);
+    if (out && fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    free(element);
+    if (native >= 0)
+        H5Tclose(native);
+    return error;
+}
+
 static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
 {
     H5D_fill_value_t defined;
     info->fill = calloc(1, info->type.size);
     if (!info->fill)
         return -ENOMEM;
-    if (H5Pfill_value_defined(dcpl, &defined) < 0 ||
-        (defined == H5D_FILL_VALUE_USER_DEFINED && H5Pget_fill_value(dcpl, type, info->fill) < 0))
+    if (H5Pfill_value_defined(dcpl, &defined) < 0)
+        return library_failed(-EIO);
+    bool is_set = defined == H5D_FILL_VALUE_USER_DEFINED;
+    if (is_set && H5Pget_fill_value(dcpl, type, info->fill) < 0)
         return library_failed(-EIO);
     info->fill_is_zero = true;
     for (size_t i = 0; i < info->type.size; i++)
         info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
-    return 0;
+    return describe_fill_text(dcpl, type, is_set, info);
 }
 
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
@@ -152,33 +177,6 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
     return error;
 }
 
-/* libhdf5's own chunk cache off (ours lies above it) and files that a dataset names looked for
- * beside the HDF5 file, unless the environment says otherwise: a daemon has no working directory. */
-static hid_t access_list(void)
-{
-    hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
-    if (dapl >= 0 &&
-        (H5Pset_chunk_cache(dapl, 0, 0, 1.0) < 0 ||
-         (!getenv("HDF5_EXTFILE_PREFIX") && H5Pset_efile_prefix(dapl, "${ORIGIN}") < 0))) {
-        H5Pclose(dapl);
-        dapl = H5I_INVALID_HID;
-    }
-    return dapl;
-}
-
-/* H5Dopen by address: through an object's own name ".", which takes an access list. */
-static hid_t open_by_address(hid_t file, uint64_t address)
-{
-    hid_t object = H5Oopen_by_addr(file, address);
-    hid_t dapl = access_list();
-    hid_t dataset = object < 0 || dapl < 0 ? H5I_INVALID_HID : H5Dopen2(object, ".", dapl);
-    if (dapl >= 0)
-        H5Pclose(dapl);
-    if (object >= 0)
-        H5Oclose(object);
-    return dataset;
-}
-
 static void close_dataset(struct open_dataset *dataset)
 {
     if (dataset->space >= 0)
@@ -203,7 +201,7 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
 
     library_enter();
     int error = 0;
-    dataset->id = open_by_address(hdf5->file, address);
+    dataset->id = H5Oopen_by_addr(hdf5->file, address);
     if (dataset->id >= 0) {
         dataset->type = H5Dget_type(dataset->id);
         dataset->space = H5Dget_space(dataset->id);

@@ -61,7 +61,8 @@ static int open_file(struct hdf5 *hdf5)
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
     if (fapl < 0)
         return library_failed(-EIO);
-    if (driver_set(fapl, hdf5->store) >= 0)
+    /* libhdf5's own chunk cache is off: ours lies above it. */
+    if (driver_set(fapl, hdf5->store) >= 0 && H5Pset_cache(fapl, 0, 0, 0, 1.0) >= 0)
         hdf5->file = H5Fopen(store_path(hdf5->store), H5F_ACC_RDONLY, fapl);
     int error = hdf5->file < 0 ? library_failed(-EINVAL) : 0;
     H5Pclose(fapl);
@@ -117,4 +118,15 @@ void hdf5_close(struct hdf5 *hdf5)
 uint64_t hdf5_root(const struct hdf5 *hdf5)
 {
     return hdf5->root;
+}
+
+const char *hdf5_version(void)
+{
+    static char version[32];
+    unsigned major, minor, release;
+    library_enter();
+    if (H5get_libversion(&major, &minor, &release) >= 0)
+        snprintf(version, sizeof(version), "%u.%u.%u", major, minor, release);
+    library_leave();
+    return version;
 }

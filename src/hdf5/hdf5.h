@@ -19,6 +19,8 @@ struct store;
 /* Why the last call of this thread failed: one line. */
 const char *hdf5_error(void);
 
+const char *hdf5_version(void);
+
 /* Opens the HDF5 file in the store, which must outlive it. -EINVAL: not an HDF5 file, or a damaged
  * one. */
 int hdf5_open(struct store *store, struct hdf5 **hdf5);

@@ -54,6 +54,10 @@ int type_words(hid_t type, char **words);
 enum text_style { TEXT_BARE, TEXT_QUOTED, TEXT_JSON };
 int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum text_style style);
 
+/* The type in which elements of a file type become text: its native form, or itself where there is
+ * none (opaque, time). The caller closes it. */
+hid_t text_memory_type(hid_t type);
+
 /* Reads a whole attribute or dataset and writes it as text. */
 int text_attribute(hid_t attribute, char **text, char **json);
 int text_dataset(const struct open_dataset *dataset, size_t limit, char **text, size_t *n);

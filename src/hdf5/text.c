@@ -277,8 +277,7 @@ int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum 
     }
 }
 
-/* The type to read a file type as: its native form, or itself where there is none (opaque, time). */
-static hid_t memory_type(hid_t type)
+hid_t text_memory_type(hid_t type)
 {
     hid_t native = H5Tget_native_type(type, H5T_DIR_ASCEND);
     if (native < 0) {
@@ -328,7 +327,7 @@ int text_attribute(hid_t attribute, char **text, char **json)
     hid_t space = H5Aget_space(attribute);
     hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     if (type >= 0)
-        native = memory_type(type);
+        native = text_memory_type(type);
     if (native < 0 || n < 0) {
         error = library_failed(-EIO);
         goto done;
@@ -420,7 +419,7 @@ int text_dataset(const struct open_dataset *dataset, size_t limit, char **text, 
     if (!box_product(slab.count, slab.rank, 1, &total))
         return -EFBIG;
 
-    hid_t native = memory_type(dataset->type);
+    hid_t native = text_memory_type(dataset->type);
     if (native < 0)
         return library_failed(-EIO);
     FILE *out = open_memstream(text, n);

@@ -1,0 +1,127 @@
+/* Attributes: mode, owner and times of the HDF5 file, sizes of the views. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/mount.h"
+
+#define READ_BITS 0444
+
+/* Mode, owner and times of everything in a file. */
+static void common(const struct mount *mount, const struct stat *file, struct inode inode,
+                   struct stat *st)
+{
+    const struct options *options = mount->options;
+    mode_t readable = options->has_umask ? READ_BITS & ~options->umask : file->st_mode & READ_BITS;
+    memset(st, 0, sizeof(*st));
+    st->st_ino = inode_pack(inode);
+    st->st_mode = readable;
+    st->st_nlink = 1;
+    st->st_uid = options->has_uid ? options->uid : file->st_uid;
+    st->st_gid = options->has_gid ? options->gid : file->st_gid;
+    st->st_atim = file->st_atim;
+    st->st_mtim = file->st_mtim;
+    st->st_ctim = file->st_ctim;
+    st->st_blksize = 4096;
+}
+
+/* Who may read a directory may enter it. One link means that the number of subdirectories is not
+ * known: programs that count them must look. */
+static void as_directory(struct stat *st)
+{
+    st->st_mode = S_IFDIR | st->st_mode | st->st_mode >> 2;
+}
+
+/* All elements of a dense dataset are defined, so a file has no holes. */
+static void as_file(struct stat *st, uint64_t size)
+{
+    st->st_mode |= S_IFREG;
+    st->st_size = (off_t)size;
+    st->st_blocks = (blkcnt_t)(size / 512 + (size % 512 != 0));
+}
+
+bool mount_is_directory(const struct node *node, struct inode inode)
+{
+    if (inode.entry == ENTRY_NODE)
+        return node->type == NODE_GROUP || node->type == NODE_DATASET ||
+               node->type == NODE_UNREADABLE;
+    return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
+}
+
+int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
+                          struct inode inode, struct stat *st)
+{
+    uint64_t size;
+    int error = view_size(views, inode_view(inode), inode.frame, &size);
+    if (error)
+        return error;
+    common(mount, node->file_stat, inode, st);
+    as_file(st, size);
+    return 0;
+}
+
+static int node_attributes_of(struct mount *mount, const struct node *node, struct inode inode,
+                              struct stat *st)
+{
+    char *text;
+    int error;
+    common(mount, node->file_stat, inode, st);
+    switch (node->type) {
+    case NODE_SYMLINK:
+        st->st_mode = S_IFLNK | 0777;
+        st->st_size = (off_t)strlen(node->target);
+        return 0;
+    case NODE_DATATYPE:
+        error = sfs_datatype_text(node->file, node->address, &text);
+        if (error)
+            return error;
+        as_file(st, strlen(text) + 1);
+        free(text);
+        return 0;
+    default:
+        as_directory(st);
+        return 0;
+    }
+}
+
+static int control_attributes(struct mount *mount, const struct node *root, struct inode inode,
+                              struct stat *st)
+{
+    char *text;
+    size_t n;
+    common(mount, root->file_stat, inode, st);
+    if (inode.entry == ENTRY_CONTROL) {
+        as_directory(st);
+        return 0;
+    }
+    int error = control_text(mount, inode.entry, &text, &n);
+    if (error)
+        return error;
+    free(text);
+    as_file(st, n);
+    return 0;
+}
+
+int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
+{
+    const struct node *node = node_get(mount->nodes, inode.node);
+    struct views *views;
+    if (!node)
+        return -ESTALE;
+    if (inode.entry == ENTRY_NODE)
+        return node_attributes_of(mount, node, inode, st);
+    if (inode.entry == ENTRY_CONTROL || inode.entry == ENTRY_PID ||
+        inode.entry == ENTRY_STATISTICS)
+        return control_attributes(mount, node, inode, st);
+    if (!inode_is_view(inode)) {
+        common(mount, node->file_stat, inode, st);
+        as_directory(st);
+        return 0;
+    }
+    int error = node_get_views(mount->nodes, node, &views);
+    if (error)
+        return error;
+    error = mount_view_attributes(mount, node, views, inode, st);
+    node_put_views(mount->nodes, node);
+    return error;
+}

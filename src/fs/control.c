@@ -1,0 +1,73 @@
+/* .sparsefs at the root of the mount: the daemon's process id and its counters. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fs/mount.h"
+
+static const struct {
+    const char *name;
+    unsigned entry;
+} files[] = {{"pid", ENTRY_PID}, {"stats.json", ENTRY_STATISTICS}};
+
+int control_lookup(const char *name, struct inode *inode)
+{
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        if (!strcmp(name, files[i].name)) {
+            *inode = (struct inode){.entry = files[i].entry};
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
+const char *control_name(unsigned n, struct inode *inode)
+{
+    if (n >= sizeof(files) / sizeof(*files))
+        return NULL;
+    *inode = (struct inode){.entry = files[n].entry};
+    return files[n].name;
+}
+
+static void write_statistics(FILE *out, const struct sfs_statistics *s)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counters[] = {
+        {"cache_limit", s->cache_limit},
+        {"cache_bytes", s->cache_bytes},
+        {"cache_chunks", s->cache_chunks},
+        {"cache_hits", s->cache_hits},
+        {"cache_misses", s->cache_misses},
+        {"cache_evictions", s->cache_evictions},
+        {"chunks_decoded", s->chunks_decoded},
+        {"store_reads", s->store_reads},
+        {"store_bytes_read", s->store_bytes_read},
+    };
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
+        fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name,
+                counters[i].value);
+    fputs("\n}\n", out);
+}
+
+int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
+{
+    FILE *out = open_memstream(text, n);
+    if (!out)
+        return -ENOMEM;
+    if (entry == ENTRY_PID) {
+        fprintf(out, "%d\n", (int)getpid());
+    } else {
+        struct sfs_statistics statistics;
+        sfs_statistics(mount->file, &statistics);
+        write_statistics(out, &statistics);
+    }
+    if (fclose(out) == 0)
+        return 0;
+    free(*text);
+    return -ENOMEM;
+}

@@ -1,0 +1,89 @@
+/* Forking before anything is opened, detaching when the mount works. */
+#include "fs/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fs/options.h"
+
+static int word_fd = -1; /* of the child: where it says that it is ready */
+
+bool daemon_fill_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= 2);
+    if (fd < 0)
+        return false;
+    close(fd);
+    return true;
+}
+
+/* Waits for the child's word or its end. */
+static int wait_for(pid_t child, int fd)
+{
+    char word;
+    ssize_t n;
+    do
+        n = read(fd, &word, 1);
+    while (n < 0 && errno == EINTR);
+    if (n == 1)
+        return EXIT_DONE;
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return EXIT_SYSTEM;
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    int signal = WTERMSIG(status);
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP ? EXIT_INTERRUPTED : EXIT_BUG;
+}
+
+int daemon_begin(void)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t child = fork();
+    if (child < 0) {
+        int error = -errno;
+        close(fds[0]);
+        close(fds[1]);
+        return error;
+    }
+    if (child > 0) {
+        close(fds[1]);
+        _exit(wait_for(child, fds[0]));
+    }
+    close(fds[0]);
+    word_fd = fds[1];
+    return 0;
+}
+
+void daemon_ready(void)
+{
+    if (word_fd < 0)
+        return;
+    setsid();
+    /* The working directory would keep its file system from being unmounted. */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (chdir("/") < 0 || null < 0)
+        syslog(LOG_WARNING, "cannot detach completely");
+    if (null >= 0) {
+        for (int fd = 0; fd <= 2; fd++)
+            dup2(null, fd);
+        close(null);
+    }
+    ssize_t written;
+    do
+        written = write(word_fd, "+", 1);
+    while (written < 0 && errno == EINTR);
+    close(word_fd);
+    word_fd = -1;
+}

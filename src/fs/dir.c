@@ -1,0 +1,214 @@
+/* Listings. Names in the directories of a dataset are computed from the offset; only for a group are
+ * its links read, once when it is opened, and held until it is closed. The offset of an entry is its
+ * place in the listing plus one, "." and ".." being the first two. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/entry.h"
+#include "fs/mount.h"
+#include "fs/name.h"
+
+struct directory {
+    struct inode inode;
+    const struct node *node;
+    struct views *views;    /* directories of a dataset */
+    struct sfs_links links; /* of a group */
+};
+
+/* One entry as readdir wants it; of readdirplus also the attributes, if they are at hand. */
+struct listed {
+    char name[NAME_BYTES];
+    struct inode inode;
+    mode_t type;
+    bool has_attributes;
+    struct stat st;
+};
+
+int directory_open(struct mount *mount, struct inode inode, struct directory **out)
+{
+    const struct node *node = node_get(mount->nodes, inode.node);
+    if (!node)
+        return -ESTALE;
+    if (!mount_is_directory(node, inode))
+        return -ENOTDIR;
+    struct directory *directory = calloc(1, sizeof(*directory));
+    if (!directory)
+        return -ENOMEM;
+    directory->inode = inode;
+    directory->node = node;
+    int error = 0;
+    if (inode.entry == ENTRY_CONTROL)
+        error = 0;
+    else if (node->type == NODE_GROUP)
+        error = sfs_list(node->file, node->address, &directory->links);
+    else if (node->type == NODE_DATASET)
+        error = node_get_views(mount->nodes, node, &directory->views);
+    else
+        /* Says in the log, once more, why it cannot be read. */
+        error = sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
+    if (error)
+        free(directory);
+    else
+        *out = directory;
+    return error;
+}
+
+void directory_close(struct mount *mount, struct directory *directory)
+{
+    if (directory->views)
+        node_put_views(mount->nodes, directory->node);
+    sfs_links_free(&directory->links);
+    free(directory);
+}
+
+static void set_type(struct mount *mount, struct listed *listed, bool want_attributes)
+{
+    listed->has_attributes =
+        want_attributes && mount_attributes(mount, listed->inode, &listed->st) == 0;
+    const struct node *node = node_get(mount->nodes, listed->inode.node);
+    listed->type = mount_is_directory(node, listed->inode) ? S_IFDIR
+                   : listed->inode.entry == ENTRY_NODE && node->type == NODE_SYMLINK ? S_IFLNK
+                                                                                     : S_IFREG;
+}
+
+/* The at-th link of a group; at the root, behind the links, .sparsefs. */
+static int list_group(struct mount *mount, const struct directory *directory, uint64_t at,
+                      bool plus, struct listed *listed)
+{
+    const struct node *child;
+    bool is_root = !directory->node->parent;
+    if (at >= directory->links.n) {
+        if (!is_root || at > directory->links.n)
+            return -ENOENT;
+        strcpy(listed->name, NAME_CONTROL);
+        listed->inode = (struct inode){.entry = ENTRY_CONTROL};
+        set_type(mount, listed, false);
+        return 0;
+    }
+    const struct sfs_link *link = &directory->links.link[at];
+    int error = node_child(mount->nodes, directory->node, link, &child);
+    if (error)
+        return error;
+    name_encode(link->name, is_root, listed->name);
+    listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    set_type(mount, listed, plus);
+    return 0;
+}
+
+/* The at-th of the fixed names that this dataset has. */
+static int list_fixed(struct mount *mount, const struct directory *directory, uint64_t at,
+                      bool plus, struct listed *listed)
+{
+    const struct entry_name *fixed = entry_names(directory->inode.entry);
+    for (; fixed->name; fixed++) {
+        if (!view_exists(directory->views, fixed->needs) || at-- > 0)
+            continue;
+        strcpy(listed->name, fixed->name);
+        listed->inode = (struct inode){.node = directory->inode.node, .entry = fixed->entry};
+        bool cheap = !inode_is_view(listed->inode) ||
+                     view_size_is_cheap(directory->views, inode_view(listed->inode));
+        set_type(mount, listed, plus && cheap);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+/* The at-th name of a series: all views of the first frame, then all of the second. */
+static int list_series(struct mount *mount, const struct directory *directory,
+                       const struct entry_series *series, uint64_t at, bool plus,
+                       struct listed *listed)
+{
+    struct views *views = directory->views;
+    unsigned first = mount->options->first;
+    uint64_t frame = at / series->n_views;
+    unsigned which = (unsigned)(at % series->n_views);
+    if (frame >= views->frames || frame >= INODE_MAX_FRAMES)
+        return -ENOENT;
+    entry_format(series, which, frame + first, entry_width(series, views->frames, first),
+                 listed->name);
+    listed->inode = (struct inode){.node = directory->inode.node,
+                                   .frame = frame,
+                                   .entry = ENTRY_VIEW + series->view[which]};
+    listed->type = S_IFREG;
+    listed->has_attributes = plus && view_size_is_cheap(views, series->view[which]) &&
+                             mount_view_attributes(mount, directory->node, views, listed->inode,
+                                                   &listed->st) == 0;
+    return 0;
+}
+
+static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
+{
+    const char *name = control_name(at < UINT32_MAX ? (unsigned)at : UINT32_MAX, &listed->inode);
+    if (!name)
+        return -ENOENT;
+    strcpy(listed->name, name);
+    set_type(mount, listed, false);
+    return 0;
+}
+
+/* The entry at a place in the listing; -ENOENT behind the last. */
+static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
+                   struct listed *listed)
+{
+    const struct entry_series *series = entry_series(directory->inode.entry);
+    listed->has_attributes = false;
+    if (at < 2) {
+        strcpy(listed->name, at == 0 ? "." : "..");
+        listed->inode = directory->inode; /* of ".." readdir's users look only at the type */
+        listed->type = S_IFDIR;
+        return 0;
+    }
+    at -= 2;
+    if (directory->inode.entry == ENTRY_CONTROL)
+        return list_control(mount, at, listed);
+    if (series)
+        return list_series(mount, directory, series, at, plus, listed);
+    if (directory->views)
+        return list_fixed(mount, directory, at, plus, listed);
+    return list_group(mount, directory, at, plus, listed);
+}
+
+static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,
+                        bool plus, off_t next)
+{
+    struct stat st = {.st_ino = inode_pack(listed->inode), .st_mode = listed->type};
+    if (!plus)
+        return fuse_add_direntry(request, buffer, room, listed->name, &st, next);
+    /* Without a node id the kernel takes name and type only, and asks when it wants more. */
+    struct fuse_entry_param entry = {.attr = st};
+    if (listed->has_attributes) {
+        entry.ino = st.st_ino;
+        entry.attr = listed->st;
+        entry.attr_timeout = entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
+    }
+    return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
+}
+
+void directory_read(struct mount *mount, struct directory *directory, fuse_req_t request,
+                    size_t size, off_t offset, bool plus)
+{
+    char *buffer = malloc(size ? size : 1);
+    if (!buffer) {
+        fuse_reply_err(request, ENOMEM);
+        return;
+    }
+    size_t used = 0;
+    int error = 0;
+    for (uint64_t at = (uint64_t)offset;; at++) {
+        struct listed listed;
+        error = list_at(mount, directory, at, plus, &listed);
+        if (error)
+            break;
+        size_t n = add_entry(request, buffer + used, size - used, &listed, plus, (off_t)at + 1);
+        if (n > size - used)
+            break;
+        used += n;
+    }
+    /* What was listed before an error is given first; the error comes with the next call. */
+    if (error && error != -ENOENT && used == 0)
+        fuse_reply_err(request, -error);
+    else
+        fuse_reply_buf(request, buffer, used);
+    free(buffer);
+}

@@ -1,0 +1,111 @@
+/* Names in the directory of a dataset. */
+#include "fs/entry.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIN_WIDTH 6
+
+static const struct entry_name dataset_names[] = {
+    {"dataset.json", ENTRY_VIEW + VIEW_DATASET_JSON, VIEW_DATASET_JSON},
+    {"frames", ENTRY_FRAMES, VIEW_DEFINED},
+    {"raw", ENTRY_RAW_DIR, VIEW_VALUES},
+    {"npy", ENTRY_NPY_DIR, VIEW_NPY},
+    {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
+    {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
+    {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
+    {"stack.npy", ENTRY_VIEW + VIEW_STACK_NPY, VIEW_STACK_NPY},
+    {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
+    {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
+    {NULL, 0, 0},
+};
+
+static const struct entry_name csr_names[] = {
+    {"indptr.raw", ENTRY_VIEW + VIEW_CSR_INDPTR, VIEW_CSR_INDPTR},
+    {"indices.raw", ENTRY_VIEW + VIEW_CSR_INDICES, VIEW_CSR_INDICES},
+    {"data.raw", ENTRY_VIEW + VIEW_CSR_DATA, VIEW_CSR_DATA},
+    {"raw_csr.toml", ENTRY_VIEW + VIEW_CSR_TOML, VIEW_CSR_TOML},
+    {NULL, 0, 0},
+};
+
+static const struct entry_series frames = {
+    false, 2, {VIEW_RAW, VIEW_DEFINED}, {".raw", ".defined"}};
+static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
+static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
+static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
+static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
+
+const struct entry_name *entry_names(unsigned directory)
+{
+    return directory == ENTRY_NODE      ? dataset_names
+           : directory == ENTRY_CSR_DIR ? csr_names
+                                        : NULL;
+}
+
+const struct entry_series *entry_series(unsigned directory)
+{
+    switch (directory) {
+    case ENTRY_FRAMES:
+        return &frames;
+    case ENTRY_RAW_DIR:
+        return &raw;
+    case ENTRY_NPY_DIR:
+        return &npy;
+    case ENTRY_TIFF_DIR:
+        return &tiff;
+    case ENTRY_VALUES_DIR:
+        return &values;
+    default:
+        return NULL;
+    }
+}
+
+int entry_width(const struct entry_series *series, uint64_t n_frames, uint64_t first)
+{
+    int width = 1;
+    if (!series->padded)
+        return width;
+    for (uint64_t last = n_frames ? n_frames - 1 + first : 0; last >= 10; last /= 10)
+        width++;
+    return width < MIN_WIDTH ? MIN_WIDTH : width;
+}
+
+/* By hand: a listing of millions of names is mostly this. */
+void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
+                  char name[ENTRY_NAME_BYTES])
+{
+    char digits[24];
+    int n = 0;
+    do {
+        digits[n++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    while (n < width)
+        digits[n++] = '0';
+    while (n > 0)
+        *name++ = digits[--n];
+    strcpy(name, series->suffix[which]);
+}
+
+bool entry_parse(const struct entry_series *series, const char *name, uint64_t *number,
+                 enum view_kind *view)
+{
+    const char *c = name;
+    uint64_t value = 0;
+    for (; *c >= '0' && *c <= '9'; c++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value))
+            return false;
+    if (c == name)
+        return false;
+    for (unsigned i = 0; i < series->n_views; i++) {
+        if (!strcmp(c, series->suffix[i])) {
+            *number = value;
+            *view = series->view[i];
+            return true;
+        }
+    }
+    return false;
+}

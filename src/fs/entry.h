@@ -1,0 +1,45 @@
+/* What lies in the directory of a dataset: a fixed table of names. */
+#ifndef SPARSEFS_FS_ENTRY_H
+#define SPARSEFS_FS_ENTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/inode.h"
+
+#define ENTRY_NAME_BYTES 48
+
+/* One name in the directory of a dataset or in its csr directory. */
+struct entry_name {
+    const char *name;
+    unsigned entry;           /* as struct inode has it */
+    enum view_kind needs;     /* is there if the dataset has this view */
+};
+
+/* The names in a directory of fixed names (ENTRY_NODE of a dataset, ENTRY_CSR_DIR), ended by a NULL
+ * name; NULL for other directories. */
+const struct entry_name *entry_names(unsigned directory);
+
+/* A directory with names for every frame. */
+struct entry_series {
+    bool padded;        /* numbers have the width of the last one, at least 6 */
+    unsigned n_views;   /* names for each frame */
+    enum view_kind view[2];
+    const char *suffix[2];
+};
+
+/* NULL if the directory is not such a one. */
+const struct entry_series *entry_series(unsigned directory);
+
+/* The digits to which numbers are padded, for frames numbered from first on. */
+int entry_width(const struct entry_series *series, uint64_t frames, uint64_t first);
+
+/* Writes the name of one view of frame `number` (first is added already). */
+void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
+                  char name[ENTRY_NAME_BYTES]);
+
+/* The number and view that a name stands for; any padding is accepted. */
+bool entry_parse(const struct entry_series *series, const char *name, uint64_t *number,
+                 enum view_kind *view);
+
+#endif

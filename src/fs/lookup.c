@@ -1,0 +1,97 @@
+/* From a name in a directory to an inode. */
+#include <errno.h>
+#include <string.h>
+
+#include "fs/entry.h"
+#include "fs/mount.h"
+#include "fs/name.h"
+
+/* Names that were cut are found by cutting every name of the group. */
+static int lookup_cut(struct mount *mount, const struct node *group, const char *name,
+                      const struct node **child)
+{
+    struct sfs_links links;
+    int error = sfs_list(group->file, group->address, &links);
+    if (error)
+        return error;
+    error = -ENOENT;
+    for (size_t i = 0; i < links.n && error == -ENOENT; i++) {
+        char encoded[NAME_BYTES];
+        name_encode(links.link[i].name, !group->parent, encoded);
+        if (!strcmp(encoded, name))
+            error = node_child(mount->nodes, group, &links.link[i], child);
+    }
+    sfs_links_free(&links);
+    return error;
+}
+
+static int lookup_in_group(struct mount *mount, const struct node *group, const char *name,
+                           struct inode *inode)
+{
+    char link_name[NAME_BYTES];
+    const struct node *child;
+    int error;
+    if (!group->parent && !strcmp(name, NAME_CONTROL)) {
+        *inode = (struct inode){.entry = ENTRY_CONTROL};
+        return 0;
+    }
+    if (name_decode(name, !group->parent, link_name)) {
+        struct sfs_link link;
+        error = sfs_lookup(group->file, group->address, link_name, &link);
+        if (error)
+            return error;
+        error = node_child(mount->nodes, group, &link, &child);
+        sfs_link_free(&link);
+    } else {
+        error = name_is_cut(name) ? lookup_cut(mount, group, name, &child) : -ENOENT;
+    }
+    if (!error)
+        *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    return error;
+}
+
+static int lookup_in_dataset(struct mount *mount, const struct views *views,
+                             struct inode directory, const char *name, struct inode *inode)
+{
+    *inode = (struct inode){.node = directory.node};
+    const struct entry_name *fixed = entry_names(directory.entry);
+    for (; fixed && fixed->name; fixed++) {
+        if (!strcmp(name, fixed->name) && view_exists(views, fixed->needs)) {
+            inode->entry = fixed->entry;
+            return 0;
+        }
+    }
+    const struct entry_series *series = entry_series(directory.entry);
+    uint64_t number;
+    enum view_kind view;
+    unsigned first = mount->options->first;
+    if (!series || !entry_parse(series, name, &number, &view) || number < first ||
+        number - first >= views->frames || !view_exists(views, view))
+        return -ENOENT;
+    if (number - first >= INODE_MAX_FRAMES)
+        return -EOVERFLOW;
+    inode->frame = number - first;
+    inode->entry = ENTRY_VIEW + view;
+    return 0;
+}
+
+int mount_lookup(struct mount *mount, struct inode directory, const char *name,
+                 struct inode *inode)
+{
+    const struct node *node = node_get(mount->nodes, directory.node);
+    struct views *views;
+    if (!node)
+        return -ESTALE;
+    if (directory.entry == ENTRY_CONTROL)
+        return control_lookup(name, inode);
+    if (node->type == NODE_GROUP)
+        return lookup_in_group(mount, node, name, inode);
+    if (node->type != NODE_DATASET)
+        return -EIO;
+    int error = node_get_views(mount->nodes, node, &views);
+    if (error)
+        return error;
+    error = lookup_in_dataset(mount, views, directory, name, inode);
+    node_put_views(mount->nodes, node);
+    return error;
+}

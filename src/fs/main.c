@@ -1,0 +1,272 @@
+/* The daemon: from the command line to a mount that works, and to its end. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "config.h"
+#include "fs/daemon.h"
+#include "fs/mount.h"
+
+#define READAHEAD_KIB    1024 /* first reads through the page cache are twice as fast as with 128 */
+#define FUSE_SUPER_MAGIC 0x65735546
+
+static atomic_bool use_syslog;
+
+static void log_line(int level, const char *line)
+{
+    if (atomic_load(&use_syslog))
+        syslog(level, "%s", line);
+    else
+        fprintf(stderr, "sparsefs: %s\n", line);
+}
+
+static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
+{
+    char line[512];
+    vsnprintf(line, sizeof(line), format, args);
+    line[strcspn(line, "\n")] = '\0';
+    log_line((int)level, line);
+}
+
+/* One line on stderr; returns the exit code for a failed mount. */
+static int fail(const char *path, const char *why)
+{
+    fprintf(stderr, "sparsefs: %s: %s\n", path, why);
+    return EXIT_MOUNT_FAILED;
+}
+
+static bool is_empty_directory(const char *path, int *error)
+{
+    struct dirent **names;
+    int n = scandir(path, &names, NULL, NULL);
+    *error = n < 0 ? errno : 0;
+    for (int i = 0; i < n; i++)
+        free(names[i]);
+    if (n >= 0)
+        free(names);
+    return n <= 2;
+}
+
+static int check_mountpoint(const struct options *options)
+{
+    const char *path = options->mountpoint;
+    struct stat st;
+    struct statfs fs;
+    int error;
+    if (stat(path, &st) < 0 || statfs(path, &fs) < 0)
+        return fail(path, errno == ENOTCONN
+                              ? "the daemon of an earlier mount here has died: unmount it first"
+                              : strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return fail(path, "the mount point is not a directory");
+    if (fs.f_type == FUSE_SUPER_MAGIC && st.st_ino == FUSE_ROOT_ID)
+        return fail(path, "the mount point is busy: something is mounted there already");
+    if (!options->nonempty && !is_empty_directory(path, &error))
+        return fail(path, "the mount point is not empty (-o nonempty mounts over it)");
+    return error && !options->nonempty ? fail(path, strerror(error)) : 0;
+}
+
+/* What this version cannot mount though its successors will. */
+static int check_file(const char *file)
+{
+    size_t n = strlen(file);
+    if (!strcmp(file, "-")) {
+        fputs("sparsefs: -: this version cannot mount an image from standard input\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (n > 3 && !strcmp(file + n - 3, ".gz")) {
+        fprintf(stderr, "sparsefs: %s: this version cannot mount a compressed file\n", file);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
+/* Absolute paths: a daemon has no working directory. */
+static int resolve_paths(struct options *options)
+{
+    char **paths[] = {&options->file, &options->mountpoint};
+    for (size_t i = 0; i < 2; i++) {
+        char *resolved = realpath(*paths[i], NULL);
+        if (!resolved) {
+            fail(*paths[i], strerror(errno));
+            return errno == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
+        }
+        free(*paths[i]);
+        *paths[i] = resolved;
+    }
+    return 0;
+}
+
+/* The kernel's readahead for the mount; it takes what we ask for when the mount is up, if we may. */
+static void raise_readahead(dev_t device)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(device),
+             minor(device));
+    FILE *out = fopen(path, "w");
+    bool raised = out && fprintf(out, "%d\n", READAHEAD_KIB) > 0;
+    if (out && fclose(out) != 0)
+        raised = false;
+    if (!raised)
+        log_info("%s: the readahead stays as it is: %s", path, strerror(errno));
+}
+
+struct starting {
+    const struct options *options;
+    pthread_t thread;
+    bool started;
+};
+
+/* Asks the mount for its root, as a user would: an answer proves that it works. */
+static void *watch_start(void *data)
+{
+    const struct starting *starting = data;
+    struct stat st;
+    if (stat(starting->options->mountpoint, &st) == 0) {
+        raise_readahead(st.st_dev);
+        if (!starting->options->foreground) {
+            openlog("sparsefs", LOG_PID, LOG_DAEMON);
+            atomic_store(&use_syslog, true);
+        }
+        daemon_ready();
+    }
+    return NULL;
+}
+
+static int serve(struct fuse_session *session, const struct options *options)
+{
+    struct fuse_loop_config *config = fuse_loop_cfg_create();
+    if (!config)
+        return EXIT_SYSTEM;
+    fuse_loop_cfg_set_max_threads(config, options->threads);
+    fuse_loop_cfg_set_idle_threads(config, options->threads);
+    struct starting starting = {.options = options};
+    starting.started = pthread_create(&starting.thread, NULL, watch_start, &starting) == 0;
+    int status = starting.started ? fuse_session_loop_mt(session, config) : -EAGAIN;
+    fuse_loop_cfg_destroy(config);
+    fuse_session_unmount(session);
+    if (starting.started)
+        pthread_join(starting.thread, NULL);
+    if (status < 0)
+        log_error("the mount has ended: %s", strerror(-status));
+    return status < 0 ? EXIT_SYSTEM : EXIT_DONE;
+}
+
+/* Adds "-o option" for libfuse. */
+static bool add_option(struct fuse_args *args, const char *name, const char *value)
+{
+    char *list = NULL, *argument = NULL;
+    bool done = false;
+    if (value) {
+        /* Commas and backslashes of a path are escaped by libfuse's own means. */
+        if (asprintf(&argument, "%s=%s", name, value) >= 0 &&
+            fuse_opt_add_opt_escaped(&list, argument) == 0)
+            done = fuse_opt_add_arg(args, "-o") == 0 && fuse_opt_add_arg(args, list) == 0;
+    } else {
+        done = fuse_opt_add_arg(args, "-o") == 0 && fuse_opt_add_arg(args, name) == 0;
+    }
+    free(argument);
+    free(list);
+    return done;
+}
+
+static bool add_fuse_options(struct options *options)
+{
+    struct fuse_args *args = &options->fuse;
+    return add_option(args, "ro", NULL) && add_option(args, "default_permissions", NULL) &&
+           add_option(args, "subtype", "sparsefs") &&
+           add_option(args, "fsname", options->file) &&
+           (!options->debug || fuse_opt_add_arg(args, "-d") == 0);
+}
+
+static int mount_and_serve(struct mount *mount, struct options *options)
+{
+    int status = EXIT_MOUNT_FAILED;
+    if (!add_fuse_options(options))
+        return EXIT_SYSTEM;
+    struct fuse_session *session =
+        fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
+    if (!session)
+        return EXIT_USAGE;
+    if (fuse_set_signal_handlers(session) == 0) {
+        if (fuse_session_mount(session, options->mountpoint) == 0)
+            status = serve(session, options);
+        fuse_remove_signal_handlers(session);
+    }
+    fuse_session_destroy(session);
+    return status;
+}
+
+static int run(struct options *options)
+{
+    struct sfs_options file_options = {.cache_size = options->cache_size};
+    struct mount mount = {.options = options};
+    int error = sfs_open(options->file, &file_options, &mount.file);
+    if (error)
+        return error == -EACCES || error == -EPERM ? EXIT_USAGE
+               : error == -ENOMEM                  ? EXIT_SYSTEM
+                                                   : EXIT_MOUNT_FAILED;
+    int status = EXIT_SYSTEM;
+    error = nodes_create(mount.file, options->external_links, options->frame_rank, &mount.nodes);
+    if (error)
+        fail(options->file, strerror(-error));
+    else
+        status = mount_and_serve(&mount, options);
+    nodes_destroy(mount.nodes);
+    sfs_close(mount.file);
+    return status;
+}
+
+static int start(struct options *options)
+{
+    /* libhdf5 looks for external raw data files in the working directory, of which a daemon has
+     * none: beside the HDF5 file, unless the user says otherwise. */
+    setenv("HDF5_EXTFILE_PREFIX", "${ORIGIN}", 0);
+    int status = check_file(options->file);
+    if (!status)
+        status = resolve_paths(options);
+    if (!status)
+        status = check_mountpoint(options);
+    if (status)
+        return status;
+    if (!options->foreground) {
+        int error = daemon_begin();
+        if (error) {
+            fail("fork", strerror(-error));
+            return EXIT_SYSTEM;
+        }
+    }
+    if (options->read_write)
+        log_warning("%s: this version cannot write: mounted read-only", options->file);
+    return run(options);
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    if (!daemon_fill_descriptors())
+        return EXIT_SYSTEM;
+    int status = options_parse(argc, argv, &options);
+    sfs_set_log(log_line, options.log_level);
+    fuse_set_log_func(log_fuse);
+    if (status == 0 && options.show_help)
+        options_print_help();
+    else if (status == 0 && options.show_version)
+        printf("sparsefs %s, libfuse %s, HDF5 %s, inflating with %s\n", SPARSEFS_VERSION,
+               fuse_pkgversion(), sfs_hdf5_version(),
+               HAVE_LIBDEFLATE ? "libdeflate" : "zlib");
+    else if (status == 0)
+        status = start(&options);
+    options_free(&options);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* HDF5 link names as file names. Nearly all are the same; the others are percent-encoded, so that
+ * every link has exactly one file name and no name means anything to a path walk. */
+#ifndef SPARSEFS_FS_NAME_H
+#define SPARSEFS_FS_NAME_H
+
+#include <stdbool.h>
+
+#define NAME_BYTES 256 /* of the longest file name, with its NUL */
+
+/* The name of the directory at the root of a mount that is not in the file. */
+#define NAME_CONTROL ".sparsefs"
+
+/* Encoded are: "." and "..", a link at the root called .sparsefs (in_root), '/', and names in which
+ * '%' stands before two hexadecimal digits. What is longer than a file name can be is cut and ends
+ * in "%~" and a hash of the whole. */
+void name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
+
+/* The link that a file name stands for; false if it cannot be told from the name alone (cut) or if
+ * there can be none. `link` has room for NAME_BYTES. */
+bool name_decode(const char *name, bool in_root, char link[NAME_BYTES]);
+
+/* Whether the name ends in a hash: its link is found by encoding all links of the group. */
+bool name_is_cut(const char *name);
+
+#endif

@@ -1,0 +1,502 @@
+/* Nodes by number and by (parent, link name), the files that external links led to, and the views of
+ * the datasets that are in use. */
+#include "fs/node.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "common/hash.h"
+#include "common/log.h"
+#include "fs/inode.h"
+#include "fs/name.h"
+
+#define MAX_IDLE_VIEWS 256
+
+struct node_key {
+    uint32_t parent;
+    char name[]; /* without a NUL in the hash key */
+};
+
+struct entry_of_node {
+    struct node node; /* must be first */
+    UT_hash_handle hh;
+    struct views *views;
+    unsigned users;                    /* of views */
+    struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
+    struct node_key *key;
+};
+
+/* A file that is mounted: the one of the command line, or one that an external link names. */
+struct mounted_file {
+    struct mounted_file *next;
+    struct sfs_file *file;
+    struct stat st;
+};
+
+struct node_attributes {
+    atomic_uint users;
+    uint32_t number;
+    struct sfs_attributes attributes;
+};
+
+struct nodes {
+    bool external_links;
+    int frame_rank;
+    pthread_mutex_t lock; /* guards what follows */
+    struct entry_of_node **by_number;
+    uint32_t n, room;
+    struct entry_of_node *by_key;
+    struct mounted_file *files; /* first: the one of the command line */
+    struct entry_of_node *idle;
+    unsigned n_idle;
+    struct node_attributes *last; /* the attributes that were asked for last */
+};
+
+/* ---- Making nodes. The lock must be held. ---- */
+
+static int add_node(struct nodes *nodes, const struct node *parent, const char *name,
+                    const struct mounted_file *file, struct entry_of_node **out)
+{
+    if (nodes->n >= INODE_MAX_NODES)
+        return -ENFILE;
+    if (nodes->n == nodes->room) {
+        uint32_t room = nodes->room ? 2 * nodes->room : 64;
+        struct entry_of_node **grown = reallocarray(nodes->by_number, room, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        nodes->by_number = grown;
+        nodes->room = room;
+    }
+    struct entry_of_node *entry = calloc(1, sizeof(*entry));
+    struct node_key *key = malloc(sizeof(*key) + strlen(name));
+    char *own_name = strdup(name);
+    if (!entry || !key || !own_name)
+        goto failed;
+    key->parent = parent ? parent->number : UINT32_MAX;
+    memcpy(key->name, name, strlen(name));
+    entry->key = key;
+    entry->node.number = nodes->n;
+    entry->node.parent = parent;
+    entry->node.name = own_name;
+    entry->node.file = file->file;
+    entry->node.file_stat = &file->st;
+    HASH_ADD_KEYPTR(hh, nodes->by_key, key, sizeof(*key) + strlen(name), entry);
+    if (hash_failed())
+        goto failed;
+    nodes->by_number[nodes->n++] = entry;
+    *out = entry;
+    return 0;
+
+failed:
+    free(entry);
+    free(key);
+    free(own_name);
+    return -ENOMEM;
+}
+
+static unsigned depth_of(const struct node *node)
+{
+    unsigned depth = 0;
+    for (; node->parent; node = node->parent)
+        depth++;
+    return depth;
+}
+
+/* Writes "../" for every level, and "." for none at all if nothing follows. */
+static void write_up(FILE *out, unsigned levels, bool is_end)
+{
+    for (unsigned i = 0; i < levels; i++)
+        fputs(is_end && i + 1 == levels ? ".." : "../", out);
+    if (is_end && levels == 0)
+        putc('.', out);
+}
+
+/* An HDF5 path, relative to the group that holds the link, as the target of a symbolic link: every
+ * component is encoded as its file name, so that none can lead out of the mount. */
+static char *path_as_target(const struct node *group, const char *path)
+{
+    char *target = NULL;
+    size_t size;
+    FILE *out = open_memstream(&target, &size);
+    char *components = strdup(path), *rest = components;
+    if (!out || !components)
+        goto failed;
+    bool absolute = path[0] == '/', in_root = absolute || !group->parent;
+    unsigned levels = absolute ? depth_of(group) : 0;
+    bool first = true;
+    for (char *component; (component = strsep(&rest, "/"));) {
+        char name[NAME_BYTES];
+        if (!*component || !strcmp(component, "."))
+            continue;
+        name_encode(component, in_root, name);
+        in_root = false;
+        if (first)
+            write_up(out, levels, false);
+        fprintf(out, "%s%s", first ? "" : "/", name);
+        first = false;
+    }
+    if (first)
+        write_up(out, levels, true);
+    free(components);
+    if (fclose(out) == 0)
+        return target;
+    free(target);
+    return NULL;
+
+failed:
+    free(components);
+    if (out)
+        fclose(out);
+    free(target);
+    return NULL;
+}
+
+/* A target that says what an external link names and leads nowhere. */
+static char *external_as_target(const struct sfs_link *link)
+{
+    char *target = NULL;
+    if (asprintf(&target, "external:%s:%s", link->target_file, link->target) < 0)
+        return NULL;
+    return target;
+}
+
+static int make_symlink(struct entry_of_node *entry, char *target)
+{
+    entry->node.type = NODE_SYMLINK;
+    entry->node.target = target;
+    return target ? 0 : -ENOMEM;
+}
+
+/* Makes the node an object of file, or a symlink to the ancestor that this object is. */
+static int make_object(struct entry_of_node *entry, const struct mounted_file *file,
+                       uint64_t address)
+{
+    unsigned levels = 0;
+    for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
+        if (n->file != file->file || n->address != address)
+            continue;
+        char *target = NULL;
+        size_t size;
+        FILE *out = open_memstream(&target, &size);
+        if (!out)
+            return -ENOMEM;
+        write_up(out, levels, true);
+        if (fclose(out) != 0) {
+            free(target);
+            target = NULL;
+        }
+        return make_symlink(entry, target);
+    }
+
+    static const enum node_type types[] = {
+        [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
+    enum sfs_object_type type;
+    entry->node.file = file->file;
+    entry->node.file_stat = &file->st;
+    entry->node.address = address;
+    int error = sfs_object_type(file->file, address, &type);
+    if (error == -ENOMEM)
+        return error;
+    entry->node.type = error ? NODE_UNREADABLE : types[type];
+    return 0;
+}
+
+static struct mounted_file *find_file(struct nodes *nodes, const struct sfs_file *file)
+{
+    struct mounted_file *mounted;
+    LL_SEARCH_SCALAR(nodes->files, mounted, file, file);
+    return mounted;
+}
+
+/* Adds an open file, which is closed instead if it is mounted already. */
+static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
+{
+    struct stat st;
+    int error = sfs_stat(file, &st);
+    struct mounted_file *mounted;
+    for (mounted = nodes->files; mounted && !error; mounted = mounted->next) {
+        if (mounted->st.st_dev == st.st_dev && mounted->st.st_ino == st.st_ino) {
+            sfs_close(file);
+            *out = mounted;
+            return 0;
+        }
+    }
+    mounted = error ? NULL : calloc(1, sizeof(*mounted));
+    if (!mounted) {
+        sfs_close(file);
+        return error ? error : -ENOMEM;
+    }
+    mounted->file = file;
+    mounted->st = st;
+    LL_APPEND(nodes->files, mounted);
+    *out = mounted;
+    return 0;
+}
+
+/* Follows an external link to its object; a link that leads nowhere is shown as one. */
+static int make_external(struct nodes *nodes, struct entry_of_node *entry,
+                         const struct sfs_link *link)
+{
+    struct sfs_file *from = entry->node.parent->file, *file;
+    struct mounted_file *mounted;
+    uint64_t address;
+    int error = nodes->external_links ? sfs_open_linked(from, link->target_file, &file) : -ENOENT;
+    if (!error)
+        error = add_file(nodes, file, &mounted);
+    if (!error)
+        error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
+    if (error == -ENOMEM)
+        return error;
+    return error ? make_symlink(entry, external_as_target(link))
+                 : make_object(entry, mounted, address);
+}
+
+/* In a file behind an external link the root of the mount is not the root of paths: soft links are
+ * followed here. */
+static int make_followed(struct nodes *nodes, struct entry_of_node *entry,
+                         const struct sfs_link *link)
+{
+    const struct node *parent = entry->node.parent;
+    uint64_t address;
+    int error = sfs_find(parent->file, parent->address, link->target, &address);
+    if (error == -ENOMEM)
+        return error;
+    return error ? make_symlink(entry, path_as_target(parent, link->target))
+                 : make_object(entry, find_file(nodes, parent->file), address);
+}
+
+static int make_node(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link)
+{
+    const struct node *parent = entry->node.parent;
+    switch (link->type) {
+    case SFS_LINK_HARD:
+        return make_object(entry, find_file(nodes, parent->file), link->address);
+    case SFS_LINK_SOFT:
+        if (parent->file != nodes->files->file && link->target[0] == '/')
+            return make_followed(nodes, entry, link);
+        return make_symlink(entry, path_as_target(parent, link->target));
+    case SFS_LINK_EXTERNAL:
+        return make_external(nodes, entry, link);
+    default:
+        return make_symlink(entry, strdup("user-defined-link"));
+    }
+}
+
+static void free_node(struct entry_of_node *entry)
+{
+    if (!entry)
+        return;
+    views_close(entry->views);
+    free(entry->node.name);
+    free(entry->node.target);
+    free(entry->key);
+    free(entry);
+}
+
+/* ---- The lock is not held below this line ---- */
+
+int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
+{
+    struct nodes *nodes = calloc(1, sizeof(*nodes));
+    struct mounted_file *mounted = calloc(1, sizeof(*mounted));
+    int error = nodes && mounted ? sfs_stat(file, &mounted->st) : -ENOMEM;
+    if (error) {
+        free(nodes);
+        free(mounted);
+        return error;
+    }
+    nodes->external_links = external_links;
+    nodes->frame_rank = frame_rank;
+    pthread_mutex_init(&nodes->lock, NULL);
+    mounted->file = file;
+    LL_APPEND(nodes->files, mounted);
+
+    struct entry_of_node *root;
+    error = add_node(nodes, NULL, "", mounted, &root);
+    if (error) {
+        nodes_destroy(nodes);
+        return error;
+    }
+    root->node.type = NODE_GROUP;
+    root->node.address = sfs_root(file);
+    *out = nodes;
+    return 0;
+}
+
+void nodes_destroy(struct nodes *nodes)
+{
+    if (!nodes)
+        return;
+    HASH_CLEAR(hh, nodes->by_key);
+    for (uint32_t i = 0; i < nodes->n; i++)
+        free_node(nodes->by_number[i]);
+    free(nodes->by_number);
+    node_put_attributes(nodes->last);
+    /* The first file is the caller's; the others share its cache and go before it. */
+    struct mounted_file *mounted, *next;
+    LL_FOREACH_SAFE(nodes->files, mounted, next)
+    {
+        if (mounted != nodes->files)
+            sfs_close(mounted->file);
+    }
+    for (mounted = nodes->files; mounted; mounted = next) {
+        next = mounted->next;
+        free(mounted);
+    }
+    pthread_mutex_destroy(&nodes->lock);
+    free(nodes);
+}
+
+const struct node *node_get(struct nodes *nodes, uint32_t number)
+{
+    pthread_mutex_lock(&nodes->lock);
+    const struct node *node = number < nodes->n ? &nodes->by_number[number]->node : NULL;
+    pthread_mutex_unlock(&nodes->lock);
+    return node;
+}
+
+int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
+               const struct node **child)
+{
+    size_t key_bytes = sizeof(struct node_key) + strlen(link->name);
+    struct node_key *key = malloc(key_bytes);
+    if (!key)
+        return -ENOMEM;
+    key->parent = group->number;
+    memcpy(key->name, link->name, strlen(link->name));
+
+    struct entry_of_node *entry;
+    int error = 0;
+    pthread_mutex_lock(&nodes->lock);
+    HASH_FIND(hh, nodes->by_key, key, key_bytes, entry);
+    if (!entry) {
+        error = add_node(nodes, group, link->name, find_file(nodes, group->file), &entry);
+        if (!error) {
+            error = make_node(nodes, entry, link);
+            if (error) {
+                HASH_DEL(nodes->by_key, entry);
+                nodes->n--;
+                free_node(entry);
+            }
+        }
+    }
+    if (!error)
+        *child = &entry->node;
+    pthread_mutex_unlock(&nodes->lock);
+    free(key);
+    return error;
+}
+
+/* The HDF5 path of a node, newly allocated. */
+static char *path_of(const struct node *node)
+{
+    size_t n = 1;
+    for (const struct node *i = node; i->parent; i = i->parent)
+        n += strlen(i->name) + 1;
+    char *path = malloc(n + 1);
+    if (!path)
+        return NULL;
+    path[n] = path[n - 1] = '\0';
+    char *at = path + n - 1;
+    for (const struct node *i = node; i->parent; i = i->parent) {
+        at -= strlen(i->name);
+        memcpy(at, i->name, strlen(i->name));
+        *--at = '/';
+    }
+    if (!node->parent)
+        strcpy(path, "/");
+    return path;
+}
+
+int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node;
+    int error = 0;
+    pthread_mutex_lock(&nodes->lock);
+    if (!entry->views) {
+        char *path = path_of(node);
+        error = path ? views_open(node->file, node->address, path, nodes->frame_rank,
+                                  &entry->views)
+                     : -ENOMEM;
+        free(path);
+    } else if (entry->users == 0) {
+        DL_DELETE(nodes->idle, entry);
+        nodes->n_idle--;
+    }
+    if (!error) {
+        entry->users++;
+        *views = entry->views;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+    return error;
+}
+
+void node_put_views(struct nodes *nodes, const struct node *node)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct views *oldest = NULL;
+    pthread_mutex_lock(&nodes->lock);
+    if (--entry->users == 0) {
+        DL_APPEND(nodes->idle, entry);
+        if (++nodes->n_idle > MAX_IDLE_VIEWS) {
+            struct entry_of_node *first = nodes->idle;
+            DL_DELETE(nodes->idle, first);
+            nodes->n_idle--;
+            oldest = first->views;
+            first->views = NULL;
+        }
+    }
+    pthread_mutex_unlock(&nodes->lock);
+    views_close(oldest);
+}
+
+int node_get_attributes(struct nodes *nodes, const struct node *node,
+                        struct node_attributes **out)
+{
+    pthread_mutex_lock(&nodes->lock);
+    struct node_attributes *attributes = nodes->last;
+    if (attributes && attributes->number == node->number) {
+        atomic_fetch_add(&attributes->users, 1);
+        pthread_mutex_unlock(&nodes->lock);
+        *out = attributes;
+        return 0;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+
+    attributes = calloc(1, sizeof(*attributes));
+    if (!attributes)
+        return -ENOMEM;
+    int error = sfs_attributes(node->file, node->address, &attributes->attributes);
+    if (error) {
+        free(attributes);
+        return error;
+    }
+    attributes->number = node->number;
+    atomic_init(&attributes->users, 2); /* the caller's and that of nodes->last */
+    pthread_mutex_lock(&nodes->lock);
+    struct node_attributes *before = nodes->last;
+    nodes->last = attributes;
+    pthread_mutex_unlock(&nodes->lock);
+    node_put_attributes(before);
+    *out = attributes;
+    return 0;
+}
+
+const struct sfs_attributes *node_attributes(const struct node_attributes *attributes)
+{
+    return &attributes->attributes;
+}
+
+void node_put_attributes(struct node_attributes *attributes)
+{
+    if (!attributes || atomic_fetch_sub(&attributes->users, 1) > 1)
+        return;
+    sfs_attributes_free(&attributes->attributes);
+    free(attributes);
+}

@@ -1,0 +1,59 @@
+/* The node table: one entry for every path below the mount point that was ever looked up and is a
+ * group, a dataset, a committed datatype or a link. Nodes are never removed; their number is the
+ * node part of an inode number. A hard link to a group above itself becomes a symbolic link, so that
+ * no walk through the mount is endless. Thread-safe. */
+#ifndef SPARSEFS_FS_NODE_H
+#define SPARSEFS_FS_NODE_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "sparsefs/sparsefs.h"
+#include "view/view.h"
+
+struct nodes;
+
+enum node_type {
+    NODE_GROUP,
+    NODE_DATASET,
+    NODE_DATATYPE,
+    NODE_SYMLINK,
+    NODE_UNREADABLE, /* an object that cannot be opened: shown, and reading it is EIO */
+};
+
+/* What does not change after a node was made; of a node only this is for others to read. */
+struct node {
+    uint32_t number;
+    enum node_type type;
+    const struct node *parent; /* NULL: the root */
+    struct sfs_file *file;
+    const struct stat *file_stat; /* of file, as of opening */
+    uint64_t address;             /* not of a symlink */
+    char *name;                   /* the HDF5 link's; "" for the root */
+    char *target;                 /* of a symlink */
+};
+
+/* external_links: follow them. frame_rank as views_open has it. file must outlive the table. */
+int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **nodes);
+void nodes_destroy(struct nodes *nodes);
+
+/* By number; NULL if there is none. */
+const struct node *node_get(struct nodes *nodes, uint32_t number);
+
+/* The child of a group that a link leads to. -ENFILE: the table is full. */
+int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
+               const struct node **child);
+
+/* The views of a dataset's node, opened on first use, kept open for a while after the last
+ * node_put_views. */
+int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
+void node_put_views(struct nodes *nodes, const struct node *node);
+
+/* Attributes of the object: shared with other callers, given back by node_put_attributes. */
+struct node_attributes;
+int node_get_attributes(struct nodes *nodes, const struct node *node,
+                        struct node_attributes **attributes);
+const struct sfs_attributes *node_attributes(const struct node_attributes *attributes);
+void node_put_attributes(struct node_attributes *attributes);
+
+#endif

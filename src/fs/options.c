@@ -1,0 +1,265 @@
+/* Parsing the command line: our options, those of FUSE and mount(8), and the rest refused. */
+#include "fs/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+
+void options_print_help(void)
+{
+    puts("usage: sparsefs [options] FILE MOUNTPOINT\n"
+         "\n"
+         "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
+         "This version mounts read-only.\n"
+         "\n"
+         "  -o OPTION[,OPTION...]\n"
+         "     frame_rank=K           the last K axes are the frame (default: all but the first of\n"
+         "                            three and more, otherwise all)\n"
+         "     first=0, first=1       the number of the first frame (default: 0)\n"
+         "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
+         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
+         "     external_links         follow external links\n"
+         "     threads=N              FUSE threads (default: one per processor)\n"
+         "     workers=N, commit_interval=SECONDS, sparsify\n"
+         "                            for writing: no effect on a read-only mount\n"
+         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
+         "     nonempty               mount over a directory that is not empty\n"
+         "     ro, allow_other, ...   options of FUSE and mount(8)\n"
+         "  -f                        stay in the foreground\n"
+         "  -d                        print every request (implies -f)\n"
+         "  --log=LEVEL               error, warning, info or debug (default: warning)\n"
+         "  -V, --version             print the version\n"
+         "  -h, --help                print this\n"
+         "\n"
+         "Exit codes: 0 success, 1 usage or permission, 2 system error, 4 internal bug,\n"
+         "8 interrupted, 32 mount failed. See sparsefs(1).");
+}
+
+static int refuse(const char *what, const char *value)
+{
+    fprintf(stderr, "sparsefs: %s: %s\n", value, what);
+    return -1;
+}
+
+/* A decimal or, for umask, octal number up to max. */
+static int parse_number(const char *option, const char *value, int base, unsigned long max,
+                        unsigned long *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoul(value, &end, base);
+    if (*value < '0' || *value > '9' || *end || errno || *number > max)
+        return refuse("not a number in range", option);
+    return 0;
+}
+
+static int parse_size(const char *option, const char *value, size_t *size)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(value, &end, 10);
+    unsigned shift = 0;
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    if (unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+    }
+    if (*value < '0' || *value > '9' || *end || errno || number == 0 || number > SIZE_MAX >> shift)
+        return refuse("not a size (a number, with K, M or G)", option);
+    *size = (size_t)number << shift;
+    return 0;
+}
+
+static int parse_log_level(const char *option, const char *value, int *level)
+{
+    static const struct {
+        const char *name;
+        int level;
+    } levels[] = {
+        {"error", LOG_ERR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
+    for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
+        if (!strcmp(value, levels[i].name)) {
+            *level = levels[i].level;
+            return 0;
+        }
+    }
+    return refuse("the levels are error, warning, info and debug", option);
+}
+
+/* What follows "name=" in an option, or NULL. */
+static const char *value_of(const char *option, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(option, name, n) && option[n] == '=' ? option + n + 1 : NULL;
+}
+
+/* Options with a value: 1 done, 0 not one of these, -1 refused. */
+static int take_value(struct options *options, const char *option)
+{
+    const char *value;
+    unsigned long number;
+    int error;
+    if ((value = value_of(option, "frame_rank"))) {
+        error = parse_number(option, value, 10, SFS_MAX_RANK, &number);
+        options->frame_rank = (int)number;
+    } else if ((value = value_of(option, "first"))) {
+        error = parse_number(option, value, 10, 1, &number);
+        options->first = (unsigned)number;
+    } else if ((value = value_of(option, "cache_size"))) {
+        error = parse_size(option, value, &options->cache_size);
+    } else if ((value = value_of(option, "threads"))) {
+        error = parse_number(option, value, 10, 1024, &number);
+        if (!error && number == 0)
+            error = refuse("at least one is needed", option);
+        options->threads = (unsigned)number;
+    } else if ((value = value_of(option, "workers")) ||
+               (value = value_of(option, "commit_interval"))) {
+        error = parse_number(option, value, 10, INT_MAX, &number); /* for writing only */
+    } else if ((value = value_of(option, "uid"))) {
+        error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
+        options->uid = (uid_t)number;
+        options->has_uid = true;
+    } else if ((value = value_of(option, "gid"))) {
+        error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
+        options->gid = (gid_t)number;
+        options->has_gid = true;
+    } else if ((value = value_of(option, "umask"))) {
+        error = parse_number(option, value, 8, 0777, &number);
+        options->umask = (mode_t)number;
+        options->has_umask = true;
+    } else {
+        return 0;
+    }
+    return error ? error : 1;
+}
+
+static bool is_one_of(const char *option, const char *const *list)
+{
+    for (; *list; list++) {
+        size_t n = strlen(*list);
+        bool is_prefix = (*list)[n - 1] == '=' || (*list)[n - 1] == '-';
+        if (is_prefix ? !strncmp(option, *list, n) : !strcmp(option, *list))
+            return true;
+    }
+    return false;
+}
+
+/* Read by mount(8), fstab readers and systemd only, or without meaning for a read-only mount. */
+static const char *const ignored[] = {
+    "auto",     "noauto",     "user",       "user=",       "users",         "nouser",
+    "owner",    "group",      "_netdev",    "nofail",      "defaults",      "comment=",
+    "x-",       "X-",         "atime",      "noatime",     "diratime",      "nodiratime",
+    "relatime", "norelatime", "lazytime",   "nolazytime",  "strictatime",   "nostrictatime",
+    "async",    "sync",       "dirsync",    "sparsify",    "default_permissions", NULL};
+
+/* libfuse and the kernel take these. */
+static const char *const passed_on[] = {
+    "suid", "nosuid",    "dev",          "nodev",    "exec",    "noexec",   "allow_root",
+    "max_read=", "auto_unmount", "fsname=", "subtype=", "context=", "fscontext=",
+    "defcontext=", "rootcontext=", NULL};
+
+static int take_option(struct options *options, const char *option)
+{
+    int taken = take_value(options, option);
+    if (taken)
+        return taken < 0 ? -1 : 0;
+    if (!strcmp(option, "direct_io"))
+        options->direct_io = true;
+    else if (!strcmp(option, "external_links"))
+        options->external_links = true;
+    else if (!strcmp(option, "nonempty"))
+        options->nonempty = true;
+    else if (!strcmp(option, "rw"))
+        options->read_write = true;
+    else if (!strcmp(option, "ro"))
+        options->read_write = false;
+    else if (!strcmp(option, "allow_other")) {
+        options->allow_other = true;
+        return 1;
+    } else if (!strcmp(option, "follow") || value_of(option, "follow") ||
+               value_of(option, "image_size"))
+        return refuse("this version cannot do this", option);
+    else if (is_one_of(option, passed_on))
+        return 1;
+    else if (!is_one_of(option, ignored))
+        return refuse("no such option (see sparsefs --help)", option);
+    return 0;
+}
+
+enum { KEY_FOREGROUND, KEY_DEBUG, KEY_HELP, KEY_VERSION, KEY_LOG };
+
+static const struct fuse_opt templates[] = {
+    FUSE_OPT_KEY("-f", KEY_FOREGROUND), FUSE_OPT_KEY("-d", KEY_DEBUG),
+    FUSE_OPT_KEY("debug", KEY_DEBUG),   FUSE_OPT_KEY("-h", KEY_HELP),
+    FUSE_OPT_KEY("--help", KEY_HELP),   FUSE_OPT_KEY("-V", KEY_VERSION),
+    FUSE_OPT_KEY("--version", KEY_VERSION), FUSE_OPT_KEY("--log=", KEY_LOG), FUSE_OPT_END};
+
+static int take_argument(void *data, const char *argument, int key, struct fuse_args *out)
+{
+    (void)out;
+    struct options *options = data;
+    if (!strcmp(argument, "-"))
+        key = FUSE_OPT_KEY_NONOPT; /* standard input, not an option */
+    switch (key) {
+    case KEY_FOREGROUND:
+        options->foreground = true;
+        return 0;
+    case KEY_DEBUG:
+        options->debug = options->foreground = true;
+        return 0;
+    case KEY_HELP:
+        options->show_help = true;
+        return 0;
+    case KEY_VERSION:
+        options->show_version = true;
+        return 0;
+    case KEY_LOG:
+        return parse_log_level(argument, argument + strlen("--log="), &options->log_level);
+    case FUSE_OPT_KEY_NONOPT:
+        if (options->mountpoint)
+            return refuse("one FILE and one MOUNTPOINT are wanted, this is too much", argument);
+        char **place = options->file ? &options->mountpoint : &options->file;
+        *place = strdup(argument);
+        return *place ? 0 : -1;
+    default:
+        if (argument[0] == '-')
+            return refuse("no such option (see sparsefs --help)", argument);
+        return take_option(options, argument);
+    }
+}
+
+int options_parse(int argc, char **argv, struct options *options)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    *options = (struct options){
+        .frame_rank = -1,
+        .log_level = LOG_WARNING,
+        .cache_size = SFS_DEFAULT_CACHE_SIZE,
+        .threads = processors > 2 ? (unsigned)processors : 2,
+        .fuse = FUSE_ARGS_INIT(argc, argv),
+    };
+    if (fuse_opt_parse(&options->fuse, options, templates, take_argument) < 0)
+        return EXIT_USAGE;
+    if (options->show_help || options->show_version)
+        return 0;
+    if (!options->mountpoint) {
+        fputs("sparsefs: a FILE and a MOUNTPOINT are wanted (see sparsefs --help)\n", stderr);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
+void options_free(struct options *options)
+{
+    free(options->file);
+    free(options->mountpoint);
+    fuse_opt_free_args(&options->fuse);
+}

@@ -1,0 +1,46 @@
+/* The command line of the daemon. */
+#ifndef SPARSEFS_FS_OPTIONS_H
+#define SPARSEFS_FS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "fs/fuse.h"
+
+/* mount(8)'s exit codes. */
+enum {
+    EXIT_DONE = 0,
+    EXIT_USAGE = 1, /* or permission */
+    EXIT_SYSTEM = 2,
+    EXIT_BUG = 4,
+    EXIT_INTERRUPTED = 8,
+    EXIT_MOUNT_FAILED = 32,
+};
+
+struct options {
+    char *file;       /* as given */
+    char *mountpoint; /* as given */
+    bool foreground, debug, show_help, show_version;
+    bool read_write; /* asked for by name */
+    bool allow_other;
+    bool direct_io, external_links, nonempty;
+    int frame_rank; /* -1: default */
+    unsigned first;
+    size_t cache_size;
+    unsigned threads;
+    int log_level; /* of syslog(3) */
+    bool has_uid, has_gid, has_umask;
+    uid_t uid;
+    gid_t gid;
+    mode_t umask;
+    struct fuse_args fuse; /* what libfuse is to see */
+};
+
+/* 0, or an exit code after one line on stderr. options_free in either case. */
+int options_parse(int argc, char **argv, struct options *options);
+void options_free(struct options *options);
+
+void options_print_help(void);
+
+#endif

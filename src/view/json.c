@@ -1,0 +1,156 @@
+/* dataset.json: what a dataset is, in one object. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "view/private.h"
+
+static void write_key(FILE *out, const char *key)
+{
+    fprintf(out, ",\n  \"%s\": ", key);
+}
+
+static void write_text(FILE *out, const char *key, const char *text)
+{
+    write_key(out, key);
+    json_string(out, text, strlen(text));
+}
+
+static void write_number(FILE *out, const char *key, uint64_t number)
+{
+    write_key(out, key);
+    fprintf(out, "%" PRIu64, number);
+}
+
+static void write_json(FILE *out, const char *key, const char *json)
+{
+    write_key(out, key);
+    fputs(json ? json : "null", out);
+}
+
+/* A dim without limit is null. */
+static void write_dims(FILE *out, const char *key, int rank, const uint64_t *dims)
+{
+    write_key(out, key);
+    putc('[', out);
+    for (int i = 0; i < rank; i++) {
+        fputs(i ? ", " : "", out);
+        if (dims[i] == SFS_UNLIMITED)
+            fputs("null", out);
+        else
+            fprintf(out, "%" PRIu64, dims[i]);
+    }
+    putc(']', out);
+}
+
+static void write_dtype(FILE *out, const struct sfs_type *type)
+{
+    write_key(out, "dtype");
+    if (type->has_pointers) {
+        fputs("null", out);
+    } else if (type->class == SFS_ARRAY) {
+        /* [type, dims], as np.dtype takes it */
+        putc('[', out);
+        numpy_type(out, type, NUMPY_JSON);
+        fputs(", [", out);
+        numpy_array_dims(out, type, 0);
+        fputs("]]", out);
+    } else {
+        numpy_type(out, type, NUMPY_JSON);
+    }
+}
+
+static const char *byte_order(const struct sfs_type *type)
+{
+    switch (type->class) {
+    case SFS_ARRAY:
+        return byte_order(type->base);
+    case SFS_INTEGER:
+    case SFS_FLOAT:
+    case SFS_BITFIELD:
+    case SFS_ENUM:
+        return type->size == 1 ? "none" : type->big_endian ? "big" : "little";
+    default:
+        return "none";
+    }
+}
+
+static void write_filters(FILE *out, const struct sfs_dataset_info *info)
+{
+    write_key(out, "filters");
+    fputs("{\"values\": [", out);
+    for (size_t i = 0; i < info->n_filters; i++) {
+        const struct sfs_filter *filter = &info->filters[i];
+        fprintf(out, "%s{\"id\": %d, \"name\": ", i ? ", " : "", filter->id);
+        json_string(out, filter->name, strnlen(filter->name, sizeof(filter->name)));
+        fputs(", \"parameters\": [", out);
+        for (size_t k = 0; k < filter->n_values; k++)
+            fprintf(out, "%s%u", k ? ", " : "", filter->values[k]);
+        fputs("]}", out);
+    }
+    fputs("]}", out);
+}
+
+static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
+{
+    write_key(out, "attributes");
+    putc('{', out);
+    for (size_t i = 0; i < attributes->n; i++) {
+        const struct sfs_attribute *attribute = &attributes->attribute[i];
+        fputs(i ? ",\n    " : "\n    ", out);
+        json_string(out, attribute->name, strlen(attribute->name));
+        fprintf(out, ": %s", attribute->json ? attribute->json : "null");
+    }
+    fputs(attributes->n ? "\n  }" : "}", out);
+}
+
+static const char *const layout_names[] = {
+    [SFS_COMPACT] = "compact",   [SFS_CONTIGUOUS] = "contiguous", [SFS_EXTERNAL] = "external",
+    [SFS_CHUNKED] = "chunked",   [SFS_VIRTUAL] = "virtual",
+};
+
+int json_of_dataset(const struct views *views, struct view_head *head)
+{
+    const struct sfs_dataset_info *info = views->info;
+    struct sfs_attributes attributes;
+    int error = sfs_attributes(views->file, views->address, &attributes);
+    if (error)
+        return error;
+    FILE *out = head_begin(head);
+    if (!out) {
+        sfs_attributes_free(&attributes);
+        return -ENOMEM;
+    }
+    int nav_rank = info->rank - views->frame_rank;
+
+    fputs("{\n  \"path\": ", out);
+    json_string(out, views->path, strlen(views->path));
+    write_dims(out, "dims", info->rank, info->dims);
+    write_dims(out, "max_dims", info->rank, info->max_dims);
+    write_key(out, "frame_axis");
+    fputs(nav_rank == 0 ? "null" : nav_rank == 1 ? "0" : "", out);
+    if (nav_rank > 1) { /* several axes number the frames, in row-major order */
+        for (int i = 0; i < nav_rank; i++)
+            fprintf(out, "%s%d", i ? ", " : "[", i);
+        putc(']', out);
+    }
+    write_number(out, "frames", views->frames);
+    write_dims(out, "frame_dims", views->frame_rank, info->dims + nav_rank);
+    write_dtype(out, &info->type);
+    write_text(out, "datatype", info->type.description);
+    write_text(out, "byte_order", byte_order(&info->type));
+    write_number(out, "item_size", info->type.size);
+    write_json(out, "fill_value", info->fill_json);
+    write_text(out, "layout", layout_names[info->layout]);
+    if (info->layout == SFS_CHUNKED)
+        write_dims(out, "chunk_dims", info->rank, info->chunk_dims);
+    else
+        write_json(out, "chunk_dims", NULL);
+    write_filters(out, info);
+    write_number(out, "defined_elements", info->elements);
+    write_attributes(out, &attributes);
+    fputs("\n}\n", out);
+    sfs_attributes_free(&attributes);
+    return head_end(out, head);
+}

@@ -1,0 +1,91 @@
+/* Views: the virtual files of one dataset. Bytes of a view on one side, elements of a frame or of
+ * the whole dataset on the other. Knows datasets by the public interface only, and nothing of FUSE.
+ *
+ * A view is a head (a NumPy or TIFF header, a text, an encoded selection, or nothing) followed by a
+ * body (elements of a slab, computed index arrays, or nothing). Heads that are the same for every
+ * frame are made once per dataset, so that the size of any frame's view costs no more than a
+ * comparison. Functions return 0 or a negative errno and may be called from any thread. */
+#ifndef SPARSEFS_VIEW_VIEW_H
+#define SPARSEFS_VIEW_VIEW_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sparsefs/sparsefs.h"
+
+enum view_kind {
+    /* of one frame */
+    VIEW_RAW,     /* dense, file byte order, no header */
+    VIEW_DEFINED, /* the selection of the defined elements, as H5Sencode encodes it */
+    VIEW_NPY,     /* dense behind a NumPy header */
+    VIEW_TIFF,    /* dense behind a TIFF header */
+    VIEW_VALUES,  /* only the defined values */
+    /* of the whole dataset */
+    VIEW_STACK_RAW,
+    VIEW_STACK_NPY,
+    VIEW_CSR_INDPTR,
+    VIEW_CSR_INDICES,
+    VIEW_CSR_DATA,
+    VIEW_CSR_TOML,
+    VIEW_DATASET_JSON,
+    VIEW_VALUE_TXT,
+    VIEW_KINDS,
+};
+
+/* Bytes that stand before a body. */
+struct view_head {
+    char *bytes;
+    size_t n;
+};
+
+/* A dataset cut into frames, with what its views have in common. */
+struct views {
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    const struct sfs_dataset_info *info;
+    uint64_t address;
+    char *path;
+    int frame_rank;              /* the last axes of the dataset that are the frame */
+    uint64_t frames;             /* number of them; 0 for a null dataspace */
+    uint64_t frame_elements;     /* UINT64_MAX: too many for one file */
+    uint64_t frame_bytes;        /* the same */
+    uint64_t total_bytes;        /* the same */
+    struct view_head npy, stack_npy, tiff, defined, csr_toml; /* n = 0: there is no such view */
+    pthread_mutex_t lock;        /* guards the texts, which are made on first use */
+    struct view_head json, text;
+};
+
+/* Opens a dataset for viewing; path is its HDF5 path. frame_rank < 0 asks for the default: of three
+ * and more dims all but the first, otherwise all; a number above the rank counts as the rank. */
+int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
+               struct views **views);
+void views_close(struct views *views);
+
+/* Whether the dataset has this view at all: its datatype and dims can fill it. */
+bool view_exists(const struct views *views, enum view_kind kind);
+
+/* Whether its size is known without reading data. */
+bool view_size_is_cheap(const struct views *views, enum view_kind kind);
+
+/* The size of a view in bytes. frame < views->frames where the view is of one frame. */
+int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
+
+/* Whether the view can be read: -EOPNOTSUPP where its bytes would be pointers. */
+int view_readable(const struct views *views, enum view_kind kind);
+
+/* A part of a view: either in the caller's buffer or lent by the cache. */
+struct view_part {
+    const void *bytes;
+    size_t n;
+    struct sfs_loan loan; /* holder is NULL if nothing is lent */
+};
+
+/* Up to n bytes from offset on, fewer only at the end of the view. `buffer` has room for n and is
+ * used if the bytes cannot be lent. The part must be given back with view_return after use. */
+int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
+              void *buffer, struct view_part *part);
+void view_return(struct views *views, struct view_part *part);
+
+#endif
