@@ -10,8 +10,9 @@
  *  - a chunk is in its dataset's table and in the LRU list, or it has failed and only those who
  *    pinned it know it;
  *  - a chunk with pins is not evicted; LOADING implies a pin;
- *  - used = sum of the bytes of all chunks and reservations; busy = the part of it that belongs to
- *    pinned chunks and reservations, so that who finds busy > 0 may wait for memory. */
+ *  - used = the bytes of all chunks and reservations; busy = the part of it that is reserved or holds
+ *    the elements of pinned chunks. Their users need no more memory to give it back, so that who
+ *    finds busy > 0 may wait. Who waits holds none of it: chunks that are still LOADING count 0. */
 #include "cache/cache.h"
 
 #include <assert.h>
@@ -38,7 +39,8 @@ struct chunk {
     enum chunk_state state;
     int error; /* CHUNK_FAILED */
     unsigned pins;
-    size_t bytes; /* counted for it */
+    size_t bytes;         /* of the entry and its elements */
+    size_t element_bytes; /* allocated for its elements */
     struct chunk_location location;
     void *elements; /* CHUNK_LOADED: the cache form */
     uint64_t scaled[];
@@ -141,7 +143,7 @@ void cache_close_dataset(struct cache_dataset *dataset)
 static void pin(struct cache *cache, struct chunk *chunk)
 {
     if (chunk->pins++ == 0)
-        cache->busy += chunk->bytes;
+        cache->busy += chunk->element_bytes;
 }
 
 /* Returns the chunk if it has failed and this was its last pin: the caller frees it unlocked. */
@@ -149,7 +151,7 @@ static struct chunk *unpin(struct cache *cache, struct chunk *chunk)
 {
     if (--chunk->pins > 0)
         return NULL;
-    cache->busy -= chunk->bytes;
+    cache->busy -= chunk->element_bytes;
     pthread_cond_broadcast(&cache->freed);
     if (chunk->state != CHUNK_FAILED)
         return NULL;
@@ -243,6 +245,7 @@ static int load_elements(struct cache *cache, struct chunk *chunk)
         /* From now on the elements are counted with the chunk, which is pinned and so busy. */
         unreserve(cache, working_bytes);
         chunk->bytes += element_bytes;
+        chunk->element_bytes = element_bytes;
         chunk->elements = elements;
         cache->decoded++;
     }

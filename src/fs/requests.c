@@ -2,6 +2,7 @@
  * views. This is where negative errnos become replies. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,10 @@
 
 #include "fs/mount.h"
 
-/* An open file: a view, or a text that was made when it was opened. */
+/* An open file: a view, or a text that was made when it was opened. The user may have closed it
+ * before the thread that answered his last read has come back from doing so: who uses it counts. */
 struct open_file {
+    atomic_uint users;
     const struct node *node;
     struct views *views; /* NULL: a text */
     struct inode inode;
@@ -84,6 +87,16 @@ static void on_readlink(fuse_req_t request, fuse_ino_t number)
         fuse_reply_err(request, EINVAL);
 }
 
+static void put_file(struct mount *mount, struct open_file *file)
+{
+    if (atomic_fetch_sub(&file->users, 1) > 1)
+        return;
+    if (file->views)
+        node_put_views(mount->nodes, file->node);
+    free(file->text);
+    free(file);
+}
+
 static int open_view(struct mount *mount, struct open_file *file)
 {
     int error = node_get_views(mount->nodes, file->node, &file->views);
@@ -115,6 +128,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
         fuse_reply_err(request, ENOMEM);
         return;
     }
+    atomic_init(&file->users, 1);
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
 
@@ -138,17 +152,14 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
     info->direct_io = mount->options->direct_io || is_control(file->inode);
     info->keep_cache = !info->direct_io;
     info->noflush = 1;
-    fuse_reply_open(request, info);
+    if (fuse_reply_open(request, info) == -ENOENT) /* interrupted: no release will come */
+        put_file(mount, file);
 }
 
 static void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     (void)number;
-    struct open_file *file = (struct open_file *)(uintptr_t)info->fh;
-    if (file->views)
-        node_put_views(mount_of(request)->nodes, file->node);
-    free(file->text);
-    free(file);
+    put_file(mount_of(request), (struct open_file *)(uintptr_t)info->fh);
     fuse_reply_err(request, 0);
 }
 
@@ -183,17 +194,15 @@ static char *thread_buffer(size_t n)
     return grown->bytes;
 }
 
-static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
-                    struct fuse_file_info *info)
+static void read_text(fuse_req_t request, const struct open_file *file, size_t size, off_t offset)
 {
-    (void)number;
-    struct open_file *file = (struct open_file *)(uintptr_t)info->fh;
-    if (!file->views) {
-        size_t at = (size_t)offset < file->text_bytes ? (size_t)offset : file->text_bytes;
-        size_t left = file->text_bytes - at;
-        fuse_reply_buf(request, file->text + at, left < size ? left : size);
-        return;
-    }
+    size_t at = (uint64_t)offset < file->text_bytes ? (size_t)offset : file->text_bytes;
+    size_t left = file->text_bytes - at;
+    fuse_reply_buf(request, file->text + at, left < size ? left : size);
+}
+
+static void read_view(fuse_req_t request, const struct open_file *file, size_t size, off_t offset)
+{
     char *buffer = thread_buffer(size);
     struct view_part part;
     int error = buffer ? view_read(file->views, inode_view(file->inode), file->inode.frame,
@@ -205,6 +214,20 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     }
     fuse_reply_buf(request, part.bytes, part.n);
     view_return(file->views, &part);
+}
+
+static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
+                    struct fuse_file_info *info)
+{
+    (void)number;
+    struct mount *mount = mount_of(request); /* the request is gone with its reply */
+    struct open_file *file = (struct open_file *)(uintptr_t)info->fh;
+    atomic_fetch_add(&file->users, 1);
+    if (file->views)
+        read_view(request, file, size, offset);
+    else
+        read_text(request, file, size, offset);
+    put_file(mount, file);
 }
 
 /* Dense: everything up to the end is data. */
@@ -226,8 +249,9 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
+    struct mount *mount = mount_of(request);
     struct directory *directory;
-    int error = directory_open(mount_of(request), inode_unpack(number), &directory);
+    int error = directory_open(mount, inode_unpack(number), &directory);
     if (error) {
         fuse_reply_err(request, -error);
         return;
@@ -235,7 +259,8 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     info->fh = (uintptr_t)directory;
     info->cache_readdir = 1;
     info->keep_cache = 1;
-    fuse_reply_open(request, info);
+    if (fuse_reply_open(request, info) == -ENOENT)
+        directory_close(mount, directory);
 }
 
 static void on_releasedir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)

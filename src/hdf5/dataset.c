@@ -241,14 +241,38 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
     library_leave();
 }
 
+static herr_t note_if_unallocated(unsigned n, const H5E_error2_t *error, void *unallocated)
+{
+    (void)n;
+    *(bool *)unallocated = !strcmp(error->func_name, "H5D__get_chunk_storage_size");
+    return 1; /* the innermost reason is enough */
+}
+
+/* The stored size of a chunk, 0 if there is none. libhdf5 says that by a size of 0 or, where other
+ * chunks exist, by an error of this very function; failures of the look-up lie deeper. */
+static int stored_size(hid_t dataset, const hsize_t *offset, hsize_t *size)
+{
+    *size = 0;
+    if (H5Dget_chunk_storage_size(dataset, offset, size) >= 0)
+        return 0;
+    bool unallocated = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_if_unallocated, &unallocated);
+    if (!unallocated)
+        return library_failed(-EIO);
+    H5Eclear2(H5E_DEFAULT);
+    *size = 0;
+    return 0;
+}
+
 static int locate(const struct open_dataset *dataset, const uint64_t *start,
                   struct hdf5_chunk *chunk)
 {
     hsize_t offset[SFS_MAX_RANK], size;
     for (int i = 0; i < dataset->rank; i++)
         offset[i] = start[i];
-    if (H5Dget_chunk_storage_size(dataset->id, offset, &size) < 0)
-        return library_failed(-EIO);
+    int error = stored_size(dataset->id, offset, &size);
+    if (error)
+        return error;
     *chunk = (struct hdf5_chunk){.address = UINT64_MAX};
     if (size == 0)
         return 0;

@@ -1,0 +1,125 @@
+"""Fixtures: a mounted file, gone again after the test whatever happens in it."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
+SPARSEFS = BUILD / "sparsefs"
+START_SECONDS = 60  # sanitizer builds on a busy machine are slow to start
+
+
+def is_mounted(path):
+    escaped = str(path).replace(" ", "\\040")
+    with open("/proc/self/mountinfo") as mounts:
+        return any(line.split()[4] == escaped for line in mounts)
+
+
+class Mount:
+    """One running daemon in the foreground; its messages are in self.log()."""
+
+    def __init__(self, path, mountpoint, *options, log="info", environment=None):
+        self.path = pathlib.Path(path)
+        self.root = pathlib.Path(mountpoint)
+        self.root.mkdir(exist_ok=True)
+        self.log_path = self.root.with_name(self.root.name + ".log")
+        command = [SPARSEFS, "-f", f"--log={log}"]
+        for option in options:
+            command += ["-o", option]
+        with open(self.log_path, "wb") as log_file:
+            self.process = subprocess.Popen(
+                command + [self.path, self.root], stderr=log_file,
+                env=dict(os.environ, **(environment or {})))
+        deadline = time.monotonic() + START_SECONDS
+        while not is_mounted(self.root):
+            if self.process.poll() is not None:
+                raise RuntimeError(f"sparsefs ended with {self.process.returncode}: {self.log()}")
+            assert time.monotonic() < deadline, "the mount does not come up"
+            time.sleep(0.01)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def __truediv__(self, name):
+        return self.root / name
+
+    def unmount(self):
+        """Unmounts; the daemon must end by itself, with 0."""
+        subprocess.run(["umount", "-i", self.root], check=True)
+        assert self.process.wait(START_SECONDS) == 0, self.log()
+
+    def destroy(self):
+        if is_mounted(self.root):
+            subprocess.run(["umount", "-i", "-l", self.root], check=False)
+        try:
+            self.process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def mounts(tmp_path):
+    """mounts(path, *options) mounts a file; all are unmounted at the end. Messages of warning and
+    worse, and what sanitizers print, fail the test unless it says `expect_log=True`."""
+    running = []
+
+    def make(path, *options, expect_log=False, **more):
+        mount = Mount(path, tmp_path / f"mnt{len(running)}", *options, **more)
+        mount.expect_log = expect_log
+        running.append(mount)
+        return mount
+
+    yield make
+    failures = []
+    for mount in running:
+        try:
+            if mount.process.poll() is None:
+                mount.unmount()
+        except (AssertionError, subprocess.SubprocessError) as error:
+            failures.append(str(error))
+        finally:
+            mount.destroy()
+        # Whether the readahead may be raised is the machine's affair.
+        lines = [line for line in mount.log().splitlines() if "readahead stays" not in line]
+        if re.search("Sanitizer|runtime error|Assertion", mount.log()):
+            failures.append(mount.log())
+        elif lines and not mount.expect_log:
+            failures.append("unexpected messages: " + "\n".join(lines))
+        if mount.process.returncode not in (0, None):
+            failures.append(f"the daemon ended with {mount.process.returncode}: {mount.log()}")
+    assert not failures, failures
+
+
+@pytest.fixture
+def run():
+    """run(*arguments) runs sparsefs and gives the finished process; what it left mounted is not
+    unmounted here."""
+
+    def call(*arguments, **more):
+        return subprocess.run([SPARSEFS, *arguments], capture_output=True, text=True,
+                              timeout=START_SECONDS, **more)
+
+    return call
+
+
+def wait_for_end(pid):
+    """Waits until a daemon that is not our child has ended."""
+    deadline = time.monotonic() + START_SECONDS
+    while pathlib.Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.01)
+
+
+def real_files():
+    """Extra test data, if present beside the repository."""
+    folder = pathlib.Path(os.environ.get("SPARSEFS_TEST_DATA", TOP.parent / "shared/data/real"))
+    return sorted(p for p in folder.glob("*") if p.suffix in (".h5", ".hdf", ".hdf5", ".nx5"))
+
+
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # fixtures clean up on SIGTERM, too
