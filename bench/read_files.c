@@ -127,10 +127,14 @@ int main(int argc, char **argv)
     }
     run.files = argv + optind;
     run.file_count = argc - optind;
-    struct stat st;
-    if (run.file_count == 0 || run.readers < 1 || run.block == 0 || stat(run.files[0], &st)) {
+    if (run.file_count == 0 || run.readers < 1 || run.block == 0) {
         fprintf(stderr, "usage: read_files [-b BLOCK_BYTES] [-j READERS] [-d] FILE...\n");
         return 2;
+    }
+    struct stat st;
+    if (stat(run.files[0], &st)) {
+        fprintf(stderr, "read_files: %s: %s\n", run.files[0], strerror(errno));
+        return 1;
     }
     run.buffer_size = (size_t)st.st_size + 1; /* all are of one size; 1 more to see the end */
     run.seconds = calloc((size_t)run.file_count, sizeof(*run.seconds));
