@@ -331,9 +331,10 @@ static void reply_xattr(fuse_req_t request, const char *value, size_t n, size_t 
 
 static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
-    /* ls asks for access control lists until it is told that there are none here at all. For other
-     * names ENOSYS would end all extended attributes of the mount. */
-    if (!strncmp(name, "system.posix_acl_", strlen("system.posix_acl_"))) {
+    /* ls asks every file for these until it is told that there are none here at all. For other names
+     * ENOSYS would end all extended attributes of the mount. */
+    if (!strncmp(name, "system.posix_acl_", strlen("system.posix_acl_")) ||
+        !strcmp(name, "security.selinux")) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }

@@ -61,8 +61,9 @@ static int open_file(struct hdf5 *hdf5)
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
     if (fapl < 0)
         return library_failed(-EIO);
-    /* libhdf5's own chunk cache is off: ours lies above it. */
-    if (driver_set(fapl, hdf5->store) >= 0 && H5Pset_cache(fapl, 0, 0, 0, 1.0) >= 0)
+    /* libhdf5's own chunk cache keeps nothing: ours lies above it. (With no slot at all libhdf5
+     * divides by zero.) */
+    if (driver_set(fapl, hdf5->store) >= 0 && H5Pset_cache(fapl, 0, 1, 0, 1.0) >= 0)
         hdf5->file = H5Fopen(store_path(hdf5->store), H5F_ACC_RDONLY, fapl);
     int error = hdf5->file < 0 ? library_failed(-EINVAL) : 0;
     H5Pclose(fapl);

@@ -57,10 +57,11 @@ static struct sfs_slab frame_slab(const struct views *views, uint64_t frame)
         slab.count[0] = 1;
     for (int i = info->rank - 1; i >= 0; i--) {
         bool in_frame = i >= info->rank - views->frame_rank;
-        slab.start[i] = in_frame ? 0 : frame % info->dims[i];
         slab.count[i] = in_frame ? info->dims[i] : 1;
-        if (!in_frame)
+        if (!in_frame && info->dims[i] > 0) {
+            slab.start[i] = frame % info->dims[i];
             frame /= info->dims[i];
+        }
     }
     return slab;
 }

@@ -11,6 +11,8 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSEFS = BUILD / "sparsefs"
+# h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
+os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 START_SECONDS = 60  # sanitizer builds on a busy machine are slow to start
 
 
@@ -31,10 +33,10 @@ class Mount:
         command = [SPARSEFS, "-f", f"--log={log}"]
         for option in options:
             command += ["-o", option]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
         with open(self.log_path, "wb") as log_file:
-            self.process = subprocess.Popen(
-                command + [self.path, self.root], stderr=log_file,
-                env=dict(os.environ, **(environment or {})))
+            self.process = subprocess.Popen(command + [self.path, self.root], stderr=log_file,
+                                            env=inherited | (environment or {}))
         deadline = time.monotonic() + START_SECONDS
         while not is_mounted(self.root):
             if self.process.poll() is not None:

@@ -1,0 +1,169 @@
+"""Every kind of datatype, layout, dataspace, group and file version, all views, against h5py."""
+import os
+import pathlib
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from compare import check_dataset, check_mount
+
+
+@pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
+                                  files.make_layouts], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("options", [(), ("direct_io", "cache_size=64K")], ids=["cached", "direct"])
+def test_file(mounts, tmp_path, make, options):
+    path = tmp_path / "file.h5"
+    make(path)
+    # One source of a virtual dataset is missing: that is worth a message.
+    mount = mounts(path, *options, expect_log=make is files.make_layouts)
+    assert check_mount(mount.root, path) > 0
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
+def test_file_versions(mounts, tmp_path, libver):
+    """Symbol tables and dense groups, old and new object headers, superblocks 0 to 3."""
+    path = tmp_path / "groups.h5"
+    files.make_groups(path, libver=(libver, "latest"))
+    mount = mounts(path)
+    assert check_mount(mount.root, path) > 10
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110"])
+def test_chunk_indexes(mounts, tmp_path, libver):
+    """All of libhdf5's chunk indexes, with more chunks than their first blocks hold."""
+    path = tmp_path / "indexes.h5"
+    data = files.integers((40, 6, 7), "<u2")
+    with h5py.File(path, "w", libver=(libver, "latest")) as f:
+        for name, maxshape in (("fixed", (40, 6, 7)), ("one unlimited", (None, 6, 7)),
+                               ("two unlimited", (None, None, 7)), ("other axis", (40, 6, None))):
+            for options in ({}, {"compression": "gzip"}):
+                f.create_dataset(f"{name} {options}", data=data, maxshape=maxshape,
+                                 chunks=(1, 2, 3), **options)
+        f.create_dataset("single", data=data, chunks=data.shape, compression="gzip")
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_chunk((4, 6, 7))
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        files.create(f, "implicit", h5py.h5s.create_simple(data.shape), h5py.h5t.STD_U16LE,
+                     early)[...] = data
+    mount = mounts(path)
+    assert check_mount(mount.root, path) == 10
+
+
+def test_user_block(mounts, tmp_path):
+    path = tmp_path / "block.h5"
+    with h5py.File(path, "w", userblock_size=1024) as f:
+        f["plain"] = files.integers((3, 4, 5))
+        f.create_dataset("gzip", data=files.integers((3, 40, 50)), chunks=(1, 40, 50),
+                         compression="gzip")
+        f.create_dataset("large", data=files.integers((3, 1000, 500)), chunks=(1, 1000, 500))
+    mount = mounts(path)
+    assert check_mount(mount.root, path) == 3
+
+
+@pytest.mark.parametrize("frame_rank, first", [(0, 0), (1, 1), (2, 1), (3, 0), (4, 1), (9, 0)])
+def test_frame_rank_and_first(mounts, tmp_path, frame_rank, first):
+    path = tmp_path / "frames.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = files.integers((2, 3, 4, 5), ">u2")
+        f.create_dataset("c", data=files.integers((3, 4, 5)), chunks=(2, 3, 2), compression="gzip")
+    mount = mounts(path, f"frame_rank={frame_rank},first={first}")
+    with h5py.File(path) as f:
+        for name in f:
+            check_dataset(mount / name, f[name], "/" + name, frame_rank, first)
+
+
+def test_sizes_past_limits(mounts, tmp_path):
+    """Datasets whose views are larger than a file can be are shown without those views."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as f:
+        huge = h5py.h5s.create_simple((2**40, 2**20, 2**20), (2**40, 2**20, 2**20))
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1, 1024, 1024))
+        plist.set_fill_value(np.array(7, "<u2"))
+        files.create(f, "huge", huge, h5py.h5t.STD_U16LE, plist)
+        wide = h5py.h5s.create_simple((3, 2**62, 2000), (3, 2**62, 2000))
+        files.create(f, "wide", wide, h5py.h5t.STD_U16LE, plist)
+    mount = mounts(path)
+    assert "stack.raw" not in os.listdir(mount / "huge")
+    frame = mount / "huge/frames" / f"{2**34 - 1}.raw"
+    assert frame.stat().st_size == 2**41
+    with open(frame, "rb") as raw:
+        raw.seek(2**41 - 4)
+        assert raw.read() == b"\7\0\7\0"
+    with pytest.raises(OSError):
+        os.stat(mount / "huge/frames" / f"{2**34}.raw")
+    for name in (f"{2**40}.raw", f"{2**64}.raw", "99999999999999999999999.raw"):
+        assert not (mount / "huge/frames" / name).exists()
+    assert os.listdir(mount / "wide") == ["dataset.json"]
+
+
+def test_one_file_for_any_padding(mounts, tmp_path):
+    path = tmp_path / "padding.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = files.integers((12, 4, 5))
+    mount = mounts(path)
+    inode = (mount / "d/frames/7.raw").stat().st_ino
+    for name in ("frames/007.raw", "frames/000000007.raw", "raw/000007.raw", "raw/7.raw"):
+        assert (mount / "d" / name).stat().st_ino == inode
+    for name in ("+7.raw", "-7.raw", " 7.raw", "7.RAW", "7.raw ", ".raw", "7", "7.npy", "12.raw",
+                 "0x7.raw", "7.raw.raw"):
+        assert not (mount / "d/frames" / name).exists(), name
+
+
+def test_hard_links_and_cycles(mounts, tmp_path):
+    path = tmp_path / "groups.h5"
+    files.make_groups(path)
+    mount = mounts(path)
+    assert os.readlink(mount / "a/up") == "."
+    assert os.readlink(mount / "a/b/to a") == ".."
+    assert os.readlink(mount / "a/b/to root") == "../.."
+    assert os.readlink(mount / "a/b/absolute") == "../../a/b/c/data"
+    assert os.readlink(mount / "a/b/relative") == "%2E%2E/nowhere"
+    assert os.readlink(mount / "outside").startswith("external:")
+    assert (mount / "hard/frames/0.raw").read_bytes() == (mount / "a/data/stack.raw").read_bytes()[:80]
+    walked = [name for _, names, _ in os.walk(mount.root) for name in names]
+    assert len(walked) < 3000
+
+
+def test_external_links(mounts, tmp_path):
+    """Not followed unless asked for; then as libhdf5 finds them: beside the linking file."""
+    (tmp_path / "data").mkdir()
+    with h5py.File(tmp_path / "data/d1.h5", "w") as f:
+        f.create_dataset("entry/data", data=files.integers((4, 6, 7)), chunks=(1, 6, 7),
+                         compression="gzip")
+        f["entry/absolute"] = h5py.SoftLink("/entry/data")
+        f["entry/relative"] = h5py.SoftLink("data")
+        f["back"] = h5py.ExternalLink("../master.h5", "/")
+    with h5py.File(tmp_path / "master.h5", "w") as f:
+        f["data_000001"] = h5py.ExternalLink("data/d1.h5", "/entry/data")
+        f["group"] = h5py.ExternalLink(str(tmp_path / "data/d1.h5"), "/entry")
+        f["whole"] = h5py.ExternalLink("data/d1.h5", "/")
+        f["no file"] = h5py.ExternalLink("data/d2.h5", "/entry")
+        f["no object"] = h5py.ExternalLink("data/d1.h5", "/nothing")
+        f["fifo"] = h5py.ExternalLink("fifo", "/")
+    os.mkfifo(tmp_path / "fifo")
+    closed = mounts(tmp_path / "master.h5")
+    for name in ("data_000001", "group", "no file"):
+        assert os.path.islink(closed / name) and not os.path.exists(closed / name)
+
+    mount = mounts(tmp_path / "master.h5", "external_links", expect_log=True)
+    with h5py.File(tmp_path / "data/d1.h5") as f:
+        check_dataset(mount / "data_000001", f["entry/data"], "/data_000001")
+        check_dataset(mount / "group/data", f["entry/data"], "/group/data")
+        check_dataset(mount / "group/absolute", f["entry/data"], "/group/absolute")
+        check_dataset(mount / "group/relative", f["entry/data"], "/group/data")
+    assert os.readlink(mount / "whole/back") == ".."
+    for name in ("no file", "no object", "fifo"):
+        assert os.readlink(mount / name).startswith("external:")
+        assert not os.path.exists(mount / name)
+
+
+def test_changed_working_directory(mounts, tmp_path, monkeypatch):
+    """FILE and MOUNTPOINT may be relative; external raw data lie beside the file."""
+    files.make_layouts(tmp_path / "layouts.h5")
+    monkeypatch.chdir(tmp_path)
+    mount = mounts(pathlib.Path("layouts.h5"), expect_log=True)
+    with h5py.File(tmp_path / "layouts.h5") as f:
+        check_dataset(mount / "external", f["external"], "/external")
