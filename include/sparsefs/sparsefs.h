@@ -233,9 +233,11 @@ struct sfs_loan {
     void *holder; /* what must not go away meanwhile */
 };
 
-/* As sfs_read, but lends the bytes where they lie without a gap in a cached chunk; false where they
- * do not (nothing is lent, nothing is wrong). *error is 0 or what sfs_read would return. A loan
- * keeps memory from being evicted: give it back soon with sfs_return. */
+/* As sfs_read, but lends the bytes where they lie without a gap in a cached chunk or, stored as they
+ * are, in the file; false where they do not (nothing is lent, nothing is wrong). *error is 0 or what
+ * sfs_read would return. A loan keeps memory from being evicted: give it back soon with sfs_return.
+ * The bytes may be a mapping of the file, which may shrink: hand them to a system call such as
+ * write(2), which then fails with EFAULT; a program that touches them itself may die of SIGBUS. */
 bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
               struct sfs_loan *loan, int *error);
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);

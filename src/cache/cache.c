@@ -434,8 +434,6 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
     const struct layout *layout = dataset->layout;
     struct piece piece;
     uint64_t position;
-    if (!is_read_whole(layout))
-        return 0;
     for (int i = 0; i < layout->rank; i++)
         piece.scaled[i] = box->start[i] / layout->chunk_dims[i];
     cut_piece(layout, box, &piece);
@@ -448,11 +446,18 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
     int error = acquire(dataset, piece.scaled, &chunk);
     if (error)
         return error;
-    if (chunk->state != CHUNK_LOADED) {
+    uint64_t offset = position * layout->element_size;
+    if (chunk->state == CHUNK_LOADED)
+        *bytes = (const char *)chunk->elements + offset;
+    else if (chunk->state == CHUNK_LOCATED)
+        *bytes = store_view(layout->store, chunk->location.address + offset,
+                            (size_t)box_elements(box) * layout->element_size);
+    else
+        *bytes = NULL;
+    if (!*bytes) {
         release(dataset->cache, chunk);
         return 0;
     }
-    *bytes = (const char *)chunk->elements + position * layout->element_size;
     *out = chunk;
     return 1;
 }

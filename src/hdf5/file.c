@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/superblock.h"
 #include "hdf5/private.h"
 #include "store/store.h"
 
@@ -56,6 +57,24 @@ int library_failed_because(int error, const char *why)
     return error;
 }
 
+/* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
+static int check_mark(struct hdf5 *hdf5)
+{
+    unsigned char bytes[SUPERBLOCK_BYTES];
+    hsize_t user_block = 0;
+    hid_t fcpl = H5Fget_create_plist(hdf5->file);
+    int error = fcpl < 0 || H5Pget_userblock(fcpl, &user_block) < 0 ? library_failed(-EIO) : 0;
+    if (fcpl >= 0)
+        H5Pclose(fcpl);
+    if (!error)
+        error = store_read(hdf5->store, user_block, bytes, sizeof(bytes));
+    if (!error && superblock_is_marked(bytes))
+        error = library_failed_because(
+            -EBUSY, "it is marked as open for writing: its writer still runs, or has died (then "
+                    "h5clear -s clears the mark)");
+    return error;
+}
+
 static int open_file(struct hdf5 *hdf5)
 {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
@@ -65,7 +84,7 @@ static int open_file(struct hdf5 *hdf5)
      * divides by zero.) */
     if (driver_set(fapl, hdf5->store) >= 0 && H5Pset_cache(fapl, 0, 1, 0, 1.0) >= 0)
         hdf5->file = H5Fopen(store_path(hdf5->store), H5F_ACC_RDONLY, fapl);
-    int error = hdf5->file < 0 ? library_failed(-EINVAL) : 0;
+    int error = hdf5->file < 0 ? library_failed(-EINVAL) : check_mark(hdf5);
     H5Pclose(fapl);
     if (error)
         return error;

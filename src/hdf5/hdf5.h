@@ -22,7 +22,7 @@ const char *hdf5_error(void);
 const char *hdf5_version(void);
 
 /* Opens the HDF5 file in the store, which must outlive it. -EINVAL: not an HDF5 file, or a damaged
- * one. */
+ * one; -EBUSY: its superblock says that it is open for writing. */
 int hdf5_open(struct store *store, struct hdf5 **hdf5);
 void hdf5_close(struct hdf5 *hdf5);
 uint64_t hdf5_root(const struct hdf5 *hdf5);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -14,7 +15,8 @@
 struct store {
     int fd;
     char *path;
-    struct stat st; /* as of opening */
+    struct stat st;  /* as of opening */
+    const char *map; /* the whole file; NULL: not mapped */
     atomic_uint_fast64_t reads;
     atomic_uint_fast64_t bytes_read;
 };
@@ -77,6 +79,9 @@ int store_open(const char *path, struct store **out)
     error = take_shared_lock(store->fd, path);
     if (error)
         goto failed;
+    void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
+    if (map != MAP_FAILED)
+        store->map = map;
     *out = store;
     return 0;
 
@@ -89,6 +94,8 @@ void store_close(struct store *store)
 {
     if (!store)
         return;
+    if (store->map)
+        munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0)
         close(store->fd);
     free(store->path);
@@ -137,6 +144,23 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
     return 0;
+}
+
+const void *store_view(struct store *store, uint64_t address, size_t n)
+{
+    uint64_t end;
+    if (!store->map || __builtin_add_overflow(address, (uint64_t)n, &end) ||
+        end > store_size(store))
+        return NULL;
+    /* The pages are found at once instead of one by one while they are copied. Where the kernel
+     * cannot do that they are found one by one. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)(store->map + address) & ~(page - 1);
+    uintptr_t last = (uintptr_t)(store->map + address + n);
+    madvise((void *)first, last - first, MADV_POPULATE_READ);
+    atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
+    return store->map + address;
 }
 
 bool store_is_same(const struct store *a, const struct store *b)

@@ -29,6 +29,11 @@ int store_statvfs(const struct store *store, struct statvfs *st);
 /* Reads exactly n bytes at address. -EIO: not all of them are in the file, or the disk failed. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
+/* The same bytes where they lie in memory already, mapped from the file; NULL if they cannot be
+ * mapped. Only for handing to a system call: if the file shrinks meanwhile, the kernel says EFAULT
+ * there, but touching them here would end the process. */
+const void *store_view(struct store *store, uint64_t address, size_t n);
+
 /* Whether the two are the same file. */
 bool store_is_same(const struct store *a, const struct store *b);
 

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Builds and runs every test: C unit tests, then pytest over real mounts, whose summary comes last.
+#
+#   ./test.sh                                the normal build
+#   ./test.sh --sanitize=address,undefined   the same tests under sanitizers,
+#   ./test.sh --sanitize=thread              in build directories of their own
+#   ./test.sh ... -k PATTERN                 what follows goes to pytest
+set -eu
+cd "$(dirname "$0")"
+. ./setup.sh
+
+build=build
+case ${1-} in
+--sanitize=*)
+    sanitizers=${1#--sanitize=}
+    build=build-$(echo "$sanitizers" | tr , -)
+    shift
+    ;;
+esac
+
+install_missing $build_packages $show_packages $test_packages
+if [ "$build" = build ]; then
+    build_into build
+else
+    install_missing "libasan8" "libtsan2" "libubsan1"
+    build_into "$build" -Db_sanitize="$sanitizers" -Db_lundef=false --buildtype=debugoptimized
+fi
+
+# libhdf5 and libfuse are not instrumented; tests/*.supp say what is left out and why.
+export ASAN_OPTIONS="detect_leaks=1:halt_on_error=1:strict_string_checks=1"
+export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0"
+export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
+export SPARSEFS_BUILD=$PWD/$build
+meson test -C "$build" --print-errorlogs
+
+# In namespaces of its own nothing that is mounted or started can stay behind, whatever happens. The
+# shell between is their first process and takes care of orphans.
+set -- /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/mount "$@"
+if [ "$(id -u)" = 0 ] && unshare --mount --pid --fork --kill-child --mount-proc true 2>/dev/null; then
+    set -- unshare --mount --pid --fork --kill-child --mount-proc sh -c '"$@"; exit $?' sh "$@"
+fi
+exec "$@"

@@ -1,0 +1,239 @@
+"""What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
+import os
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from compare import check_dataset
+from conftest import is_mounted
+
+USAGE, MOUNT_FAILED = 1, 32
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = files.integers((3, 4, 5))
+    return path
+
+
+@pytest.fixture
+def mountpoint(tmp_path):
+    path = tmp_path / "mnt"
+    path.mkdir()
+    yield path
+    while is_mounted(path):
+        subprocess.run(["umount", "-i", "-l", path], check=True)
+
+
+def refused(process, code, *words):
+    """It ended with this code and one line that holds these words."""
+    assert process.returncode == code, process.stderr
+    assert process.stderr.count("\n") == 1, process.stderr
+    for word in words:
+        assert word in process.stderr
+    assert process.stdout == ""
+
+
+@pytest.mark.parametrize("foreground", [[], ["-f"]], ids=["daemon", "foreground"])
+def test_files_that_cannot_be_mounted(run, tmp_path, good, mountpoint, foreground):
+    empty = tmp_path / "empty.h5"
+    empty.touch()
+    text = tmp_path / "text.h5"
+    text.write_text("This is no HDF5 file.\n" * 100)
+    with h5py.File(tmp_path / "latest.h5", "w", libver="latest") as f:
+        f["d"] = np.arange(1000)
+    for source in (good, tmp_path / "latest.h5"):
+        whole = source.read_bytes()
+        for size in (1, 8, 47, 95, len(whole) // 2, len(whole) - 1):
+            cut = tmp_path / "cut.h5"
+            cut.write_bytes(whole[:size])
+            refused(run(*foreground, cut, mountpoint), MOUNT_FAILED, "cut.h5")
+    refused(run(*foreground, empty, mountpoint), MOUNT_FAILED, "empty.h5", "signature")
+    refused(run(*foreground, text, mountpoint), MOUNT_FAILED, "text.h5", "signature")
+    refused(run(*foreground, tmp_path, mountpoint), MOUNT_FAILED, "not a regular file")
+    refused(run(*foreground, "/dev/null", mountpoint), MOUNT_FAILED, "not a regular file")
+    refused(run(*foreground, tmp_path / "missing.h5", mountpoint), MOUNT_FAILED, "missing.h5",
+            "No such file")
+    refused(run(*foreground, "-", mountpoint), USAGE, "standard input")
+    refused(run(*foreground, tmp_path / "x.h5.gz", mountpoint), USAGE, "compressed")
+    assert not is_mounted(mountpoint)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root")
+def test_unreadable_file(tmp_path, good, mountpoint):
+    good.chmod(0)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
+            folder.chmod(0o711)
+    from conftest import SPARSEFS
+    readable = tmp_path / "sparsefs"
+    shutil.copy(SPARSEFS, readable)
+    mountpoint.chmod(0o777)
+    process = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", readable, good,
+                              mountpoint], capture_output=True, text=True)
+    refused(process, USAGE, "good.h5", "Permission denied")
+
+
+def test_file_open_for_writing(run, good, mountpoint):
+    with h5py.File(good, "a"):
+        refused(run(good, mountpoint), MOUNT_FAILED, "good.h5", "open for writing")
+    assert run(good, mountpoint).returncode == 0
+
+
+def test_file_left_open_by_a_crash(run, tmp_path, mountpoint):
+    """libhdf5's own mark of a writer that never closed."""
+    path = tmp_path / "marked.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f["d"] = np.arange(10)
+        f.swmr_mode = True
+        f.flush()
+        shutil.copy(path, tmp_path / "left.h5")
+    refused(run(tmp_path / "left.h5", mountpoint), MOUNT_FAILED, "left.h5", "open for writing",
+            "h5clear")
+
+
+def test_mount_points_that_cannot_be_used(run, tmp_path, good, mountpoint):
+    refused(run(good, tmp_path / "nothing"), MOUNT_FAILED, "nothing", "No such file")
+    refused(run(good, good), MOUNT_FAILED, "not a directory")
+    (mountpoint / "something").touch()
+    refused(run(good, mountpoint), MOUNT_FAILED, "not empty")
+    assert run("-o", "nonempty", good, mountpoint).returncode == 0
+    assert (mountpoint / "d").is_dir()
+    refused(run(good, mountpoint), MOUNT_FAILED, "busy")
+    refused(run("-o", "nonempty", good, mountpoint), MOUNT_FAILED, "busy")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["-o", "no_such_option"], ["-o", "frame_rank=x"], ["-o", "frame_rank=33"], ["-o", "first=2"],
+    ["-o", "cache_size=0"], ["-o", "cache_size=12Q"], ["-o", "cache_size=99999999999T"],
+    ["-o", "threads=0"], ["-o", "umask=9"], ["-o", "uid=root"], ["-o", "follow"],
+    ["-o", "image_size=1G"], ["--log=loud"], ["--no-such-option"], ["-z"], ["-o", "ro,nonsense"]],
+    ids=" ".join)
+def test_options_that_do_not_exist(run, good, mountpoint, arguments):
+    refused(run(*arguments, good, mountpoint), USAGE, arguments[-1].split(",")[-1])
+    assert not is_mounted(mountpoint)
+
+
+def test_wrong_number_of_arguments(run, good, mountpoint):
+    refused(run(), USAGE, "FILE")
+    refused(run(good), USAGE, "MOUNTPOINT")
+    refused(run(good, mountpoint, mountpoint), USAGE, "too much")
+
+
+def test_missing_filter_hides_nothing_else(mounts, tmp_path):
+    """bzip2 through a plugin that is there, and not there."""
+    path = tmp_path / "filters.h5"
+    data = files.integers((3, 40, 50), "<u2")
+    plugins = "/usr/lib/x86_64-linux-gnu/hdf5/serial/plugins"
+    if not os.path.exists(plugins + "/libh5bz2.so"):
+        pytest.skip("no plugin for bzip2 is installed")
+    script = ("import h5py, numpy, sys\n"
+              "f = h5py.File(sys.argv[1], 'w')\n"
+              "d = numpy.fromfile(sys.argv[2], '<u2').reshape(3, 40, 50)\n"
+              "f.create_dataset('bzip2', data=d, chunks=(1, 40, 50), compression=307,"
+              " compression_opts=(9,))\n"
+              "f.create_dataset('good', data=d)\n")
+    data.tofile(tmp_path / "data.raw")
+    subprocess.run(["/usr/bin/python3", "-c", script, path, tmp_path / "data.raw"], check=True,
+                   env=dict(os.environ, HDF5_PLUGIN_PATH=plugins))
+
+    with_plugin = mounts(path, environment={"HDF5_PLUGIN_PATH": plugins})
+    assert (with_plugin / "bzip2/stack.raw").read_bytes() == data.tobytes()
+
+    without = mounts(path, environment={"HDF5_PLUGIN_PATH": str(tmp_path)}, expect_log=True)
+    assert set(os.listdir(without.root)) == {"bzip2", "good", ".sparsefs"}
+    assert (without / "good/stack.raw").read_bytes() == data.tobytes()
+    assert os.stat(without / "bzip2/frames/0.raw").st_size == 4000
+    with pytest.raises(OSError, match="Input/output error"):
+        (without / "bzip2/frames/1.raw").read_bytes()
+    assert "/bzip2: chunk (1,0,0): required filter" in without.log()
+
+
+def test_damaged_chunks_hide_nothing_else(mounts, tmp_path):
+    """A flipped byte in compressed or checksummed data, a chunk beyond the end of the file."""
+    path = tmp_path / "damaged.h5"
+    data = files.integers((4, 50, 60), "<u4")
+    with h5py.File(path, "w", libver="latest") as f:
+        for name, options in (("gzip", {"compression": "gzip"}), ("sum", {"fletcher32": True})):
+            f.create_dataset(name, data=data, chunks=(1, 50, 60), **options)
+        places = {name: f[name].id.get_chunk_info(2) for name in f}
+    content = bytearray(path.read_bytes())
+    for place in places.values():
+        content[place.byte_offset + place.size // 2] ^= 0x55
+    path.write_bytes(content)
+    mount = mounts(path, expect_log=True)
+    for name, place in places.items():
+        for frame in (0, 1, 3):
+            assert (mount / name / "frames" / f"{frame}.raw").read_bytes() == data[frame].tobytes()
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output error"):
+                (mount / name / "frames/2.raw").read_bytes()
+        assert f"/{name}: chunk (2,0,0) at address {place.byte_offset}: " in mount.log()
+
+
+def test_damaged_object_hides_nothing_else(mounts, tmp_path):
+    """A dataset whose header does not check: it is listed, and reading it is EIO."""
+    path = tmp_path / "damaged.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f["bad"] = files.integers((3, 4, 5))
+        f["good"] = files.integers((3, 4, 5))
+        address = h5py.h5o.get_info(f["bad"].id).addr
+    content = bytearray(path.read_bytes())
+    content[address + 20] ^= 0xFF
+    path.write_bytes(content)
+    mount = mounts(path, expect_log=True)
+    assert set(os.listdir(mount.root)) == {"bad", "good", ".sparsefs"}
+    assert subprocess.run(["ls", "-lR", mount / "good"], check=True, capture_output=True)
+    with pytest.raises(OSError, match="Input/output error"):
+        os.listdir(mount / "bad")
+    assert f"at address {address}: " in mount.log() and "checksum" in mount.log()
+    with h5py.File(path) as f:
+        check_dataset(mount / "good", f["good"], "/good")
+
+
+def test_file_that_shrinks_under_the_mount(mounts, tmp_path):
+    """Large contiguous data is served from a mapping: the reader gets EIO, the daemon lives."""
+    path = tmp_path / "shrinks.h5"
+    with h5py.File(path, "w") as f:
+        f["small"] = files.integers((3, 4, 5))
+        f["large"] = files.integers((4, 1000, 1000), "<u4")
+    mount = mounts(path, "direct_io", expect_log=True)
+    frame = (mount / "large/frames/0.raw").read_bytes()
+    os.truncate(path, 8 << 20)
+    assert (mount / "large/frames/0.raw").read_bytes() == frame
+    with pytest.raises(OSError):
+        (mount / "large/frames/3.raw").read_bytes()
+    assert (mount / "small/frames/0.raw").stat().st_size == 80
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_bytes(mounts, tmp_path, seed):
+    """Random damage anywhere in our own decoding's reach (the chunks): right values or EIO."""
+    path = tmp_path / "flipped.h5"
+    data = files.integers((8, 30, 40), "<u2")
+    random = np.random.default_rng(seed)
+    with h5py.File(path, "w", libver="latest") as f:
+        f.create_dataset("d", data=data, chunks=(1, 10, 40), shuffle=True, compression="gzip",
+                         fletcher32=True)
+        chunks = [f["d"].id.get_chunk_info(i) for i in range(f["d"].id.get_num_chunks())]
+    content = bytearray(path.read_bytes())
+    for chunk in random.choice(len(chunks), 8, replace=False):
+        for _ in range(random.integers(1, 4)):
+            at = chunks[chunk].byte_offset + random.integers(chunks[chunk].size)
+            content[at] ^= int(random.integers(1, 256))
+    path.write_bytes(content)
+    mount = mounts(path, expect_log=True)
+    refused_frames = 0
+    for n in range(8):
+        try:
+            assert (mount / "d/frames" / f"{n}.raw").read_bytes() == data[n].tobytes()
+        except OSError as error:
+            assert "Input/output" in str(error)
+            refused_frames += 1
+    assert 0 < refused_frames <= 8
