@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -55,6 +56,11 @@ def stage(tmp_path_factory):
     return destination
 
 
+def kill_started(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 class Namespace:
     """A private copy of the machine's mounts, with the staged programs and a fstab of its own.
     Mount points are made in /run, which is empty there."""
@@ -64,7 +70,7 @@ class Namespace:
         # input, which is at our end at the latest, it ends, and the kernel everything else with it.
         self.keeper = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-             "sh", "-c", 'trap "" CHLD; echo ready; exec cat'],
+             "sh", "-c", "echo ready; exec env --ignore-signal=CHLD cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.keeper.stdout.readline() != "ready\n":
             pytest.skip("no namespaces here: " + self.keeper.stderr.read())
@@ -105,7 +111,8 @@ class Namespace:
         return done
 
     def start(self, *arguments):
-        return subprocess.Popen(self.command(arguments))
+        """A process to be ended with kill_started: nsenter stands between it and us."""
+        return subprocess.Popen(self.command(arguments), start_new_session=True)
 
     def directory(self, name="/run/mnt"):
         self.check("mkdir", "-p", name)
@@ -147,13 +154,6 @@ def machine(stage, tmp_path):
 
 
 @pytest.fixture
-def public(machine):
-    """A directory in the namespace that every user can reach, with a file in it."""
-    directory = pathlib.Path(machine.directory("/run/public"))
-    return directory
-
-
-@pytest.fixture
 def source(tmp_path):
     path = tmp_path / "run42.h5"
     make_file(path)
@@ -174,13 +174,14 @@ def test_installed_names(stage):
     for action in "mount", "umount":
         helper = helpers / f"{action}.sparsefs"
         assert os.access(helper, os.X_OK)
-        assert "@" not in re.findall("^program=.*", helper.read_text(), re.M)[0:1]
         assert "@bindir@" not in helper.read_text()
         assert os.readlink(helpers / f"{action}.fuse.sparsefs") == f"{action}.sparsefs"
     share = stage / build_option("prefix").lstrip("/") / build_option("datadir")
     assert (share / "bash-completion/completions/sparsefs").is_file()
     examples = sorted(p.name for p in (share / "doc/sparsefs/examples").iterdir())
     assert examples == ["fstab.example", "mnt-run42.automount", "mnt-run42.mount"]
+    if build_option("umount_fuse"):
+        assert os.readlink(helpers / "umount.fuse") == "umount.sparsefs"
     pages = [p.name.removesuffix(".gz") for p in stage.rglob("man/man*/*")]
     assert {"sparsefs.1", "mount.sparsefs.8", "umount.sparsefs.8"} <= set(pages)
 
@@ -280,7 +281,7 @@ def test_helper_called_directly(machine, source):
 def test_names_that_begin_with_a_dash(machine, tmp_path):
     make_file(tmp_path / "-f.h5")
     machine.directory("/run/-d")
-    program = machine.check("sh", "-c", 'cd /run && cp "$1" . && mount.sparsefs -r -- -f.h5 -d',
+    program = machine.check("sh", "-c", 'cd /run && cp "$1" . && mount.sparsefs -r -- -f.h5 ./-d',
                             "sh", tmp_path / "-f.h5")
     assert program.stderr == ""
     assert machine.mounted("/run/-d")[1] == "/run/-f.h5"
@@ -298,10 +299,9 @@ def test_fake_mounts_nothing(machine, source):
 def test_sloppy_leaves_unknown_options_out(machine, source):
     mnt = machine.directory()
     done = machine.check("mount", "-s", "-t", "sparsefs", source, mnt,
-                         "-o", 'ro,colour=red,first=1,x="1,2",context="a:b,c"')
-    assert done.stderr.splitlines() == ["mount.sparsefs: option ignored (-s): colour=red",
-                                        'mount.sparsefs: option ignored (-s): x="1,2"'] \
-        or "context" in done.stderr
+                         "-o", 'ro,colour=red,first=1,x="1,2",y')
+    assert done.stderr.splitlines() == [f"mount.sparsefs: option ignored (-s): {option}"
+                                        for option in ("colour=red", 'x="1,2"', "y")]
     assert machine.run("test", "-e", f"{mnt}/data/frames/4.raw").returncode == 0
 
 
@@ -356,8 +356,7 @@ def test_user_mounts_by_fstab(machine, source):
         busy = machine.run(*NOBODY, "umount", mnt)
         assert (busy.returncode, len(busy.stderr.splitlines())) == (32, 1)
     finally:
-        holder.kill()
-        holder.wait()
+        kill_started(holder)
 
     for user in NOBODY, []:  # root may too, and waits though it may not look into a user's mount
         pid = machine.check(*NOBODY, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
@@ -393,12 +392,14 @@ void fuse_session_destroy(void *session)
     return {"LD_PRELOAD": str(library)}
 
 
-def test_umount_waits_for_the_daemon(machine, source, slow_end):
+# umount(8) finds the helper in different ways for an absolute path, any other, and its options.
+@pytest.mark.parametrize("arguments", ["/run/mnt", "run/mnt", "-c /run/mnt", "-f /run/mnt"])
+def test_umount_waits_for_the_daemon(machine, source, slow_end, arguments):
     mnt = machine.directory()
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt, environment=slow_end)
     pid = machine.daemon(mnt)
     start = time.monotonic()
-    machine.check("umount", mnt)
+    machine.check("sh", "-c", f"cd / && exec umount {arguments}")
     assert not machine.alive(pid)
     assert time.monotonic() - start >= 1.5
 
@@ -426,8 +427,7 @@ def test_umount_of_a_busy_mount(machine, source):
         assert re.fullmatch(r"umount: /run/mnt: target is busy\.\n", done.stderr)
         assert machine.alive(machine.daemon(mnt))
     finally:
-        holder.kill()
-        holder.wait()
+        kill_started(holder)
     machine.check("umount", mnt)
 
 
@@ -490,6 +490,15 @@ def test_umount_helper_refuses_other_mounts(machine, source):
     assert machine.mounted(mnt)[0] == "tmpfs"
 
 
+def test_umount_fuse_leaves_other_mounts_to_umount(machine):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "tmpfs", "none", mnt)
+    machine.check("umount.fuse", mnt, "-v")
+    assert machine.mounted(mnt) is None
+    done = machine.run("umount.fuse", mnt)
+    assert (done.returncode, done.stderr) == (32, f"umount: {mnt}: not mounted.\n")
+
+
 # The same options everywhere
 
 
@@ -505,7 +514,7 @@ def test_help_manual_and_completion_agree(help_text):
     manual = (MANUAL / "sparsefs.1").read_text().replace("\\", "")
     completion = (HELPERS / "sparsefs.bash-completion").read_text()
     options = {name for line in help_text.splitlines() if line.startswith("     ")
-               for name in re.findall(r"\b([a-z_]+)(?==|,| {2,}|$)", line[:28])}
+               for name in re.findall(r"\b([a-z_]+)(?:=|,|$)", re.split(" {2,}", line)[1])}
     assert {"frame_rank", "first", "cache_size", "direct_io", "umask", "sparsify"} <= options
     for name in options:
         assert re.search(rf"\b{name}\b", manual), name
@@ -581,12 +590,11 @@ def test_shellcheck(name, shell):
 
 
 @needs("mandoc")
-@pytest.mark.parametrize("page", sorted(MANUAL.glob("*.[1-8]")), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", ["sparsefs.1", "mount.sparsefs.8"])
 def test_manual_pages(page):
-    done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page], cwd=MANUAL,
+    done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", MANUAL / page],
                           capture_output=True, text=True, timeout=SECONDS)
-    lines = [line for line in done.stdout.splitlines() if ".so " not in line]
-    assert lines == []
+    assert done.stdout == ""
 
 
 @needs("systemd-analyze")
