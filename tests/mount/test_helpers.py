@@ -3,7 +3,8 @@
 Everything happens in mount and pid namespaces of its own, over which the staged installation is laid:
 the machine's /sbin, /etc/fstab and mounts stay as they are, and when the test runner ends, however it
 does, the kernel ends the daemons and takes the mounts away."""
-import ast
+import functools
+import json
 import os
 import pathlib
 import re
@@ -38,11 +39,16 @@ def make_file(path):
     return frames
 
 
-def build_option(name):
+@functools.cache
+def build_options():
     options = subprocess.run(["meson", "introspect", "--buildoptions", BUILD], check=True,
                              capture_output=True, text=True, timeout=SECONDS).stdout
-    return next(o["value"] for o in ast.literal_eval(
-        options.replace("true", "True").replace("false", "False")) if o["name"] == name)
+    return {option["name"]: option["value"] for option in json.loads(options)}
+
+
+def install_directory(option):
+    options = build_options()
+    return pathlib.Path(options["prefix"]) / options[option]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +87,8 @@ class Namespace:
         fstab.touch()
         self.check("mount", "-t", "tmpfs", "none", "/run")
         self.check("mount", "--bind", fstab, "/etc/fstab")
-        self.lay(stage, pathlib.Path(build_option("mountdir")))
-        prefix = pathlib.Path(build_option("prefix"))
-        self.lay(stage, prefix / build_option("bindir"))
+        self.lay(stage, install_directory("mountdir"))
+        self.lay(stage, install_directory("bindir"))
 
     def lay(self, stage, directory):
         """Puts what is staged of a directory over the machine's directory."""
@@ -170,17 +175,17 @@ def frame_as_list(machine, directory, number, *prefix):
 
 
 def test_installed_names(stage):
-    helpers = stage / build_option("mountdir").lstrip("/")
+    helpers = stage / install_directory("mountdir").relative_to("/")
     for action in "mount", "umount":
         helper = helpers / f"{action}.sparsefs"
         assert os.access(helper, os.X_OK)
         assert "@bindir@" not in helper.read_text()
         assert os.readlink(helpers / f"{action}.fuse.sparsefs") == f"{action}.sparsefs"
-    share = stage / build_option("prefix").lstrip("/") / build_option("datadir")
+    share = stage / install_directory("datadir").relative_to("/")
     assert (share / "bash-completion/completions/sparsefs").is_file()
     examples = sorted(p.name for p in (share / "doc/sparsefs/examples").iterdir())
     assert examples == ["fstab.example", "mnt-run42.automount", "mnt-run42.mount"]
-    if build_option("umount_fuse"):
+    if build_options()["umount_fuse"]:
         assert os.readlink(helpers / "umount.fuse") == "umount.sparsefs"
     pages = [p.name.removesuffix(".gz") for p in stage.rglob("man/man*/*")]
     assert {"sparsefs.1", "mount.sparsefs.8", "umount.sparsefs.8"} <= set(pages)
@@ -348,10 +353,11 @@ def test_user_mounts_by_fstab(machine, source):
     assert done.returncode == 0, done.stderr
     assert {"user_id=65534", "group_id=65534"} <= set(machine.mounted(mnt)[2])
 
-    holder = machine.start("sh", "-c", f"exec {' '.join(NOBODY)} sh -c 'cd {mnt}; exec sleep 60'")
+    holder = machine.start("sh", "-c", f"exec {' '.join(NOBODY)} "
+                           f"sh -c 'cd {mnt} && touch /run/inside && exec sleep 60'")
     try:
         deadline = time.monotonic() + SECONDS
-        while "sleep" not in machine.run("ps", "-e", "-o", "comm=").stdout:
+        while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
         busy = machine.run(*NOBODY, "umount", mnt)
         assert (busy.returncode, len(busy.stderr.splitlines())) == (32, 1)
@@ -370,7 +376,8 @@ def test_user_mounts_by_fstab(machine, source):
 
 @pytest.fixture
 def slow_end(tmp_path):
-    """An environment in which a daemon takes 1.5 seconds from the end of its mount to its own end."""
+    """An environment for mount.sparsefs (mount(8) takes it away) in which a daemon goes on for 1.5
+    seconds after its mount has ended."""
     if not shutil.which("cc"):
         pytest.skip("cc is not installed")
     if "libasan" in subprocess.run(["ldd", BUILD / "sparsefs"], capture_output=True, text=True,
@@ -396,7 +403,7 @@ void fuse_session_destroy(void *session)
 @pytest.mark.parametrize("arguments", ["/run/mnt", "run/mnt", "-c /run/mnt", "-f /run/mnt"])
 def test_umount_waits_for_the_daemon(machine, source, slow_end, arguments):
     mnt = machine.directory()
-    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt, environment=slow_end)
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt, environment=slow_end)
     pid = machine.daemon(mnt)
     start = time.monotonic()
     machine.check("sh", "-c", f"cd / && exec umount {arguments}")
@@ -406,7 +413,7 @@ def test_umount_waits_for_the_daemon(machine, source, slow_end, arguments):
 
 def test_lazy_umount_does_not_wait(machine, source, slow_end):
     mnt = machine.directory()
-    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt, environment=slow_end)
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt, environment=slow_end)
     pid = machine.daemon(mnt)
     machine.check("umount", "-l", mnt)
     assert machine.alive(pid)
@@ -513,7 +520,7 @@ def help_text():
 def test_help_manual_and_completion_agree(help_text):
     manual = (MANUAL / "sparsefs.1").read_text().replace("\\", "")
     completion = (HELPERS / "sparsefs.bash-completion").read_text()
-    options = {name for line in help_text.splitlines() if line.startswith("     ")
+    options = {name for line in help_text.splitlines() if re.match(" {5}[a-z]", line)
                for name in re.findall(r"\b([a-z_]+)(?:=|,|$)", re.split(" {2,}", line)[1])}
     assert {"frame_rank", "first", "cache_size", "direct_io", "umask", "sparsify"} <= options
     for name in options:
