@@ -1,8 +1,8 @@
 """mount(8) and umount(8) with the installed helpers, and what is installed with them.
 
-Everything happens in mount and pid namespaces of its own, over which the staged installation is laid:
-the machine's /sbin, /etc/fstab and mounts stay as they are, and when the test runner ends, however it
-does, the kernel ends the daemons and takes the mounts away."""
+Everything happens in mount and pid namespaces of its own, over which the staged installation is
+laid: the machine's /sbin, /etc/fstab and mounts stay as they are, and when the test runner ends,
+however it does, the kernel ends the daemons and takes the mounts away."""
 import functools
 import json
 import os
@@ -56,6 +56,8 @@ def stage(tmp_path_factory):
     """The installation, in a directory of its own."""
     if not (BUILD / "build.ninja").exists():
         pytest.skip(f"{BUILD} is not a build directory")
+    if not os.access(BUILD, os.W_OK):
+        pytest.skip(f"{BUILD} belongs to another user, who alone can install from it")
     destination = tmp_path_factory.mktemp("stage")
     subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir",
                     destination], check=True, capture_output=True, timeout=SECONDS)
@@ -82,7 +84,6 @@ class Namespace:
             pytest.skip("no namespaces here: " + self.keeper.stderr.read())
         children = f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children"
         self.init = pathlib.Path(children).read_text().split()[0]
-        self.path = os.environ["PATH"]
         self.fstab = fstab
         fstab.touch()
         self.check("mount", "-t", "tmpfs", "none", "/run")
@@ -91,12 +92,10 @@ class Namespace:
         self.lay(stage, install_directory("bindir"))
 
     def lay(self, stage, directory):
-        """Puts what is staged of a directory over the machine's directory."""
+        """Puts what is staged of a directory over the machine's directory; if that does not exist,
+        over one where programs are found all the same (mount(8) hands no PATH on)."""
         staged = stage / directory.relative_to("/")
-        if not directory.is_dir():
-            self.path = f"{staged}:{self.path}"
-            return
-        real = directory.resolve()
+        real = directory.resolve() if directory.is_dir() else "/usr/bin"
         done = self.run("mount", "-t", "overlay", "none", real, "-o", f"lowerdir={staged}:{real}")
         if done.returncode != 0:
             pytest.skip("no overlay mounts here: " + done.stderr)
@@ -107,7 +106,7 @@ class Namespace:
     def run(self, *arguments, environment=None, **more):
         return subprocess.run(
             self.command(arguments), capture_output=True, text=True, timeout=SECONDS,
-            errors="surrogateescape", env=dict(os.environ, PATH=self.path, **(environment or {})),
+            errors="surrogateescape", env=dict(os.environ, **(environment or {})),
             **more)
 
     def check(self, *arguments, **more):
