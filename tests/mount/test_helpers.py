@@ -1,0 +1,613 @@
+"""mount(8) and umount(8) with the installed helpers, and what is installed with them.
+
+Everything happens in mount and pid namespaces of its own, over which the staged installation is
+laid: the machine's /sbin, /etc/fstab and mounts stay as they are, and when the test runner ends,
+however it does, the kernel ends the daemons and takes the mounts away."""
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
+HELPERS = TOP / "mount-helpers"
+MANUAL = TOP / "docs/man"
+SECONDS = 60  # that any one command may take; sanitizer builds on a busy machine are slow
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make mount namespaces")
+
+
+def needs(program):
+    return pytest.mark.skipif(not shutil.which(program), reason=f"{program} is not installed")
+
+
+def make_file(path):
+    with h5py.File(path, "w") as file:
+        frames = numpy.arange(4 * 5 * 6, dtype="<u2").reshape(4, 5, 6)
+        file.create_dataset("data", data=frames, chunks=(1, 5, 6), compression="gzip")
+    path.chmod(0o644)
+    return frames
+
+
+@functools.cache
+def build_options():
+    options = subprocess.run(["meson", "introspect", "--buildoptions", BUILD], check=True,
+                             capture_output=True, text=True, timeout=SECONDS).stdout
+    return {option["name"]: option["value"] for option in json.loads(options)}
+
+
+def install_directory(option):
+    options = build_options()
+    return pathlib.Path(options["prefix"]) / options[option]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """The installation, in a directory of its own."""
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip(f"{BUILD} is not a build directory")
+    if not os.access(BUILD, os.W_OK):
+        pytest.skip(f"{BUILD} belongs to another user, who alone can install from it")
+    destination = tmp_path_factory.mktemp("stage")
+    subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir",
+                    destination], check=True, capture_output=True, timeout=SECONDS)
+    return destination
+
+
+def kill_started(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Namespace:
+    """A private copy of the machine's mounts, with the staged programs and a fstab of its own.
+    Mount points are made in /run, which is empty there."""
+
+    def __init__(self, stage, fstab):
+        # With SIGCHLD ignored, cat, which is process 1 there, leaves no zombies. At the end of its
+        # input, which is at our end at the latest, it ends, and the kernel everything else with it.
+        self.keeper = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+             "sh", "-c", "echo ready; exec env --ignore-signal=CHLD cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.keeper.stdout.readline() != "ready\n":
+            pytest.skip("no namespaces here: " + self.keeper.stderr.read())
+        children = f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children"
+        self.init = pathlib.Path(children).read_text().split()[0]
+        self.fstab = fstab
+        fstab.touch()
+        self.check("mount", "-t", "tmpfs", "none", "/run")
+        self.check("mount", "--bind", fstab, "/etc/fstab")
+        self.lay(stage, install_directory("mountdir"))
+        self.lay(stage, install_directory("bindir"))
+
+    def lay(self, stage, directory):
+        """Puts what is staged of a directory over the machine's directory; if that does not exist,
+        over one where programs are found all the same (mount(8) hands no PATH on)."""
+        staged = stage / directory.relative_to("/")
+        real = directory.resolve() if directory.is_dir() else "/usr/bin"
+        done = self.run("mount", "-t", "overlay", "none", real, "-o", f"lowerdir={staged}:{real}")
+        if done.returncode != 0:
+            pytest.skip("no overlay mounts here: " + done.stderr)
+
+    def command(self, arguments):
+        return ["nsenter", f"--target={self.init}", "--mount", "--pid", *arguments]
+
+    def run(self, *arguments, environment=None, **more):
+        return subprocess.run(
+            self.command(arguments), capture_output=True, text=True, timeout=SECONDS,
+            errors="surrogateescape", env=dict(os.environ, **(environment or {})),
+            **more)
+
+    def check(self, *arguments, **more):
+        done = self.run(*arguments, **more)
+        assert done.returncode == 0, (arguments, done.returncode, done.stderr)
+        return done
+
+    def start(self, *arguments):
+        """A process to be ended with kill_started: nsenter stands between it and us."""
+        return subprocess.Popen(self.command(arguments), start_new_session=True)
+
+    def directory(self, name="/run/mnt"):
+        self.check("mkdir", "-p", name)
+        return name
+
+    def mounted(self, directory):
+        """(type, source, options of the superblock) of the topmost mount there, or None."""
+        found = None
+        for line in self.run("cat", "/proc/self/mountinfo").stdout.splitlines():
+            fields = [re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), f) for f in line.split(" ")]
+            if fields[4] == directory:
+                found = fields[fields.index("-") + 1:]
+        return found and (found[0], found[1], found[2].split(","))
+
+    def daemon(self, directory):
+        return self.check("cat", f"{directory}/.sparsefs/pid").stdout.strip()
+
+    def alive(self, pid):
+        return self.run("test", "-e", f"/proc/{pid}").returncode == 0
+
+    def wait_until_ended(self, pid):
+        deadline = time.monotonic() + SECONDS
+        while self.alive(pid):
+            assert time.monotonic() < deadline, f"process {pid} does not end"
+            time.sleep(0.02)
+
+    def end(self):
+        self.keeper.stdin.close()
+        self.keeper.wait(SECONDS)
+
+
+@pytest.fixture
+def machine(stage, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root may make mount namespaces")
+    namespace = Namespace(stage, tmp_path / "fstab")
+    yield namespace
+    namespace.end()
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "run42.h5"
+    make_file(path)
+    return path
+
+
+def frame_as_list(machine, directory, number, *prefix):
+    text = machine.check(*prefix, "od", "-An", "-v", "-tu2",
+                         f"{directory}/data/frames/{number}.raw").stdout
+    return [int(word) for word in text.split()]
+
+
+# What is installed
+
+
+def test_installed_names(stage):
+    helpers = stage / install_directory("mountdir").relative_to("/")
+    for action in "mount", "umount":
+        helper = helpers / f"{action}.sparsefs"
+        assert os.access(helper, os.X_OK)
+        assert "@bindir@" not in helper.read_text()
+        assert os.readlink(helpers / f"{action}.fuse.sparsefs") == f"{action}.sparsefs"
+    share = stage / install_directory("datadir").relative_to("/")
+    assert (share / "bash-completion/completions/sparsefs").is_file()
+    examples = sorted(p.name for p in (share / "doc/sparsefs/examples").iterdir())
+    assert examples == ["fstab.example", "mnt-run42.automount", "mnt-run42.mount"]
+    if build_options()["umount_fuse"]:
+        assert os.readlink(helpers / "umount.fuse") == "umount.sparsefs"
+    pages = [p.name.removesuffix(".gz") for p in stage.rglob("man/man*/*")]
+    assert {"sparsefs.1", "mount.sparsefs.8", "umount.sparsefs.8"} <= set(pages)
+
+
+# Mounting
+
+
+@pytest.mark.parametrize("kind", ["sparsefs", "fuse.sparsefs"])
+def test_mount_by_type(machine, source, kind):
+    mnt = machine.directory()
+    done = machine.check("mount", "-t", kind, source, mnt, "-o", "ro")
+    assert done.stderr == ""
+    filesystem, mounted_source, options = machine.mounted(mnt)
+    assert (filesystem, mounted_source) == ("fuse.sparsefs", str(source))
+    assert "ro" in options
+    assert frame_as_list(machine, mnt, 2) == list(range(60, 90))
+    pid = machine.daemon(mnt)
+    machine.check("umount", mnt)
+    assert not machine.alive(pid)
+    assert machine.mounted(mnt) is None
+
+
+def test_mount_without_ro_says_that_it_is_read_only(machine, source):
+    mnt = machine.directory()
+    done = machine.check("mount", "-t", "sparsefs", source, mnt)
+    assert "read-only" in done.stderr
+    assert "ro" in machine.mounted(mnt)[2]
+
+
+def test_mount_options_reach_the_daemon(machine, source):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", source, mnt,
+                  "-o", "ro,nosuid,frame_rank=1,first=1,cache_size=1M")
+    names = machine.check("ls", f"{mnt}/data/raw").stdout.split()
+    assert (names[0], names[-1]) == ("000001.raw", "000020.raw")
+
+
+def test_allow_other_lets_other_users_in(machine, source):
+    closed, opened = machine.directory("/run/closed"), machine.directory("/run/opened")
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, closed)
+    machine.check("mount", "-t", "sparsefs", "-o", "ro,allow_other", source, opened)
+    assert machine.run(*NOBODY, "ls", closed).returncode != 0
+    assert frame_as_list(machine, opened, 0, *NOBODY) == list(range(30))
+
+
+@pytest.mark.parametrize("line_type", ["sparsefs", "fuse.sparsefs"])
+def test_mount_by_fstab(machine, source, line_type):
+    mnt = machine.directory()
+    machine.fstab.write_text(
+        f"{source} {mnt} {line_type} ro,noauto,user,nofail,_netdev,comment=x,first=1,"
+        "x-systemd.automount,x-systemd.idle-timeout=10min 0 0\n")
+    machine.check("mount", mnt)
+    assert machine.mounted(mnt)[:2] == ("fuse.sparsefs", str(source))
+    assert frame_as_list(machine, mnt, 4) == list(range(90, 120))
+    pid = machine.daemon(mnt)
+    machine.check("umount", mnt)
+    assert not machine.alive(pid)
+
+
+@pytest.mark.parametrize("name", ["run 1,2", 'a"b\'c', "back\\slash #1", "50%d\n", "tab\there",
+                                  "-o", "[ab]*"])
+def test_odd_names(machine, tmp_path, name):
+    path = tmp_path / f"{name}.h5"
+    make_file(path)
+    mnt = machine.directory(f"/run/{name}")
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", path, mnt)
+    assert machine.mounted(mnt)[:2] == ("fuse.sparsefs", str(path))
+    assert frame_as_list(machine, mnt, 1) == list(range(30, 60))
+    pid = machine.daemon(mnt)
+    machine.check("umount", mnt)
+    assert not machine.alive(pid)
+
+
+def test_odd_names_in_fstab(machine, tmp_path):
+    path = tmp_path / "run 1,2.h5"
+    make_file(path)
+    mnt = machine.directory("/run/the frames")
+    escaped = str(path).replace(" ", "\\040")
+    machine.fstab.write_text(f"{escaped} /run/the\\040frames fuse.sparsefs ro,noauto 0 0\n")
+    machine.check("mount", mnt)
+    pid = machine.daemon(mnt)
+    machine.check("umount", path)  # umount(8) takes the source, too
+    assert not machine.alive(pid)
+
+
+def test_helper_called_directly(machine, source):
+    mnt = machine.directory()
+    done = machine.check("mount.sparsefs", "-v", "-o", "ro", source, "-o", "first=1", mnt, "-n")
+    assert done.stdout.startswith("mount.sparsefs: ") and "first=1" in done.stdout
+    assert machine.run("test", "-e", f"{mnt}/data/frames/4.raw").returncode == 0
+    machine.check("umount.sparsefs", mnt)
+    machine.check("mount.fuse.sparsefs", "-r", source, mnt)
+    machine.check("umount.fuse.sparsefs", mnt)
+    assert machine.check("mount.sparsefs", "-V").stdout.startswith("sparsefs ")
+
+
+def test_names_that_begin_with_a_dash(machine, tmp_path):
+    make_file(tmp_path / "-f.h5")
+    machine.directory("/run/-d")
+    program = machine.check("sh", "-c", 'cd /run && cp "$1" . && mount.sparsefs -r -- -f.h5 ./-d',
+                            "sh", tmp_path / "-f.h5")
+    assert program.stderr == ""
+    assert machine.mounted("/run/-d")[1] == "/run/-f.h5"
+    machine.check("sh", "-c", "cd /run && umount.sparsefs -- -d")
+
+
+def test_fake_mounts_nothing(machine, source):
+    mnt = machine.directory()
+    machine.check("mount", "-f", "-t", "sparsefs", source, mnt)
+    assert machine.mounted(mnt) is None
+    missing = machine.run("mount", "-f", "-t", "sparsefs", f"{source}.missing", mnt)
+    assert missing.returncode == 32
+
+
+def test_sloppy_leaves_unknown_options_out(machine, source):
+    mnt = machine.directory()
+    done = machine.check("mount", "-s", "-t", "sparsefs", source, mnt,
+                         "-o", 'ro,colour=red,first=1,x="1,2",y')
+    assert done.stderr.splitlines() == [f"mount.sparsefs: option ignored (-s): {option}"
+                                        for option in ("colour=red", 'x="1,2"', "y")]
+    assert machine.run("test", "-e", f"{mnt}/data/frames/4.raw").returncode == 0
+
+
+@pytest.mark.parametrize("options", ["bogus", "first=2", "first=", "cache_size=much", "threads=0",
+                                     "frame_rank=-1", "follow", "follow=5", "image_size=1G"])
+def test_bad_options_are_usage_errors(machine, source, options):
+    mnt = machine.directory()
+    done = machine.run("mount", "-t", "sparsefs", "-o", f"ro,{options}", source, mnt)
+    assert done.returncode == 1
+    assert done.stderr.startswith("sparsefs: ") and len(done.stderr.splitlines()) == 1
+    assert machine.mounted(mnt) is None
+
+
+def test_bad_files(machine, source, tmp_path):
+    mnt = machine.directory()
+    text, gz = tmp_path / "text.h5", tmp_path / "run.h5.gz"
+    text.write_text("not HDF5\n" * 100)
+    gz.write_bytes(b"\x1f\x8b")
+    for path, status in ((text, 32), (tmp_path / "missing.h5", 32), (gz, 1), ("-", 1)):
+        done = machine.run("mount", "-t", "sparsefs", "-o", "ro", path, mnt)
+        assert (path, done.returncode) == (path, status)
+        assert len(done.stderr.splitlines()) == 1
+    assert machine.run("mount", "-t", "sparsefs", "-o", "ro", source, "/run/no").returncode == 32
+    assert machine.mounted(mnt) is None
+
+
+def test_bad_arguments(machine, source):
+    for arguments in ([], [source], [source, "/run", "more"], [source, "/run", "-q"],
+                      [source, "/run", "-o"]):
+        assert machine.run("mount.sparsefs", *arguments).returncode == 1
+    for arguments in ([], ["/run", "more"], ["/run", "-q"], ["/run", "-t"]):
+        assert machine.run("umount.sparsefs", *arguments).returncode == 1
+
+
+def test_user_mounts_by_fstab(machine, source):
+    machine.check("sh", "-c", "mknod -m 666 /run/fuse c 10 229 && mount --bind /run/fuse /dev/fuse")
+    mnt = machine.directory()
+    machine.check("chown", "65534", mnt)
+    machine.check("cp", source, "/run/run42.h5")
+    machine.fstab.write_text(f"/run/run42.h5 {mnt} fuse.sparsefs ro,noauto,user 0 0\n")
+    done = machine.run(*NOBODY, "mount", mnt)
+    if "fusermount3" in done.stderr and "Permission denied" in done.stderr:
+        pytest.skip("users may not mount here: " + done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert {"user_id=65534", "group_id=65534"} <= set(machine.mounted(mnt)[2])
+
+    holder = machine.start("sh", "-c", f"exec {' '.join(NOBODY)} "
+                           f"sh -c 'cd {mnt} && touch /run/inside && exec sleep 60'")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-e", "/run/inside").returncode != 0:
+            assert time.monotonic() < deadline
+        busy = machine.run(*NOBODY, "umount", mnt)
+        assert (busy.returncode, len(busy.stderr.splitlines())) == (32, 1)
+    finally:
+        kill_started(holder)
+
+    for user in NOBODY, []:  # root may too, and waits though it may not look into a user's mount
+        pid = machine.check(*NOBODY, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
+        machine.check(*user, "umount", mnt)
+        assert not machine.alive(pid)
+        machine.check(*NOBODY, "mount", mnt)
+
+
+# Unmounting
+
+
+@pytest.fixture
+def slow_end(tmp_path):
+    """An environment for mount.sparsefs (mount(8) takes it away) in which a daemon goes on for 1.5
+    seconds after its mount has ended."""
+    if not shutil.which("cc"):
+        pytest.skip("cc is not installed")
+    if "libasan" in subprocess.run(["ldd", BUILD / "sparsefs"], capture_output=True, text=True,
+                                   check=True, timeout=SECONDS).stdout:
+        pytest.skip("nothing can be preloaded into a build with sanitizers")
+    (tmp_path / "slow.c").write_text("""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+void fuse_session_destroy(void *session)
+{
+    usleep(1500000);
+    ((void (*)(void *))dlsym(RTLD_NEXT, "fuse_session_destroy"))(session);
+}
+""")
+    library = tmp_path / "slow.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "slow.c", "-ldl"],
+                   check=True, timeout=SECONDS)
+    return {"LD_PRELOAD": str(library)}
+
+
+# umount(8) finds the helper in different ways for an absolute path, any other, and its options.
+@pytest.mark.parametrize("arguments", ["/run/mnt", "run/mnt", "-c /run/mnt", "-f /run/mnt"])
+def test_umount_waits_for_the_daemon(machine, source, slow_end, arguments):
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt, environment=slow_end)
+    pid = machine.daemon(mnt)
+    start = time.monotonic()
+    machine.check("sh", "-c", f"cd / && exec umount {arguments}")
+    assert not machine.alive(pid)
+    assert time.monotonic() - start >= 1.5
+
+
+def test_lazy_umount_does_not_wait(machine, source, slow_end):
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt, environment=slow_end)
+    pid = machine.daemon(mnt)
+    machine.check("umount", "-l", mnt)
+    assert machine.alive(pid)
+    assert machine.mounted(mnt) is None
+    machine.wait_until_ended(pid)
+
+
+def test_umount_of_a_busy_mount(machine, source):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    holder = machine.start("sh", "-c", f"cd {mnt} && touch /run/inside && exec sleep 60")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-e", "/run/inside").returncode != 0:
+            assert time.monotonic() < deadline
+        done = machine.run("umount", mnt)
+        assert done.returncode == 32
+        assert re.fullmatch(r"umount: /run/mnt: target is busy\.\n", done.stderr)
+        assert machine.alive(machine.daemon(mnt))
+    finally:
+        kill_started(holder)
+    machine.check("umount", mnt)
+
+
+def test_umount_says_what_it_does(machine, source):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    pid = machine.daemon(mnt)
+    assert f"the daemon (pid {pid}) has ended" in machine.check("umount", "-v", mnt).stdout
+
+
+@pytest.mark.parametrize("flags", ["-f", "-n", "-r", "-fnrv"])
+def test_umount_flags(machine, source, flags):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("umount", flags, mnt)
+    assert not machine.alive(pid)
+
+
+def test_umount_by_any_name_of_the_directory(machine, source):
+    mnt = machine.directory()
+    machine.check("ln", "-s", mnt, "/run/link")
+    for name in "/run/link", "/run/../run/mnt/", "run/mnt", "./run//mnt":
+        machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+        pid = machine.daemon(mnt)
+        machine.check("sh", "-c", 'cd / && exec umount.sparsefs "$1"', "sh", name)
+        assert not machine.alive(pid)
+        assert machine.mounted(mnt) is None
+
+
+def test_umount_after_the_daemon_died(machine, source):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("kill", "-KILL", pid)
+    machine.wait_until_ended(pid)
+    machine.check("umount", mnt)
+    assert machine.mounted(mnt) is None
+
+
+def test_umount_does_not_wait_for_a_bind_mount(machine, source):
+    mnt, other = machine.directory(), machine.directory("/run/other")
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    machine.check("mount", "--bind", mnt, other)
+    pid = machine.daemon(mnt)
+    machine.check("umount", mnt)
+    assert frame_as_list(machine, other, 0) == list(range(30))
+    machine.check("umount", other)
+    assert not machine.alive(pid)
+
+
+def test_umount_helper_refuses_other_mounts(machine, source):
+    mnt = machine.directory()
+    machine.check("mkdir", f"{mnt}/.sparsefs")
+    done = machine.run("umount.sparsefs", mnt)
+    assert (done.returncode, done.stderr) == (32, f"umount.sparsefs: {mnt}: not mounted\n")
+    machine.check("mount", "-t", "tmpfs", "none", mnt)
+    done = machine.run("umount.sparsefs", mnt)
+    assert done.returncode == 32 and "tmpfs" in done.stderr
+    assert machine.mounted(mnt)[0] == "tmpfs"
+
+
+def test_umount_fuse_leaves_other_mounts_to_umount(machine):
+    mnt = machine.directory()
+    machine.check("mount", "-t", "tmpfs", "none", mnt)
+    machine.check("umount.fuse", mnt, "-v")
+    assert machine.mounted(mnt) is None
+    done = machine.run("umount.fuse", mnt)
+    assert (done.returncode, done.stderr) == (32, f"umount: {mnt}: not mounted.\n")
+
+
+# The same options everywhere
+
+
+@pytest.fixture(scope="module")
+def help_text():
+    if not (BUILD / "sparsefs").exists():
+        pytest.skip(f"{BUILD} has no sparsefs")
+    return subprocess.run([BUILD / "sparsefs", "-h"], check=True, capture_output=True, text=True,
+                          timeout=SECONDS).stdout
+
+
+def test_help_manual_and_completion_agree(help_text):
+    manual = (MANUAL / "sparsefs.1").read_text().replace("\\", "")
+    completion = (HELPERS / "sparsefs.bash-completion").read_text()
+    options = {name for line in help_text.splitlines() if re.match(" {5}[a-z]", line)
+               for name in re.findall(r"\b([a-z_]+)(?:=|,|$)", re.split(" {2,}", line)[1])}
+    assert {"frame_rank", "first", "cache_size", "direct_io", "umask", "sparsify"} <= options
+    for name in options:
+        assert re.search(rf"\b{name}\b", manual), name
+        assert re.search(rf"\b{name}\b", completion), name
+
+
+def test_every_option_that_sloppy_keeps_is_known_to_the_program(help_text, source):
+    body = re.search(r"^known\(\) \{.*?^\}", (HELPERS / "mount.sparsefs").read_text(), re.M | re.S)
+    names = [name for line in re.findall(r"^    ([a-zA-Z_|* -]+)\) ;;$", body[0], re.M)
+             for name in line.split(" | ")]
+    assert len(names) > 50
+    for name in names:
+        name = name.replace("*", "x")
+        answers = [subprocess.run([BUILD / "sparsefs", "-o", option, source, source],
+                                  capture_output=True, text=True, timeout=SECONDS)
+                   for option in (name, f"{name}=1")]
+        assert any("no such option" not in answer.stderr for answer in answers), name
+
+
+def complete(*words, folder=None):
+    """What the completion offers for the last word; words are divided as readline does it."""
+    script = (f'. "{HELPERS}/sparsefs.bash-completion"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1));'
+              '_sparsefs; printf "%s\\n" "${COMPREPLY[@]}"')
+    done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=folder, check=True,
+                          capture_output=True, text=True, timeout=SECONDS)
+    assert done.stderr == ""
+    return set(done.stdout.split("\n")) - {""}
+
+
+@needs("bash")
+def test_completion(tmp_path):
+    for name in ("run1.h5", "run 2.HDF5", "m.nxs", "x.nx.hdf", "y.cxi", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "mnt").mkdir()
+    files = {"run1.h5", "run 2.HDF5", "m.nxs", "x.nx.hdf", "y.cxi", "mnt"}
+    assert complete("sparsefs", "", folder=tmp_path) == files
+    assert complete("sparsefs", "run", folder=tmp_path) == {"run1.h5", "run 2.HDF5"}
+    assert complete("sparsefs", "-o", "first", "=", "1,ro", "", folder=tmp_path) == files
+    assert complete("sparsefs", "--log", "=", "info", "", folder=tmp_path) == files
+    assert complete("sparsefs", "run1.h5", "", folder=tmp_path) == {"mnt"}
+    assert complete("sparsefs", "run1.h5", "mnt", "", folder=tmp_path) == set()
+    assert complete("sparsefs", "-o", "fi") == {"first="}
+    assert complete("sparsefs", "-o", "ro,fi") == {"ro,first="}
+    assert complete("sparsefs", "-o", "ro,first", "=") == {"0", "1"}
+    assert complete("sparsefs", "-o", "first", "=", "1,fi") == set()
+    assert complete("sparsefs", "-o", "first", "=", "1,cache") == {"1,cache_size="}
+    assert complete("sparsefs", "--log", "=", "d") == {"debug"}
+    assert "--log=" in complete("sparsefs", "-")
+    assert "-s" in complete("mount.sparsefs", "-")
+    assert complete("umount.sparsefs", "-") == {"-f", "-l", "-n", "-r", "-v", "-N", "-t", "-h"}
+
+
+@needs_root
+@needs("bash")
+def test_completion_of_mount_points(machine, source):
+    mnt = machine.directory("/run/my mount")
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    done = machine.check("bash", "-c", f'. "{HELPERS}/sparsefs.bash-completion";'
+                         'COMP_WORDS=(umount.sparsefs /run/); COMP_CWORD=1; _sparsefs;'
+                         'printf "%s\\n" "${COMPREPLY[@]}"')
+    assert done.stdout == f"{mnt}\n"
+
+
+# Lint
+
+
+@needs("shellcheck")
+@pytest.mark.parametrize("name, shell", [("mount.sparsefs", "dash"), ("umount.sparsefs", "dash"),
+                                         ("sparsefs.bash-completion", "bash")])
+def test_shellcheck(name, shell):
+    subprocess.run(["shellcheck", "--norc", "-s", shell, HELPERS / name], check=True,
+                   timeout=SECONDS)
+
+
+@needs("mandoc")
+@pytest.mark.parametrize("page", ["sparsefs.1", "mount.sparsefs.8"])
+def test_manual_pages(page):
+    done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", MANUAL / page],
+                          capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout == ""
+
+
+@needs("systemd-analyze")
+def test_systemd_units(tmp_path):
+    for name in "mnt-run42.mount", "mnt-run42.automount":
+        shutil.copy(HELPERS / name, tmp_path)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "mnt-run42.mount",
+                           tmp_path / "mnt-run42.automount"], capture_output=True, text=True,
+                          timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
