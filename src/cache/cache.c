@@ -27,8 +27,10 @@
 #include "layout/layout.h"
 #include "store/store.h"
 
-/* Chunks that are stored as they are and not larger than this are read whole. */
+/* Chunks that are stored as they are and not larger than this are read whole, unless the cache is
+ * so small that it would hold only a few of them. */
 #define WHOLE_BYTES ((size_t)1 << 20)
+#define WHOLE_SHARE 8
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
@@ -202,9 +204,10 @@ static void unreserve(struct cache *cache, size_t bytes)
 
 /* ---- The lock is not held below this line ---- */
 
-static bool is_read_whole(const struct layout *layout)
+static bool is_read_whole(const struct cache *cache, const struct layout *layout)
 {
-    return layout->ops->decode || layout->chunk_bytes <= WHOLE_BYTES;
+    return layout->ops->decode || (layout->chunk_bytes <= WHOLE_BYTES &&
+                                   layout->chunk_bytes <= cache->limit / WHOLE_SHARE);
 }
 
 /* Reads and decodes a chunk that exists into newly allocated memory. */
@@ -217,7 +220,11 @@ static int load_elements(struct cache *cache, struct chunk *chunk)
                            (layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0);
     pthread_mutex_lock(&cache->lock);
     reserve(cache, element_bytes + working_bytes);
+    size_t spare = cache->limit > cache->used ? cache->limit - cache->used : 0;
     pthread_mutex_unlock(&cache->lock);
+    /* Of what was freed no more is kept than is free in the limit, or is wanted just now. */
+    size_t wanted = element_bytes + working_bytes;
+    pool_trim(&cache->pool, spare > wanted ? spare : wanted);
 
     void *elements = pool_get(&cache->pool, layout->chunk_bytes);
     void *stored = stored_bytes ? pool_get(&cache->pool, stored_bytes) : NULL;
@@ -261,7 +268,7 @@ static void load(struct cache *cache, struct chunk *chunk)
     enum chunk_state state = CHUNK_LOCATED;
     if (!error && !chunk->location.exists) {
         state = CHUNK_ABSENT;
-    } else if (!error && is_read_whole(layout)) {
+    } else if (!error && is_read_whole(cache, layout)) {
         error = load_elements(cache, chunk);
         state = CHUNK_LOADED;
     }

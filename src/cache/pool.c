@@ -47,6 +47,13 @@ static void shrink(struct pool *pool, size_t bytes)
     }
 }
 
+void pool_trim(struct pool *pool, size_t most)
+{
+    size_t bytes = pool_free_bytes(pool);
+    if (bytes > most)
+        shrink(pool, bytes - most);
+}
+
 void pool_init(struct pool *pool)
 {
     memset(pool, 0, sizeof(*pool));

@@ -30,6 +30,9 @@ void *pool_get(struct pool *pool, size_t n);
 /* Takes back a block that pool_get(n) gave; NULL is nothing. */
 void pool_put(struct pool *pool, void *memory, size_t n);
 
+/* Gives free blocks back to the system, oldest first, until at most `most` bytes of them are kept. */
+void pool_trim(struct pool *pool, size_t most);
+
 /* Bytes in blocks that wait for reuse. pool_get never lets used and free bytes together grow as long
  * as this is not 0. */
 size_t pool_free_bytes(struct pool *pool);

@@ -158,7 +158,9 @@ static const char *const ignored[] = {
     "owner",    "group",      "_netdev",    "nofail",      "defaults",      "comment=",
     "x-",       "X-",         "atime",      "noatime",     "diratime",      "nodiratime",
     "relatime", "norelatime", "lazytime",   "nolazytime",  "strictatime",   "nostrictatime",
-    "async",    "sync",       "dirsync",    "sparsify",    "default_permissions", NULL};
+    "async",    "sync",       "dirsync",    "sparsify",    "default_permissions",
+    "silent",   "loud",       "mand",       "nomand",      "iversion",      "noiversion",
+    "nousers",  "nogroup",    "noowner",    NULL};
 
 /* libfuse and the kernel take these. */
 static const char *const passed_on[] = {

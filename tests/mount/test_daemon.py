@@ -1,0 +1,336 @@
+"""Starting and ending, what mount options do, listings, attributes, many readers at once."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from conftest import SPARSEFS, is_mounted, wait_for_end
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = files.integers((5, 6, 7), "<u2")
+        f["d"].attrs["units"] = "counts"
+    return path
+
+
+@pytest.fixture
+def daemons(tmp_path):
+    """daemons(path, *arguments) starts one as a user does: it returns when the mount works."""
+    mountpoints = []
+
+    def start(path, *arguments):
+        mountpoint = tmp_path / f"daemon{len(mountpoints)}"
+        mountpoint.mkdir()
+        mountpoints.append(mountpoint)
+        subprocess.run([SPARSEFS, *arguments, path, mountpoint], check=True, timeout=120)
+        return mountpoint
+
+    yield start
+    for mountpoint in mountpoints:
+        if is_mounted(mountpoint):
+            pid = int((mountpoint / ".sparsefs/pid").read_text())
+            subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
+            wait_for_end(pid)
+
+
+def test_daemon_works_when_the_command_returns(daemons, small):
+    for _ in range(5):
+        mountpoint = daemons(small)
+        assert os.listdir(mountpoint) == ["d", ".sparsefs"]
+        pid = int((mountpoint / ".sparsefs/pid").read_text())
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        for fd in (0, 1, 2):
+            assert os.readlink(f"/proc/{pid}/fd/{fd}") == "/dev/null"
+        subprocess.run(["umount", "-i", mountpoint], check=True)
+        wait_for_end(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_end_it_cleanly(mounts, small, number):
+    mount = mounts(small)
+    (mount / "d/frames/1.raw").read_bytes()
+    mount.process.send_signal(number)
+    assert mount.process.wait(60) == 0
+    assert not is_mounted(mount.root)
+
+
+def test_signal_while_files_are_open(daemons, small):
+    mountpoint = daemons(small)
+    pid = int((mountpoint / ".sparsefs/pid").read_text())
+    with open(mountpoint / "d/frames/1.raw", "rb") as frame:
+        os.kill(pid, signal.SIGTERM)
+        wait_for_end(pid)
+        assert not is_mounted(mountpoint)
+        with pytest.raises(OSError):
+            os.stat(frame.fileno())
+            frame.read()
+
+
+def test_busy_mount_stays(daemons, small):
+    mountpoint = daemons(small)
+    with open(mountpoint / "d/frames/1.raw", "rb") as frame:
+        failed = subprocess.run(["umount", "-i", mountpoint], capture_output=True, text=True)
+        assert failed.returncode == 32 and "busy" in failed.stderr
+        assert len(frame.read()) == 84
+
+
+def test_help_and_version(run):
+    for option in ("-h", "--help"):
+        shown = run(option)
+        assert shown.returncode == 0 and shown.stdout.startswith("usage: sparsefs")
+        for name in ("frame_rank", "first", "cache_size", "direct_io", "external_links", "threads",
+                     "workers", "commit_interval", "sparsify", "--log"):
+            assert name in shown.stdout
+    for option in ("-V", "--version"):
+        shown = run(option)
+        assert shown.returncode == 0 and "libfuse 3" in shown.stdout and "HDF5 1" in shown.stdout
+
+
+def test_mount_table_entry(mounts, tmp_path, small):
+    odd = tmp_path / "a b,c\\d.h5"
+    shutil.copy(small, odd)
+    mount = mounts(odd)
+    fields = [line.split(" ") for line in open("/proc/self/mountinfo") if str(mount.root) in line]
+    end = fields[0].index("-")
+    assert fields[0][end + 1] == "fuse.sparsefs"
+    source = fields[0][end + 2].encode().decode("unicode_escape")
+    assert source == str(odd)
+    assert "ro" in fields[0][5].split(",")
+    assert (mount / "d/stack.raw").stat().st_size == 5 * 6 * 7 * 2
+
+
+def test_rw_is_mounted_read_only_and_says_so(mounts, small):
+    mount = mounts(small, "rw", expect_log=True)
+    assert "read-only" in mount.log()
+    with pytest.raises(OSError, match="Read-only"):
+        open(mount / "d/frames/0.raw", "r+b")
+
+
+def test_nothing_can_be_changed(mounts, small):
+    mount = mounts(small)
+    frame = mount / "d/frames/0.raw"
+    for attempt in (lambda: open(frame, "r+b"), lambda: open(mount / "new", "w"),
+                    lambda: os.mkdir(mount / "new"), lambda: os.unlink(frame),
+                    lambda: os.rename(frame, mount / "d/frames/9.raw"),
+                    lambda: os.truncate(frame, 0), lambda: os.chmod(frame, 0o600),
+                    lambda: os.utime(frame), lambda: os.symlink("x", mount / "link"),
+                    lambda: os.link(frame, mount / "link"),
+                    lambda: os.setxattr(mount / "d", "user.x", b"y")):
+        with pytest.raises(OSError, match="Read-only"):
+            attempt()
+
+
+def test_mode_owner_and_times_are_the_files(mounts, small):
+    os.chmod(small, 0o640)
+    os.utime(small, ns=(10**18 + 1, 10**18 + 2))
+    if os.getuid() == 0:
+        os.chown(small, 123, 456)
+    original = small.stat()
+    mount = mounts(small)
+    for name, mode in (("d", 0o550), ("d/frames/0.raw", 0o440), (".", 0o550), ("d/frames", 0o550)):
+        st = (mount / name).stat()
+        assert stat.S_IMODE(st.st_mode) == mode, name
+        assert (st.st_uid, st.st_gid) == (original.st_uid, original.st_gid)
+        assert st.st_mtime_ns == original.st_mtime_ns
+    shown = mounts(small, "uid=7,gid=8,umask=027")
+    st = (shown / "d/frames/0.raw").stat()
+    assert (st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)) == (7, 8, 0o440)
+    assert stat.S_IMODE((shown / "d").stat().st_mode) == 0o550
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root")
+def test_other_users(mounts, tmp_path, small):
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
+            folder.chmod(0o711)
+    small.chmod(0o640)
+
+    def as_nobody(path):
+        return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                               "cat", path], capture_output=True).returncode
+
+    alone = mounts(small)
+    assert as_nobody(alone / "d/frames/0.raw") != 0
+    shared = mounts(small, "allow_other")
+    assert as_nobody(shared / "d/frames/0.raw") != 0  # as the file's mode says
+    small.chmod(0o644)
+    opened = mounts(small, "allow_other")
+    assert as_nobody(opened / "d/frames/0.raw") == 0
+
+
+def test_statfs(mounts, small):
+    mount = mounts(small)
+    below, shown = os.statvfs(small), os.statvfs(mount.root)
+    assert (shown.f_blocks, shown.f_frsize) == (below.f_blocks, below.f_frsize)
+    assert shown.f_namemax == 255 and shown.f_flag & os.ST_RDONLY
+
+
+def test_unknown_attributes(mounts, small):
+    mount = mounts(small)
+    for name in ("security.capability", "user.nothing", "trusted.x"):
+        with pytest.raises(OSError) as error:
+            os.getxattr(mount / "d/frames/0.raw", name)
+        assert error.value.errno == 61  # ENODATA
+    assert os.getxattr(mount / "d", "user.units") == b"counts"
+    assert subprocess.run(["getfattr", "-d", mount / "d"], capture_output=True, text=True,
+                          check=True).stdout.count("units") == 1
+
+
+def test_statistics_count(mounts, small):
+    mount = mounts(small, "cache_size=1M")
+
+    def statistics():
+        return json.loads((mount / ".sparsefs/stats.json").read_text())
+
+    before = statistics()
+    assert before["cache_limit"] == 1 << 20
+    (mount / "d/frames/2.raw").read_bytes()
+    after = statistics()
+    assert after["store_bytes_read"] > before["store_bytes_read"]
+    assert after["cache_misses"] == before["cache_misses"] + 1
+
+
+def test_second_reading_asks_nothing(mounts, small):
+    """Read-only mounts keep the kernel's page cache."""
+    mount = mounts(small)
+    frame = mount / "d/frames/3.raw"
+
+    def pieces():
+        s = json.loads((mount / ".sparsefs/stats.json").read_text())
+        return s["cache_hits"] + s["cache_misses"]
+
+    first = frame.read_bytes()
+    before = pieces()
+    assert frame.read_bytes() == first and pieces() == before
+
+
+def test_large_directories(mounts, tmp_path):
+    """100,000 frames: every name once, in order, with the right size; no chunk is read."""
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", (100000, 4, 3), "<u2", chunks=(1, 4, 3))
+    mount = mounts(path)
+    listed = subprocess.run(["ls", "-U", mount / "d/raw"], capture_output=True, text=True,
+                            check=True).stdout.split()
+    assert listed == [f"{n:06d}.raw" for n in range(100000)]
+    sizes = [entry.stat().st_size for entry in os.scandir(mount / "d/npy")]
+    assert sizes == [128 + 24] * 100000
+    assert len(os.listdir(mount / "d/frames")) == 200000
+    with os.scandir(mount / "d/frames") as entries:
+        assert next(entries).name == "0.raw"
+    statistics = json.loads((mount / ".sparsefs/stats.json").read_text())
+    assert statistics["cache_misses"] == 0
+
+
+def test_large_group(mounts, tmp_path):
+    path = tmp_path / "groups.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        for n in range(20000):
+            f.create_group(f"group {n}")
+    mount = mounts(path)
+    assert set(os.listdir(mount.root)) == {f"group {n}" for n in range(20000)} | {".sparsefs"}
+    assert (mount / "group 19999").is_dir() and not (mount / "group 20000").exists()
+
+
+def test_many_attributes(mounts, tmp_path):
+    path = tmp_path / "attributes.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f["d"] = 1
+        for n in range(1000):
+            f["d"].attrs[f"a{n}"] = n
+        f["d"].attrs["long"] = "x" * 70000
+    mount = mounts(path)
+    names = os.listxattr(mount / "d")
+    assert len(names) == 1000
+    assert all(os.getxattr(mount / "d", name) == name[len("user.a"):].encode() for name in names)
+    with pytest.raises(OSError, match="Argument list too long"):
+        os.getxattr(mount / "d", "user.long")
+    described = json.loads((mount / "d/dataset.json").read_text())
+    assert described["attributes"]["long"] == "x" * 70000
+
+
+@pytest.mark.parametrize("options", [("cache_size=256K",), ("direct_io", "cache_size=1M"), ()])
+def test_many_readers_at_once(mounts, tmp_path, options):
+    """Frames, stacks, listings and texts read by many threads agree with h5py, over a cache that is
+    too small for the chunks."""
+    path = tmp_path / "readers.h5"
+    data = {"gzip": files.integers((30, 100, 120), "<u4"), "plain": files.integers((30, 50, 60)),
+            "tiles": files.integers((30, 90, 110), ">u2"), "lzf": files.integers((30, 64, 64))}
+    with h5py.File(path, "w") as f:
+        f.create_dataset("gzip", data=data["gzip"], chunks=(1, 100, 120), compression="gzip")
+        f["plain"] = data["plain"]
+        f.create_dataset("tiles", data=data["tiles"], chunks=(4, 32, 32), compression="gzip",
+                         shuffle=True, fletcher32=True)
+        f.create_dataset("lzf", data=data["lzf"], chunks=(2, 64, 64), compression="lzf")
+    mount = mounts(path, *options, "threads=8")
+
+    def read(seed):
+        random = np.random.default_rng(seed)
+        for _ in range(60):
+            name = str(random.choice(list(data)))
+            n = int(random.integers(30))
+            what = random.integers(4)
+            if what == 0:
+                assert (mount / name / "frames" / f"{n}.raw").read_bytes() == data[name][n].tobytes()
+            elif what == 1:
+                content = data[name].tobytes()
+                offset = int(random.integers(len(content)))
+                with open(mount / name / "stack.raw", "rb", buffering=0) as stack:
+                    stack.seek(offset)
+                    assert stack.read(10000) == content[offset:offset + 10000]
+            elif what == 2:
+                assert (np.load(mount / name / "npy" / f"{n:06d}.npy") == data[name][n]).all()
+            else:
+                assert len(os.listdir(mount / name / "raw")) == 30
+                assert json.loads((mount / name / "dataset.json").read_text())["frames"] == 30
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(8)))
+    statistics = json.loads((mount / ".sparsefs/stats.json").read_text())
+    assert statistics["cache_bytes"] <= statistics["cache_limit"]
+
+
+def test_memory_stays_within_the_limit(mounts, tmp_path):
+    """Streaming 20 times the cache's size; peak memory is the cache and what a process needs."""
+    path = tmp_path / "stream.h5"
+    with h5py.File(path, "w") as f:
+        d = f.create_dataset("d", (80, 1024, 1024), "u2", chunks=(1, 1024, 1024),
+                             compression="gzip", compression_opts=1)
+        for n in range(80):
+            d[n] = n
+    mount = mounts(path, "direct_io,cache_size=8M")
+    for n in range(80):
+        assert (mount / "d/frames" / f"{n}.raw").read_bytes() == bytes([n, 0]) * 2**20
+    status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) << 10
+    statistics = json.loads((mount / ".sparsefs/stats.json").read_text())
+    assert statistics["cache_bytes"] <= 8 << 20 and statistics["cache_evictions"] > 60
+    if "Sanitizer" not in os.environ.get("SPARSEFS_BUILD", "") and "build-" not in str(SPARSEFS):
+        assert peak < (8 << 20) + (64 << 20)
+
+
+def test_mapped_frames_of_a_large_stack(mounts, tmp_path):
+    path = tmp_path / "stack.h5"
+    data = files.integers((50, 300, 200), "<u2")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", data=data, chunks=(1, 300, 200), compression="gzip")
+    mount = mounts(path)
+    stack = np.memmap(mount / "d/stack.raw", "<u2", "r", shape=data.shape)
+    order = np.random.default_rng(1).permutation(50)
+    for n in order:
+        assert (stack[n, 100:200, 50:60] == data[n, 100:200, 50:60]).all()
+    del stack

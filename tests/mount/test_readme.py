@@ -1,0 +1,51 @@
+"""The recipes of README.md, run as they stand there, must print what stands there."""
+import os
+import pathlib
+import re
+import subprocess
+
+import h5py
+import numpy as np
+
+from conftest import BUILD, TOP, is_mounted
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands_and_output():
+    for block in BLOCK.findall((TOP / "README.md").read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+def test_recipes(tmp_path):
+    n, row, column = np.ogrid[:20, :512, :512]
+    with h5py.File(tmp_path / "run42.h5", "w") as f:
+        d = f.create_dataset("entry/data/detector", data=(n + row + column).astype("<u2"),
+                             chunks=(1, 512, 512), compression="gzip", shuffle=True)
+        d.attrs["units"] = "counts"
+    mountpoint = tmp_path / "run42"
+    mountpoint.mkdir()
+    # python3 means the system's, which has the packages that the recipes import.
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "python3").symlink_to("/usr/bin/python3")
+    environment = dict(os.environ, PATH=f"{BUILD}:{tools}:{os.environ['PATH']}")
+    try:
+        done = 0
+        for command, output in commands_and_output():
+            result = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment,
+                                    capture_output=True, text=True, timeout=120)
+            assert result.returncode == 0, (command, result.stderr)
+            assert result.stdout.rstrip("\n") == output.rstrip("\n"), command
+            done += 1
+        assert done > 12
+    finally:
+        if is_mounted(mountpoint):
+            subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
+
+
+def test_files_that_are_named_exist():
+    for name in re.findall(r"\]\(([^)#]+)\)", (TOP / "README.md").read_text()):
+        assert name.startswith("http") or (TOP / pathlib.Path(name)).exists(), name
