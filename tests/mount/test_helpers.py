@@ -135,7 +135,9 @@ class Namespace:
         return self.check("cat", f"{directory}/.sparsefs/pid").stdout.strip()
 
     def alive(self, pid):
-        return self.run("test", "-e", f"/proc/{pid}").returncode == 0
+        """Not ended; one that only waits for its parent has ended."""
+        state = self.run("sed", "s/.*) //", f"/proc/{pid}/stat")
+        return state.returncode == 0 and state.stdout[0] not in "ZX"
 
     def wait_until_ended(self, pid):
         deadline = time.monotonic() + SECONDS
