@@ -32,12 +32,12 @@ int in_temporary_directory(int (*tests)(void));
  * thread has its own sequence: a thread that needs one calls random_seed first. */
 void random_seed(uint64_t seed);
 uint64_t random_next(void);
-uint64_t random_below(uint64_t limit);            /* limit > 0 */
+uint64_t random_below(uint64_t limit);                /* limit > 0 */
 uint64_t random_between(uint64_t low, uint64_t high); /* both included */
 void random_fill(void *bytes, size_t n);
 
-/* malloc that fails the test instead of returning NULL; for 0 bytes it gives a block, too. The block
- * is exactly as long as asked, so that the address sanitizer guards its end. */
+/* malloc that fails the test instead of returning NULL; for 0 bytes it gives a block, too. The
+ * block is exactly as long as asked, so that the address sanitizer guards its end. */
 void *allocate(size_t n);
 
 /* Keeps the library's messages away from stderr and counts the lines of errors. */

@@ -88,8 +88,8 @@ static void intervals_are_cut_into_few_boxes_that_cover_them_in_order(void **sta
                 assert_true(piece.start[i] + piece.count[i] <= slab.count[i]);
             }
             for (uint64_t k = 0; k < length; k++)
-                assert_int_equal(
-                    position(slab.rank, piece.count, k, slab.count, piece.start), at + k);
+                assert_int_equal(position(slab.rank, piece.count, k, slab.count, piece.start),
+                                 at + k);
             at += length;
             pieces++;
         }
@@ -118,7 +118,8 @@ static void the_box_around_an_interval_is_whole_slices_and_as_small_as_can_be(vo
         uint64_t first = random_below(all), n = random_between(1, all - first);
         box_around_interval(&slab, first, n, &around, &skipped);
 
-        /* The interval lies in it, `skipped` behind its beginning, and it has no gap in the slab. */
+        /* The interval lies in it, `skipped` behind its beginning, and it has no gap in the slab.
+         */
         uint64_t start[SFS_MAX_RANK], where, size = box_elements(&around);
         for (int i = 0; i < slab.rank; i++) {
             assert_true(around.start[i] >= slab.start[i]);
@@ -220,8 +221,10 @@ static void check_copy_or_fill(bool fill)
         bool at_origin = random_below(4) == 0;
         if (at_origin)
             memset(to.start, 0, sizeof(to.start));
-        size_t to_bytes = product(rank, to.dims) * size, from_bytes = product(rank, from.dims) * size;
-        char *got = allocate(to_bytes), *expected = allocate(to_bytes), *source = allocate(from_bytes);
+        size_t to_bytes = product(rank, to.dims) * size,
+               from_bytes = product(rank, from.dims) * size;
+        char *got = allocate(to_bytes), *expected = allocate(to_bytes),
+             *source = allocate(from_bytes);
         random_fill(got, to_bytes);
         memcpy(expected, got, to_bytes);
         random_fill(source, from_bytes);
@@ -276,8 +279,7 @@ static void empty_counts_touch_nothing(void **state)
         char *nothing = allocate(0);
         box_copy(rank, count, 3, nothing, dims, NULL, nothing, dims, NULL);
         box_fill(rank, count, 3, nothing, dims, NULL, "abc");
-        assert_int_equal(
-            box_each_row(rank, count, 3, dims, NULL, dims, NULL, refuse_row, NULL), 0);
+        assert_int_equal(box_each_row(rank, count, 3, dims, NULL, dims, NULL, refuse_row, NULL), 0);
         free(nothing);
     }
     fill_elements(NULL, 0, 5, "abcde");
@@ -357,9 +359,7 @@ TEST_MAIN(cmocka_unit_test(intervals_are_cut_into_few_boxes_that_cover_them_in_o
           cmocka_unit_test(contiguous_is_what_has_no_gap),
           cmocka_unit_test(rows_visit_every_element_once_in_order),
           cmocka_unit_test(rows_end_with_the_first_error),
-          cmocka_unit_test(copies_are_those_of_a_loop),
-          cmocka_unit_test(fills_are_those_of_a_loop),
-          cmocka_unit_test(empty_counts_touch_nothing),
-          cmocka_unit_test(products_stop_at_63_bits),
+          cmocka_unit_test(copies_are_those_of_a_loop), cmocka_unit_test(fills_are_those_of_a_loop),
+          cmocka_unit_test(empty_counts_touch_nothing), cmocka_unit_test(products_stop_at_63_bits),
           cmocka_unit_test(a_factor_of_zero_makes_any_product_zero),
           cmocka_unit_test(intersections_hold_what_both_boxes_hold))

@@ -1,5 +1,5 @@
-/* Undoing filters, with libhdf5 as the maker of the stored bytes and as the referee. Every buffer is
- * exactly as long as it must be, so that the address sanitizer sees one byte too many. */
+/* Undoing filters, with libhdf5 as the maker of the stored bytes and as the referee. Every buffer
+ * is exactly as long as it must be, so that the address sanitizer sees one byte too many. */
 #include "support.h"
 
 #include <errno.h>
@@ -139,8 +139,8 @@ static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in
     size_t scratch_size = filter_scratch(pipeline->filters, pipeline->n, size);
     void *scratch = scratch_size ? allocate(scratch_size) : NULL;
     *out = allocate(size);
-    int error = filter_decode(pipeline->filters, pipeline->n, mask, tight_in, in_size, scratch, *out,
-                              size);
+    int error =
+        filter_decode(pipeline->filters, pipeline->n, mask, tight_in, in_size, scratch, *out, size);
     free(scratch);
     free(tight_in);
     return error;
@@ -157,8 +157,8 @@ static void expect_decoded(const struct pipeline *pipeline, const struct stored 
     free(out);
 }
 
-static const char *const pipelines[] = {"d", "sd", "sdf", "fd", "f", "s", "sf", "fs", "fsd", "fsdf",
-                                        "sfd", "df", "ff", "fdf", ""};
+static const char *const pipelines[] = {"d",   "sd",   "sdf", "fd", "f",  "s",   "sf", "fs",
+                                        "fsd", "fsdf", "sfd", "df", "ff", "fdf", ""};
 static const size_t element_sizes[] = {1, 2, 3, 4, 7, 8, 16};
 
 static void chunks_of_libhdf5_are_decoded(void **state)
@@ -166,8 +166,7 @@ static void chunks_of_libhdf5_are_decoded(void **state)
     (void)state;
     for (size_t p = 0; p < COUNT(pipelines); p++) {
         for (size_t e = 0; e < COUNT(element_sizes); e++) {
-            struct pipeline *pipeline =
-                make_pipeline(pipelines[p], 6, (unsigned)element_sizes[e]);
+            struct pipeline *pipeline = make_pipeline(pipelines[p], 6, (unsigned)element_sizes[e]);
             for (int round = 0; round < 4; round++) {
                 size_t elements = random_between(1, round == 0 ? 3 : 3000);
                 struct stored stored = write_chunk(pipelines[p], 6, element_sizes[e], elements);
@@ -203,8 +202,7 @@ static void shuffle_leaves_a_tail_shorter_than_an_element(void **state)
             size_t n = size / element_size;
             for (size_t i = 0; i < size; i++) {
                 bool tail = i >= n * element_size;
-                assert_int_equal(out[i],
-                                 in[tail ? i : i % element_size * n + i / element_size]);
+                assert_int_equal(out[i], in[tail ? i : i % element_size * n + i / element_size]);
             }
             free(out);
             free(in);
@@ -219,8 +217,8 @@ static void checksums_are_those_of_libhdf5(void **state)
     (void)state;
     struct pipeline *pipeline = make_pipeline("f", 0, 0);
     for (int round = 0; round < 60; round++) {
-        struct stored stored = write_chunk("f", 0, 1, round < 30 ? (size_t)round + 1
-                                                                 : random_between(31, 100000));
+        struct stored stored =
+            write_chunk("f", 0, 1, round < 30 ? (size_t)round + 1 : random_between(31, 100000));
         assert_int_equal(stored.stored_size, stored.size + 4);
         expect_decoded(pipeline, &stored);
         free_stored(&stored);
@@ -237,7 +235,8 @@ static void checksums_of_old_libhdf5_are_taken(void **state)
     (void)state;
     struct pipeline *pipeline = make_pipeline("f", 0, 0);
     struct stored stored = write_chunk("f", 0, 2, 500);
-    unsigned char *sum = stored.stored_bytes + stored.size, old[4] = {sum[1], sum[0], sum[3], sum[2]};
+    unsigned char *sum = stored.stored_bytes + stored.size,
+                  old[4] = {sum[1], sum[0], sum[3], sum[2]};
     memcpy(sum, old, 4);
     expect_decoded(pipeline, &stored);
     unsigned char *out = allocate(stored.size);
@@ -362,10 +361,10 @@ static void wrong_lengths_inside_are_refused(void **state)
             struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
             struct stored stored = write_chunk(pipelines[p], 6, 1, wrong);
             unsigned char *out;
-            size_t right = wrong > 29 ? wrong - random_between(1, 29) : wrong + random_between(1, 29);
-            assert_int_equal(decode(pipeline, 0, stored.stored_bytes, stored.stored_size, right,
-                                    &out),
-                             -EILSEQ);
+            size_t right =
+                wrong > 29 ? wrong - random_between(1, 29) : wrong + random_between(1, 29);
+            assert_int_equal(
+                decode(pipeline, 0, stored.stored_bytes, stored.stored_size, right, &out), -EILSEQ);
             free(out);
             free_stored(&stored);
             free(pipeline);
