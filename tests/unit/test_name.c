@@ -51,6 +51,9 @@ static void check_round_trip(const char *link, bool in_root)
         assert_string_not_equal(name, NAME_CONTROL);
     if (name_is_cut(name)) {
         assert_true(strlen(link) > 80); /* three bytes for one at most */
+        const char *hash = strstr(name, "%~") + 2;
+        assert_int_equal(strspn(hash, "0123456789abcdef"), 16);
+        assert_int_equal(hash[16], '\0');
         assert_false(name_decode(name, in_root, again));
     } else {
         assert_true(name_decode(name, in_root, again));
