@@ -10,9 +10,11 @@
  *  - a chunk is in its dataset's table and in the LRU list, or it has failed and only those who
  *    pinned it know it;
  *  - a chunk with pins is not evicted; LOADING implies a pin;
- *  - used = the bytes of all chunks and reservations; busy = the part of it that is reserved or holds
- *    the elements of pinned chunks. Their users need no more memory to give it back, so that who
- *    finds busy > 0 may wait. Who waits holds none of it: chunks that are still LOADING count 0. */
+ *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
+ *    before memory is allocated and until it is given back, so that pool_bytes never exceeds it by
+ *    more than what the pool keeps for reuse;
+ *  - busy = the part of it that belongs to elements of pinned chunks and to reservations. Who holds
+ *    such a part never waits for memory, so that who finds busy > 0 may. */
 #include "cache/cache.h"
 
 #include <assert.h>
@@ -41,8 +43,8 @@ struct chunk {
     enum chunk_state state;
     int error; /* CHUNK_FAILED */
     unsigned pins;
-    size_t bytes;         /* of the entry and its elements */
-    size_t element_bytes; /* allocated for its elements */
+    size_t entry_bytes;   /* of this struct with its coordinates */
+    size_t element_bytes; /* 0 unless CHUNK_LOADED */
     struct chunk_location location;
     void *elements; /* CHUNK_LOADED: the cache form */
     uint64_t scaled[];
@@ -71,7 +73,7 @@ int cache_create(size_t limit, struct cache **out)
     if (!cache)
         return -ENOMEM;
     cache->limit = limit;
-    pool_init(&cache->pool);
+    pool_init(&cache->pool, limit);
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->loaded, NULL);
     pthread_cond_init(&cache->freed, NULL);
@@ -107,21 +109,20 @@ static size_t entry_bytes(const struct cache_dataset *dataset)
     return sizeof(struct chunk) + (size_t)dataset->layout->rank * sizeof(uint64_t);
 }
 
-/* Takes a chunk without pins out of table and list. The caller frees it outside of the lock. */
+/* Takes a chunk without pins out of table and list. Its bytes stay counted until it is freed. */
 static void unlink_chunk(struct cache *cache, struct chunk *chunk)
 {
     assert(chunk->pins == 0);
     HASH_DELETE(hh, chunk->dataset->chunks, chunk);
     DL_DELETE(cache->lru, chunk);
-    cache->used -= chunk->bytes;
     cache->n_chunks--;
 }
 
+/* Does not look at the chunk's dataset: it may have been closed since the chunk was unlinked. */
 static void free_chunk(struct cache *cache, struct chunk *chunk)
 {
-    if (chunk && chunk->elements)
-        pool_put(&cache->pool, chunk->elements, chunk->dataset->layout->chunk_bytes);
-    free(chunk);
+    pool_put(&cache->pool, chunk->elements, chunk->element_bytes);
+    pool_put(&cache->pool, chunk, chunk->entry_bytes);
 }
 
 void cache_close_dataset(struct cache_dataset *dataset)
@@ -134,8 +135,10 @@ void cache_close_dataset(struct cache_dataset *dataset)
     HASH_ITER(hh, dataset->chunks, chunk, next)
     {
         unlink_chunk(cache, chunk);
+        cache->used -= chunk->entry_bytes + chunk->element_bytes;
         free_chunk(cache, chunk);
     }
+    pthread_cond_broadcast(&cache->freed);
     pthread_mutex_unlock(&cache->lock);
     free(dataset);
 }
@@ -148,17 +151,17 @@ static void pin(struct cache *cache, struct chunk *chunk)
         cache->busy += chunk->element_bytes;
 }
 
-/* Returns the chunk if it has failed and this was its last pin: the caller frees it unlocked. */
-static struct chunk *unpin(struct cache *cache, struct chunk *chunk)
+/* Frees the chunk if it has failed and this was its last pin. */
+static void unpin(struct cache *cache, struct chunk *chunk)
 {
     if (--chunk->pins > 0)
-        return NULL;
+        return;
     cache->busy -= chunk->element_bytes;
+    if (chunk->state == CHUNK_FAILED) {
+        cache->used -= chunk->entry_bytes;
+        free_chunk(cache, chunk);
+    }
     pthread_cond_broadcast(&cache->freed);
-    if (chunk->state != CHUNK_FAILED)
-        return NULL;
-    cache->used -= chunk->bytes;
-    return chunk;
 }
 
 /* The least recently used chunk that nobody uses, or NULL. */
@@ -173,33 +176,50 @@ static struct chunk *evictable(struct cache *cache)
     return NULL;
 }
 
-/* Counts bytes that are about to be allocated, after making room for them: evicts, then waits for
- * those who use the rest. Drops the lock while it frees and waits. */
-static void reserve(struct cache *cache, size_t bytes)
-{
-    while (cache->used + bytes > cache->limit) {
-        struct chunk *victim = evictable(cache);
-        if (victim) {
-            unlink_chunk(cache, victim);
-            cache->evictions++;
-            pthread_mutex_unlock(&cache->lock);
-            free_chunk(cache, victim);
-            pthread_mutex_lock(&cache->lock);
-        } else if (cache->busy > 0) {
-            pthread_cond_wait(&cache->freed, &cache->lock);
-        } else {
-            break; /* larger than the cache and alone */
-        }
-    }
-    cache->used += bytes;
-    cache->busy += bytes;
-}
-
 static void unreserve(struct cache *cache, size_t bytes)
 {
     cache->used -= bytes;
     cache->busy -= bytes;
     pthread_cond_broadcast(&cache->freed);
+}
+
+/* Drops the lock while it frees. */
+static void evict(struct cache *cache, struct chunk *victim)
+{
+    size_t bytes = victim->entry_bytes + victim->element_bytes;
+    unlink_chunk(cache, victim);
+    cache->evictions++;
+    cache->busy += bytes; /* a reservation until it is freed */
+    pthread_mutex_unlock(&cache->lock);
+    free_chunk(cache, victim);
+    pthread_mutex_lock(&cache->lock);
+    unreserve(cache, bytes);
+}
+
+/* If there is no room for bytes that are about to be allocated, evicts one chunk or waits until
+ * those who use the memory have given some back, without the lock, and returns true: look again.
+ * The caller must hold no busy bytes. */
+static bool make_room(struct cache *cache, size_t bytes)
+{
+    if (cache->used + bytes <= cache->limit)
+        return false;
+    struct chunk *victim = evictable(cache);
+    if (victim)
+        evict(cache, victim);
+    else if (cache->busy > 0)
+        pthread_cond_wait(&cache->freed, &cache->lock);
+    else
+        return false; /* larger than the cache and alone */
+    return true;
+}
+
+/* Counts bytes for a chunk's elements and what decoding them needs, after making room. */
+static void reserve(struct cache *cache, size_t bytes)
+{
+    while (make_room(cache, bytes))
+        ;
+    cache->used += bytes;
+    cache->busy += bytes;
 }
 
 /* ---- The lock is not held below this line ---- */
@@ -220,11 +240,7 @@ static int load_elements(struct cache *cache, struct chunk *chunk)
                            (layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0);
     pthread_mutex_lock(&cache->lock);
     reserve(cache, element_bytes + working_bytes);
-    size_t spare = cache->limit > cache->used ? cache->limit - cache->used : 0;
     pthread_mutex_unlock(&cache->lock);
-    /* Of what was freed no more is kept than is free in the limit, or is wanted just now. */
-    size_t wanted = element_bytes + working_bytes;
-    pool_trim(&cache->pool, spare > wanted ? spare : wanted);
 
     void *elements = pool_get(&cache->pool, layout->chunk_bytes);
     void *stored = stored_bytes ? pool_get(&cache->pool, stored_bytes) : NULL;
@@ -251,7 +267,6 @@ static int load_elements(struct cache *cache, struct chunk *chunk)
     } else {
         /* From now on the elements are counted with the chunk, which is pinned and so busy. */
         unreserve(cache, working_bytes);
-        chunk->bytes += element_bytes;
         chunk->element_bytes = element_bytes;
         chunk->elements = elements;
         cache->decoded++;
@@ -288,31 +303,41 @@ static void load(struct cache *cache, struct chunk *chunk)
 static void release(struct cache *cache, struct chunk *chunk)
 {
     pthread_mutex_lock(&cache->lock);
-    struct chunk *dead = unpin(cache, chunk);
+    unpin(cache, chunk);
     pthread_mutex_unlock(&cache->lock);
-    free_chunk(cache, dead);
 }
 
-/* Makes a new LOADING chunk, pinned, in table and list. Called and returns with the lock held. */
+static struct chunk *find_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct chunk *chunk;
+    HASH_FIND(hh, dataset->chunks, scaled, (size_t)dataset->layout->rank * sizeof(*scaled), chunk);
+    return chunk;
+}
+
+/* Makes a new LOADING chunk, pinned, in table and list, in room that was made for it. Called and
+ * returns with the lock held. */
 static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
 {
     struct cache *cache = dataset->cache;
+    size_t bytes = entry_bytes(dataset);
     size_t key_bytes = (size_t)dataset->layout->rank * sizeof(*scaled);
-    struct chunk *chunk = calloc(1, entry_bytes(dataset));
+    struct chunk *chunk = pool_get(&cache->pool, bytes);
     if (!chunk)
         return NULL;
+    memset(chunk, 0, bytes);
     chunk->dataset = dataset;
     chunk->state = CHUNK_LOADING;
+    chunk->entry_bytes = bytes;
     memcpy(chunk->scaled, scaled, key_bytes);
     HASH_ADD_KEYPTR(hh, dataset->chunks, chunk->scaled, key_bytes, chunk);
     if (hash_failed()) {
-        free(chunk);
+        pool_put(&cache->pool, chunk, bytes);
         return NULL;
     }
     DL_APPEND(cache->lru, chunk);
-    chunk->bytes = entry_bytes(dataset);
-    cache->used += chunk->bytes;
+    cache->used += bytes;
     cache->n_chunks++;
+    cache->misses++;
     pin(cache, chunk);
     return chunk;
 }
@@ -321,11 +346,11 @@ static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *sc
 static int acquire(struct cache_dataset *dataset, const uint64_t *scaled, struct chunk **out)
 {
     struct cache *cache = dataset->cache;
-    size_t key_bytes = (size_t)dataset->layout->rank * sizeof(*scaled);
     struct chunk *chunk;
 
     pthread_mutex_lock(&cache->lock);
-    HASH_FIND(hh, dataset->chunks, scaled, key_bytes, chunk);
+    while (!(chunk = find_chunk(dataset, scaled)) && make_room(cache, entry_bytes(dataset)))
+        ;
     if (chunk) {
         cache->hits++;
         pin(cache, chunk);
@@ -334,7 +359,6 @@ static int acquire(struct cache_dataset *dataset, const uint64_t *scaled, struct
         while (chunk->state == CHUNK_LOADING)
             pthread_cond_wait(&cache->loaded, &cache->lock);
     } else {
-        cache->misses++;
         chunk = add_chunk(dataset, scaled);
     }
     pthread_mutex_unlock(&cache->lock);
@@ -476,10 +500,9 @@ void cache_return(struct cache_dataset *dataset, struct chunk *chunk)
 
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
 {
-    size_t free_bytes = pool_free_bytes(&cache->pool);
     pthread_mutex_lock(&cache->lock);
     statistics->cache_limit = cache->limit;
-    statistics->cache_bytes = cache->used + free_bytes;
+    statistics->cache_bytes = pool_bytes(&cache->pool);
     statistics->cache_chunks = cache->n_chunks;
     statistics->cache_hits = cache->hits;
     statistics->cache_misses = cache->misses;

@@ -2,7 +2,7 @@
  * are left to malloc, which is good at them. */
 #include "cache/pool.h"
 
-#include <stdint.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,53 +16,34 @@ static struct pool_block remove_block(struct pool *pool, size_t i)
     struct pool_block block = pool->free[i];
     pool->n_free--;
     memmove(&pool->free[i], &pool->free[i + 1], (pool->n_free - i) * sizeof(*pool->free));
-    pool->free_bytes -= block.size;
     return block;
 }
 
+/* The free block of this size that was used last, or NULL. The lock must be held. */
 static void *take_free(struct pool *pool, size_t size)
 {
-    void *memory = NULL;
-    pthread_mutex_lock(&pool->lock);
-    for (size_t i = pool->n_free; i-- > 0 && !memory;)
+    for (size_t i = pool->n_free; i-- > 0;)
         if (pool->free[i].size == size)
-            memory = remove_block(pool, i).memory;
-    pthread_mutex_unlock(&pool->lock);
-    return memory;
+            return remove_block(pool, i).memory;
+    return NULL;
 }
 
-/* Gives free blocks back to the system, oldest first, until `bytes` of them are gone. */
-static void shrink(struct pool *pool, size_t bytes)
+static void unmap(const struct pool_block *blocks, size_t n)
 {
-    for (size_t gone = 0; gone < bytes;) {
-        struct pool_block oldest = {0};
-        pthread_mutex_lock(&pool->lock);
-        if (pool->n_free > 0)
-            oldest = remove_block(pool, 0);
-        pthread_mutex_unlock(&pool->lock);
-        if (!oldest.memory)
-            return;
-        munmap(oldest.memory, oldest.size);
-        gone += oldest.size;
-    }
+    for (size_t i = 0; i < n; i++)
+        munmap(blocks[i].memory, blocks[i].size);
 }
 
-void pool_trim(struct pool *pool, size_t most)
-{
-    size_t bytes = pool_free_bytes(pool);
-    if (bytes > most)
-        shrink(pool, bytes - most);
-}
-
-void pool_init(struct pool *pool)
+void pool_init(struct pool *pool, size_t limit)
 {
     memset(pool, 0, sizeof(*pool));
+    pool->limit = limit;
     pthread_mutex_init(&pool->lock, NULL);
 }
 
 void pool_destroy(struct pool *pool)
 {
-    shrink(pool, SIZE_MAX);
+    unmap(pool->free, pool->n_free);
     pthread_mutex_destroy(&pool->lock);
 }
 
@@ -74,16 +55,12 @@ size_t pool_block_size(size_t n)
     return (n + step - 1) / step * step;
 }
 
-void *pool_get(struct pool *pool, size_t n)
+/* A block from the system. */
+static void *allocate(size_t size)
 {
-    size_t size = pool_block_size(n);
     if (size <= SMALL_BLOCK)
         return malloc(size);
-    void *memory = take_free(pool, size);
-    if (memory)
-        return memory;
-    shrink(pool, size); /* used and free memory together must not grow while some is free */
-    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
     if (size >= HUGE_PAGE)
@@ -91,28 +68,61 @@ void *pool_get(struct pool *pool, size_t n)
     return memory;
 }
 
-void pool_put(struct pool *pool, void *memory, size_t n)
+void *pool_get(struct pool *pool, size_t n)
 {
     size_t size = pool_block_size(n);
-    if (!memory || size <= SMALL_BLOCK) {
-        free(memory);
-        return;
-    }
-    struct pool_block oldest = {0};
+    struct pool_block given_up[POOL_FREE_BLOCKS];
+    size_t n_given_up = 0;
     pthread_mutex_lock(&pool->lock);
-    if (pool->n_free == POOL_FREE_BLOCKS)
-        oldest = remove_block(pool, 0);
-    pool->free[pool->n_free++] = (struct pool_block){memory, size};
-    pool->free_bytes += size;
+    void *memory = take_free(pool, size);
+    if (!memory) {
+        while (pool->n_free > 0 && pool->bytes + size > pool->limit) {
+            given_up[n_given_up] = remove_block(pool, 0);
+            pool->bytes -= given_up[n_given_up++].size;
+        }
+        pool->bytes += size;
+    }
     pthread_mutex_unlock(&pool->lock);
-    if (oldest.memory)
-        munmap(oldest.memory, oldest.size);
+    if (memory)
+        return memory;
+
+    unmap(given_up, n_given_up);
+    memory = allocate(size);
+    if (!memory) {
+        pthread_mutex_lock(&pool->lock);
+        pool->bytes -= size;
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return memory;
 }
 
-size_t pool_free_bytes(struct pool *pool)
+void pool_put(struct pool *pool, void *memory, size_t n)
+{
+    if (!memory)
+        return;
+    struct pool_block block = {memory, pool_block_size(n)};
+    bool small = block.size <= SMALL_BLOCK;
+    struct pool_block given_up = {0};
+    pthread_mutex_lock(&pool->lock);
+    if (small || pool->bytes > pool->limit) {
+        given_up = block;
+    } else {
+        if (pool->n_free == POOL_FREE_BLOCKS)
+            given_up = remove_block(pool, 0);
+        pool->free[pool->n_free++] = block;
+    }
+    pool->bytes -= given_up.size;
+    pthread_mutex_unlock(&pool->lock);
+    if (small)
+        free(memory);
+    else if (given_up.memory)
+        unmap(&given_up, 1);
+}
+
+size_t pool_bytes(struct pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
-    size_t bytes = pool->free_bytes;
+    size_t bytes = pool->bytes;
     pthread_mutex_unlock(&pool->lock);
     return bytes;
 }

@@ -1,5 +1,8 @@
 /* Memory blocks for chunks, kept for reuse: a fresh block of 8 MiB costs milliseconds of page
- * faults, a used one nothing. Thread-safe. */
+ * faults, a used one nothing. Thread-safe.
+ *
+ * Blocks in use and blocks kept stay within the limit together as long as the caller keeps those in
+ * use, with what it is about to get, within it: kept ones make room for new ones. */
 #ifndef SPARSEFS_CACHE_POOL_H
 #define SPARSEFS_CACHE_POOL_H
 
@@ -15,10 +18,11 @@ struct pool {
         size_t size;
     } free[POOL_FREE_BLOCKS]; /* oldest first */
     size_t n_free;
-    size_t free_bytes;
+    size_t bytes; /* of all blocks, in use and free */
+    size_t limit; /* free blocks are given up where bytes would exceed it */
 };
 
-void pool_init(struct pool *pool);
+void pool_init(struct pool *pool, size_t limit);
 void pool_destroy(struct pool *pool);
 
 /* The size of the block that pool_get(n) gives: what to count. */
@@ -30,11 +34,7 @@ void *pool_get(struct pool *pool, size_t n);
 /* Takes back a block that pool_get(n) gave; NULL is nothing. */
 void pool_put(struct pool *pool, void *memory, size_t n);
 
-/* Gives free blocks back to the system, oldest first, until at most `most` bytes of them are kept. */
-void pool_trim(struct pool *pool, size_t most);
-
-/* Bytes in blocks that wait for reuse. pool_get never lets used and free bytes together grow as long
- * as this is not 0. */
-size_t pool_free_bytes(struct pool *pool);
+/* Bytes in all blocks, in use and waiting for reuse. */
+size_t pool_bytes(struct pool *pool);
 
 #endif

@@ -6,15 +6,17 @@
 
 bool box_product(const uint64_t *factors, int n, uint64_t unit, uint64_t *product)
 {
-    bool zero = unit == 0;
-    for (int i = 0; i < n; i++)
-        zero |= factors[i] == 0;
     uint64_t result = unit;
-    for (int i = 0; i < n && !zero; i++)
+    for (int i = 0; i < n; i++)
+        if (factors[i] == 0)
+            result = 0; /* whatever the others are */
+    if (result > INT64_MAX)
+        return false;
+    for (int i = 0; i < n; i++)
         if (__builtin_mul_overflow(result, factors[i], &result) || result > INT64_MAX)
             return false;
-    *product = zero ? 0 : result;
-    return result <= INT64_MAX;
+    *product = result;
+    return true;
 }
 
 uint64_t box_elements(const struct box *box)

@@ -3,9 +3,9 @@
 
 #include <stdint.h>
 
-/* The length of the well-formed UTF-8 sequence at s, or 0 (RFC 3629, section 4). */
-static size_t utf8_length(const unsigned char *s, size_t n)
+size_t utf8_length(const char *bytes, size_t n)
 {
+    const unsigned char *s = (const unsigned char *)bytes;
     static const struct {
         unsigned char first, last, low, high; /* of the first byte, and bounds of the second */
         size_t length;
@@ -34,7 +34,7 @@ void json_string(FILE *out, const char *bytes, size_t n)
     const unsigned char *s = (const unsigned char *)bytes;
     putc('"', out);
     for (size_t i = 0; i < n;) {
-        size_t length = utf8_length(s + i, n - i);
+        size_t length = utf8_length(bytes + i, n - i);
         if (length == 0 || s[i] < 0x20 || s[i] == 0x7F)
             fprintf(out, "\\u%04x", s[i]);
         else if (s[i] == '"' || s[i] == '\\')

@@ -1,4 +1,4 @@
-/* Strings inside JSON texts. */
+/* Strings inside JSON texts, and what of them is UTF-8. */
 #ifndef SPARSEFS_COMMON_JSON_H
 #define SPARSEFS_COMMON_JSON_H
 
@@ -8,5 +8,9 @@
 /* Writes n bytes as a JSON string with its quotes. What is not UTF-8 is taken as Latin-1, byte by
  * byte, so that the result is always valid JSON. Errors are left to ferror(out). */
 void json_string(FILE *out, const char *bytes, size_t n);
+
+/* The length of the well-formed UTF-8 sequence that n > 0 bytes begin with, or 0 (RFC 3629, section
+ * 4). */
+size_t utf8_length(const char *bytes, size_t n);
 
 #endif

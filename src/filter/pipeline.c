@@ -67,7 +67,7 @@ static int check_fletcher32(const unsigned char *data, size_t *size)
 }
 
 /* The size that the data had before filters i and later were applied, when the size before the
- * first filter was `size`. Called up to the deflate filter only. */
+ * first filter was `size`. It is known up to the deflate filter, behind which no filter has to know. */
 static size_t size_before(const struct sfs_filter *filters, size_t i, uint32_t mask, size_t size)
 {
     for (size_t k = 0; k < i; k++)
@@ -93,15 +93,14 @@ int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
         if (filters[i].id == FILTER_FLETCHER32) {
             error = check_fletcher32(from, &in_size);
         } else {
-            size_t made =
-                filters[i].id == FILTER_DEFLATE ? size_before(filters, i, mask, size) : in_size;
+            size_t made = size_before(filters, i, mask, size);
             unsigned char *to = --producers == 0 && made == size ? out : half[from == half[0]];
-            if (made > room)
-                error = -EILSEQ;
-            else if (filters[i].id == FILTER_DEFLATE)
+            if (filters[i].id == FILTER_DEFLATE)
                 error = deflate_decode(from, in_size, to, made);
-            else
+            else if (in_size == made)
                 shuffle_decode(from, to, made, filters[i].values[0]);
+            else
+                error = -EILSEQ;
             from = to;
             in_size = made;
         }

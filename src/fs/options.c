@@ -1,6 +1,7 @@
 /* Parsing the command line: our options, those of FUSE and mount(8), and the rest refused. */
 #include "fs/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
@@ -67,7 +68,7 @@ static int parse_size(const char *option, const char *value, size_t *size)
     errno = 0;
     unsigned long long number = strtoull(value, &end, 10);
     unsigned shift = 0;
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    const char *unit = isalpha((unsigned char)*end) ? strchr(units, toupper(*end)) : NULL;
     if (unit) {
         shift = 10 * (unsigned)(unit - units + 1);
         end++;

@@ -22,13 +22,15 @@ static void write_string(FILE *out, const char *string, enum numpy_style style)
         return;
     }
     putc('\'', out);
-    for (const char *c = string; *c; c++) {
+    for (const char *c = string; *c;) {
+        size_t length = utf8_length(c, strlen(c));
         if (*c == '\'' || *c == '\\')
             fprintf(out, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
+        else if (length == 0 || (unsigned char)*c < 0x20) /* not UTF-8: taken as Latin-1 */
             fprintf(out, "\\x%02x", (unsigned char)*c);
         else
-            putc(*c, out);
+            fwrite(c, 1, length, out);
+        c += length ? length : 1;
     }
     putc('\'', out);
 }

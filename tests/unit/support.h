@@ -1,0 +1,47 @@
+/* What the unit tests share: a temporary directory around every test program, random numbers that
+ * can be repeated, and libhdf5 as the maker of inputs. Include this before anything of cmocka. */
+#ifndef TESTS_UNIT_SUPPORT_H
+#define TESTS_UNIT_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+/* Runs tests() in a child process whose working directory is a new temporary directory, which is
+ * removed afterwards, however the child ends. Returns the exit code for main. */
+int in_temporary_directory(int (*tests)(void));
+
+#define TEST_MAIN(...)                                                                             \
+    static int all_tests(void)                                                                     \
+    {                                                                                              \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};                                           \
+        return cmocka_run_group_tests(tests, NULL, NULL);                                          \
+    }                                                                                              \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        return in_temporary_directory(all_tests);                                                  \
+    }
+
+/* Random numbers. The seed is printed and can be given by the environment variable TEST_SEED. Every
+ * thread has its own sequence: a thread that needs one calls random_seed first. */
+void random_seed(uint64_t seed);
+uint64_t random_next(void);
+uint64_t random_below(uint64_t limit);                /* limit > 0 */
+uint64_t random_between(uint64_t low, uint64_t high); /* both included */
+void random_fill(void *bytes, size_t n);
+
+/* malloc that fails the test instead of returning NULL; for 0 bytes it gives a block, too. The
+ * block is exactly as long as asked, so that the address sanitizer guards its end. */
+void *allocate(size_t n);
+
+/* Keeps the library's messages away from stderr and counts the lines of errors. */
+void log_quietly(void);
+unsigned log_errors(void);
+
+#endif

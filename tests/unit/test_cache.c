@@ -1,0 +1,912 @@
+/* The chunk cache over a layout whose elements are known by computation and whose callbacks count
+ * and can be made to wait or to fail. Stored bytes come from a real store. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+#include "common/box.h"
+#include "layout/layout.h"
+#include "store/store.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+#define STORE_BYTES (8 * MIB)
+
+/* A dataset of which element p, in row-major order, has the value value_at(seed, p). */
+struct source {
+    struct layout layout; /* must be first */
+    struct sfs_dataset_info info;
+    uint32_t fill;
+    uint32_t seed;
+    size_t stored_bytes;
+    unsigned absent_one_in; /* of so many chunks one does not exist; 0: all do */
+    atomic_uint lookups, decodes;
+    atomic_int fail_lookup, fail_decode; /* errors to return */
+    int (*while_decoding)(struct source *source);
+    struct cache *cache; /* for while_decoding */
+    unsigned wanted_hits;
+};
+
+static uint32_t value_at(uint32_t seed, uint64_t position)
+{
+    uint64_t z = (position + 1) * 0x9e3779b97f4a7c15u ^ seed * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(z >> 29) | 1;
+}
+
+static bool exists(const struct source *source, const uint64_t *scaled)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < source->layout.rank; i++)
+        sum = sum * 31 + scaled[i];
+    return source->absent_one_in == 0 || sum % source->absent_one_in != 0;
+}
+
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
+{
+    struct source *source = (struct source *)layout;
+    atomic_fetch_add(&source->lookups, 1);
+    location->exists = exists(source, scaled);
+    location->address = 64 * scaled[0] % 4096;
+    location->size = source->stored_bytes;
+    location->filter_mask = 7;
+    return atomic_load(&source->fail_lookup);
+}
+
+/* What the byte at an address of the store is. */
+static unsigned char stored_byte(uint64_t address)
+{
+    return (unsigned char)(address * 7 + (address >> 8));
+}
+
+/* The chunk's elements; a failure to hand over the right bytes shows as -EPROTO. */
+static int decode(struct layout *layout, const uint64_t *scaled,
+                  const struct chunk_location *location, const void *stored, void *scratch,
+                  void *chunk)
+{
+    struct source *source = (struct source *)layout;
+    atomic_fetch_add(&source->decodes, 1);
+    if (source->while_decoding && source->while_decoding(source) != 0)
+        return -EPROTO;
+    for (size_t i = 0; i < source->stored_bytes; i++)
+        if (((const unsigned char *)stored)[i] != stored_byte(location->address + i))
+            return -EPROTO;
+    if (layout->scratch_bytes)
+        memset(scratch, 0xA5, layout->scratch_bytes);
+    if (location->filter_mask != 7)
+        return -EPROTO;
+
+    uint32_t *element = chunk;
+    uint64_t n = layout->chunk_bytes / sizeof(*element), stride[SFS_MAX_RANK], step = 1;
+    for (int i = layout->rank - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= layout->dims[i];
+    }
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t position = 0, rest = k;
+        for (int i = layout->rank - 1; i >= 0; i--) {
+            position +=
+                (scaled[i] * layout->chunk_dims[i] + rest % layout->chunk_dims[i]) * stride[i];
+            rest /= layout->chunk_dims[i];
+        }
+        element[k] = value_at(source->seed, position);
+    }
+    return atomic_load(&source->fail_decode);
+}
+
+static const struct layout_ops counted_ops = {.lookup = lookup, .decode = decode};
+static const struct layout_ops plain_ops = {.lookup = lookup};
+
+static struct store *store;
+
+static int make_store(void **state)
+{
+    (void)state;
+    log_quietly();
+    unsigned char *bytes = allocate(STORE_BYTES);
+    for (size_t i = 0; i < STORE_BYTES; i++)
+        bytes[i] = stored_byte(i);
+    int fd = open("store", O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    bool good = write(fd, bytes, STORE_BYTES) == (ssize_t)STORE_BYTES;
+    close(fd);
+    free(bytes);
+    return good ? store_open("store", &store) : -1;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    store_close(store);
+    return 0;
+}
+
+static struct source *make_source(int rank, const uint64_t *dims, const uint64_t *chunk_dims)
+{
+    struct source *source = calloc(1, sizeof(*source));
+    assert_non_null(source);
+    source->seed = (uint32_t)random_next();
+    source->fill = (uint32_t)random_next() & ~1u;
+    source->info.fill = &source->fill;
+    source->layout = (struct layout){.ops = &counted_ops,
+                                     .store = store,
+                                     .info = &source->info,
+                                     .path = "/counted",
+                                     .rank = rank,
+                                     .element_size = sizeof(uint32_t),
+                                     .chunk_bytes = sizeof(uint32_t)};
+    for (int i = 0; i < rank; i++) {
+        source->layout.dims[i] = dims[i];
+        source->layout.chunk_dims[i] = chunk_dims[i];
+        source->layout.chunk_bytes *= chunk_dims[i];
+    }
+    return source;
+}
+
+/* n chunks of so many bytes behind each other. */
+static struct source *make_row(uint64_t chunks, size_t chunk_bytes)
+{
+    uint64_t per_chunk = chunk_bytes / sizeof(uint32_t);
+    return make_source(1, &(uint64_t){chunks * per_chunk}, &per_chunk);
+}
+
+static struct cache *make_cache(size_t limit)
+{
+    struct cache *cache;
+    assert_int_equal(cache_create(limit, &cache), 0);
+    return cache;
+}
+
+static struct cache_dataset *open_source(struct cache *cache, struct source *source)
+{
+    struct cache_dataset *dataset;
+    source->cache = cache;
+    assert_int_equal(cache_open_dataset(cache, &source->layout, &dataset), 0);
+    return dataset;
+}
+
+static struct sfs_statistics statistics_of(struct cache *cache)
+{
+    struct sfs_statistics statistics = {0};
+    cache_statistics(cache, &statistics);
+    return statistics;
+}
+
+static uint32_t expected_at(const struct source *source, const uint64_t *at)
+{
+    uint64_t position = 0, scaled[SFS_MAX_RANK];
+    for (int i = 0; i < source->layout.rank; i++) {
+        position = position * source->layout.dims[i] + at[i];
+        scaled[i] = at[i] / source->layout.chunk_dims[i];
+    }
+    return exists(source, scaled) ? value_at(source->seed, position) : source->fill;
+}
+
+/* Whether elements read from a box are what they must be. */
+static bool box_is_right(const struct source *source, const struct box *box,
+                         const uint32_t *elements)
+{
+    uint64_t at[SFS_MAX_RANK], n = box_elements(box);
+    memcpy(at, box->start, sizeof(at));
+    for (uint64_t k = 0; k < n; k++) {
+        if (elements[k] != expected_at(source, at))
+            return false;
+        for (int i = box->rank - 1; i >= 0; i--) {
+            if (++at[i] < box->start[i] + box->count[i])
+                break;
+            at[i] = box->start[i];
+        }
+    }
+    return true;
+}
+
+static struct box random_box(const struct source *source, uint64_t most)
+{
+    struct box box = {.rank = source->layout.rank};
+    for (int i = 0; i < box.rank; i++) {
+        uint64_t dim = source->layout.dims[i], limit = dim < most ? dim : most;
+        box.count[i] = random_between(1, limit);
+        box.start[i] = random_below(dim - box.count[i] + 1);
+    }
+    return box;
+}
+
+/* Reads one box into a buffer without a spare byte and compares. */
+static bool read_is_right(struct cache_dataset *dataset, const struct source *source,
+                          const struct box *box)
+{
+    uint32_t *buffer = malloc(box_elements(box) * sizeof(*buffer));
+    bool right =
+        buffer && cache_read(dataset, box, buffer) == 0 && box_is_right(source, box, buffer);
+    free(buffer);
+    return right;
+}
+
+static struct box one_element(uint64_t at)
+{
+    return (struct box){.rank = 1, .start = {at}, .count = {1}};
+}
+
+/* ---- Threads: each runs `work` and counts what is wrong; cmocka's asserts are not for them ----
+ */
+
+struct worker {
+    pthread_t thread;
+    void (*work)(struct worker *worker);
+    struct cache *cache;
+    struct cache_dataset *datasets[4];
+    struct source *sources[4];
+    unsigned n_datasets, rounds;
+    uint64_t seed;
+    int error; /* of the last read */
+    unsigned wrong;
+    pthread_barrier_t *start;
+};
+
+static void *run_worker(void *argument)
+{
+    struct worker *worker = argument;
+    random_seed(worker->seed);
+    pthread_barrier_wait(worker->start);
+    worker->work(worker);
+    return NULL;
+}
+
+/* Starts n copies of a worker, at once. */
+static void start_workers(struct worker *workers, unsigned n, struct worker pattern)
+{
+    pthread_barrier_t *start = allocate(sizeof(*start));
+    pthread_barrier_init(start, NULL, n);
+    for (unsigned i = 0; i < n; i++) {
+        workers[i] = pattern;
+        workers[i].seed = random_next();
+        workers[i].start = start;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, run_worker, &workers[i]), 0);
+    }
+}
+
+static void join_workers(struct worker *workers, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        pthread_join(workers[i].thread, NULL);
+    pthread_barrier_destroy(workers[0].start);
+    free(workers[0].start);
+}
+
+static void run_workers(struct worker *workers, unsigned n, struct worker pattern)
+{
+    start_workers(workers, n, pattern);
+    join_workers(workers, n);
+}
+
+static void read_element_0(struct worker *worker)
+{
+    uint32_t value = 0;
+    struct box box = one_element(0);
+    worker->error = cache_read(worker->datasets[0], &box, &value);
+    worker->wrong = !worker->error && value != expected_at(worker->sources[0], box.start);
+}
+
+static void read_at_random(struct worker *worker)
+{
+    for (unsigned round = 0; round < worker->rounds; round++) {
+        unsigned i = (unsigned)random_below(worker->n_datasets);
+        struct box box = random_box(worker->sources[i], random_below(8) ? 300 : 100000);
+        worker->wrong += !read_is_right(worker->datasets[i], worker->sources[i], &box);
+    }
+}
+
+/* Lends one element after the other and looks at it for a while. */
+static void lend_at_random(struct worker *worker)
+{
+    for (unsigned round = 0; round < worker->rounds; round++) {
+        unsigned i = (unsigned)random_below(worker->n_datasets);
+        struct box box = random_box(worker->sources[i], 50);
+        const void *bytes;
+        struct chunk *chunk;
+        int lent = cache_lend(worker->datasets[i], &box, &bytes, &chunk);
+        worker->wrong += lent < 0;
+        if (lent <= 0)
+            continue;
+        for (int looks = 0; looks < 4; looks++) {
+            worker->wrong += !box_is_right(worker->sources[i], &box, bytes);
+            sched_yield();
+        }
+        cache_return(worker->datasets[i], chunk);
+    }
+}
+
+static unsigned all_wrong(const struct worker *workers, unsigned n)
+{
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < n; i++)
+        wrong += workers[i].wrong;
+    return wrong;
+}
+
+/* ---- Tests ---- */
+
+static void boxes_of_every_rank_are_read(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        uint64_t dims[4], chunk_dims[4];
+        int rank = (int)random_between(1, 4);
+        for (int i = 0; i < rank; i++) {
+            dims[i] = random_between(1, 14);
+            chunk_dims[i] = random_between(1, 16); /* edges, and chunks larger than the dims */
+        }
+        struct source *source = make_source(rank, dims, chunk_dims);
+        source->absent_one_in = (unsigned)random_below(4);
+        source->stored_bytes = random_below(1000);
+        source->layout.scratch_bytes = random_below(1000);
+        struct cache *cache = make_cache(random_below(2) ? 1000 : MIB);
+        struct cache_dataset *dataset = open_source(cache, source);
+        for (int k = 0; k < 50; k++) {
+            struct box box = random_box(source, 20);
+            assert_true(read_is_right(dataset, source, &box));
+        }
+        cache_close_dataset(dataset);
+        cache_destroy(cache);
+        free(source);
+    }
+}
+
+static void an_empty_box_reads_nothing(void **state)
+{
+    (void)state;
+    struct source *source = make_row(4, KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box box = {.rank = 1, .start = {3}, .count = {0}};
+    assert_int_equal(cache_read(dataset, &box, NULL), 0);
+    assert_int_equal(source->lookups, 0);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+static void a_chunk_is_found_and_decoded_once_while_it_stays(void **state)
+{
+    (void)state;
+    struct source *source = make_row(10, 64 * KIB);
+    struct cache *cache = make_cache(8 * MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    for (uint64_t k = 0; k < 1000; k++) {
+        struct box box = random_box(source, 100000);
+        assert_true(read_is_right(dataset, source, &box));
+    }
+    assert_int_equal(source->decodes, 10);
+    assert_int_equal(source->lookups, 10);
+    struct sfs_statistics statistics = statistics_of(cache);
+    assert_int_equal(statistics.cache_limit, 8 * MIB);
+    assert_int_equal(statistics.cache_misses, 10);
+    assert_int_equal(statistics.cache_chunks, 10);
+    assert_int_equal(statistics.chunks_decoded, 10);
+    assert_int_equal(statistics.cache_evictions, 0);
+    assert_in_range(statistics.cache_bytes, 640 * KIB, 660 * KIB);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+static void the_chunk_used_longest_ago_goes_first(void **state)
+{
+    (void)state;
+    struct source *source = make_row(4, 16 * KIB);
+    struct cache *cache = make_cache(3 * 16 * KIB + 2 * KIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    const uint64_t order[] = {0, 1, 2, 0, 3, 0, 2, 3, 1}; /* 3 evicts 1; then 1 evicts 0 */
+    for (size_t i = 0; i < COUNT(order); i++) {
+        struct box box = one_element(order[i] * 4 * KIB);
+        assert_true(read_is_right(dataset, source, &box));
+    }
+    assert_int_equal(source->decodes, 5);
+    assert_int_equal(statistics_of(cache).cache_evictions, 2);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+/* Decoding takes until all the others have found the chunk being loaded. */
+static int wait_for_the_others(struct source *source)
+{
+    while (statistics_of(source->cache).cache_hits < source->wanted_hits &&
+           atomic_load(&source->decodes) == 1)
+        sched_yield();
+    return 0;
+}
+
+static void readers_that_meet_in_a_cold_chunk_decode_it_once(void **state)
+{
+    (void)state;
+    enum { READERS = 16 };
+    struct worker workers[READERS];
+    for (int round = 0; round < 20; round++) {
+        struct source *source = make_row(1, 100 * KIB);
+        struct cache *cache = make_cache(MIB);
+        struct cache_dataset *dataset = open_source(cache, source);
+        source->while_decoding = wait_for_the_others;
+        source->wanted_hits = READERS - 1;
+        run_workers(
+            workers, READERS,
+            (struct worker){.work = read_element_0, .datasets = {dataset}, .sources = {source}});
+        assert_int_equal(all_wrong(workers, READERS), 0);
+        for (int i = 0; i < READERS; i++)
+            assert_int_equal(workers[i].error, 0);
+        assert_int_equal(source->decodes, 1);
+        assert_int_equal(source->lookups, 1);
+        cache_close_dataset(dataset);
+        cache_destroy(cache);
+        free(source);
+    }
+}
+
+/* All of the memory is lent, so that all readers miss and wait for room before one of them loads.
+ */
+static void readers_that_wait_for_room_for_one_chunk_decode_it_once(void **state)
+{
+    (void)state;
+    struct worker workers[8];
+    for (int round = 0; round < 30; round++) {
+        struct source *source = make_row(1, 100 * KIB), *lent = make_row(1, 100 * KIB);
+        struct cache *cache = make_cache(128 * KIB + KIB / 4);
+        struct cache_dataset *dataset = open_source(cache, source),
+                             *other = open_source(cache, lent);
+        struct box box = one_element(0);
+        const void *bytes;
+        struct chunk *chunk;
+        assert_int_equal(cache_lend(other, &box, &bytes, &chunk), 1);
+        start_workers(
+            workers, COUNT(workers),
+            (struct worker){.work = read_element_0, .datasets = {dataset}, .sources = {source}});
+        for (int i = 0; i < 1000; i++)
+            sched_yield();
+        assert_int_equal(source->decodes, 0);
+        cache_return(other, chunk);
+        join_workers(workers, COUNT(workers));
+        assert_int_equal(all_wrong(workers, COUNT(workers)), 0);
+        assert_int_equal(source->decodes, 1);
+        assert_int_equal(statistics_of(cache).cache_chunks, 1);
+        cache_close_dataset(other);
+        cache_close_dataset(dataset);
+        cache_destroy(cache);
+        free(lent);
+        free(source);
+    }
+}
+
+static void an_error_reaches_all_who_wait_and_the_next_reader_tries_again(void **state)
+{
+    (void)state;
+    enum { READERS = 16 };
+    struct worker workers[READERS];
+    struct source *source = make_row(1, 100 * KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    source->while_decoding = wait_for_the_others;
+    source->wanted_hits = READERS - 1;
+    atomic_store(&source->fail_decode, -EIO);
+    run_workers(
+        workers, READERS,
+        (struct worker){.work = read_element_0, .datasets = {dataset}, .sources = {source}});
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(workers[i].error, -EIO);
+    assert_int_equal(source->decodes, 1);
+    assert_int_equal(statistics_of(cache).cache_chunks, 0);
+
+    source->while_decoding = NULL;
+    struct box box = one_element(0);
+    uint32_t value;
+    assert_int_equal(cache_read(dataset, &box, &value), -EIO);
+    atomic_store(&source->fail_decode, 0);
+    atomic_store(&source->fail_lookup, -ENOMEM);
+    assert_int_equal(cache_read(dataset, &box, &value), -ENOMEM);
+    atomic_store(&source->fail_lookup, 0);
+    assert_true(read_is_right(dataset, source, &box));
+    assert_int_equal(source->decodes, 3);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+static void stored_bytes_beyond_the_store_are_an_error(void **state)
+{
+    (void)state;
+    struct source *source = make_row(1, KIB);
+    struct cache *cache = make_cache(16 * MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box box = one_element(0);
+    uint32_t value;
+    source->stored_bytes = STORE_BYTES + 1;
+    assert_int_equal(cache_read(dataset, &box, &value), -EIO);
+    assert_int_equal(source->decodes, 0);
+    source->stored_bytes = 1000;
+    assert_true(read_is_right(dataset, source, &box));
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+/* ---- The limit ---- */
+
+struct sampler {
+    pthread_t thread;
+    struct cache *cache;
+    atomic_bool stop;
+    uint64_t most;
+};
+
+static void *sample(void *argument)
+{
+    struct sampler *sampler = argument;
+    do {
+        uint64_t bytes = statistics_of(sampler->cache).cache_bytes;
+        if (bytes > sampler->most)
+            sampler->most = bytes;
+    } while (!atomic_load(&sampler->stop));
+    return NULL;
+}
+
+/* Random reads of several datasets, of which each has ten times the limit, from 8 threads. */
+static void check_limit(size_t limit, unsigned n, const size_t *chunk_bytes, unsigned rounds,
+                        void (*work)(struct worker *worker), bool with_working_space)
+{
+    struct worker workers[8], pattern = {.work = work, .n_datasets = n, .rounds = rounds};
+    struct sampler sampler = {.cache = make_cache(limit)};
+    for (unsigned i = 0; i < n; i++) {
+        pattern.sources[i] = make_row(10 * limit / chunk_bytes[i], chunk_bytes[i]);
+        if (with_working_space) {
+            pattern.sources[i]->stored_bytes = chunk_bytes[i] / 3 + 5;
+            pattern.sources[i]->layout.scratch_bytes = chunk_bytes[i] + 4;
+        }
+        pattern.sources[i]->absent_one_in = i % 2 ? 3 : 0;
+        pattern.datasets[i] = open_source(sampler.cache, pattern.sources[i]);
+    }
+    assert_int_equal(pthread_create(&sampler.thread, NULL, sample, &sampler), 0);
+    run_workers(workers, COUNT(workers), pattern);
+    atomic_store(&sampler.stop, true);
+    pthread_join(sampler.thread, NULL);
+
+    assert_int_equal(all_wrong(workers, COUNT(workers)), 0);
+    assert_in_range(sampler.most, limit / 4, limit);
+    for (unsigned i = 0; i < n; i++) {
+        cache_close_dataset(pattern.datasets[i]);
+        free(pattern.sources[i]);
+    }
+    assert_int_equal(statistics_of(sampler.cache).cache_chunks, 0);
+    cache_destroy(sampler.cache);
+}
+
+static void the_limit_holds_with_small_chunks(void **state)
+{
+    (void)state;
+    check_limit(256 * KIB, 1, (size_t[]){4 * KIB}, 300, read_at_random, false);
+    check_limit(256 * KIB, 2, (size_t[]){1 * KIB, 10 * KIB}, 300, read_at_random, true);
+}
+
+static void the_limit_holds_with_large_chunks(void **state)
+{
+    (void)state;
+    check_limit(4 * MIB, 1, (size_t[]){256 * KIB}, 100, read_at_random, false);
+    check_limit(4 * MIB, 2, (size_t[]){256 * KIB, 300 * KIB}, 100, read_at_random, true);
+}
+
+static void the_limit_holds_with_chunks_of_all_sizes(void **state)
+{
+    (void)state;
+    check_limit(2 * MIB, 4, (size_t[]){1 * KIB, 8 * KIB, 100 * KIB, 500 * KIB}, 150, read_at_random,
+                true);
+}
+
+static void lent_bytes_stay_while_others_are_evicted(void **state)
+{
+    (void)state;
+    check_limit(2 * MIB, 4, (size_t[]){4 * KIB, 70 * KIB, 100 * KIB, 130 * KIB}, 200,
+                lend_at_random, true);
+}
+
+/* Used blocks that wait for chunks of one size must make room for those of another. */
+static void memory_kept_for_reuse_counts(void **state)
+{
+    (void)state;
+    enum { LIMIT = 4 << 20 };
+    struct source *large = make_row(3, MIB), *small = make_row(2000, 8 * KIB);
+    struct cache *cache = make_cache(LIMIT);
+    struct cache_dataset *dataset = open_source(cache, large);
+    struct box all = {.rank = 1, .count = {large->layout.dims[0]}};
+    assert_true(read_is_right(dataset, large, &all));
+    cache_close_dataset(dataset);
+    dataset = open_source(cache, small);
+    for (uint64_t k = 0; k < 2000; k++) {
+        struct box box = one_element(k * 2 * KIB);
+        assert_true(read_is_right(dataset, small, &box));
+        assert_in_range(statistics_of(cache).cache_bytes, 0, LIMIT);
+    }
+    assert_in_range(statistics_of(cache).cache_bytes, LIMIT - 64 * KIB, LIMIT);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(small);
+    free(large);
+}
+
+static void absent_chunks_read_as_fill_and_do_not_pile_up(void **state)
+{
+    (void)state;
+    enum { LIMIT = 64 << 10 };
+    struct source *source = make_row(100000, 64);
+    struct cache *cache = make_cache(LIMIT);
+    struct cache_dataset *dataset = open_source(cache, source);
+    source->absent_one_in = 1;
+    for (uint64_t k = 0; k < 100000; k++) {
+        struct box box = one_element(k * 16 + k % 16);
+        assert_true(read_is_right(dataset, source, &box));
+        assert_in_range(statistics_of(cache).cache_bytes, 0, LIMIT);
+    }
+    assert_int_equal(source->decodes, 0);
+    assert_int_equal(source->lookups, 100000);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+static void a_chunk_larger_than_the_cache_stays_while_nothing_else_is_wanted(void **state)
+{
+    (void)state;
+    struct source *source = make_row(2, MIB), *other = make_row(2, 4 * KIB);
+    source->stored_bytes = 300 * KIB;
+    struct cache *cache = make_cache(64 * KIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct cache_dataset *other_dataset = open_source(cache, other);
+    for (int k = 0; k < 200; k++) {
+        struct box box = {.rank = 1, .start = {random_below(1000)}, .count = {1000}};
+        assert_true(read_is_right(dataset, source, &box));
+    }
+    assert_int_equal(source->decodes, 1);
+
+    struct box first = one_element(0), second = one_element(256 * KIB);
+    assert_true(read_is_right(other_dataset, other, &first)); /* takes its place */
+    assert_in_range(statistics_of(cache).cache_bytes, 4 * KIB, 64 * KIB);
+    assert_true(read_is_right(dataset, source, &second));
+    assert_true(read_is_right(dataset, source, &first));
+    assert_int_equal(source->decodes, 3);
+    cache_close_dataset(other_dataset);
+    cache_close_dataset(dataset);
+    assert_in_range(statistics_of(cache).cache_bytes, 0, 64 * KIB);
+    cache_destroy(cache);
+    free(other);
+    free(source);
+}
+
+/* Of which only one fits at a time: all readers must get their turn. */
+static void many_readers_of_chunks_larger_than_the_cache_all_finish(void **state)
+{
+    (void)state;
+    struct worker workers[8];
+    struct worker pattern = {.work = read_at_random, .n_datasets = 2, .rounds = 20};
+    struct cache *cache = make_cache(100 * KIB);
+    for (unsigned i = 0; i < 2; i++) {
+        pattern.sources[i] = make_row(4, (i + 1) * 200 * KIB);
+        pattern.datasets[i] = open_source(cache, pattern.sources[i]);
+    }
+    run_workers(workers, COUNT(workers), pattern);
+    assert_int_equal(all_wrong(workers, COUNT(workers)), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        cache_close_dataset(pattern.datasets[i]);
+        free(pattern.sources[i]);
+    }
+    cache_destroy(cache);
+}
+
+/* ---- Lending, and chunks that are stored as they are ---- */
+
+static void lent_is_what_lies_in_one_chunk_without_a_gap(void **state)
+{
+    (void)state;
+    const uint64_t dims[] = {10, 12, 8}, chunk_dims[] = {2, 5, 4};
+    struct source *source = make_source(3, dims, chunk_dims);
+    source->absent_one_in = 4;
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    unsigned times = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct box box = random_box(source, 5);
+        uint64_t scaled[3], count[3], start[3], where;
+        bool one_chunk = true;
+        for (int i = 0; i < 3; i++) {
+            scaled[i] = box.start[i] / chunk_dims[i];
+            start[i] = box.start[i] % chunk_dims[i];
+            count[i] = box.count[i];
+            one_chunk &= start[i] + count[i] <= chunk_dims[i];
+        }
+        bool lendable = one_chunk && exists(source, scaled) &&
+                        box_is_contiguous(3, count, chunk_dims, start, &where);
+        const void *bytes;
+        struct chunk *chunk;
+        assert_int_equal(cache_lend(dataset, &box, &bytes, &chunk), lendable);
+        if (!lendable)
+            continue;
+        assert_true(box_is_right(source, &box, bytes));
+        cache_return(dataset, chunk);
+        times++;
+    }
+    assert_true(times > 100);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+static void lending_hands_on_errors(void **state)
+{
+    (void)state;
+    struct source *source = make_row(1, KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box box = one_element(0);
+    const void *bytes;
+    struct chunk *chunk;
+    atomic_store(&source->fail_decode, -EIO);
+    assert_int_equal(cache_lend(dataset, &box, &bytes, &chunk), -EIO);
+    cache_close_dataset(dataset);
+    assert_int_equal(statistics_of(cache).cache_bytes, 0);
+    cache_destroy(cache);
+    free(source);
+}
+
+/* Without a decode callback: small chunks are read whole, of large ones only what is wanted. */
+static void plain_chunks_are_read_from_the_store(void **state)
+{
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        struct source *source = make_row(2, large ? 2 * MIB : MIB);
+        source->layout.ops = &plain_ops;
+        struct cache *cache = make_cache(16 * MIB);
+        struct cache_dataset *dataset = open_source(cache, source);
+        uint64_t reads, bytes, reads_before, bytes_before;
+        store_counters(store, &reads_before, &bytes_before);
+        for (int round = 0; round < 300; round++) {
+            struct box box = {.rank = 1, .start = {random_below(100000)}, .count = {25}};
+            unsigned char buffer[100];
+            assert_int_equal(cache_read(dataset, &box, buffer), 0);
+            for (size_t i = 0; i < sizeof(buffer); i++)
+                assert_int_equal(buffer[i], stored_byte(4 * box.start[0] + i));
+        }
+        store_counters(store, &reads, &bytes);
+        assert_int_equal(reads - reads_before, large ? 300 : 1);
+        assert_int_equal(bytes - bytes_before, large ? 300 * 100 : MIB);
+        cache_close_dataset(dataset);
+        cache_destroy(cache);
+        free(source);
+    }
+}
+
+/* ---- Closing ---- */
+
+static void closing_a_dataset_gives_its_memory_back(void **state)
+{
+    (void)state;
+    struct source *source = make_row(100, 8 * KIB), *other = make_row(1, 8 * KIB);
+    source->absent_one_in = 3;
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct cache_dataset *other_dataset = open_source(cache, other);
+    struct box all = {.rank = 1, .count = {source->layout.dims[0]}}, first = one_element(0);
+    assert_true(read_is_right(other_dataset, other, &first));
+    uint64_t before = statistics_of(cache).cache_bytes;
+    assert_true(read_is_right(dataset, source, &all));
+    cache_close_dataset(dataset);
+    assert_int_equal(statistics_of(cache).cache_bytes, before);
+    assert_int_equal(statistics_of(cache).cache_chunks, 1);
+    assert_true(read_is_right(other_dataset, other, &first));
+    assert_int_equal(other->decodes, 1);
+    cache_close_dataset(other_dataset);
+    assert_int_equal(statistics_of(cache).cache_bytes, 0);
+    cache_close_dataset(NULL);
+    cache_destroy(cache);
+    cache_destroy(NULL);
+    free(other);
+    free(source);
+}
+
+/* More blocks than are kept for reuse. */
+static void a_dataset_of_many_large_chunks_can_be_closed(void **state)
+{
+    (void)state;
+    struct source *source = make_row(200, 65 * KIB);
+    struct cache *cache = make_cache(64 * MIB);
+    for (int round = 0; round < 3; round++) {
+        struct cache_dataset *dataset = open_source(cache, source);
+        for (uint64_t k = 0; k < 200; k++) {
+            struct box box = one_element(k * source->layout.chunk_dims[0]);
+            assert_true(read_is_right(dataset, source, &box));
+        }
+        assert_in_range(statistics_of(cache).cache_bytes, 200 * 128 * KIB, 201 * 128 * KIB);
+        cache_close_dataset(dataset);
+        assert_in_range(statistics_of(cache).cache_bytes, 0, 100 * 128 * KIB);
+    }
+    cache_destroy(cache);
+    free(source);
+}
+
+/* Every thread opens, reads and closes a dataset of its own, whose chunks the others evict. */
+static void open_read_close(struct worker *worker)
+{
+    for (unsigned round = 0; round < worker->rounds; round++) {
+        struct source *source = calloc(1, sizeof(*source));
+        if (!source) {
+            worker->wrong++;
+            return;
+        }
+        *source = *worker->sources[0];
+        source->info.fill = &source->fill;
+        source->layout.info = &source->info;
+        struct cache_dataset *dataset;
+        if (cache_open_dataset(worker->cache, &source->layout, &dataset) == 0) {
+            for (int k = 0; k < 3; k++) {
+                struct box box = random_box(source, 100);
+                worker->wrong += !read_is_right(dataset, source, &box);
+            }
+            cache_close_dataset(dataset);
+        } else {
+            worker->wrong++;
+        }
+        free(source);
+    }
+}
+
+static void datasets_can_be_closed_while_others_evict_their_chunks(void **state)
+{
+    (void)state;
+    struct worker workers[8];
+    struct source *source = make_row(10, 66 * KIB);
+    struct cache *cache = make_cache(300 * KIB);
+    run_workers(workers, COUNT(workers),
+                (struct worker){
+                    .work = open_read_close, .cache = cache, .sources = {source}, .rounds = 400});
+    assert_int_equal(all_wrong(workers, COUNT(workers)), 0);
+    assert_int_equal(statistics_of(cache).cache_chunks, 0);
+    cache_destroy(cache);
+    free(source);
+}
+
+static int all_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(boxes_of_every_rank_are_read),
+        cmocka_unit_test(an_empty_box_reads_nothing),
+        cmocka_unit_test(a_chunk_is_found_and_decoded_once_while_it_stays),
+        cmocka_unit_test(the_chunk_used_longest_ago_goes_first),
+        cmocka_unit_test(readers_that_meet_in_a_cold_chunk_decode_it_once),
+        cmocka_unit_test(readers_that_wait_for_room_for_one_chunk_decode_it_once),
+        cmocka_unit_test(an_error_reaches_all_who_wait_and_the_next_reader_tries_again),
+        cmocka_unit_test(stored_bytes_beyond_the_store_are_an_error),
+        cmocka_unit_test(the_limit_holds_with_small_chunks),
+        cmocka_unit_test(the_limit_holds_with_large_chunks),
+        cmocka_unit_test(the_limit_holds_with_chunks_of_all_sizes),
+        cmocka_unit_test(lent_bytes_stay_while_others_are_evicted),
+        cmocka_unit_test(memory_kept_for_reuse_counts),
+        cmocka_unit_test(absent_chunks_read_as_fill_and_do_not_pile_up),
+        cmocka_unit_test(a_chunk_larger_than_the_cache_stays_while_nothing_else_is_wanted),
+        cmocka_unit_test(many_readers_of_chunks_larger_than_the_cache_all_finish),
+        cmocka_unit_test(lent_is_what_lies_in_one_chunk_without_a_gap),
+        cmocka_unit_test(lending_hands_on_errors),
+        cmocka_unit_test(plain_chunks_are_read_from_the_store),
+        cmocka_unit_test(closing_a_dataset_gives_its_memory_back),
+        cmocka_unit_test(a_dataset_of_many_large_chunks_can_be_closed),
+        cmocka_unit_test(datasets_can_be_closed_while_others_evict_their_chunks),
+    };
+    return cmocka_run_group_tests(tests, make_store, close_store);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
+}
