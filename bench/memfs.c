@@ -19,7 +19,6 @@
 
 #define TIMEOUT    86400.0 /* seconds that names and attributes stay valid: nothing ever changes */
 #define FIRST_FILE (FUSE_ROOT_ID + 1)
-#define HUGE_PAGE  ((size_t)2 << 20)
 #define LISTING_MAX                                                                                \
     ((size_t)64 << 10) /* bytes in one answer to READDIR; the kernel asks for less */
 #define NAME_SIZE 32
@@ -30,6 +29,7 @@ struct memfs {
     int direct_io;
     unsigned threads;
     char *memory;
+    size_t memory_bytes;
     uint64_t files;
     struct timespec time;
 };
@@ -239,7 +239,7 @@ static int read_all(int fd, char *memory, size_t size)
     return 0;
 }
 
-/* Brings the source into locked memory on huge pages, which the end of the process releases. */
+/* Brings the source into an in-memory file, mapped and locked: the pages that a file on tmpfs has. */
 static int load(struct memfs *fs)
 {
     int fd = open(fs->source, O_RDONLY | O_CLOEXEC);
@@ -251,15 +251,21 @@ static int load(struct memfs *fs)
         goto close_source;
     fs->time = st.st_mtim;
     fs->files = (uint64_t)st.st_size / fs->file_bytes;
-    size_t size = ((size_t)st.st_size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    fs->memory = aligned_alloc(HUGE_PAGE, size);
-    if (!fs->memory) {
+    int memory_fd = memfd_create("memfs", MFD_CLOEXEC);
+    if (memory_fd < 0 || ftruncate(memory_fd, st.st_size) < 0) {
+        error = -errno;
+        goto close_source;
+    }
+    fs->memory = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
+    close(memory_fd);
+    if (fs->memory == MAP_FAILED) {
+        fs->memory = NULL;
         error = -ENOMEM;
         goto close_source;
     }
-    madvise(fs->memory, size, MADV_HUGEPAGE);
-    error = read_all(fd, fs->memory, (size_t)st.st_size);
-    if (!error && mlock(fs->memory, size))
+    fs->memory_bytes = (size_t)st.st_size;
+    error = read_all(fd, fs->memory, fs->memory_bytes);
+    if (!error && mlock(fs->memory, fs->memory_bytes))
         perror("memfs: mlock (going on without)");
 close_source:
     close(fd);
@@ -309,7 +315,8 @@ int main(int argc, char **argv)
         fuse_session_destroy(session);
     }
 free_args:
-    free(fs.memory);
+    if (fs.memory)
+        munmap(fs.memory, fs.memory_bytes);
     free(fs.source);
     free(command.mountpoint);
     fuse_opt_free_args(&args);
