@@ -125,7 +125,7 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
-    return store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
+    return n > 0 && store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
 }
 
 static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address,
