@@ -121,7 +121,7 @@ int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_typ
 struct sfs_attribute {
     char *name;
     char *text; /* a single value bare, an array as [a, b, ...]; unreadable: NULL */
-    char *json; /* the same as a JSON value; unreadable: "null" */
+    char *json; /* the same as a JSON value; unreadable: NULL */
 };
 
 struct sfs_attributes {

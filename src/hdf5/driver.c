@@ -25,6 +25,16 @@ struct driver_info {
 
 static _Thread_local struct driver_noted *noting;
 
+/* libhdf5 learns only that a callback has failed. */
+static _Thread_local bool out_of_memory;
+
+bool driver_ran_out_of_memory(void)
+{
+    bool ran_out = out_of_memory;
+    out_of_memory = false;
+    return ran_out;
+}
+
 void driver_note_reads(struct driver_noted *noted)
 {
     memset(noted, 0, sizeof(*noted));
@@ -42,6 +52,8 @@ static void *driver_get_info(H5FD_t *public)
     struct driver_info *info = malloc(sizeof(*info));
     if (info)
         info->store = ((struct driver_file *)public)->store;
+    else
+        out_of_memory = true;
     return info;
 }
 
@@ -53,13 +65,17 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         return NULL;
 
     struct driver_file *file = calloc(1, sizeof(*file));
-    if (!file)
-        return NULL;
-    if (!strcmp(name, store_path(info->store))) {
+    int error = 0;
+    if (!file) {
+        error = -ENOMEM;
+    } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
-    } else if (store_open(name, &file->store) == 0) {
-        file->owns_store = true;
     } else {
+        error = store_open(name, &file->store);
+        file->owns_store = !error;
+    }
+    if (error) {
+        out_of_memory |= error == -ENOMEM;
         free(file);
         return NULL;
     }
@@ -125,7 +141,7 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
-    return store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
+    return n > 0 && store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
 }
 
 static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address,

@@ -15,6 +15,7 @@ void library_enter(void)
 {
     static _Thread_local bool silenced;
     pthread_mutex_lock(&library_lock);
+    driver_ran_out_of_memory(); /* what was before is forgotten */
     if (!silenced)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
 }
@@ -47,7 +48,7 @@ int library_failed(int error)
     snprintf(reason, sizeof(reason), "libhdf5 gives no reason");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, NULL);
     H5Eclear2(H5E_DEFAULT);
-    return error;
+    return driver_ran_out_of_memory() ? -ENOMEM : error;
 }
 
 int library_failed_because(int error, const char *why)

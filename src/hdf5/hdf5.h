@@ -37,6 +37,7 @@ int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *
 struct hdf5_storage {
     uint64_t address; /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
     uint64_t bytes;   /* SFS_CONTIGUOUS: allocated */
+    bool unfiltered_edges; /* SFS_CHUNKED: chunks that reach over the edge are stored as they are */
 };
 
 /* Opens a dataset and describes it; hdf5_info_free frees what info points to. The dataset stays

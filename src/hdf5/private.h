@@ -29,12 +29,16 @@ struct hdf5 {
 void library_enter(void);
 void library_leave(void);
 
-/* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error. */
+/* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or
+ * -ENOMEM if libhdf5 failed because our driver did for want of memory. */
 int library_failed(int error);
 int library_failed_because(int error, const char *why);
 
 /* The file driver over a store (driver.c). */
 herr_t driver_set(hid_t fapl, struct store *store);
+
+/* Whether a callback of this thread has failed for want of memory since the last call. */
+bool driver_ran_out_of_memory(void);
 
 /* The next read of raw data by this thread is not done but noted. */
 struct driver_noted {

@@ -262,11 +262,13 @@ static herr_t add_attribute(hid_t object, const char *name, const H5A_info_t *in
     attributes->n++;
     hid_t id = H5Aopen(object, name, H5P_DEFAULT);
     /* One attribute that cannot be read must not hide the others. */
-    if (id < 0 || text_attribute(id, &attribute->text, &attribute->json) < 0)
+    int error = id < 0 ? -EIO : text_attribute(id, &attribute->text, &attribute->json);
+    if (error)
         H5Eclear2(H5E_DEFAULT);
     if (id >= 0)
         H5Aclose(id);
-    return 0;
+    listing->error = error == -ENOMEM ? error : 0;
+    return listing->error ? -1 : 0;
 }
 
 int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)

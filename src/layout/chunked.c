@@ -6,6 +6,15 @@
 #include "layout/layout.h"
 #include "store/store.h"
 
+/* Whether a chunk has elements outside of the dataset. */
+static bool is_edge(const struct layout *layout, const uint64_t *start)
+{
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->chunk_dims[i] > layout->dims[i] - start[i])
+            return true;
+    return false;
+}
+
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
 {
     uint64_t start[SFS_MAX_RANK];
@@ -19,7 +28,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_lo
     location->exists = chunk.address != UINT64_MAX;
     location->address = chunk.address;
     location->size = chunk.size;
-    location->filter_mask = chunk.filter_mask;
+    location->filter_mask =
+        layout->unfiltered_edges && is_edge(layout, start) ? UINT32_MAX : chunk.filter_mask;
     if (!location->exists)
         return 0;
     uint64_t end;

@@ -51,6 +51,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
                       : filter_is_native(info->filters, info->n_filters) ? &layout_chunked
                                                                          : &layout_library;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
+        layout->unfiltered_edges = storage->unfiltered_edges;
     } else if (info->layout == SFS_CONTIGUOUS) {
         layout->ops = &layout_contiguous;
         layout->data_address = storage->address;

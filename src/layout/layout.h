@@ -58,6 +58,7 @@ struct layout {
     size_t chunk_bytes;
     size_t scratch_bytes;
     uint64_t data_address; /* contiguous */
+    bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
 };
 
 /* Chooses the layout of a dataset whose elements have no pointers. store, hdf5, info and path must

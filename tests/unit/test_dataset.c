@@ -103,7 +103,10 @@ static struct shape random_shape(const struct recipe *recipe)
     if (shape.rank < recipe->unlimited && recipe->unlimited <= 2)
         shape.rank = recipe->unlimited;
     for (int i = 0; i < shape.rank; i++) {
-        shape.dims[i] = random_between(1, shape.rank == 1 ? 300 : shape.rank == 2 ? 30 : 9);
+        uint64_t most = shape.rank == 1 ? 300 : shape.rank == 2 ? 30 : 9;
+        if (recipe->layout == H5D_COMPACT && most < 100)
+            most = 5; /* 64 KiB is all that it can have */
+        shape.dims[i] = random_between(1, most);
         bool grows = i < recipe->unlimited;
         shape.max_dims[i] = grows ? H5S_UNLIMITED : shape.dims[i];
         shape.chunk_dims[i] = random_between(1, shape.dims[i] + (grows ? 5 : 0));

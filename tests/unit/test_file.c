@@ -1,0 +1,298 @@
+/* Opening files: what is refused and how, and locks. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hdf5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+
+static void make_file(const char *path, bool latest)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    if (latest)
+        H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl), space = H5Screate(H5S_SCALAR);
+    const int value = 42;
+    hid_t dataset =
+        H5Dcreate2(file, "value", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(dataset, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value) >= 0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Fclose(file);
+    H5Pclose(fapl);
+}
+
+/* A refusal says why in one line and leaves *file alone. */
+static void expect_refused(const char *path, int error)
+{
+    struct sfs_file *file = (struct sfs_file *)&file;
+    unsigned before = log_errors();
+    log_quietly();
+    assert_int_equal(sfs_open(path, NULL, &file), error);
+    assert_ptr_equal(file, &file);
+    assert_int_equal(log_errors(), before + 1);
+}
+
+static void expect_opened(const char *path)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_slab slab = {.rank = 1, .count = {1}};
+    uint64_t address;
+    int32_t value = 0;
+    assert_int_equal(sfs_open(path, NULL, &file), 0);
+    assert_string_equal(sfs_path(file), path);
+    assert_int_equal(sfs_find(file, sfs_root(file), "value", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/value", &dataset), 0);
+    assert_int_equal(sfs_read(dataset, &slab, 0, &value, 4), 0);
+    assert_int_equal(value, 42);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
+static void what_is_no_file_is_refused(void **state)
+{
+    (void)state;
+    expect_refused("missing.h5", -ENOENT);
+    expect_refused("missing/a.h5", -ENOENT);
+    assert_int_equal(mkdir("directory", 0700), 0);
+    expect_refused("directory", -EINVAL);
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    expect_refused("fifo", -EINVAL);
+    expect_refused("/dev/null", -EINVAL);
+    assert_int_equal(symlink("loop", "loop"), 0);
+    expect_refused("loop", -ELOOP);
+    make_file("plain.h5", false);
+    expect_refused("plain.h5/a.h5", -ENOTDIR);
+}
+
+static void what_is_no_hdf5_is_refused(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 7, 8, 9, 100, 511, 512, 5000};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        char bytes[5000];
+        random_fill(bytes, sizeof(bytes));
+        for (int signature = 0; signature < 2; signature++) {
+            FILE *out = fopen("noise", "w");
+            fwrite(bytes, 1, sizes[i], out);
+            fclose(out);
+            expect_refused("noise", -EINVAL);
+            memcpy(bytes, "\x89HDF\r\n\x1a\n", 8);
+        }
+    }
+}
+
+static void truncated_files_are_refused(void **state)
+{
+    (void)state;
+    for (int latest = 0; latest < 2; latest++) {
+        make_file("whole.h5", latest);
+        expect_opened("whole.h5");
+        struct stat st;
+        assert_int_equal(stat("whole.h5", &st), 0);
+        for (off_t length = 0; length < st.st_size; length += 1 + length / 8) {
+            make_file("cut.h5", latest);
+            assert_int_equal(truncate("cut.h5", length), 0);
+            expect_refused("cut.h5", -EINVAL);
+        }
+        make_file("cut.h5", latest);
+        assert_int_equal(truncate("cut.h5", st.st_size - 1), 0);
+        expect_refused("cut.h5", -EINVAL);
+    }
+}
+
+/* A process that holds the lock of a writer until it is told to end. */
+struct locker {
+    pid_t pid;
+    int to_end;
+};
+
+static struct locker lock_in_another_process(const char *path, int operation)
+{
+    int locked[2], end[2];
+    char byte = 0;
+    assert_int_equal(pipe(locked) | pipe(end), 0);
+    struct locker locker = {.pid = fork(), .to_end = end[1]};
+    if (locker.pid == 0) {
+        close(end[1]);
+        int fd = open(path, O_RDWR);
+        byte = flock(fd, operation | LOCK_NB) == 0;
+        bool told = write(locked[1], &byte, 1) == 1 && read(end[0], &byte, 1) == 0;
+        _exit(!told);
+    }
+    close(locked[1]);
+    close(end[0]);
+    assert_int_equal(read(locked[0], &byte, 1), 1);
+    assert_int_equal(byte, 1);
+    close(locked[0]);
+    return locker;
+}
+
+static void end_locker(struct locker *locker)
+{
+    int status;
+    close(locker->to_end);
+    assert_int_equal(waitpid(locker->pid, &status, 0), locker->pid);
+    assert_int_equal(status, 0);
+}
+
+static void a_file_that_another_process_writes_is_busy(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {NULL, "TRUE", "1", "BEST_EFFORT", "nonsense"};
+    make_file("locked.h5", false);
+    for (size_t i = 0; i < COUNT(settings); i++) {
+        if (settings[i])
+            setenv("HDF5_USE_FILE_LOCKING", settings[i], 1);
+        struct locker locker = lock_in_another_process("locked.h5", LOCK_EX);
+        expect_refused("locked.h5", -EBUSY);
+        end_locker(&locker);
+        expect_opened("locked.h5");
+    }
+    unsetenv("HDF5_USE_FILE_LOCKING");
+}
+
+static void locks_are_not_minded_if_the_user_says_so(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"FALSE", "0"};
+    make_file("locked.h5", false);
+    for (size_t i = 0; i < COUNT(settings); i++) {
+        setenv("HDF5_USE_FILE_LOCKING", settings[i], 1);
+        struct locker locker = lock_in_another_process("locked.h5", LOCK_EX);
+        expect_opened("locked.h5");
+        end_locker(&locker);
+
+        struct sfs_file *file;
+        assert_int_equal(sfs_open("locked.h5", NULL, &file), 0);
+        locker = lock_in_another_process("locked.h5", LOCK_EX);
+        end_locker(&locker);
+        sfs_close(file);
+    }
+    unsetenv("HDF5_USE_FILE_LOCKING");
+}
+
+static void readers_share_a_file_and_keep_writers_out(void **state)
+{
+    (void)state;
+    make_file("shared.h5", false);
+    struct locker locker = lock_in_another_process("shared.h5", LOCK_SH);
+    struct sfs_file *file;
+    assert_int_equal(sfs_open("shared.h5", NULL, &file), 0);
+    end_locker(&locker);
+
+    hid_t writer;
+    H5E_BEGIN_TRY
+    {
+        writer = H5Fopen("shared.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+    }
+    H5E_END_TRY
+    assert_true(writer < 0);
+    hid_t reader = H5Fopen("shared.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(reader >= 0);
+    H5Fclose(reader);
+    sfs_close(file);
+    writer = H5Fopen("shared.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(writer >= 0);
+    H5Fclose(writer);
+}
+
+/* Of the newest format, whose superblock says so for the time of writing. */
+static void a_file_whose_writer_died_is_busy(void **state)
+{
+    (void)state;
+    make_file("died.h5", true);
+    pid_t pid = fork();
+    if (pid == 0) {
+        hid_t file = H5Fopen("died.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+        _exit(file < 0 || H5Fflush(file, H5F_SCOPE_GLOBAL) < 0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    expect_refused("died.h5", -EBUSY);
+}
+
+static void several_files_can_be_open_at_once(void **state)
+{
+    (void)state;
+    struct sfs_file *files[4];
+    for (int i = 0; i < 4; i++) {
+        char path[] = "several0.h5";
+        path[7] = (char)('0' + i % 3); /* the last is the first again */
+        if (i < 3)
+            make_file(path, i == 1);
+        assert_int_equal(sfs_open(path, NULL, &files[i]), 0);
+    }
+    expect_opened("several1.h5");
+    for (int i = 0; i < 4; i++) {
+        struct stat st;
+        uint64_t address;
+        assert_int_equal(sfs_stat(files[i], &st), 0);
+        assert_true(S_ISREG(st.st_mode));
+        assert_int_equal(sfs_find(files[i], sfs_root(files[i]), "value", &address), 0);
+        sfs_close(files[i]);
+    }
+    sfs_close(NULL);
+}
+
+static void linked_files_are_found_beside_the_linking_one_and_share_its_cache(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("beside", 0700), 0);
+    make_file("beside/from.h5", false);
+    make_file("beside/to.h5", false);
+    struct sfs_file *from, *to;
+    char *path = realpath("beside/to.h5", NULL);
+    assert_int_equal(sfs_open("beside/from.h5", &(struct sfs_options){.cache_size = 12345}, &from),
+                     0);
+    const char *const names[] = {"to.h5", "../beside/to.h5", path};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        struct sfs_statistics statistics;
+        uint64_t address;
+        assert_int_equal(sfs_open_linked(from, names[i], &to), 0);
+        sfs_statistics(to, &statistics);
+        assert_int_equal(statistics.cache_limit, 12345);
+        assert_int_equal(sfs_find(to, sfs_root(to), "value", &address), 0);
+        sfs_close(to);
+    }
+    log_quietly();
+    assert_int_equal(sfs_open_linked(from, "missing.h5", &to), -ENOENT);
+    assert_int_equal(sfs_open_linked(from, "/missing/file.h5", &to), -ENOENT);
+    sfs_close(from);
+    free(path);
+}
+
+static void statistics_begin_with_the_limit(void **state)
+{
+    (void)state;
+    make_file("plain.h5", false);
+    struct sfs_file *file;
+    struct sfs_statistics statistics;
+    assert_int_equal(sfs_open("plain.h5", NULL, &file), 0);
+    sfs_statistics(file, &statistics);
+    assert_int_equal(statistics.cache_limit, SFS_DEFAULT_CACHE_SIZE);
+    assert_int_equal(statistics.cache_bytes, 0);
+    assert_true(statistics.store_reads > 0 && statistics.store_bytes_read > 0);
+    sfs_close(file);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
+          cmocka_unit_test(what_is_no_hdf5_is_refused),
+          cmocka_unit_test(truncated_files_are_refused),
+          cmocka_unit_test(a_file_that_another_process_writes_is_busy),
+          cmocka_unit_test(locks_are_not_minded_if_the_user_says_so),
+          cmocka_unit_test(readers_share_a_file_and_keep_writers_out),
+          cmocka_unit_test(a_file_whose_writer_died_is_busy),
+          cmocka_unit_test(several_files_can_be_open_at_once),
+          cmocka_unit_test(linked_files_are_found_beside_the_linking_one_and_share_its_cache),
+          cmocka_unit_test(statistics_begin_with_the_limit))

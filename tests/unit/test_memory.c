@@ -1,0 +1,339 @@
+/* What happens when memory runs out: the n-th allocation of our code fails, for every n. Every call
+ * must succeed or return -ENOMEM, and under the address sanitizer nothing may leak. The linker puts
+ * __wrap_malloc and so on between our libraries, but not libhdf5, and the real ones. */
+#include "support.h"
+
+#include <errno.h>
+#include <hdf5.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sparsefs/sparsefs.h"
+#include "view/view.h"
+
+/* Allocations until one fails; beyond 0 none does. Those smaller than `smallest` do not count. */
+static atomic_long until_failure = -1;
+static atomic_size_t smallest;
+
+static bool fails(size_t n)
+{
+    return n >= atomic_load(&smallest) && atomic_fetch_sub(&until_failure, 1) == 0;
+}
+
+#define WRAPPED __attribute__((visibility("default")))
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *memory, size_t n);
+void *__real_reallocarray(void *memory, size_t n, size_t size);
+char *__real_strdup(const char *string);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *memory, size_t n);
+void *__wrap_reallocarray(void *memory, size_t n, size_t size);
+char *__wrap_strdup(const char *string);
+
+WRAPPED void *__wrap_malloc(size_t n)
+{
+    return fails(n) ? NULL : __real_malloc(n);
+}
+
+WRAPPED void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails(n * size) ? NULL : __real_calloc(n, size);
+}
+
+WRAPPED void *__wrap_realloc(void *memory, size_t n)
+{
+    return fails(n) ? NULL : __real_realloc(memory, n);
+}
+
+WRAPPED void *__wrap_reallocarray(void *memory, size_t n, size_t size)
+{
+    return fails(n * size) ? NULL : __real_reallocarray(memory, n, size);
+}
+
+WRAPPED char *__wrap_strdup(const char *string)
+{
+    return fails(strlen(string) + 1) ? NULL : __real_strdup(string);
+}
+
+/* ---- The file ---- */
+
+#define CHUNKS  250 /* so many rows of two: enough for the cache's hash table to grow */
+#define ELEMENT 100 /* bytes: an element read in part needs memory */
+
+static void add_dataset(hid_t file, const char *name, hid_t type, hid_t dcpl, const void *elements)
+{
+    const hsize_t dims[] = {CHUNKS, 3};
+    hid_t space = H5Screate_simple(2, dims, NULL);
+    hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    assert_true(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, elements) >= 0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+}
+
+static void add_attribute(hid_t object, const char *name)
+{
+    const hsize_t dim = 3;
+    hid_t space = H5Screate_simple(1, &dim, NULL);
+    hid_t attribute = H5Acreate2(object, name, H5T_STD_I32BE, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(attribute, H5T_NATIVE_INT, (int[]){1, 2, 3});
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+static unsigned char elements[CHUNKS * 3 * ELEMENT];
+
+static int make_file(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (size_t i = 0; i < sizeof(elements); i++)
+        elements[i] = (unsigned char)random_below(30);
+    hid_t file = H5Fcreate("memory.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hsize_t chunk_dims[] = {1, 2}, five = 5;
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), compound = H5Tcreate(H5T_COMPOUND, ELEMENT);
+    hid_t array = H5Tarray_create2(H5T_STD_U16LE, 1, &five);
+    H5Tinsert(compound, "a", 0, H5T_STD_I32LE);
+    H5Tinsert(compound, "b", 50, array);
+    add_dataset(file, "contiguous", compound, H5P_DEFAULT, elements);
+    H5Pset_chunk(dcpl, 2, chunk_dims);
+    H5Pset_shuffle(dcpl);
+    H5Pset_deflate(dcpl, 1);
+    H5Pset_fletcher32(dcpl);
+    add_dataset(file, "deflate", H5T_STD_U16BE, dcpl, elements);
+    H5Premove_filter(dcpl, H5Z_FILTER_ALL);
+    H5Pset_nbit(dcpl);
+    add_dataset(file, "library", H5T_STD_I32LE, dcpl, elements);
+    add_attribute(file, "one");
+    add_attribute(file, "two");
+    H5Lcreate_soft("deflate", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external("other.h5", "/there", file, "external", H5P_DEFAULT, H5P_DEFAULT);
+    for (int i = 0; i < 40; i++) { /* for a list that grows */
+        char name[8];
+        snprintf(name, sizeof(name), "g%d", i);
+        H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+    H5Tclose(array);
+    H5Tclose(compound);
+    H5Pclose(dcpl);
+    return H5Fclose(file) < 0;
+}
+
+/* ---- What is done while memory runs out: each returns the first error and frees all it has ----
+ */
+
+static int list(struct sfs_file *file)
+{
+    struct sfs_links links;
+    int error = sfs_list(file, sfs_root(file), &links);
+    if (error)
+        return error;
+    assert_int_equal(links.n, 45);
+    sfs_links_free(&links);
+    return 0;
+}
+
+static int look_up(struct sfs_file *file)
+{
+    static const char *const names[] = {"deflate", "soft", "external", "g7"};
+    uint64_t address;
+    int error = sfs_find(file, sfs_root(file), "soft", &address);
+    for (size_t i = 0; i < COUNT(names) && !error; i++) {
+        struct sfs_link link;
+        error = sfs_lookup(file, sfs_root(file), names[i], &link);
+        if (!error) {
+            assert_string_equal(link.name, names[i]);
+            sfs_link_free(&link);
+        }
+    }
+    return error;
+}
+
+static int read_attributes(struct sfs_file *file)
+{
+    struct sfs_attributes attributes;
+    int error = sfs_attributes(file, sfs_root(file), &attributes);
+    if (error)
+        return error;
+    assert_int_equal(attributes.n, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(attributes.attribute[i].text, "[1, 2, 3]");
+        assert_string_equal(attributes.attribute[i].json, "[1, 2, 3]");
+    }
+    sfs_attributes_free(&attributes);
+    return 0;
+}
+
+static int read_text(struct sfs_file *file, const char *name)
+{
+    uint64_t address;
+    struct sfs_dataset *dataset;
+    char *text;
+    size_t n;
+    int error = sfs_find(file, sfs_root(file), name, &address);
+    if (!error)
+        error = sfs_dataset_open(file, address, name, &dataset);
+    if (error)
+        return error;
+    error = sfs_text(dataset, SIZE_MAX, &text, &n);
+    if (!error)
+        free(text);
+    sfs_dataset_close(dataset);
+    return error;
+}
+
+/* Reads a dataset from the middle of an element to the middle of another, and lends a part. */
+static int read_dataset(struct sfs_file *file, const char *name)
+{
+    static unsigned char buffer[sizeof(elements)];
+    uint64_t address;
+    struct sfs_dataset *dataset;
+    int error = sfs_find(file, sfs_root(file), name, &address);
+    if (!error)
+        error = sfs_dataset_open(file, address, name, &dataset);
+    if (error)
+        return error;
+    size_t size = sfs_dataset_info(dataset)->type.size, n = CHUNKS * 3 * size - 2;
+    struct sfs_slab slab = {.rank = 2, .count = {CHUNKS, 3}};
+    struct sfs_loan loan;
+    memset(buffer, 0xEE, sizeof(buffer));
+    error = sfs_read(dataset, &slab, 1, buffer, n);
+    if (!error)
+        assert_memory_equal(buffer, elements + 1, n);
+    if (!error && sfs_lend(dataset, &slab, 3 * size, size, &loan, &error)) {
+        assert_memory_equal(loan.bytes, elements + 3 * size, size);
+        sfs_return(dataset, &loan);
+    }
+    sfs_dataset_close(dataset);
+    return error;
+}
+
+static int read_views(struct sfs_file *file, const char *name)
+{
+    struct views *views;
+    uint64_t address;
+    int error = sfs_find(file, sfs_root(file), name, &address);
+    if (!error)
+        error = views_open(file, address, name, 1, &views);
+    if (error)
+        return error;
+    for (enum view_kind kind = 0; kind < VIEW_KINDS && !error; kind++) {
+        char buffer[100];
+        struct view_part part;
+        uint64_t bytes;
+        if (!view_exists(views, kind))
+            continue;
+        error = view_size(views, kind, 1, &bytes);
+        if (!error)
+            error = view_read(views, kind, 1, 0, sizeof(buffer), buffer, &part);
+        if (!error)
+            view_return(views, &part);
+    }
+    views_close(views);
+    return error;
+}
+
+static int session(void)
+{
+    struct sfs_file *file;
+    int error = sfs_open("memory.h5", &(struct sfs_options){.cache_size = 1000000}, &file);
+    if (error)
+        return error;
+    error = list(file);
+    if (!error)
+        error = look_up(file);
+    if (!error)
+        error = read_attributes(file);
+    static const char *const names[] = {"contiguous", "deflate", "library"};
+    for (size_t i = 0; i < COUNT(names) && !error; i++) {
+        error = read_dataset(file, names[i]);
+        if (!error)
+            error = read_text(file, names[i]);
+        if (!error)
+            error = read_views(file, names[i]);
+    }
+    sfs_close(file);
+    return error;
+}
+
+/* The same without giving up: after a failure all is well again. */
+static int session_that_goes_on(void)
+{
+    struct sfs_file *file;
+    int error = sfs_open("memory.h5", NULL, &file);
+    if (error)
+        return error;
+    int (*const steps[])(struct sfs_file *) = {list, look_up, read_attributes};
+    for (size_t i = 0; i < COUNT(steps); i++) {
+        error = steps[i](file);
+        if (error && error != -ENOMEM)
+            break;
+        if (error)
+            assert_int_equal(steps[i](file), 0);
+    }
+    error = read_dataset(file, "deflate");
+    if (error == -ENOMEM)
+        assert_int_equal(error = read_dataset(file, "deflate"), 0);
+    sfs_close(file);
+    return error;
+}
+
+/* Runs something with the n-th allocation failing, for n = 1, 2, ... until none fails. From the
+ * 400th on, only some: one chunk is like the other. Returns how many there are. */
+static long check(int (*run)(void), size_t smallest_that_fails)
+{
+    long n = 0;
+    bool reached;
+    atomic_store(&smallest, smallest_that_fails);
+    do {
+        atomic_store(&until_failure, n);
+        int error = run();
+        reached = atomic_load(&until_failure) < 0;
+        atomic_store(&until_failure, -1);
+        if (error != 0 && error != -ENOMEM)
+            fail_msg("allocation %ld fails: error %d", n + 1, error);
+        if (!reached)
+            assert_int_equal(error, 0);
+        n += n < 400 ? 1 : (long)random_between(1, 40);
+    } while (reached);
+    return n;
+}
+
+static void every_failed_allocation_is_an_error_of_its_call(void **state)
+{
+    (void)state;
+    assert_true(check(session, 0) > 100);
+}
+
+/* Growing hash tables and lists, and buffers. */
+static void every_failed_large_allocation_is_an_error_of_its_call(void **state)
+{
+    (void)state;
+    assert_true(check(session, 600) > 5);
+}
+
+static void after_a_failed_allocation_the_same_call_succeeds(void **state)
+{
+    (void)state;
+    assert_true(check(session_that_goes_on, 0) > 100);
+}
+
+static int all_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_failed_allocation_is_an_error_of_its_call),
+        cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
+        cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
+    };
+    return cmocka_run_group_tests(tests, make_file, NULL);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
+}
