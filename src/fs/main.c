@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,21 +126,27 @@ struct starting {
     const struct options *options;
     pthread_t thread;
     bool started;
+    bool failed; /* read after the thread has ended */
 };
 
 /* Asks the mount for its root, as a user would: an answer proves that it works. */
 static void *watch_start(void *data)
 {
-    const struct starting *starting = data;
+    struct starting *starting = data;
     struct stat st;
-    if (stat(starting->options->mountpoint, &st) == 0) {
-        raise_readahead(st.st_dev);
-        if (!starting->options->foreground) {
-            openlog("sparsefs", LOG_PID, LOG_DAEMON);
-            atomic_store(&use_syslog, true);
-        }
-        daemon_ready();
+    if (stat(starting->options->mountpoint, &st) < 0) {
+        starting->failed = true;
+        log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
+                  strerror(errno));
+        kill(getpid(), SIGTERM); /* ends the loop, if it has not ended */
+        return NULL;
     }
+    raise_readahead(st.st_dev);
+    if (!starting->options->foreground) {
+        openlog("sparsefs", LOG_PID, LOG_DAEMON);
+        atomic_store(&use_syslog, true);
+    }
+    daemon_ready();
     return NULL;
 }
 
@@ -159,7 +166,7 @@ static int serve(struct fuse_session *session, const struct options *options)
         pthread_join(starting.thread, NULL);
     if (status < 0)
         log_error("the mount has ended: %s", strerror(-status));
-    return status < 0 ? EXIT_SYSTEM : EXIT_DONE;
+    return status < 0 ? EXIT_SYSTEM : starting.failed ? EXIT_MOUNT_FAILED : EXIT_DONE;
 }
 
 /* Adds "-o option" for libfuse. */

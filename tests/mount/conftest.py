@@ -127,10 +127,20 @@ def wait_for_end(pid):
         time.sleep(0.01)
 
 
-def real_files():
+def extra_files(kind):
     """Extra test data, if present beside the repository."""
-    folder = pathlib.Path(os.environ.get("SPARSEFS_TEST_DATA", TOP.parent / "shared/data/real"))
+    folder = pathlib.Path(os.environ.get("SPARSEFS_TEST_DATA", TOP.parent / "shared/data")) / kind
     return sorted(p for p in folder.glob("*") if p.suffix in (".h5", ".hdf", ".hdf5", ".nx5"))
+
+
+def real_files():
+    """Files of instruments."""
+    return extra_files("real")
+
+
+def sparse_files():
+    """Files with structured chunk storage, in a dataset /sparse."""
+    return extra_files("prototype")
 
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # fixtures clean up on SIGTERM, too
