@@ -36,7 +36,7 @@ void csr_indices(const struct views *views, uint64_t first, size_t n, void *out)
 /* dataset.json */
 int json_of_dataset(const struct views *views, struct view_head *head);
 
-/* Ends an open_memstream: its text becomes the head; -ENOMEM. */
+/* A stream whose text becomes the head when head_end closes it; NULL, -ENOMEM: no memory. */
 FILE *head_begin(struct view_head *head);
 int head_end(FILE *out, struct view_head *head);
 

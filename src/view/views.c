@@ -10,22 +10,6 @@
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */
 #define TEXT_BYTES      ((size_t)256 << 20)
 
-FILE *head_begin(struct view_head *head)
-{
-    *head = (struct view_head){0};
-    return open_memstream(&head->bytes, &head->n);
-}
-
-int head_end(FILE *out, struct view_head *head)
-{
-    bool failed = ferror(out);
-    if (fclose(out) == 0 && !failed)
-        return 0;
-    free(head->bytes);
-    *head = (struct view_head){0};
-    return -ENOMEM;
-}
-
 /* A product that means "too large for a file" by UINT64_MAX. */
 static uint64_t product(const uint64_t *dims, int n, uint64_t unit)
 {
