@@ -100,8 +100,7 @@ def make_layouts(path):
             "shuffle": dict(shuffle=True), "fletcher32": dict(fletcher32=True),
             "shuffle gzip": dict(shuffle=True, compression="gzip"),
             "all three": dict(shuffle=True, compression="gzip", fletcher32=True),
-            "szip": dict(compression="szip"), "lzf": dict(compression="lzf"),
-            "scaleoffset": dict(scaleoffset=0),
+            "szip": dict(compression="szip"), "scaleoffset": dict(scaleoffset=0),
         }
         for name, options in pipelines.items():
             for chunks in ((1, 30, 41), (2, 8, 16), (7, 30, 41), (3, 1, 5)):

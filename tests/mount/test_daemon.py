@@ -268,13 +268,13 @@ def test_many_readers_at_once(mounts, tmp_path, options):
     too small for the chunks."""
     path = tmp_path / "readers.h5"
     data = {"gzip": files.integers((30, 100, 120), "<u4"), "plain": files.integers((30, 50, 60)),
-            "tiles": files.integers((30, 90, 110), ">u2"), "lzf": files.integers((30, 64, 64))}
+            "tiles": files.integers((30, 90, 110), ">u2"), "szip": files.integers((30, 64, 64))}
     with h5py.File(path, "w") as f:
         f.create_dataset("gzip", data=data["gzip"], chunks=(1, 100, 120), compression="gzip")
         f["plain"] = data["plain"]
         f.create_dataset("tiles", data=data["tiles"], chunks=(4, 32, 32), compression="gzip",
                          shuffle=True, fletcher32=True)
-        f.create_dataset("lzf", data=data["lzf"], chunks=(2, 64, 64), compression="lzf")
+        f.create_dataset("szip", data=data["szip"], chunks=(2, 64, 64), compression="szip")
     mount = mounts(path, *options, "threads=8")
 
     def read(seed):

@@ -349,7 +349,9 @@ def test_user_mounts_by_fstab(machine, source):
     machine.check("cp", source, "/run/run42.h5")
     machine.fstab.write_text(f"/run/run42.h5 {mnt} fuse.sparsefs ro,noauto,user 0 0\n")
     done = machine.run(*NOBODY, "mount", mnt)
-    if "fusermount3" in done.stderr and "Permission denied" in done.stderr:
+    # Some containers have no /etc/mtab, without which fusermount3 does not unmount.
+    if "fusermount3" in done.stderr and "Permission denied" in done.stderr \
+            or not os.path.exists("/etc/mtab"):
         pytest.skip("users may not mount here: " + done.stderr)
     assert done.returncode == 0, done.stderr
     assert {"user_id=65534", "group_id=65534"} <= set(machine.mounted(mnt)[2])
@@ -470,7 +472,7 @@ def test_umount_after_the_daemon_died(machine, source):
     mnt = machine.directory()
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
     pid = machine.daemon(mnt)
-    machine.check("kill", "-KILL", pid)
+    machine.check("sh", "-c", "kill -KILL $1", "sh", pid)
     machine.wait_until_ended(pid)
     machine.check("umount", mnt)
     assert machine.mounted(mnt) is None
