@@ -27,7 +27,7 @@ else
 fi
 
 # libhdf5 and libfuse are not instrumented; tests/*.supp say what is left out and why.
-export ASAN_OPTIONS="detect_leaks=1:halt_on_error=1:strict_string_checks=1"
+export ASAN_OPTIONS="detect_leaks=1:halt_on_error=1"
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
