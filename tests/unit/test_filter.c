@@ -210,8 +210,7 @@ static void shuffle_leaves_a_tail_shorter_than_an_element(void **state)
     }
 }
 
-/* libhdf5 of a hand-made file: the checksum over every length, odd ones too, and over enough words
- * for the sums to be folded many times. */
+/* Over every length, odd ones too, and over enough words for the sums to be folded many times. */
 static void checksums_are_those_of_libhdf5(void **state)
 {
     (void)state;

@@ -41,8 +41,9 @@ static struct npy make_npy(const struct sfs_type *type, int rank, const uint64_t
     assert_int_equal(npy.prefix + length, npy.head.n);
     assert_int_equal(npy.head.n % 64, 0);
     assert_int_equal(bytes[npy.head.n - 1], '\n');
-    npy.dictionary = strndup(npy.head.bytes + npy.prefix, length - 1);
-    assert_non_null(npy.dictionary);
+    npy.dictionary = allocate(length);
+    memcpy(npy.dictionary, npy.head.bytes + npy.prefix, length - 1);
+    npy.dictionary[length - 1] = '\0';
     size_t n = strlen(npy.dictionary);
     assert_int_equal(n, length - 1);
     while (n > 0 && npy.dictionary[n - 1] == ' ')
