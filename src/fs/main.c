@@ -229,6 +229,7 @@ static int run(struct options *options)
         fail(options->file, strerror(-error));
     else
         status = mount_and_serve(&mount, options);
+    mount_close_all(&mount);
     nodes_destroy(mount.nodes);
     sfs_close(mount.file);
     return status;

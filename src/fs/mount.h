@@ -63,4 +63,7 @@ void directory_read(struct mount *mount, struct directory *directory, fuse_req_t
 
 extern const struct fuse_lowlevel_ops mount_requests;
 
+/* Closes what is open still, after the last request: the kernel does not say more. */
+void mount_close_all(struct mount *mount);
+
 #endif

@@ -7,19 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "fs/mount.h"
 
-/* An open file: a view, or a text that was made when it was opened. The user may have closed it
- * before the thread that answered his last read has come back from doing so: who uses it counts. */
+/* What a user has open: a view, a text that was made when it was opened, or a directory. The user may
+ * have closed a file before the thread that answered his last read has come back from doing so: who
+ * uses it counts. */
 struct open_file {
+    struct open_file *prev, *next; /* of all that are open in the mount; under open_lock */
     atomic_uint users;
     const struct node *node;
-    struct views *views; /* NULL: a text */
+    struct views *views; /* of a view */
     struct inode inode;
     char *text;
     size_t text_bytes;
+    struct directory *directory;
 };
+
+/* What is still open when the mount ends gets no release. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct open_file *open_files;
 
 static struct mount *mount_of(fuse_req_t request)
 {
@@ -87,14 +95,44 @@ static void on_readlink(fuse_req_t request, fuse_ino_t number)
         fuse_reply_err(request, EINVAL);
 }
 
+static struct open_file *new_file(struct mount *mount, fuse_ino_t number)
+{
+    struct open_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return NULL;
+    atomic_init(&file->users, 1);
+    file->inode = inode_unpack(number);
+    file->node = node_get(mount->nodes, file->inode.node);
+    pthread_mutex_lock(&open_lock);
+    DL_APPEND(open_files, file);
+    pthread_mutex_unlock(&open_lock);
+    return file;
+}
+
 static void put_file(struct mount *mount, struct open_file *file)
 {
     if (atomic_fetch_sub(&file->users, 1) > 1)
         return;
+    pthread_mutex_lock(&open_lock);
+    DL_DELETE(open_files, file);
+    pthread_mutex_unlock(&open_lock);
     if (file->views)
         node_put_views(mount->nodes, file->node);
+    if (file->directory)
+        directory_close(mount, file->directory);
     free(file->text);
     free(file);
+}
+
+void mount_close_all(struct mount *mount)
+{
+    while (open_files)
+        put_file(mount, open_files);
+}
+
+static struct open_file *file_of(const struct fuse_file_info *info)
+{
+    return (struct open_file *)(uintptr_t)info->fh;
 }
 
 static int open_view(struct mount *mount, struct open_file *file)
@@ -102,10 +140,7 @@ static int open_view(struct mount *mount, struct open_file *file)
     int error = node_get_views(mount->nodes, file->node, &file->views);
     if (error)
         return error;
-    error = view_readable(file->views, inode_view(file->inode));
-    if (error)
-        node_put_views(mount->nodes, file->node);
-    return error;
+    return view_readable(file->views, inode_view(file->inode));
 }
 
 static int open_datatype(struct open_file *file)
@@ -123,15 +158,11 @@ static int open_datatype(struct open_file *file)
 static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mount *mount = mount_of(request);
-    struct open_file *file = calloc(1, sizeof(*file));
+    struct open_file *file = new_file(mount, number);
     if (!file) {
         fuse_reply_err(request, ENOMEM);
         return;
     }
-    atomic_init(&file->users, 1);
-    file->inode = inode_unpack(number);
-    file->node = node_get(mount->nodes, file->inode.node);
-
     int error;
     if ((info->flags & O_ACCMODE) != O_RDONLY)
         error = -EROFS;
@@ -144,7 +175,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
     else
         error = open_datatype(file);
     if (error) {
-        free(file);
+        put_file(mount, file);
         fuse_reply_err(request, -error);
         return;
     }
@@ -159,7 +190,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
 static void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     (void)number;
-    put_file(mount_of(request), (struct open_file *)(uintptr_t)info->fh);
+    put_file(mount_of(request), file_of(info));
     fuse_reply_err(request, 0);
 }
 
@@ -221,7 +252,7 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
 {
     (void)number;
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
-    struct open_file *file = (struct open_file *)(uintptr_t)info->fh;
+    struct open_file *file = file_of(info);
     atomic_fetch_add(&file->users, 1);
     if (file->views)
         read_view(request, file, size, offset);
@@ -250,40 +281,33 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mount *mount = mount_of(request);
-    struct directory *directory;
-    int error = directory_open(mount, inode_unpack(number), &directory);
+    struct open_file *file = new_file(mount, number);
+    int error = file ? directory_open(mount, file->inode, &file->directory) : -ENOMEM;
     if (error) {
+        if (file)
+            put_file(mount, file);
         fuse_reply_err(request, -error);
         return;
     }
-    info->fh = (uintptr_t)directory;
+    info->fh = (uintptr_t)file;
     info->cache_readdir = 1;
     info->keep_cache = 1;
     if (fuse_reply_open(request, info) == -ENOENT)
-        directory_close(mount, directory);
-}
-
-static void on_releasedir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
-{
-    (void)number;
-    directory_close(mount_of(request), (struct directory *)(uintptr_t)info->fh);
-    fuse_reply_err(request, 0);
+        put_file(mount, file);
 }
 
 static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                        struct fuse_file_info *info)
 {
     (void)number;
-    directory_read(mount_of(request), (struct directory *)(uintptr_t)info->fh, request, size,
-                   offset, false);
+    directory_read(mount_of(request), file_of(info)->directory, request, size, offset, false);
 }
 
 static void on_readdirplus(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                            struct fuse_file_info *info)
 {
     (void)number;
-    directory_read(mount_of(request), (struct directory *)(uintptr_t)info->fh, request, size,
-                   offset, true);
+    directory_read(mount_of(request), file_of(info)->directory, request, size, offset, true);
 }
 
 static void on_statfs(fuse_req_t request, fuse_ino_t number)
@@ -405,7 +429,7 @@ const struct fuse_lowlevel_ops mount_requests = {
     .lseek = on_lseek,
     .fsync = on_fsync,
     .opendir = on_opendir,
-    .releasedir = on_releasedir,
+    .releasedir = on_release,
     .readdir = on_readdir,
     .readdirplus = on_readdirplus,
     .fsyncdir = on_fsync,
