@@ -1,4 +1,5 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
+import json
 import os
 import shutil
 import subprocess
@@ -205,6 +206,20 @@ def test_sparse_datasets_are_shown_but_not_read(mounts, path):
     with pytest.raises(OSError, match="Input/output error"):
         os.listdir(mount / "sparse")
     assert "version" in mount.log()
+
+
+def test_attribute_of_endless_empty_lists(mounts, tmp_path):
+    """Dims of 2^40 and 0: no element, but as text 2^40 pairs of brackets."""
+    path = tmp_path / "brackets.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = 1
+        space = h5py.h5s.create_simple((2**40, 0))
+        h5py.h5a.create(f["d"].id, b"brackets", h5py.h5t.NATIVE_INT32, space)
+        f["d"].attrs["few"] = np.zeros((2, 0), "i4")
+    mount = mounts(path)
+    assert os.listxattr(mount / "d") == ["user.few"]
+    assert json.loads((mount / "d/dataset.json").read_text())["attributes"] == {
+        "brackets": None, "few": [[], []]}
 
 
 def test_file_that_shrinks_under_the_mount(mounts, tmp_path):
