@@ -142,6 +142,14 @@ void views_close(struct views *views)
     free(views);
 }
 
+size_t views_text_bytes(struct views *views)
+{
+    pthread_mutex_lock(&views->lock);
+    size_t n = views->json.n + views->text.n;
+    pthread_mutex_unlock(&views->lock);
+    return n;
+}
+
 static bool has_text(const struct views *views)
 {
     const struct sfs_type *type = &views->info->type;
