@@ -16,7 +16,8 @@
 #include "fs/inode.h"
 #include "fs/name.h"
 
-#define MAX_IDLE_VIEWS 256
+#define MAX_IDLE_VIEWS      256
+#define MAX_IDLE_TEXT_BYTES ((size_t)32 << 20) /* in the texts of all idle views */
 
 struct node_key {
     uint32_t parent;
@@ -28,6 +29,7 @@ struct entry_of_node {
     UT_hash_handle hh;
     struct views *views;
     unsigned users;                    /* of views */
+    size_t text_bytes;                 /* of views while they are idle */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
     struct node_key *key;
 };
@@ -55,6 +57,7 @@ struct nodes {
     struct mounted_file *files; /* first: the one of the command line */
     struct entry_of_node *idle;
     unsigned n_idle;
+    size_t idle_text_bytes;
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
@@ -414,6 +417,23 @@ static char *path_of(const struct node *node)
     return path;
 }
 
+/* The lock must be held. */
+static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    entry->text_bytes = views_text_bytes(entry->views);
+    nodes->idle_text_bytes += entry->text_bytes;
+    nodes->n_idle++;
+    DL_APPEND(nodes->idle, entry);
+}
+
+/* The lock must be held. */
+static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    DL_DELETE(nodes->idle, entry);
+    nodes->n_idle--;
+    nodes->idle_text_bytes -= entry->text_bytes;
+}
+
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
@@ -426,8 +446,7 @@ int node_get_views(struct nodes *nodes, const struct node *node, struct views **
                      : -ENOMEM;
         free(path);
     } else if (entry->users == 0) {
-        DL_DELETE(nodes->idle, entry);
-        nodes->n_idle--;
+        remove_idle(nodes, entry);
     }
     if (!error) {
         entry->users++;
@@ -440,20 +459,19 @@ int node_get_views(struct nodes *nodes, const struct node *node, struct views **
 void node_put_views(struct nodes *nodes, const struct node *node)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
-    struct views *oldest = NULL;
     pthread_mutex_lock(&nodes->lock);
-    if (--entry->users == 0) {
-        DL_APPEND(nodes->idle, entry);
-        if (++nodes->n_idle > MAX_IDLE_VIEWS) {
-            struct entry_of_node *first = nodes->idle;
-            DL_DELETE(nodes->idle, first);
-            nodes->n_idle--;
-            oldest = first->views;
-            first->views = NULL;
-        }
+    if (--entry->users == 0)
+        append_idle(nodes, entry);
+    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_text_bytes > MAX_IDLE_TEXT_BYTES) {
+        struct entry_of_node *oldest = nodes->idle;
+        struct views *views = oldest->views;
+        remove_idle(nodes, oldest);
+        oldest->views = NULL;
+        pthread_mutex_unlock(&nodes->lock);
+        views_close(views);
+        pthread_mutex_lock(&nodes->lock);
     }
     pthread_mutex_unlock(&nodes->lock);
-    views_close(oldest);
 }
 
 int node_get_attributes(struct nodes *nodes, const struct node *node,

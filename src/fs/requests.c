@@ -1,6 +1,7 @@
 /* The requests of FUSE's low-level interface: a thin front over look-up, attributes, listings and
  * views. This is where negative errnos become replies. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -89,10 +90,12 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void on_readlink(fuse_req_t request, fuse_ino_t number)
 {
     const struct node *node = node_get(mount_of(request)->nodes, inode_unpack(number).node);
-    if (node && node->type == NODE_SYMLINK)
-        fuse_reply_readlink(request, node->target);
-    else
+    if (!node || node->type != NODE_SYMLINK)
         fuse_reply_err(request, EINVAL);
+    else if (strlen(node->target) >= PATH_MAX) /* the kernel has no room for it */
+        fuse_reply_err(request, ENAMETOOLONG);
+    else
+        fuse_reply_readlink(request, node->target);
 }
 
 static struct open_file *new_file(struct mount *mount, fuse_ino_t number)

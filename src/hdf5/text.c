@@ -12,6 +12,7 @@
 #include "hdf5/private.h"
 
 #define MAX_ATTRIBUTE_BYTES ((uint64_t)64 << 20) /* in memory form */
+#define MAX_EMPTY_LISTS     ((uint64_t)1 << 16) /* of an attribute without elements */
 #define BATCH_BYTES         ((uint64_t)1 << 20)  /* of a dataset, in memory form */
 
 /* The fewest digits that read back as the same number. */
@@ -299,6 +300,17 @@ static void reclaim(hid_t type, hsize_t n, void *elements)
     H5Eclear2(H5E_DEFAULT);
 }
 
+/* Whether an attribute of these dims is written as more lists than anyone reads though it has no
+ * elements: dims of 2^40 and 0 are 2^40 empty lists. */
+static bool is_all_brackets(int rank, const hsize_t *dims)
+{
+    uint64_t lists = 1;
+    for (int i = 0; i < rank && dims[i] > 0; i++)
+        if (__builtin_mul_overflow(lists, dims[i], &lists))
+            lists = UINT64_MAX;
+    return lists > MAX_EMPTY_LISTS;
+}
+
 /* The attribute's elements once as text and once as JSON. */
 static int write_attribute(hid_t attribute, hid_t type, hid_t space, const char *elements,
                            char **text, enum text_style style)
@@ -318,6 +330,8 @@ static int write_attribute(hid_t attribute, hid_t type, hid_t space, const char 
     else if (H5Sget_simple_extent_npoints(space) == 1 &&
              (rank == 0 || style != TEXT_JSON))
         error = text_element(out, attribute, type, elements, style);
+    else if (H5Sget_simple_extent_npoints(space) == 0 && is_all_brackets(rank, dims))
+        error = -EFBIG;
     else
         error = write_list(out, attribute, type, &elements, rank, dims,
                            style == TEXT_JSON ? style : TEXT_QUOTED);

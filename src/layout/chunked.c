@@ -6,6 +6,10 @@
 #include "layout/layout.h"
 #include "store/store.h"
 
+/* Filters may make a chunk a little larger, and writers pad it. What is stored in more than twice
+ * its bytes and this is a damaged size: reading it could take gigabytes of memory. */
+#define PADDING_BYTES ((uint64_t)1 << 20)
+
 /* Whether a chunk has elements outside of the dataset. */
 static bool is_edge(const struct layout *layout, const uint64_t *start)
 {
@@ -37,6 +41,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_lo
         return layout_failed(layout, scaled, chunk.address, "it reaches beyond the end of the file");
     if (layout->info->n_filters == 0 && chunk.size < layout->chunk_bytes)
         return layout_failed(layout, scaled, chunk.address, "it is shorter than its chunk dims");
+    if (chunk.size / 2 > layout->chunk_bytes + PADDING_BYTES / 2)
+        return layout_failed(layout, scaled, chunk.address, "its stored size is absurd");
     return 0;
 }
 

@@ -63,6 +63,9 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
                struct views **views);
 void views_close(struct views *views);
 
+/* Bytes of the texts that are kept, which may be many. */
+size_t views_text_bytes(struct views *views);
+
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
 bool view_exists(const struct views *views, enum view_kind kind);
 

@@ -126,11 +126,25 @@ void views_close(struct views *views)
     free(views);
 }
 
+size_t views_text_bytes(struct views *views)
+{
+    pthread_mutex_lock(&views->lock);
+    size_t n = views->json.n + views->text.n;
+    pthread_mutex_unlock(&views->lock);
+    return n;
+}
+
 static bool has_text(const struct views *views)
 {
     const struct sfs_type *type = &views->info->type;
     bool only_text = type->has_pointers || type->class == SFS_STRING;
     return views->info->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
+}
+
+/* Whether a header is there and its view is no longer than a file can be. */
+static bool has_view_behind(const struct view_head *head, uint64_t body_bytes)
+{
+    return head->n > 0 && body_bytes <= (uint64_t)INT64_MAX - head->n;
 }
 
 bool view_exists(const struct views *views, enum view_kind kind)
@@ -144,15 +158,15 @@ bool view_exists(const struct views *views, enum view_kind kind)
     case VIEW_DEFINED:
         return has_frames;
     case VIEW_NPY:
-        return views->npy.n > 0;
+        return has_view_behind(&views->npy, views->frame_bytes);
     case VIEW_TIFF:
-        return views->tiff.n > 0;
+        return has_view_behind(&views->tiff, views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
     case VIEW_STACK_RAW:
         return has_stack;
     case VIEW_STACK_NPY:
-        return views->stack_npy.n > 0;
+        return has_view_behind(&views->stack_npy, views->total_bytes);
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:

@@ -1,6 +1,8 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
+import json
 import os
 import shutil
+import struct
 import subprocess
 
 import h5py
@@ -177,6 +179,27 @@ def test_damaged_chunks_hide_nothing_else(mounts, tmp_path):
         assert f"/{name}: chunk (2,0,0) at address {place.byte_offset}: " in mount.log()
 
 
+def test_absurd_stored_size(mounts, tmp_path):
+    """A chunk of 8 KiB that claims to be stored in 3 GiB, which are in the file, is not read."""
+    path = tmp_path / "absurd.h5"
+    with h5py.File(path, "w") as f:
+        d = f.create_dataset("d", (2, 64, 64), "u2", chunks=(1, 64, 64), compression=1)
+        d[...] = 7
+        chunk = d.id.get_chunk_info(1)
+    content = bytearray(path.read_bytes())
+    key = struct.pack("<IIQQQQQ", chunk.size, 0, 1, 0, 0, 0, chunk.byte_offset)
+    at = content.index(key)
+    content[at:at + 4] = struct.pack("<I", 3 << 30)
+    content[40:48] = struct.pack("<Q", 5 << 30)  # end of file in a superblock of version 0
+    path.write_bytes(content)
+    os.truncate(path, 5 << 30)
+    mount = mounts(path, expect_log=True)
+    assert (mount / "d/frames/0.raw").read_bytes() == b"\7\0" * 4096
+    with pytest.raises(OSError, match="Input/output error"):
+        (mount / "d/frames/1.raw").read_bytes()
+    assert "/d: chunk (1,0,0)" in mount.log() and "stored size is absurd" in mount.log()
+
+
 def test_damaged_object_hides_nothing_else(mounts, tmp_path):
     """A dataset whose header does not check: it is listed, and reading it is EIO."""
     path = tmp_path / "damaged.h5"
@@ -205,6 +228,20 @@ def test_sparse_datasets_are_shown_but_not_read(mounts, path):
     with pytest.raises(OSError, match="Input/output error"):
         os.listdir(mount / "sparse")
     assert "version" in mount.log()
+
+
+def test_attribute_of_endless_empty_lists(mounts, tmp_path):
+    """Dims of 2^40 and 0: no element, but as text 2^40 pairs of brackets."""
+    path = tmp_path / "brackets.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = 1
+        space = h5py.h5s.create_simple((2**40, 0))
+        h5py.h5a.create(f["d"].id, b"brackets", h5py.h5t.NATIVE_INT32, space)
+        f["d"].attrs["few"] = np.zeros((2, 0), "i4")
+    mount = mounts(path)
+    assert os.listxattr(mount / "d") == ["user.few"]
+    assert json.loads((mount / "d/dataset.json").read_text())["attributes"] == {
+        "brackets": None, "few": [[], []]}
 
 
 def test_file_that_shrinks_under_the_mount(mounts, tmp_path):

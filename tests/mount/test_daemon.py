@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import stat
@@ -321,6 +322,27 @@ def test_memory_stays_within_the_limit(mounts, tmp_path):
     assert statistics["cache_bytes"] <= 8 << 20 and statistics["cache_evictions"] > 60
     if "Sanitizer" not in os.environ.get("SPARSEFS_BUILD", "") and "build-" not in str(SPARSEFS):
         assert peak < (8 << 20) + (64 << 20)
+
+
+def test_texts_that_nobody_reads_are_given_back(mounts, tmp_path):
+    path = tmp_path / "texts.h5"
+    with h5py.File(path, "w") as f:
+        for n in range(40):
+            f.create_dataset(f"d{n}", data=np.full(60000, b"x" * 63, "S64"), chunks=(60000,),
+                             compression=1)
+    mount = mounts(path, "cache_size=8M")
+
+    def resident_kib():
+        status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
+
+    def read(numbers):
+        for n in numbers:
+            assert len((mount / f"d{n}/value.txt").read_bytes()) == 60000 * 66
+        return resident_kib()
+
+    before = read(range(10))
+    assert read(range(10, 40)) < before + 60 * 1024  # of 120 MB
 
 
 def test_mapped_frames_of_a_large_stack(mounts, tmp_path):

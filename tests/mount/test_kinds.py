@@ -99,6 +99,29 @@ def test_sizes_past_limits(mounts, tmp_path):
     assert os.listdir(mount / "wide") == ["dataset.json"]
 
 
+def test_headers_past_limits(mounts, tmp_path):
+    """A view that is too large only with its header is not shown either."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", (2**63 - 1,), "u1", chunks=(1024,), maxshape=(None,))
+    mount = mounts(path)
+    names = os.listdir(mount / "d")
+    assert "stack.raw" in names and "stack.npy" not in names and "npy" not in names
+    assert all((mount / "d" / name).stat() for name in names)
+    assert (mount / "d/frames/0.raw").stat().st_size == 2**63 - 1
+
+
+def test_long_soft_links(mounts, tmp_path):
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w") as f:
+        f["fits"] = h5py.SoftLink("/".join(["x" * 90] * 45))
+        f["too long"] = h5py.SoftLink("/".join(["x" * 90] * 46))
+    mount = mounts(path)
+    assert os.readlink(mount / "fits") == "/".join(["x" * 90] * 45)
+    with pytest.raises(OSError, match="too long"):
+        os.readlink(mount / "too long")
+
+
 def test_one_file_for_any_padding(mounts, tmp_path):
     path = tmp_path / "padding.h5"
     with h5py.File(path, "w") as f:
