@@ -25,9 +25,25 @@ bool daemon_fill_descriptors(void)
     return true;
 }
 
-/* Waits for the child's word or its end. */
+static pid_t starting_child; /* of the parent */
+
+static void hand_on(int number)
+{
+    kill(starting_child, number);
+}
+
+/* Waits for the child's word or its end. What interrupts the wait ends the child, so that there is
+ * no mount of which nobody knows, and the exit code says so. */
 static int wait_for(pid_t child, int fd)
 {
+    static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = hand_on};
+    starting_child = child;
+    for (size_t i = 0; i < sizeof(interruptions) / sizeof(*interruptions); i++) {
+        struct sigaction before;
+        if (sigaction(interruptions[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(interruptions[i], &action, NULL);
+    }
     char word;
     ssize_t n;
     do

@@ -63,7 +63,7 @@ static int check_mountpoint(const struct options *options)
     const char *path = options->mountpoint;
     struct stat st;
     struct statfs fs;
-    int error;
+    int error = 0;
     if (stat(path, &st) < 0 || statfs(path, &fs) < 0)
         return fail(path, errno == ENOTCONN
                               ? "the daemon of an earlier mount here has died: unmount it first"
@@ -74,7 +74,10 @@ static int check_mountpoint(const struct options *options)
         return fail(path, "the mount point is busy: something is mounted there already");
     if (!options->nonempty && !is_empty_directory(path, &error))
         return fail(path, "the mount point is not empty (-o nonempty mounts over it)");
-    return error && !options->nonempty ? fail(path, strerror(error)) : 0;
+    if (!error || options->nonempty)
+        return 0;
+    fail(path, strerror(error));
+    return error == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
 }
 
 /* What this version cannot mount though its successors will. */

@@ -68,7 +68,7 @@ def test_files_that_cannot_be_mounted(run, tmp_path, good, mountpoint, foregroun
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root")
-def test_unreadable_file(tmp_path, good, mountpoint):
+def test_unreadable_file_and_mount_point(tmp_path, good, mountpoint):
     good.chmod(0)
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
@@ -77,9 +77,13 @@ def test_unreadable_file(tmp_path, good, mountpoint):
     readable = tmp_path / "sparsefs"
     shutil.copy(SPARSEFS, readable)
     mountpoint.chmod(0o777)
-    process = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", readable, good,
-                              mountpoint], capture_output=True, text=True)
+    command = ["setpriv", "--reuid=65534", "--clear-groups", readable, good, mountpoint]
+    process = subprocess.run(command, capture_output=True, text=True)
     refused(process, USAGE, "good.h5", "Permission denied")
+    good.chmod(0o444)
+    mountpoint.chmod(0o700)
+    process = subprocess.run(command, capture_output=True, text=True)
+    refused(process, USAGE, mountpoint.name, "Permission denied")
 
 
 def test_file_open_for_writing(run, good, mountpoint):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -77,6 +78,32 @@ def test_signal_while_files_are_open(daemons, small):
         with pytest.raises(OSError):
             os.stat(frame.fileno())
             frame.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_interrupted_start(mounts, tmp_path, small, number, whole_group):
+    """The file to be mounted lies on a mount that does not answer."""
+    slow = mounts(small)
+    os.stat(slow / ".sparsefs")  # kept by the kernel
+    path = next(p for p in slow.root.rglob("stack.raw"))
+    os.stat(path)
+    (tmp_path / "never").mkdir()
+    os.kill(slow.process.pid, signal.SIGSTOP)
+    try:
+        process = subprocess.Popen([SPARSEFS, path, tmp_path / "never"], start_new_session=True)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 10
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child = int(children.read_text())
+        time.sleep(0.1)
+        (os.killpg if whole_group else os.kill)(process.pid, number)
+        assert process.wait(10) == 8
+        wait_for_end(child)
+    finally:
+        os.kill(slow.process.pid, signal.SIGCONT)
+    assert not is_mounted(tmp_path / "never")
 
 
 def test_busy_mount_stays(daemons, small):
