@@ -1,6 +1,7 @@
 /* The daemon: from the command line to a mount that works, and to its end. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -81,18 +82,14 @@ static int check_mountpoint(const struct options *options)
 }
 
 /* What this version cannot mount though its successors will. */
-static int check_file(const char *file)
+static bool is_compressed(const char *path)
 {
-    size_t n = strlen(file);
-    if (!strcmp(file, "-")) {
-        fputs("sparsefs: -: this version cannot mount an image from standard input\n", stderr);
-        return EXIT_USAGE;
-    }
-    if (n > 3 && !strcmp(file + n - 3, ".gz")) {
-        fprintf(stderr, "sparsefs: %s: this version cannot mount a compressed file\n", file);
-        return EXIT_USAGE;
-    }
-    return 0;
+    unsigned char magic[2]; /* RFC 1952, section 2.3.1 */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, magic, sizeof(magic));
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof(magic) && magic[0] == 0x1F && magic[1] == 0x8B;
 }
 
 /* Absolute paths: a daemon has no working directory. */
@@ -221,6 +218,10 @@ static int run(struct options *options)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size};
     struct mount mount = {.options = options};
+    if (is_compressed(options->file)) {
+        fail(options->file, "this version cannot mount a compressed file");
+        return EXIT_USAGE;
+    }
     int error = sfs_open(options->file, &file_options, &mount.file);
     if (error)
         return error == -EACCES || error == -EPERM ? EXIT_USAGE
@@ -243,9 +244,11 @@ static int start(struct options *options)
     /* libhdf5 looks for external raw data files in the working directory, of which a daemon has
      * none: beside the HDF5 file, unless the user says otherwise. */
     setenv("HDF5_EXTFILE_PREFIX", "${ORIGIN}", 0);
-    int status = check_file(options->file);
-    if (!status)
-        status = resolve_paths(options);
+    if (!strcmp(options->file, "-")) {
+        fail("-", "this version cannot mount an image from standard input");
+        return EXIT_USAGE;
+    }
+    int status = resolve_paths(options);
     if (!status)
         status = check_mountpoint(options);
     if (status)

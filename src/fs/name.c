@@ -54,7 +54,8 @@ void name_encode(const char *link, bool in_root, char name[NAME_BYTES])
             n += (size_t)snprintf(name + n, NAME_BYTES - n, "%%%02X", (unsigned char)*c);
         else
             name[n++] = *c;
-        if (n <= KEPT_BYTES)
+        bool is_inside = ((unsigned char)c[1] & 0xC0) == 0x80; /* of a UTF-8 character */
+        if (n <= KEPT_BYTES && !is_inside)
             kept = n;
     }
     name[n] = '\0';

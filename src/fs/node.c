@@ -28,6 +28,7 @@ struct entry_of_node {
     struct node node; /* must be first */
     UT_hash_handle hh;
     struct views *views;
+    bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
     size_t text_bytes;                 /* of views while they are idle */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
@@ -50,57 +51,64 @@ struct node_attributes {
 struct nodes {
     bool external_links;
     int frame_rank;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t files_lock; /* guards files, while they are opened */
+    struct mounted_file *files; /* first: the one of the command line */
+    pthread_mutex_t lock;       /* guards what follows; never held while libhdf5 works */
+    pthread_cond_t opened;      /* an entry is no longer `opening` */
     struct entry_of_node **by_number;
     uint32_t n, room;
     struct entry_of_node *by_key;
-    struct mounted_file *files; /* first: the one of the command line */
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_text_bytes;
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
-/* ---- Making nodes. The lock must be held. ---- */
+/* ---- Making nodes, without the lock: nobody else knows them yet ---- */
 
-static int add_node(struct nodes *nodes, const struct node *parent, const char *name,
-                    const struct mounted_file *file, struct entry_of_node **out)
+static void free_node(struct entry_of_node *entry)
 {
-    if (nodes->n >= INODE_MAX_NODES)
-        return -ENFILE;
-    if (nodes->n == nodes->room) {
-        uint32_t room = nodes->room ? 2 * nodes->room : 64;
-        struct entry_of_node **grown = reallocarray(nodes->by_number, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        nodes->by_number = grown;
-        nodes->room = room;
+    if (!entry)
+        return;
+    views_close(entry->views);
+    free(entry->node.name);
+    free(entry->node.target);
+    free(entry->key);
+    free(entry);
+}
+
+static size_t key_bytes(const char *name)
+{
+    return sizeof(struct node_key) + strlen(name);
+}
+
+static struct node_key *new_key(const struct node *parent, const char *name)
+{
+    struct node_key *key = malloc(key_bytes(name));
+    if (key) {
+        key->parent = parent ? parent->number : UINT32_MAX;
+        memcpy(key->name, name, strlen(name));
     }
+    return key;
+}
+
+static int new_node(const struct node *parent, const char *name, const struct mounted_file *file,
+                    struct entry_of_node **out)
+{
     struct entry_of_node *entry = calloc(1, sizeof(*entry));
-    struct node_key *key = malloc(sizeof(*key) + strlen(name));
-    char *own_name = strdup(name);
-    if (!entry || !key || !own_name)
-        goto failed;
-    key->parent = parent ? parent->number : UINT32_MAX;
-    memcpy(key->name, name, strlen(name));
-    entry->key = key;
-    entry->node.number = nodes->n;
+    if (!entry)
+        return -ENOMEM;
+    entry->key = new_key(parent, name);
+    entry->node.name = strdup(name);
+    if (!entry->key || !entry->node.name) {
+        free_node(entry);
+        return -ENOMEM;
+    }
     entry->node.parent = parent;
-    entry->node.name = own_name;
     entry->node.file = file->file;
     entry->node.file_stat = &file->st;
-    HASH_ADD_KEYPTR(hh, nodes->by_key, key, sizeof(*key) + strlen(name), entry);
-    if (hash_failed())
-        goto failed;
-    nodes->by_number[nodes->n++] = entry;
     *out = entry;
     return 0;
-
-failed:
-    free(entry);
-    free(key);
-    free(own_name);
-    return -ENOMEM;
 }
 
 static unsigned depth_of(const struct node *node)
@@ -213,11 +221,13 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
 static struct mounted_file *find_file(struct nodes *nodes, const struct sfs_file *file)
 {
     struct mounted_file *mounted;
+    pthread_mutex_lock(&nodes->files_lock);
     LL_SEARCH_SCALAR(nodes->files, mounted, file, file);
+    pthread_mutex_unlock(&nodes->files_lock);
     return mounted;
 }
 
-/* Adds an open file, which is closed instead if it is mounted already. */
+/* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
 static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
 {
     struct stat st;
@@ -242,16 +252,28 @@ static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_f
     return 0;
 }
 
+/* The file that an external link names. */
+static int open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
+                       struct mounted_file **out)
+{
+    struct sfs_file *file;
+    pthread_mutex_lock(&nodes->files_lock);
+    int error = sfs_open_linked(from, name, &file);
+    if (!error)
+        error = add_file(nodes, file, out);
+    pthread_mutex_unlock(&nodes->files_lock);
+    return error;
+}
+
 /* Follows an external link to its object; a link that leads nowhere is shown as one. */
 static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                          const struct sfs_link *link)
 {
-    struct sfs_file *from = entry->node.parent->file, *file;
+    struct sfs_file *from = entry->node.parent->file;
     struct mounted_file *mounted;
     uint64_t address;
-    int error = nodes->external_links ? sfs_open_linked(from, link->target_file, &file) : -ENOENT;
-    if (!error)
-        error = add_file(nodes, file, &mounted);
+    int error =
+        nodes->external_links ? open_linked(nodes, from, link->target_file, &mounted) : -ENOENT;
     if (!error)
         error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
     if (error == -ENOMEM)
@@ -291,18 +313,37 @@ static int make_node(struct nodes *nodes, struct entry_of_node *entry, const str
     }
 }
 
-static void free_node(struct entry_of_node *entry)
+/* ---- The table ---- */
+
+/* Gives a node its number and place. The lock must be held. */
+static int add_node(struct nodes *nodes, struct entry_of_node *entry)
 {
-    if (!entry)
-        return;
-    views_close(entry->views);
-    free(entry->node.name);
-    free(entry->node.target);
-    free(entry->key);
-    free(entry);
+    if (nodes->n >= INODE_MAX_NODES)
+        return -ENFILE;
+    if (nodes->n == nodes->room) {
+        uint32_t room = nodes->room ? 2 * nodes->room : 64;
+        struct entry_of_node **grown = reallocarray(nodes->by_number, room, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        nodes->by_number = grown;
+        nodes->room = room;
+    }
+    entry->node.number = nodes->n;
+    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, key_bytes(entry->node.name), entry);
+    if (hash_failed())
+        return -ENOMEM;
+    nodes->by_number[nodes->n++] = entry;
+    return 0;
 }
 
-/* ---- The lock is not held below this line ---- */
+/* The lock must be held. */
+static struct entry_of_node *find_node(struct nodes *nodes, const struct node_key *key,
+                                       const char *name)
+{
+    struct entry_of_node *entry;
+    HASH_FIND(hh, nodes->by_key, key, key_bytes(name), entry);
+    return entry;
+}
 
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
 {
@@ -317,12 +358,17 @@ int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, str
     nodes->external_links = external_links;
     nodes->frame_rank = frame_rank;
     pthread_mutex_init(&nodes->lock, NULL);
+    pthread_mutex_init(&nodes->files_lock, NULL);
+    pthread_cond_init(&nodes->opened, NULL);
     mounted->file = file;
     LL_APPEND(nodes->files, mounted);
 
-    struct entry_of_node *root;
-    error = add_node(nodes, NULL, "", mounted, &root);
+    struct entry_of_node *root = NULL;
+    error = new_node(NULL, "", mounted, &root);
+    if (!error)
+        error = add_node(nodes, root);
     if (error) {
+        free_node(root);
         nodes_destroy(nodes);
         return error;
     }
@@ -352,6 +398,8 @@ void nodes_destroy(struct nodes *nodes)
         next = mounted->next;
         free(mounted);
     }
+    pthread_cond_destroy(&nodes->opened);
+    pthread_mutex_destroy(&nodes->files_lock);
     pthread_mutex_destroy(&nodes->lock);
     free(nodes);
 }
@@ -364,35 +412,43 @@ const struct node *node_get(struct nodes *nodes, uint32_t number)
     return node;
 }
 
+/* Makes the node of a link and adds it, unless another thread was faster. */
+static int make_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
+                      struct entry_of_node **out)
+{
+    struct entry_of_node *entry, *found;
+    int error = new_node(group, link->name, find_file(nodes, group->file), &entry);
+    if (error)
+        return error;
+    error = make_node(nodes, entry, link);
+    if (error) {
+        free_node(entry);
+        return error;
+    }
+    pthread_mutex_lock(&nodes->lock);
+    found = find_node(nodes, entry->key, link->name);
+    if (!found)
+        error = add_node(nodes, entry);
+    pthread_mutex_unlock(&nodes->lock);
+    if (found || error)
+        free_node(entry);
+    *out = found ? found : entry;
+    return error;
+}
+
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                const struct node **child)
 {
-    size_t key_bytes = sizeof(struct node_key) + strlen(link->name);
-    struct node_key *key = malloc(key_bytes);
+    struct node_key *key = new_key(group, link->name);
     if (!key)
         return -ENOMEM;
-    key->parent = group->number;
-    memcpy(key->name, link->name, strlen(link->name));
-
-    struct entry_of_node *entry;
-    int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    HASH_FIND(hh, nodes->by_key, key, key_bytes, entry);
-    if (!entry) {
-        error = add_node(nodes, group, link->name, find_file(nodes, group->file), &entry);
-        if (!error) {
-            error = make_node(nodes, entry, link);
-            if (error) {
-                HASH_DEL(nodes->by_key, entry);
-                nodes->n--;
-                free_node(entry);
-            }
-        }
-    }
-    if (!error)
-        *child = &entry->node;
+    struct entry_of_node *entry = find_node(nodes, key, link->name);
     pthread_mutex_unlock(&nodes->lock);
     free(key);
+    int error = entry ? 0 : make_child(nodes, group, link, &entry);
+    if (!error)
+        *child = &entry->node;
     return error;
 }
 
@@ -434,20 +490,35 @@ static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
     nodes->idle_text_bytes -= entry->text_bytes;
 }
 
+/* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
+static int open_views(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct views *views = NULL;
+    entry->opening = true;
+    pthread_mutex_unlock(&nodes->lock);
+    char *path = path_of(&entry->node);
+    int error = path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank,
+                                  &views)
+                     : -ENOMEM;
+    free(path);
+    pthread_mutex_lock(&nodes->lock);
+    entry->views = views;
+    entry->opening = false;
+    pthread_cond_broadcast(&nodes->opened);
+    return error;
+}
+
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    if (!entry->views) {
-        char *path = path_of(node);
-        error = path ? views_open(node->file, node->address, path, nodes->frame_rank,
-                                  &entry->views)
-                     : -ENOMEM;
-        free(path);
-    } else if (entry->users == 0) {
+    while (entry->opening)
+        pthread_cond_wait(&nodes->opened, &nodes->lock);
+    if (!entry->views)
+        error = open_views(nodes, entry);
+    else if (entry->users == 0)
         remove_idle(nodes, entry);
-    }
     if (!error) {
         entry->users++;
         *views = entry->views;

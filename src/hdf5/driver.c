@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/log.h"
 #include "hdf5/private.h"
 #include "store/store.h"
 
@@ -70,6 +72,11 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = -ENOMEM;
     } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
+    } else if (access(name, F_OK) < 0 && errno == ENOENT) {
+        /* A virtual dataset reads as its fill value there; those with numbered sources look for one
+         * more than there are. */
+        error = -ENOENT;
+        log_info("%s: no such file, named by %s", name, store_path(info->store));
     } else {
         error = store_open(name, &file->store);
         file->owns_store = !error;

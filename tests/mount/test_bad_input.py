@@ -1,5 +1,6 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
 import json
+import gzip
 import os
 import shutil
 import struct
@@ -63,7 +64,9 @@ def test_files_that_cannot_be_mounted(run, tmp_path, good, mountpoint, foregroun
     refused(run(*foreground, tmp_path / "missing.h5", mountpoint), MOUNT_FAILED, "missing.h5",
             "No such file")
     refused(run(*foreground, "-", mountpoint), USAGE, "standard input")
-    refused(run(*foreground, tmp_path / "x.h5.gz", mountpoint), USAGE, "compressed")
+    compressed = tmp_path / "good.h5.gz"
+    compressed.write_bytes(gzip.compress(good.read_bytes()))
+    refused(run(*foreground, compressed, mountpoint), USAGE, "compressed")
     assert not is_mounted(mountpoint)
 
 
