@@ -239,7 +239,8 @@ static int read_all(int fd, char *memory, size_t size)
     return 0;
 }
 
-/* Brings the source into an in-memory file, mapped and locked: the pages that a file on tmpfs has. */
+/* Brings the source into an in-memory file, mapped and locked: the pages that a file on tmpfs has.
+ */
 static int load(struct memfs *fs)
 {
     int fd = open(fs->source, O_RDONLY | O_CLOEXEC);

@@ -181,11 +181,11 @@ enum sfs_space { SFS_SPACE_SIMPLE, SFS_SPACE_SCALAR, SFS_SPACE_NULL };
 enum sfs_layout { SFS_COMPACT, SFS_CONTIGUOUS, SFS_EXTERNAL, SFS_CHUNKED, SFS_VIRTUAL };
 
 struct sfs_filter {
-    int id;                    /* as registered with the HDF Group */
-    bool optional;             /* a chunk may have been stored without it */
-    char name[64];             /* as the file or the library names it */
-    size_t n_values;           /* its parameters */
-    const unsigned *values;    /* owned by the description */
+    int id;                 /* as registered with the HDF Group */
+    bool optional;          /* a chunk may have been stored without it */
+    char name[64];          /* as the file or the library names it */
+    size_t n_values;        /* its parameters */
+    const unsigned *values; /* owned by the description */
 };
 
 struct sfs_dataset_info {
@@ -195,7 +195,7 @@ struct sfs_dataset_info {
     uint64_t max_dims[SFS_MAX_RANK]; /* SFS_UNLIMITED where there is no limit */
     uint64_t elements;               /* product of dims; UINT64_MAX if it exceeds 63 bits */
     struct sfs_type type;
-    void *fill; /* one element in the file's datatype; NULL if type.has_pointers */
+    void *fill;        /* one element in the file's datatype; NULL if type.has_pointers */
     bool fill_is_zero; /* all bytes of it */
     char *fill_json;   /* the fill value as JSON; NULL if type.has_pointers */
     enum sfs_layout layout;
@@ -233,11 +233,12 @@ struct sfs_loan {
     void *holder; /* what must not go away meanwhile */
 };
 
-/* As sfs_read, but lends the bytes where they lie without a gap in a cached chunk or, stored as they
- * are, in the file; false where they do not (nothing is lent, nothing is wrong). *error is 0 or what
- * sfs_read would return. A loan keeps memory from being evicted: give it back soon with sfs_return.
- * The bytes may be a mapping of the file, which may shrink: hand them to a system call such as
- * write(2), which then fails with EFAULT; a program that touches them itself may die of SIGBUS. */
+/* As sfs_read, but lends the bytes where they lie without a gap in a cached chunk or, stored as
+ * they are, in the file; false where they do not (nothing is lent, nothing is wrong). *error is 0
+ * or what sfs_read would return. A loan keeps memory from being evicted: give it back soon with
+ * sfs_return. The bytes may be a mapping of the file, which may shrink: hand them to a system call
+ * such as write(2), which then fails with EFAULT; a program that touches them itself may die of
+ * SIGBUS. */
 bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
               struct sfs_loan *loan, int *error);
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);

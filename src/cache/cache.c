@@ -59,7 +59,7 @@ struct cache_dataset {
 struct cache {
     size_t limit;
     struct pool pool;
-    pthread_mutex_t lock; /* guards what follows, and all chunks and tables */
+    pthread_mutex_t lock;  /* guards what follows, and all chunks and tables */
     pthread_cond_t loaded; /* a chunk has left LOADING */
     pthread_cond_t freed;  /* busy has shrunk */
     struct chunk *lru;
@@ -132,8 +132,7 @@ void cache_close_dataset(struct cache_dataset *dataset)
     struct cache *cache = dataset->cache;
     struct chunk *chunk, *next;
     pthread_mutex_lock(&cache->lock);
-    HASH_ITER(hh, dataset->chunks, chunk, next)
-    {
+    HASH_ITER (hh, dataset->chunks, chunk, next) {
         unlink_chunk(cache, chunk);
         cache->used -= chunk->entry_bytes + chunk->element_bytes;
         free_chunk(cache, chunk);
@@ -168,8 +167,7 @@ static void unpin(struct cache *cache, struct chunk *chunk)
 static struct chunk *evictable(struct cache *cache)
 {
     struct chunk *chunk;
-    DL_FOREACH(cache->lru, chunk)
-    {
+    DL_FOREACH (cache->lru, chunk) {
         if (chunk->pins == 0)
             return chunk;
     }
@@ -253,8 +251,8 @@ static int load_elements(struct cache *cache, struct chunk *chunk)
     else if (stored_bytes)
         error = store_read(layout->store, chunk->location.address, stored, stored_bytes);
     if (!error && layout->ops->decode)
-        error = layout->ops->decode(layout, chunk->scaled, &chunk->location, stored, scratch,
-                                    elements);
+        error =
+            layout->ops->decode(layout, chunk->scaled, &chunk->location, stored, scratch, elements);
 
     pool_put(&cache->pool, stored, stored_bytes);
     pool_put(&cache->pool, scratch, layout->scratch_bytes);
@@ -392,8 +390,8 @@ struct located_read {
 static int read_row(void *context, size_t in_buffer, size_t in_chunk, size_t bytes)
 {
     const struct located_read *read = context;
-    return store_read(read->chunk->dataset->layout->store,
-                      read->chunk->location.address + in_chunk, read->buffer + in_buffer, bytes);
+    return store_read(read->chunk->dataset->layout->store, read->chunk->location.address + in_chunk,
+                      read->buffer + in_buffer, bytes);
 }
 
 static int read_piece(struct cache_dataset *dataset, const struct box *box,

@@ -35,10 +35,10 @@ int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffe
 
 struct chunk;
 
-/* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or that
- * is stored as it is, *bytes points to its elements and *chunk is pinned until cache_return. They
- * may be a mapped file: store_view says what must not be done with them. Returns 1, 0 if the box
- * does not lie so, or a negative errno. */
+/* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or
+ * that is stored as it is, *bytes points to its elements and *chunk is pinned until cache_return.
+ * They may be a mapped file: store_view says what must not be done with them. Returns 1, 0 if the
+ * box does not lie so, or a negative errno. */
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **chunk);
 void cache_return(struct cache_dataset *dataset, struct chunk *chunk);

@@ -1,5 +1,5 @@
-/* Walking n-dimensional rectangles row by row. Trailing axes that both arrays cover whole are merged
- * first, so that the common cases (whole frames, whole rows) are a single memcpy. */
+/* Walking n-dimensional rectangles row by row. Trailing axes that both arrays cover whole are
+ * merged first, so that the common cases (whole frames, whole rows) are a single memcpy. */
 #include "common/box.h"
 
 #include <string.h>
@@ -96,8 +96,8 @@ void box_around_interval(const struct box *slab, uint64_t first, uint64_t n, str
     }
 }
 
-bool box_is_contiguous(int rank, const uint64_t *count, const uint64_t *dims,
-                       const uint64_t *start, uint64_t *position)
+bool box_is_contiguous(int rank, const uint64_t *count, const uint64_t *dims, const uint64_t *start,
+                       uint64_t *position)
 {
     /* Behind the first axis with more than one element every axis must be covered whole. */
     uint64_t p = 0;
@@ -136,8 +136,8 @@ static int merge_axes(int rank, const uint64_t *count, size_t element_size, cons
                       const struct side *b, size_t *row)
 {
     *row = element_size;
-    while (rank > 0 && (count[rank - 1] == 1 || (a->stride[rank - 1] == *row &&
-                                                 (!b || b->stride[rank - 1] == *row)))) {
+    while (rank > 0 && (count[rank - 1] == 1 ||
+                        (a->stride[rank - 1] == *row && (!b || b->stride[rank - 1] == *row)))) {
         *row *= (size_t)count[rank - 1];
         rank--;
     }

@@ -57,7 +57,7 @@ void fill_elements(void *dst, uint64_t n, size_t element_size, const void *fill)
 
 /* If count elements at start of an array of dims lie behind each other without a gap, the row-major
  * position of the first in *position and true. */
-bool box_is_contiguous(int rank, const uint64_t *count, const uint64_t *dims,
-                       const uint64_t *start, uint64_t *position);
+bool box_is_contiguous(int rank, const uint64_t *count, const uint64_t *dims, const uint64_t *start,
+                       uint64_t *position);
 
 #endif

@@ -7,7 +7,7 @@
 
 static _Thread_local bool hash_out_of_memory;
 
-#define HASH_NONFATAL_OOM 1
+#define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) (hash_out_of_memory = true)
 
 #include <uthash.h>

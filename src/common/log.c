@@ -36,5 +36,5 @@ void log_message(int level, const char *format, ...)
     for (char *c = line; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
-    atomic_load(&log_function)(level, line);
+    atomic_load (&log_function)(level, line);
 }

@@ -111,8 +111,7 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
 void dataset_close_all(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
-    HASH_ITER(hh, file->datasets, dataset, next)
-    {
+    HASH_ITER (hh, file->datasets, dataset, next) {
         HASH_DEL(file->datasets, dataset);
         destroy_dataset(dataset);
     }

@@ -139,6 +139,5 @@ int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attribute
 
 int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text)
 {
-    return object_failed(file, "datatype", address,
-                         hdf5_datatype_text(file->hdf5, address, text));
+    return object_failed(file, "datatype", address, hdf5_datatype_text(file->hdf5, address, text));
 }

@@ -16,9 +16,9 @@ struct sfs_dataset {
     uint64_t address;
     char *path;
     struct sfs_dataset_info info;
-    struct layout layout;        /* unless info.type.has_pointers */
-    struct cache_dataset *cache; /* unless info.type.has_pointers */
-    unsigned users;              /* under file->lock; 0: kept open in case it is wanted again */
+    struct layout layout;            /* unless info.type.has_pointers */
+    struct cache_dataset *cache;     /* unless info.type.has_pointers */
+    unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
 };

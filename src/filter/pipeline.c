@@ -67,7 +67,8 @@ static int check_fletcher32(const unsigned char *data, size_t *size)
 }
 
 /* The size that the data had before filters i and later were applied, when the size before the
- * first filter was `size`. It is known up to the deflate filter, behind which no filter has to know. */
+ * first filter was `size`. It is known up to the deflate filter, behind which no filter has to
+ * know. */
 static size_t size_before(const struct sfs_filter *filters, size_t i, uint32_t mask, size_t size)
 {
     for (size_t k = 0; k < i; k++)

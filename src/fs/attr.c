@@ -110,8 +110,7 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
         return -ESTALE;
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
-    if (inode.entry == ENTRY_CONTROL || inode.entry == ENTRY_PID ||
-        inode.entry == ENTRY_STATISTICS)
+    if (inode.entry == ENTRY_CONTROL || inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS)
         return control_attributes(mount, node, inode, st);
     if (!inode_is_view(inode)) {
         common(mount, node->file_stat, inode, st);

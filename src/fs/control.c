@@ -38,19 +38,14 @@ static void write_statistics(FILE *out, const struct sfs_statistics *s)
         const char *name;
         uint64_t value;
     } counters[] = {
-        {"cache_limit", s->cache_limit},
-        {"cache_bytes", s->cache_bytes},
-        {"cache_chunks", s->cache_chunks},
-        {"cache_hits", s->cache_hits},
-        {"cache_misses", s->cache_misses},
-        {"cache_evictions", s->cache_evictions},
-        {"chunks_decoded", s->chunks_decoded},
-        {"store_reads", s->store_reads},
+        {"cache_limit", s->cache_limit},           {"cache_bytes", s->cache_bytes},
+        {"cache_chunks", s->cache_chunks},         {"cache_hits", s->cache_hits},
+        {"cache_misses", s->cache_misses},         {"cache_evictions", s->cache_evictions},
+        {"chunks_decoded", s->chunks_decoded},     {"store_reads", s->store_reads},
         {"store_bytes_read", s->store_bytes_read},
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
-        fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name,
-                counters[i].value);
+        fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
     fputs("\n}\n", out);
 }
 

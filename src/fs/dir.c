@@ -1,6 +1,6 @@
-/* Listings. Names in the directories of a dataset are computed from the offset; only for a group are
- * its links read, once when it is opened, and held until it is closed. The offset of an entry is its
- * place in the listing plus one, "." and ".." being the first two. */
+/* Listings. Names in the directories of a dataset are computed from the offset; only for a group
+ * are its links read, once when it is opened, and held until it is closed. The offset of an entry
+ * is its place in the listing plus one, "." and ".." being the first two. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void set_type(struct mount *mount, struct listed *listed, bool want_attri
     listed->has_attributes =
         want_attributes && mount_attributes(mount, listed->inode, &listed->st) == 0;
     const struct node *node = node_get(mount->nodes, listed->inode.node);
-    listed->type = mount_is_directory(node, listed->inode) ? S_IFDIR
+    listed->type = mount_is_directory(node, listed->inode)                           ? S_IFDIR
                    : listed->inode.entry == ENTRY_NODE && node->type == NODE_SYMLINK ? S_IFLNK
                                                                                      : S_IFREG;
 }
@@ -127,13 +127,12 @@ static int list_series(struct mount *mount, const struct directory *directory,
         return -ENOENT;
     entry_format(series, which, frame + first, entry_width(series, views->frames, first),
                  listed->name);
-    listed->inode = (struct inode){.node = directory->inode.node,
-                                   .frame = frame,
-                                   .entry = ENTRY_VIEW + series->view[which]};
+    listed->inode = (struct inode){
+        .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
     listed->type = S_IFREG;
-    listed->has_attributes = plus && view_size_is_cheap(views, series->view[which]) &&
-                             mount_view_attributes(mount, directory->node, views, listed->inode,
-                                                   &listed->st) == 0;
+    listed->has_attributes =
+        plus && view_size_is_cheap(views, series->view[which]) &&
+        mount_view_attributes(mount, directory->node, views, listed->inode, &listed->st) == 0;
     return 0;
 }
 

@@ -39,9 +39,7 @@ static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
 
 const struct entry_name *entry_names(unsigned directory)
 {
-    return directory == ENTRY_NODE      ? dataset_names
-           : directory == ENTRY_CSR_DIR ? csr_names
-                                        : NULL;
+    return directory == ENTRY_NODE ? dataset_names : directory == ENTRY_CSR_DIR ? csr_names : NULL;
 }
 
 const struct entry_series *entry_series(unsigned directory)

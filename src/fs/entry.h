@@ -12,8 +12,8 @@
 /* One name in the directory of a dataset or in its csr directory. */
 struct entry_name {
     const char *name;
-    unsigned entry;           /* as struct inode has it */
-    enum view_kind needs;     /* is there if the dataset has this view */
+    unsigned entry;       /* as struct inode has it */
+    enum view_kind needs; /* is there if the dataset has this view */
 };
 
 /* The names in a directory of fixed names (ENTRY_NODE of a dataset, ENTRY_CSR_DIR), ended by a NULL
@@ -22,8 +22,8 @@ const struct entry_name *entry_names(unsigned directory);
 
 /* A directory with names for every frame. */
 struct entry_series {
-    bool padded;        /* numbers have the width of the last one, at least 6 */
-    unsigned n_views;   /* names for each frame */
+    bool padded;      /* numbers have the width of the last one, at least 6 */
+    unsigned n_views; /* names for each frame */
     enum view_kind view[2];
     const char *suffix[2];
 };

@@ -50,8 +50,8 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     return error;
 }
 
-static int lookup_in_dataset(struct mount *mount, const struct views *views,
-                             struct inode directory, const char *name, struct inode *inode)
+static int lookup_in_dataset(struct mount *mount, const struct views *views, struct inode directory,
+                             const char *name, struct inode *inode)
 {
     *inode = (struct inode){.node = directory.node};
     const struct entry_name *fixed = entry_names(directory.entry);
@@ -75,8 +75,7 @@ static int lookup_in_dataset(struct mount *mount, const struct views *views,
     return 0;
 }
 
-int mount_lookup(struct mount *mount, struct inode directory, const char *name,
-                 struct inode *inode)
+int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
     struct views *views;

@@ -108,7 +108,8 @@ static int resolve_paths(struct options *options)
     return 0;
 }
 
-/* The kernel's readahead for the mount; it takes what we ask for when the mount is up, if we may. */
+/* The kernel's readahead for the mount; it takes what we ask for when the mount is up, if we may.
+ */
 static void raise_readahead(dev_t device)
 {
     char path[64];
@@ -191,8 +192,7 @@ static bool add_fuse_options(struct options *options)
 {
     struct fuse_args *args = &options->fuse;
     return add_option(args, "ro", NULL) && add_option(args, "default_permissions", NULL) &&
-           add_option(args, "subtype", "sparsefs") &&
-           add_option(args, "fsname", options->file) &&
+           add_option(args, "subtype", "sparsefs") && add_option(args, "fsname", options->file) &&
            (!options->debug || fuse_opt_add_arg(args, "-d") == 0);
 }
 
@@ -277,8 +277,7 @@ int main(int argc, char **argv)
         options_print_help();
     else if (status == 0 && options.show_version)
         printf("sparsefs %s, libfuse %s, HDF5 %s, inflating with %s\n", SPARSEFS_VERSION,
-               fuse_pkgversion(), sfs_hdf5_version(),
-               HAVE_LIBDEFLATE ? "libdeflate" : "zlib");
+               fuse_pkgversion(), sfs_hdf5_version(), HAVE_LIBDEFLATE ? "libdeflate" : "zlib");
     else if (status == 0)
         status = start(&options);
     options_free(&options);

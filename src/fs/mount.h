@@ -1,5 +1,5 @@
-/* What a mount is made of, for the files of src/fs: attributes of inodes, look-up by name, listings,
- * and the requests of FUSE on top. */
+/* What a mount is made of, for the files of src/fs: attributes of inodes, look-up by name,
+ * listings, and the requests of FUSE on top. */
 #ifndef SPARSEFS_FS_MOUNT_H
 #define SPARSEFS_FS_MOUNT_H
 

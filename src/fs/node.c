@@ -1,5 +1,5 @@
-/* Nodes by number and by (parent, link name), the files that external links led to, and the views of
- * the datasets that are in use. */
+/* Nodes by number and by (parent, link name), the files that external links led to, and the views
+ * of the datasets that are in use. */
 #include "fs/node.h"
 
 #include <errno.h>
@@ -497,9 +497,9 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
     char *path = path_of(&entry->node);
-    int error = path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank,
-                                  &views)
-                     : -ENOMEM;
+    int error =
+        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
+             : -ENOMEM;
     free(path);
     pthread_mutex_lock(&nodes->lock);
     entry->views = views;
@@ -545,8 +545,7 @@ void node_put_views(struct nodes *nodes, const struct node *node)
     pthread_mutex_unlock(&nodes->lock);
 }
 
-int node_get_attributes(struct nodes *nodes, const struct node *node,
-                        struct node_attributes **out)
+int node_get_attributes(struct nodes *nodes, const struct node *node, struct node_attributes **out)
 {
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *attributes = nodes->last;

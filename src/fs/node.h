@@ -1,7 +1,7 @@
 /* The node table: one entry for every path below the mount point that was ever looked up and is a
  * group, a dataset, a committed datatype or a link. Nodes are never removed; their number is the
- * node part of an inode number. A hard link to a group above itself becomes a symbolic link, so that
- * no walk through the mount is endless. Thread-safe. */
+ * node part of an inode number. A hard link to a group above itself becomes a symbolic link, so
+ * that no walk through the mount is endless. Thread-safe. */
 #ifndef SPARSEFS_FS_NODE_H
 #define SPARSEFS_FS_NODE_H
 

@@ -15,32 +15,33 @@
 
 void options_print_help(void)
 {
-    puts("usage: sparsefs [options] FILE MOUNTPOINT\n"
-         "\n"
-         "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
-         "This version mounts read-only.\n"
-         "\n"
-         "  -o OPTION[,OPTION...]\n"
-         "     frame_rank=K           the last K axes are the frame (default: all but the first of\n"
-         "                            three and more, otherwise all)\n"
-         "     first=0, first=1       the number of the first frame (default: 0)\n"
-         "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
-         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
-         "     external_links         follow external links\n"
-         "     threads=N              FUSE threads (default: one per processor)\n"
-         "     workers=N, commit_interval=SECONDS, sparsify\n"
-         "                            for writing: no effect on a read-only mount\n"
-         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
-         "     nonempty               mount over a directory that is not empty\n"
-         "     ro, allow_other, ...   options of FUSE and mount(8)\n"
-         "  -f                        stay in the foreground\n"
-         "  -d                        print every request (implies -f)\n"
-         "  --log=LEVEL               error, warning, info or debug (default: warning)\n"
-         "  -V, --version             print the version\n"
-         "  -h, --help                print this\n"
-         "\n"
-         "Exit codes: 0 success, 1 usage or permission, 2 system error, 4 internal bug,\n"
-         "8 interrupted, 32 mount failed. See sparsefs(1).");
+    puts(
+        "usage: sparsefs [options] FILE MOUNTPOINT\n"
+        "\n"
+        "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
+        "This version mounts read-only.\n"
+        "\n"
+        "  -o OPTION[,OPTION...]\n"
+        "     frame_rank=K           the last K axes are the frame (default: all but the first of\n"
+        "                            three and more, otherwise all)\n"
+        "     first=0, first=1       the number of the first frame (default: 0)\n"
+        "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
+        "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
+        "     external_links         follow external links\n"
+        "     threads=N              FUSE threads (default: one per processor)\n"
+        "     workers=N, commit_interval=SECONDS, sparsify\n"
+        "                            for writing: no effect on a read-only mount\n"
+        "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
+        "     nonempty               mount over a directory that is not empty\n"
+        "     ro, allow_other, ...   options of FUSE and mount(8)\n"
+        "  -f                        stay in the foreground\n"
+        "  -d                        print every request (implies -f)\n"
+        "  --log=LEVEL               error, warning, info or debug (default: warning)\n"
+        "  -V, --version             print the version\n"
+        "  -h, --help                print this\n"
+        "\n"
+        "Exit codes: 0 success, 1 usage or permission, 2 system error, 4 internal bug,\n"
+        "8 interrupted, 32 mount failed. See sparsefs(1).");
 }
 
 static int refuse(const char *what, const char *value)
@@ -154,20 +155,51 @@ static bool is_one_of(const char *option, const char *const *list)
 }
 
 /* Read by mount(8), fstab readers and systemd only, or without meaning for a read-only mount. */
-static const char *const ignored[] = {
-    "auto",     "noauto",     "user",       "user=",       "users",         "nouser",
-    "owner",    "group",      "_netdev",    "nofail",      "defaults",      "comment=",
-    "x-",       "X-",         "atime",      "noatime",     "diratime",      "nodiratime",
-    "relatime", "norelatime", "lazytime",   "nolazytime",  "strictatime",   "nostrictatime",
-    "async",    "sync",       "dirsync",    "sparsify",    "default_permissions",
-    "silent",   "loud",       "mand",       "nomand",      "iversion",      "noiversion",
-    "nousers",  "nogroup",    "noowner",    NULL};
+static const char *const ignored[] = {"auto",
+                                      "noauto",
+                                      "user",
+                                      "user=",
+                                      "users",
+                                      "nouser",
+                                      "owner",
+                                      "group",
+                                      "_netdev",
+                                      "nofail",
+                                      "defaults",
+                                      "comment=",
+                                      "x-",
+                                      "X-",
+                                      "atime",
+                                      "noatime",
+                                      "diratime",
+                                      "nodiratime",
+                                      "relatime",
+                                      "norelatime",
+                                      "lazytime",
+                                      "nolazytime",
+                                      "strictatime",
+                                      "nostrictatime",
+                                      "async",
+                                      "sync",
+                                      "dirsync",
+                                      "sparsify",
+                                      "default_permissions",
+                                      "silent",
+                                      "loud",
+                                      "mand",
+                                      "nomand",
+                                      "iversion",
+                                      "noiversion",
+                                      "nousers",
+                                      "nogroup",
+                                      "noowner",
+                                      NULL};
 
 /* libfuse and the kernel take these. */
 static const char *const passed_on[] = {
-    "suid", "nosuid",    "dev",          "nodev",    "exec",    "noexec",   "allow_root",
-    "max_read=", "auto_unmount", "fsname=", "subtype=", "context=", "fscontext=",
-    "defcontext=", "rootcontext=", NULL};
+    "suid",       "nosuid",      "dev",          "nodev",   "exec",     "noexec",
+    "allow_root", "max_read=",   "auto_unmount", "fsname=", "subtype=", "context=",
+    "fscontext=", "defcontext=", "rootcontext=", NULL};
 
 static int take_option(struct options *options, const char *option)
 {
@@ -199,11 +231,15 @@ static int take_option(struct options *options, const char *option)
 
 enum { KEY_FOREGROUND, KEY_DEBUG, KEY_HELP, KEY_VERSION, KEY_LOG };
 
-static const struct fuse_opt templates[] = {
-    FUSE_OPT_KEY("-f", KEY_FOREGROUND), FUSE_OPT_KEY("-d", KEY_DEBUG),
-    FUSE_OPT_KEY("debug", KEY_DEBUG),   FUSE_OPT_KEY("-h", KEY_HELP),
-    FUSE_OPT_KEY("--help", KEY_HELP),   FUSE_OPT_KEY("-V", KEY_VERSION),
-    FUSE_OPT_KEY("--version", KEY_VERSION), FUSE_OPT_KEY("--log=", KEY_LOG), FUSE_OPT_END};
+static const struct fuse_opt templates[] = {FUSE_OPT_KEY("-f", KEY_FOREGROUND),
+                                            FUSE_OPT_KEY("-d", KEY_DEBUG),
+                                            FUSE_OPT_KEY("debug", KEY_DEBUG),
+                                            FUSE_OPT_KEY("-h", KEY_HELP),
+                                            FUSE_OPT_KEY("--help", KEY_HELP),
+                                            FUSE_OPT_KEY("-V", KEY_VERSION),
+                                            FUSE_OPT_KEY("--version", KEY_VERSION),
+                                            FUSE_OPT_KEY("--log=", KEY_LOG),
+                                            FUSE_OPT_END};
 
 static int take_argument(void *data, const char *argument, int key, struct fuse_args *out)
 {

@@ -12,9 +12,9 @@
 
 #include "fs/mount.h"
 
-/* What a user has open: a view, a text that was made when it was opened, or a directory. The user may
- * have closed a file before the thread that answered his last read has come back from doing so: who
- * uses it counts. */
+/* What a user has open: a view, a text that was made when it was opened, or a directory. The user
+ * may have closed a file before the thread that answered his last read has come back from doing so:
+ * who uses it counts. */
 struct open_file {
     struct open_file *prev, *next; /* of all that are open in the mount; under open_lock */
     atomic_uint users;
@@ -358,8 +358,8 @@ static void reply_xattr(fuse_req_t request, const char *value, size_t n, size_t 
 
 static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
-    /* ls asks every file for these until it is told that there are none here at all. For other names
-     * ENOSYS would end all extended attributes of the mount. */
+    /* ls asks every file for these until it is told that there are none here at all. For other
+     * names ENOSYS would end all extended attributes of the mount. */
     if (!strncmp(name, "system.posix_acl_", strlen("system.posix_acl_")) ||
         !strcmp(name, "security.selinux")) {
         fuse_reply_err(request, EOPNOTSUPP);

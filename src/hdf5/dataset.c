@@ -72,8 +72,8 @@ static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
         filter->id = id;
         filter->optional = flags & H5Z_FLAG_OPTIONAL;
         info->n_filters++;
-        if (n_values > 0 && H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, values, 0, NULL,
-                                           &config) < 0)
+        if (n_values > 0 &&
+            H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, values, 0, NULL, &config) < 0)
             return library_failed(-EIO);
     }
     return 0;

@@ -104,8 +104,8 @@ static int describe_compound(hid_t type, struct sfs_type *out, int depth)
             member->offset = H5Tget_member_offset(type, (unsigned)i);
             error = member->name ? describe(member_type, &member->type, depth + 1) : -ENOMEM;
         }
-        if (!error && (member->offset > out->size ||
-                       member->type.size > out->size - member->offset))
+        if (!error &&
+            (member->offset > out->size || member->type.size > out->size - member->offset))
             error = library_failed_because(-EIO, "a compound's member lies outside of it");
         H5free_memory(name);
         if (member_type >= 0)
@@ -136,8 +136,7 @@ static int describe_array(hid_t type, struct sfs_type *out, int depth)
 {
     hsize_t dims[SFS_MAX_RANK];
     out->array_rank = H5Tget_array_ndims(type);
-    if (out->array_rank < 1 || out->array_rank > SFS_MAX_RANK ||
-        H5Tget_array_dims2(type, dims) < 0)
+    if (out->array_rank < 1 || out->array_rank > SFS_MAX_RANK || H5Tget_array_dims2(type, dims) < 0)
         return library_failed(-EIO);
     for (int i = 0; i < out->array_rank; i++)
         out->array_dims[i] = dims[i];
@@ -209,10 +208,10 @@ static int describe(hid_t type, struct sfs_type *out, int depth)
 static void write_words(FILE *out, hid_t type)
 {
     size_t bits = 8 * H5Tget_size(type);
-    const char *order = bits <= 8                              ? ""
-                        : H5Tget_order(type) == H5T_ORDER_BE   ? " big-endian"
-                        : H5Tget_order(type) == H5T_ORDER_VAX  ? " VAX-order"
-                                                               : " little-endian";
+    const char *order = bits <= 8                             ? ""
+                        : H5Tget_order(type) == H5T_ORDER_BE  ? " big-endian"
+                        : H5Tget_order(type) == H5T_ORDER_VAX ? " VAX-order"
+                                                              : " little-endian";
     switch (H5Tget_class(type)) {
     case H5T_INTEGER:
         fprintf(out, "%zu-bit%s %sinteger", bits, order,
@@ -231,8 +230,8 @@ static void write_words(FILE *out, hid_t type)
             fprintf(out, "%zu-byte string", bits / 8);
         break;
     case H5T_REFERENCE:
-        fprintf(out, H5Tequal(type, H5T_STD_REF_DSETREG) > 0 ? "region reference"
-                                                             : "object reference");
+        fprintf(out,
+                H5Tequal(type, H5T_STD_REF_DSETREG) > 0 ? "region reference" : "object reference");
         break;
     case H5T_VLEN:
         fprintf(out, "variable-length sequence");

@@ -125,8 +125,7 @@ void hdf5_close(struct hdf5 *hdf5)
     if (!hdf5)
         return;
     struct open_dataset *dataset, *next;
-    HASH_ITER(hh, hdf5->datasets, dataset, next)
-    {
+    HASH_ITER (hh, hdf5->datasets, dataset, next) {
         hdf5_dataset_close(hdf5, dataset->address);
     }
     library_enter();

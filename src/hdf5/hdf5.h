@@ -35,8 +35,8 @@ int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *
 
 /* Where the raw data of a dataset is, besides what sfs_dataset_info says. */
 struct hdf5_storage {
-    uint64_t address; /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
-    uint64_t bytes;   /* SFS_CONTIGUOUS: allocated */
+    uint64_t address;      /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
+    uint64_t bytes;        /* SFS_CONTIGUOUS: allocated */
     bool unfiltered_edges; /* SFS_CHUNKED: chunks that reach over the edge are stored as they are */
 };
 

@@ -12,7 +12,7 @@
 #include "hdf5/private.h"
 
 #define MAX_ATTRIBUTE_BYTES ((uint64_t)64 << 20) /* in memory form */
-#define MAX_EMPTY_LISTS     ((uint64_t)1 << 16) /* of an attribute without elements */
+#define MAX_EMPTY_LISTS     ((uint64_t)1 << 16)  /* of an attribute without elements */
 #define BATCH_BYTES         ((uint64_t)1 << 20)  /* of a dataset, in memory form */
 
 /* The fewest digits that read back as the same number. */
@@ -238,8 +238,8 @@ static int write_sequence(FILE *out, hid_t object, hid_t type, const void *eleme
     const char *elements = sequence.p;
     hsize_t n = sequence.p ? sequence.len : 0;
     hid_t base = H5Tget_super(type);
-    int error = base < 0 ? library_failed(-EIO)
-                         : write_list(out, object, base, &elements, 1, &n, style);
+    int error =
+        base < 0 ? library_failed(-EIO) : write_list(out, object, base, &elements, 1, &n, style);
     if (base >= 0)
         H5Tclose(base);
     return error;
@@ -327,8 +327,7 @@ static int write_attribute(hid_t attribute, hid_t type, hid_t space, const char 
         error = library_failed(-EIO);
     else if (H5Sget_simple_extent_type(space) == H5S_NULL)
         fputs(style == TEXT_JSON ? "null" : "", out);
-    else if (H5Sget_simple_extent_npoints(space) == 1 &&
-             (rank == 0 || style != TEXT_JSON))
+    else if (H5Sget_simple_extent_npoints(space) == 1 && (rank == 0 || style != TEXT_JSON))
         error = text_element(out, attribute, type, elements, style);
     else if (H5Sget_simple_extent_npoints(space) == 0 && is_all_brackets(rank, dims))
         error = -EFBIG;
@@ -409,8 +408,8 @@ static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native
     if (!elements)
         error = -ENOMEM;
     else if (memory < 0 ||
-             (dataset->rank > 0 && H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL,
-                                                       count, NULL) < 0) ||
+             (dataset->rank > 0 &&
+              H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
              H5Dread(dataset->id, native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
         error = library_failed(-EIO);
 

@@ -38,7 +38,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_lo
         return 0;
     uint64_t end;
     if (__builtin_add_overflow(chunk.address, chunk.size, &end) || end > store_size(layout->store))
-        return layout_failed(layout, scaled, chunk.address, "it reaches beyond the end of the file");
+        return layout_failed(layout, scaled, chunk.address,
+                             "it reaches beyond the end of the file");
     if (layout->info->n_filters == 0 && chunk.size < layout->chunk_bytes)
         return layout_failed(layout, scaled, chunk.address, "it is shorter than its chunk dims");
     if (chunk.size / 2 > layout->chunk_bytes + PADDING_BYTES / 2)

@@ -47,7 +47,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
         layout->dims[0] = info->space == SFS_SPACE_NULL ? 0 : 1;
 
     if (info->layout == SFS_CHUNKED) {
-        layout->ops = info->n_filters == 0                                  ? &layout_chunked_plain
+        layout->ops = info->n_filters == 0                               ? &layout_chunked_plain
                       : filter_is_native(info->filters, info->n_filters) ? &layout_chunked
                                                                          : &layout_library;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
@@ -65,7 +65,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
     uint64_t bytes;
     if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &bytes) ||
         bytes > SIZE_MAX / 4) {
-        log_error("%s: %s: a chunk of this dataset does not fit in memory", store_path(store), path);
+        log_error("%s: %s: a chunk of this dataset does not fit in memory", store_path(store),
+                  path);
         return -EFBIG;
     }
     layout->chunk_bytes = (size_t)bytes;

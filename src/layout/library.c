@@ -26,8 +26,7 @@ static int decode(struct layout *layout, const uint64_t *scaled,
         uint64_t left = layout->dims[i] - start[i];
         count[i] = left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
     }
-    int error =
-        hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims, chunk);
+    int error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims, chunk);
     return error == -EIO ? layout_failed(layout, scaled, UINT64_MAX, hdf5_error()) : error;
 }
 

@@ -106,8 +106,8 @@ static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
 }
 
 static const char *const layout_names[] = {
-    [SFS_COMPACT] = "compact",   [SFS_CONTIGUOUS] = "contiguous", [SFS_EXTERNAL] = "external",
-    [SFS_CHUNKED] = "chunked",   [SFS_VIRTUAL] = "virtual",
+    [SFS_COMPACT] = "compact", [SFS_CONTIGUOUS] = "contiguous", [SFS_EXTERNAL] = "external",
+    [SFS_CHUNKED] = "chunked", [SFS_VIRTUAL] = "virtual",
 };
 
 int json_of_dataset(const struct views *views, struct view_head *head)

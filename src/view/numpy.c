@@ -140,8 +140,11 @@ void numpy_type(FILE *out, const struct sfs_type *type, enum numpy_style style)
         write_code(out, type->is_signed ? 'i' : 'u', type->size, ordered, type->big_endian, style);
         break;
     case SFS_ENUM:
-        write_code(out, type->is_boolean ? 'b' : type->is_signed ? 'i' : 'u', type->size, ordered,
-                   type->big_endian, style);
+        write_code(out,
+                   type->is_boolean  ? 'b'
+                   : type->is_signed ? 'i'
+                                     : 'u',
+                   type->size, ordered, type->big_endian, style);
         break;
     case SFS_BITFIELD:
         write_code(out, 'u', type->size, ordered, type->big_endian, style);
@@ -166,8 +169,8 @@ void numpy_type(FILE *out, const struct sfs_type *type, enum numpy_style style)
     }
 }
 
-/* "{'descr': ..., 'fortran_order': False, 'shape': (...), }": the dims of the dataset, then those of
- * an array type, of arrays of arrays too. */
+/* "{'descr': ..., 'fortran_order': False, 'shape': (...), }": the dims of the dataset, then those
+ * of an array type, of arrays of arrays too. */
 static int write_dictionary(const struct sfs_type *type, int rank, const uint64_t *dims,
                             struct view_head *dictionary)
 {

@@ -20,8 +20,7 @@ struct writer {
 static void put(struct writer *w, uint64_t value, int n)
 {
     for (int i = 0; i < n; i++)
-        w->bytes[w->at++] =
-            (unsigned char)(value >> (8 * (w->big_endian ? n - 1 - i : i)));
+        w->bytes[w->at++] = (unsigned char)(value >> (8 * (w->big_endian ? n - 1 - i : i)));
 }
 
 /* One directory entry with one value, which stands at the left of its field. */
@@ -42,8 +41,7 @@ static unsigned sample_format(const struct sfs_type *type)
     return type->class == SFS_FLOAT ? 3 : type->is_signed ? 2 : 1;
 }
 
-int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims,
-                struct view_head *head)
+int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims, struct view_head *head)
 {
     uint64_t data;
     if (rank != 2 || !is_number(type) || type->size > 8 || dims[0] == 0 || dims[1] == 0 ||
@@ -70,8 +68,8 @@ int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims,
         put(&w, 8, 4);
         put(&w, TAGS, 2);
     }
-    put_tag(&w, 256, LONG, dims[1]); /* ImageWidth */
-    put_tag(&w, 257, LONG, dims[0]); /* ImageLength */
+    put_tag(&w, 256, LONG, dims[1]);         /* ImageWidth */
+    put_tag(&w, 257, LONG, dims[0]);         /* ImageLength */
     put_tag(&w, 258, SHORT, 8 * type->size); /* BitsPerSample */
     put_tag(&w, 259, SHORT, 1);              /* Compression: none */
     put_tag(&w, 262, SHORT, 1);              /* PhotometricInterpretation: 0 is black */

@@ -47,13 +47,13 @@ struct views {
     const struct sfs_dataset_info *info;
     uint64_t address;
     char *path;
-    int frame_rank;              /* the last axes of the dataset that are the frame */
-    uint64_t frames;             /* number of them; 0 for a null dataspace */
-    uint64_t frame_elements;     /* UINT64_MAX: too many for one file */
-    uint64_t frame_bytes;        /* the same */
-    uint64_t total_bytes;        /* the same */
+    int frame_rank;          /* the last axes of the dataset that are the frame */
+    uint64_t frames;         /* number of them; 0 for a null dataspace */
+    uint64_t frame_elements; /* UINT64_MAX: too many for one file */
+    uint64_t frame_bytes;    /* the same */
+    uint64_t total_bytes;    /* the same */
     struct view_head npy, stack_npy, tiff, defined, csr_toml; /* n = 0: there is no such view */
-    pthread_mutex_t lock;        /* guards the texts, which are made on first use */
+    pthread_mutex_t lock; /* guards the texts, which are made on first use */
     struct view_head json, text;
 };
 

@@ -71,8 +71,8 @@ static int make_heads(struct views *views)
     /* Of a dense dataset all frames are alike: all is defined. */
     void *encoded;
     struct sfs_slab slab = frame_slab(views, 0);
-    int error = sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
-                                   &views->defined.n);
+    int error =
+        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &views->defined.n);
     if (error)
         return error;
     views->defined.bytes = encoded;
@@ -299,8 +299,8 @@ static int read_index(const struct views *views, enum body body, uint64_t offset
     return 0;
 }
 
-static int read_body(struct views *views, enum body body, uint64_t frame, uint64_t offset,
-                     size_t n, char *buffer)
+static int read_body(struct views *views, enum body body, uint64_t frame, uint64_t offset, size_t n,
+                     char *buffer)
 {
     if (body == BODY_INDPTR || body == BODY_INDICES)
         return read_index(views, body, offset, n, buffer);
