@@ -39,9 +39,11 @@ static bool slabs_are_equal(const struct runs *runs, uint64_t a, size_t i, uint6
     for (;;) {
         bool has_a = i < runs->n && runs->entries[i].first < a + size;
         bool has_b = k < runs->n && runs->entries[k].first < b + size;
-        if (!has_a || !has_b) {
+        if (has_a != has_b)
+            return false;
+        if (!has_a) {
             *j = k;
-            return !has_a && !has_b;
+            return true;
         }
         struct run x = runs_at(runs, i), y = runs_at(runs, k);
         bool ends_a = x.last >= a + size, ends_b = y.last >= b + size;
