@@ -87,7 +87,8 @@ static int decode_extent(struct decoder *d)
     if (!expect(d, 1, (uint64_t)rank, "rank of extent") || !take(d, 1, &flags, "flags of extent") ||
         (flags & ~(uint64_t)HAS_MAX_DIMS) != 0 || (rank == 0 && flags != 0))
         return -EILSEQ;
-    if (version == EXTENT_VERSION_1 && !expect(d, 5, 0, "reserved bytes of extent"))
+    if (version == EXTENT_VERSION_1 && (!expect(d, 1, 0, "reserved bytes of extent") ||
+                                        !expect(d, 4, 0, "reserved bytes of extent")))
         return -EILSEQ;
     if (version == EXTENT_VERSION_2 &&
         !expect(d, 1, rank == 0 ? EXTENT_SCALAR : EXTENT_SIMPLE, "type of extent"))

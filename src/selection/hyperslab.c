@@ -14,6 +14,8 @@
 /* A list that goes over its extent more often than this is no list that anyone writes. */
 #define MAX_OVERLAP 16
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 #define PENDING                                                                                    \
     65536 /* intervals out of order that are kept before they are united with the rest */
 
@@ -160,15 +162,76 @@ static inline uint64_t block_rows(const struct extent *extent, const struct list
     return rows;
 }
 
-static inline __attribute__((always_inline)) int
-put_list(struct sink *sink, const struct list *list, int width, const char **why)
+/* Puts out blocks from i on as long as they are parts of single rows that come in order, which is
+ * what scattered points are, and there is room to write them; returns where it ends. It is here
+ * that almost all of the time goes: rank and width are constants, and nothing is written through
+ * the sink. */
+static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct list *list, int rank,
+                                              int width, uint64_t i)
+{
+    const struct extent *extent = sink->extent;
+    struct runs *runs = sink->runs;
+    if (runs->n == 0 || runs->n >= sink->max_runs)
+        return i; /* the first one has nothing before it to merge with */
+    size_t room = runs->capacity - runs->n - 1;
+    if (room > sink->max_runs - runs->n)
+        room = sink->max_runs - runs->n;
+    const unsigned char *block = list->bytes + i * (uint64_t)(2 * rank * width);
+    struct runs_entry *entry = runs->entries + runs->n, *limit = entry + room;
+    uint64_t end = sink->end, elements = runs->elements;
+    for (; i < list->n && entry < limit; i++, block += 2 * rank * width) {
+        bool simple = true;
+        uint64_t position = 0;
+        for (int axis = 0; axis < rank - 1; axis++) {
+            uint64_t at = get_le(block + axis * width, width);
+            simple &= at == get_le(block + (rank + axis) * width, width);
+            simple &= at < extent->dims[axis];
+            position += at * extent->stride[axis];
+        }
+        uint64_t first = get_le(block + (rank - 1) * width, width);
+        uint64_t last = get_le(block + (2 * rank - 1) * width, width);
+        simple &= first <= last;
+        simple &= last < extent->dims[rank - 1];
+        first += position;
+        if (!simple || first < end)
+            break;
+        /* Without a branch: what is written to the entry behind the last run does no harm. */
+        entry->first = first;
+        entry += first != end;
+        end = position + last + 1;
+        elements += end - first;
+        entry->index = elements;
+    }
+    runs->n = (size_t)(entry - runs->entries);
+    runs->elements = elements;
+    sink->end = end;
+    return i;
+}
+
+static ALWAYS_INLINE uint64_t put_single_rows_of_rank(struct sink *sink, const struct list *list,
+                                                      int width, uint64_t i)
+{
+    switch (list->rank) {
+    case 1:
+        return put_single_rows(sink, list, 1, width, i);
+    case 2:
+        return put_single_rows(sink, list, 2, width, i);
+    case 3:
+        return put_single_rows(sink, list, 3, width, i);
+    default:
+        return put_single_rows(sink, list, list->rank, width, i);
+    }
+}
+
+static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, int width,
+                                  const char **why)
 {
     const struct extent *extent = sink->extent;
     uint64_t limit, work = 0;
     if (__builtin_add_overflow(extent->elements, list->n, &limit) ||
         __builtin_mul_overflow(limit, MAX_OVERLAP, &limit))
         limit = UINT64_MAX;
-    for (uint64_t i = 0, j; i < list->n; i = j) {
+    for (uint64_t i = 0, j; i < list->n; i = put_single_rows_of_rank(sink, list, width, j)) {
         *why = "block";
         if (!block_is_valid(extent, list, width, i))
             return -EILSEQ;

@@ -3,9 +3,11 @@
 #ifndef SPARSEFS_SELECTION_PRIVATE_H
 #define SPARSEFS_SELECTION_PRIVATE_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "selection/runs.h"
 #include "selection/selection.h"
@@ -43,12 +45,25 @@ struct extent {
 /* false if it has more than INT64_MAX elements. The dims must outlive it. */
 bool extent_init(struct extent *extent, int rank, const uint64_t *dims);
 
+/* A number of 1, 2, 4 or 8 bytes. */
 static inline uint64_t get_le(const unsigned char *p, int bytes)
 {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)p[i] << (8 * i);
-    return value;
+    uint16_t of_2;
+    uint32_t of_4;
+    uint64_t of_8;
+    switch (bytes) {
+    case 1:
+        return *p;
+    case 2:
+        memcpy(&of_2, p, 2);
+        return le16toh(of_2);
+    case 4:
+        memcpy(&of_4, p, 4);
+        return le32toh(of_4);
+    default:
+        memcpy(&of_8, p, 8);
+        return le64toh(of_8);
+    }
 }
 
 static inline unsigned char *put_le(unsigned char *p, uint64_t value, int bytes)
