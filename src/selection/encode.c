@@ -19,7 +19,8 @@ static size_t extent_bytes(int rank)
     return 8 + (size_t)rank * 2 * LENGTH_BYTES;
 }
 
-static unsigned char *put_extent(unsigned char *p, int rank, const uint64_t *dims)
+static unsigned char *put_extent(unsigned char *p, int rank, const uint64_t *dims,
+                                 const uint64_t *max_dims)
 {
     p = put_le(p, DATASPACE_MESSAGE, 1);
     p = put_le(p, ENCODE_VERSION, 1);
@@ -30,13 +31,15 @@ static unsigned char *put_extent(unsigned char *p, int rank, const uint64_t *dim
     p = put_le(p, (uint64_t)rank, 1);
     p = put_le(p, rank > 0 ? HAS_MAX_DIMS : 0, 1);
     p = put_le(p, 0, 5);
-    for (int twice = 0; twice < 2; twice++) /* dims, then max dims, which are the same */
-        for (int i = 0; i < rank; i++)
-            p = put_le(p, dims[i], LENGTH_BYTES);
+    for (int i = 0; i < rank; i++)
+        p = put_le(p, dims[i], LENGTH_BYTES);
+    for (int i = 0; i < rank; i++)
+        p = put_le(p, max_dims ? max_dims[i] : dims[i], LENGTH_BYTES);
     return p;
 }
 
-static int encode_simple(int rank, const uint64_t *dims, int kind, void **encoded, size_t *n)
+static int encode_simple(int rank, const uint64_t *dims, const uint64_t *max_dims, int kind,
+                         void **encoded, size_t *n)
 {
     size_t size = PREFIX_BYTES + extent_bytes(rank) + 16;
     unsigned char *p = malloc(size);
@@ -44,7 +47,7 @@ static int encode_simple(int rank, const uint64_t *dims, int kind, void **encode
         return -ENOMEM;
     *encoded = p;
     *n = size;
-    p = put_extent(p, rank, dims);
+    p = put_extent(p, rank, dims, max_dims);
     p = put_le(p, (uint64_t)kind, 4);
     p = put_le(p, 1, 4);
     put_le(p, 0, 8);
@@ -53,7 +56,7 @@ static int encode_simple(int rank, const uint64_t *dims, int kind, void **encode
 
 int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n)
 {
-    return encode_simple(rank, dims, SELECT_ALL, encoded, n);
+    return encode_simple(rank, dims, NULL, SELECT_ALL, encoded, n);
 }
 
 /* ---- Choosing ---- */
@@ -174,16 +177,16 @@ static void put_hyperslabs(struct encoder *e, unsigned char *p)
         blocks_write(&e->list, p, width);
 }
 
-int selection_encode(int rank, const uint64_t *dims, const struct runs *runs,
-                     enum selection_form form, void **encoded, size_t *n)
+int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                     const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
     struct extent extent;
     if (!extent_init(&extent, rank, dims))
         return -EOVERFLOW;
     if (runs->elements == extent.elements)
-        return encode_simple(rank, dims, SELECT_ALL, encoded, n);
+        return encode_simple(rank, dims, max_dims, SELECT_ALL, encoded, n);
     if (runs->n == 0)
-        return encode_simple(rank, dims, SELECT_NONE, encoded, n);
+        return encode_simple(rank, dims, max_dims, SELECT_NONE, encoded, n);
 
     struct encoder e = {.extent = &extent};
     blocks_count(&e.list, &extent, runs);
@@ -195,7 +198,7 @@ int selection_encode(int rank, const uint64_t *dims, const struct runs *runs,
         error = *encoded ? 0 : -ENOMEM;
     }
     if (error == 0)
-        put_hyperslabs(&e, put_extent(*encoded, rank, dims));
+        put_hyperslabs(&e, put_extent(*encoded, rank, dims, max_dims));
     tall_list_free(&e.tall);
     return error;
 }

@@ -37,11 +37,13 @@ enum selection_form {
     SELECTION_VERSION_1, /* what the prototype and H5Sencode of libhdf5 1.8 write, byte for byte */
 };
 
-/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs, in an extent message of version 1
- * whose max dims are the dims. -EOVERFLOW if no version of this form holds numbers this large (32
- * bits for lists before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */
-int selection_encode(int rank, const uint64_t *dims, const struct runs *runs,
-                     enum selection_form form, void **encoded, size_t *n);
+/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs, in an extent message of
+ * version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
+ * same as dims. (The prototype writes the max dims of the dataset's own dataspace into hyperslabs
+ * made from it.) -EOVERFLOW if no version of this form holds numbers this large (32 bits for lists
+ * before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */
+int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                     const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */

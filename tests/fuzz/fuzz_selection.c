@@ -35,7 +35,7 @@ static void encode_again(int rank, const uint64_t *dims, const struct runs *runs
         const char *why;
         void *encoded;
         size_t n;
-        if (selection_encode(rank, dims, runs, (enum selection_form)form, &encoded, &n) < 0) {
+        if (selection_encode(rank, dims, NULL, runs, (enum selection_form)form, &encoded, &n) < 0) {
             require(form != SELECTION_SMALLEST);
             continue;
         }

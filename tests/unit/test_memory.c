@@ -364,7 +364,7 @@ static int select_all_sorts(void)
         error = runs_clip(&runs, 3, 70, &result);
     selection_free(&selection);
     if (!error)
-        error = selection_encode(2, dims, &runs, SELECTION_SMALLEST, &encoded, &n);
+        error = selection_encode(2, dims, NULL, &runs, SELECTION_SMALLEST, &encoded, &n);
     if (!error)
         error = selection_decode(encoded, n, 2, dims, 1000, &selection, &why);
     selection_free(&selection);

@@ -430,7 +430,7 @@ static void what_is_encoded_comes_back(void **state)
         set.list = allocate(p.n * sizeof(*set.list));
         set.n = sorted(&p, set.list);
         for (int form = SELECTION_SMALLEST; form <= SELECTION_VERSION_1; form++) {
-            assert_int_equal(selection_encode(rank, p.dims, &runs, (enum selection_form)form,
+            assert_int_equal(selection_encode(rank, p.dims, NULL, &runs, (enum selection_form)form,
                                               &encoded[form], &n[form]),
                              0);
             expect_decoded(&set, encoded[form], n[form]);
@@ -690,7 +690,7 @@ static int64_t round_trip(int rank, const uint64_t *dims, const struct runs *run
     size_t n;
     struct selection selection;
     const char *why = "";
-    int error = selection_encode(rank, dims, runs, form, &encoded, &n);
+    int error = selection_encode(rank, dims, NULL, runs, form, &encoded, &n);
     if (error < 0)
         return error;
     error = decode_copy(encoded, n, rank, dims, &selection, &why);
@@ -792,6 +792,29 @@ static void many_blocks_need_wide_numbers(void **state)
     }
 }
 
+static void max_dims_can_be_others(void **state)
+{
+    (void)state;
+    const uint64_t dims[] = {6, 10}, max_dims[] = {SFS_UNLIMITED, 20};
+    const hsize_t start[] = {2, 3}, stride[] = {2, 1}, count[] = {2, 1}, block[] = {1, 4};
+    hid_t space = H5Screate_simple(2, (hsize_t[]){6, 10}, (hsize_t[]){H5S_UNLIMITED, 20});
+    struct runs runs = {0};
+    size_t n, expected_n;
+    void *encoded;
+    assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0);
+    append(&runs, 23, 27);
+    append(&runs, 43, 47);
+    assert_int_equal(selection_encode(2, dims, max_dims, &runs, SELECTION_VERSION_1, &encoded, &n),
+                     0);
+    unsigned char *expected = encode_space(space, &expected_n);
+    assert_int_equal(n, expected_n);
+    assert_memory_equal(encoded, expected, n);
+    free(expected);
+    free(encoded);
+    runs_free(&runs);
+    H5Sclose(space);
+}
+
 static void scalars_hold_all_or_none(void **state)
 {
     (void)state;
@@ -866,7 +889,7 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(numbers_are_as_narrow_as_they_can_be),
           cmocka_unit_test(regular_ones_are_found),
           cmocka_unit_test(parts_of_rows_become_tall_blocks),
-          cmocka_unit_test(many_blocks_need_wide_numbers),
+          cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
           cmocka_unit_test(scalars_hold_all_or_none),
           cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
           cmocka_unit_test(lists_that_overlap_too_often_are_refused))
