@@ -1,49 +1,204 @@
-/* Encoding selections as H5Sencode does: the dataspace's extent, then what is selected in it. */
-#include "selection/selection.h"
+/* Encoding selections as H5Sencode does: the dataspace's extent, then what is selected in it. Which
+ * form is the smallest is known from the number of blocks and the largest number alone. */
+#include "selection/blocks.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define DATASPACE_MESSAGE 1 /* its number among object header messages */
-#define ENCODE_VERSION    0
-#define LENGTH_BYTES      8
-#define EXTENT_VERSION    1
-#define HAS_MAX_DIMS      1 /* flag: libhdf5 always sets it for simple dataspaces */
-#define SELECT_ALL        3
-#define SELECT_VERSION    1
+struct encoder {
+    const struct extent *extent;
+    struct block_list list;
+    struct tall_list tall;
+    uint64_t blocks;               /* in the list that is written */
+    uint64_t version, width, size; /* of the selection; size in bytes */
+    bool regular;
+};
 
-static unsigned char *put_le(unsigned char *p, uint64_t value, int bytes)
+static size_t extent_bytes(int rank)
 {
-    for (int i = 0; i < bytes; i++)
-        *p++ = (unsigned char)(value >> (8 * i));
+    return 8 + (size_t)rank * 2 * LENGTH_BYTES;
+}
+
+static unsigned char *put_extent(unsigned char *p, int rank, const uint64_t *dims,
+                                 const uint64_t *max_dims)
+{
+    p = put_le(p, DATASPACE_MESSAGE, 1);
+    p = put_le(p, ENCODE_VERSION, 1);
+    p = put_le(p, LENGTH_BYTES, 1);
+    p = put_le(p, extent_bytes(rank), 4);
+
+    p = put_le(p, EXTENT_VERSION_1, 1);
+    p = put_le(p, (uint64_t)rank, 1);
+    p = put_le(p, rank > 0 ? HAS_MAX_DIMS : 0, 1);
+    p = put_le(p, 0, 5);
+    for (int i = 0; i < rank; i++)
+        p = put_le(p, dims[i], LENGTH_BYTES);
+    for (int i = 0; i < rank; i++)
+        p = put_le(p, max_dims ? max_dims[i] : dims[i], LENGTH_BYTES);
     return p;
 }
 
-int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n)
+static int encode_simple(int rank, const uint64_t *dims, const uint64_t *max_dims, int kind,
+                         void **encoded, size_t *n)
 {
-    size_t extent = 8 + (size_t)rank * 2 * LENGTH_BYTES;
-    size_t size = 7 + extent + 16;
+    size_t size = PREFIX_BYTES + extent_bytes(rank) + 16;
     unsigned char *p = malloc(size);
     if (!p)
         return -ENOMEM;
     *encoded = p;
     *n = size;
-
-    p = put_le(p, DATASPACE_MESSAGE, 1);
-    p = put_le(p, ENCODE_VERSION, 1);
-    p = put_le(p, LENGTH_BYTES, 1);
-    p = put_le(p, extent, 4);
-
-    p = put_le(p, EXTENT_VERSION, 1);
-    p = put_le(p, (uint64_t)rank, 1);
-    p = put_le(p, rank > 0 ? HAS_MAX_DIMS : 0, 1);
-    p = put_le(p, 0, 5);
-    for (int twice = 0; twice < 2; twice++) /* dims, then max dims, which are the same */
-        for (int i = 0; i < rank; i++)
-            p = put_le(p, dims[i], LENGTH_BYTES);
-
-    p = put_le(p, SELECT_ALL, 4);
-    p = put_le(p, SELECT_VERSION, 4);
+    p = put_extent(p, rank, dims, max_dims);
+    p = put_le(p, (uint64_t)kind, 4);
+    p = put_le(p, 1, 4);
     put_le(p, 0, 8);
     return 0;
+}
+
+int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n)
+{
+    return encode_simple(rank, dims, NULL, SELECT_ALL, encoded, n);
+}
+
+/* ---- Choosing ---- */
+
+static uint64_t width_for(uint64_t highest)
+{
+    return highest <= UINT16_MAX ? 2 : highest <= UINT32_MAX ? 4 : 8;
+}
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Takes a form if it is smaller than what was found before. */
+static void consider(struct encoder *e, uint64_t version, bool regular, uint64_t width,
+                     uint64_t head, uint64_t per_item, uint64_t items)
+{
+    uint64_t size;
+    if (__builtin_mul_overflow(per_item, items, &size) ||
+        __builtin_add_overflow(size, head, &size) || size > SIZE_MAX / 2 || size >= e->size)
+        return;
+    e->version = version;
+    e->regular = regular;
+    e->width = width;
+    e->size = size;
+}
+
+static void consider_version_1(struct encoder *e)
+{
+    uint64_t length;
+    uint64_t rank = (uint64_t)e->extent->rank;
+    if (max(e->list.highest, e->list.n) <= UINT32_MAX &&
+        !__builtin_mul_overflow(e->list.n, rank * 8, &length) && length <= UINT32_MAX - 8)
+        consider(e, 1, false, 4, 24, rank * 8, e->list.n);
+}
+
+static void consider_regular(struct encoder *e, uint64_t version)
+{
+    const struct regular *regular = &e->list.regular;
+    uint64_t highest = 0, rank = (uint64_t)e->extent->rank;
+    for (int i = 0; i < e->extent->rank; i++) {
+        highest = max(highest, max(regular->start[i], regular->stride[i]));
+        highest = max(highest, max(regular->count[i], regular->block[i]) + 1); /* ~0: unlimited */
+    }
+    if (version == 2)
+        consider(e, 2, true, 8, 17, 32, rank);
+    else
+        consider(e, 3, true, width_for(highest), 14, 4 * width_for(highest), rank);
+}
+
+static void consider_list(struct encoder *e)
+{
+    uint64_t width = width_for(max(e->list.highest, e->blocks)), rank = (uint64_t)e->extent->rank;
+    consider(e, 3, false, width, 14 + width, 2 * rank * width, e->blocks);
+}
+
+/* -EOVERFLOW if there is none. */
+static int choose(struct encoder *e, enum selection_form form)
+{
+    e->size = UINT64_MAX;
+    e->blocks = e->list.n;
+    if (form != SELECTION_SMALLEST)
+        consider_version_1(e);
+    if (form == SELECTION_VERSION_1)
+        return e->size == UINT64_MAX ? -EOVERFLOW : 0;
+
+    uint64_t version = form == SELECTION_SMALLEST ? 3 : 2;
+    if (e->list.n > 1 && blocks_are_regular(&e->list)) {
+        consider_regular(e, version);
+    } else if (form == SELECTION_SMALLEST) {
+        /* Out of order they are slower to decode, so it must be worth it: a quarter less. */
+        int error = e->list.n > SIZE_MAX / 4 ? -EOVERFLOW
+                                             : tall_blocks(e->extent, e->list.runs,
+                                                           (size_t)(e->list.n * 3 / 4), &e->tall);
+        if (error < 0)
+            return error;
+        if (e->tall.blocks)
+            e->blocks = e->tall.n;
+    } else if (e->list.n == 1) {
+        consider_regular(e, version);
+    }
+    if (form == SELECTION_SMALLEST)
+        consider_list(e);
+    return e->size == UINT64_MAX ? -EOVERFLOW : 0;
+}
+
+/* ---- Writing ---- */
+
+static void put_hyperslabs(struct encoder *e, unsigned char *p)
+{
+    int rank = e->extent->rank, width = (int)e->width;
+    p = put_le(p, SELECT_HYPERSLABS, 4);
+    p = put_le(p, e->version, 4);
+    if (e->version == 1)
+        p = put_le(p, 0, 4);
+    else
+        p = put_le(p, e->regular ? IS_REGULAR : 0, 1);
+    if (e->version == 3)
+        p = put_le(p, e->width, 1);
+    else /* of what follows */
+        p = put_le(p, e->size - (e->version == 1 ? 16 : 13), 4);
+    p = put_le(p, (uint64_t)rank, 4);
+    if (e->regular) {
+        const struct regular *regular = &e->list.regular;
+        for (int i = 0; i < rank; i++) {
+            p = put_le(p, regular->start[i], width);
+            p = put_le(p, regular->stride[i], width);
+            p = put_le(p, regular->count[i], width);
+            p = put_le(p, regular->block[i], width);
+        }
+        return;
+    }
+    p = put_le(p, e->blocks, width);
+    if (e->tall.blocks)
+        tall_write(e->extent, &e->tall, p, width);
+    else
+        blocks_write(&e->list, p, width);
+}
+
+int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                     const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
+{
+    struct extent extent;
+    if (!extent_init(&extent, rank, dims))
+        return -EOVERFLOW;
+    if (runs->elements == extent.elements)
+        return encode_simple(rank, dims, max_dims, SELECT_ALL, encoded, n);
+    if (runs->n == 0)
+        return encode_simple(rank, dims, max_dims, SELECT_NONE, encoded, n);
+
+    struct encoder e = {.extent = &extent};
+    blocks_count(&e.list, &extent, runs);
+    int error = choose(&e, form);
+    if (error == 0) {
+        size_t head = PREFIX_BYTES + extent_bytes(rank);
+        *n = head + (size_t)e.size;
+        *encoded = malloc(*n);
+        error = *encoded ? 0 : -ENOMEM;
+    }
+    if (error == 0)
+        put_hyperslabs(&e, put_extent(*encoded, rank, dims, max_dims));
+    tall_list_free(&e.tall);
+    return error;
 }

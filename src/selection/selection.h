@@ -1,13 +1,52 @@
-/* HDF5 selections as bytes. Knows nothing of datasets. */
+/* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk
+ * (format document, chapters 6, 7 and 9). Knows nothing of datasets. An extent has rank 0 (a
+ * scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from any thread. */
 #ifndef SPARSEFS_SELECTION_SELECTION_H
 #define SPARSEFS_SELECTION_SELECTION_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that H5Sencode of HDF5 1.8 and 1.10 gives for a dataspace of these dims in which all is
- * selected (HDF5 file format specification, dataspace message version 1 and selection "all").
- * rank 0 is a scalar dataspace. -ENOMEM. The caller frees *encoded. */
+#include "selection/runs.h"
+
+struct selection {
+    struct runs runs;
+    /* The values of a selection stand in its own order: row-major for all kinds but points, whose
+     * list can have any order and name an element again, in which case the later value counts. */
+    uint64_t values; /* how many: runs.elements, or more if points repeat */
+    uint64_t *order; /* NULL if row-major; else the value of selected element i is value order[i] */
+};
+
+void selection_free(struct selection *selection);
+
+/* Decodes n bytes, exactly: extent message version 1 or 2 with any max dims; NONE, ALL, points
+ * version 1 and 2, hyperslabs version 1, 2 and 3. Rank and dims must be those given. Blocks may
+ * overlap.
+ *
+ * The runs take at most max_bytes; a block can be short and its runs many. What is allocated
+ * besides is at most 20 n bytes, for points out of order, or four times the runs and 4 MiB, for
+ * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
+ * field that is wrong (a string constant). On error *selection is empty; otherwise the caller ends
+ * with selection_free. */
+int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                     size_t max_bytes, struct selection *selection, const char **why);
+
+enum selection_form {
+    SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
+    SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */
+    SELECTION_VERSION_1, /* what the prototype and H5Sencode of libhdf5 1.8 write, byte for byte */
+};
+
+/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs, in an extent message of
+ * version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
+ * same as dims. (The prototype writes the max dims of the dataset's own dataspace into hyperslabs
+ * made from it.) -EOVERFLOW if no version of this form holds numbers this large (32 bits for lists
+ * before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */
+int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                     const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
+
+/* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
+ * product beyond INT64_MAX. -ENOMEM. */
 int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n);
 
 #endif

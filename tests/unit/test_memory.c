@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -336,12 +337,57 @@ static void after_a_failed_allocation_the_same_call_succeeds(void **state)
     assert_true(check(go_on_after_failures, 0) > 100);
 }
 
+/* Points out of order, blocks out of order, tall blocks, a regular selection, and algebra. */
+static int select_all_sorts(void)
+{
+    static const unsigned char points[] = {1, 0, 8, 20, 0, 0, 0, 2, 2, 0, 1, 9, 0, 0, 0, 0, 0, 0,
+                                           0, 9, 0, 0,  0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2,
+                                           2, 0, 0, 0,  3, 0, 5, 0, 1, 0, 2, 0, 3, 0, 2, 0, 3, 0};
+    const uint64_t dims[] = {9, 9};
+    struct selection selection = {0};
+    struct runs runs = {0}, result = {0};
+    void *encoded = NULL;
+    const char *why;
+    size_t n;
+    int error = selection_decode(points, sizeof(points), 2, dims, 1000, &selection, &why);
+    for (uint64_t row = 0; row < 9 && !error; row++) /* columns 0, 4, 6 to 8, but not together */
+        for (uint64_t column = 0; column < 9 && !error; column++)
+            if (column == 4 || (column == 0 && row % 4 < 2) || (column > 5 && row % 3 > 0))
+                error = runs_append(&runs, row * 9 + column, row * 9 + column + 1);
+    if (!error)
+        error = runs_union(&runs, &selection.runs, &result);
+    if (!error)
+        error = runs_intersection(&result, &runs, &result);
+    if (!error)
+        error = runs_difference(&result, &selection.runs, &result);
+    if (!error)
+        error = runs_clip(&runs, 3, 70, &result);
+    selection_free(&selection);
+    if (!error)
+        error = selection_encode(2, dims, NULL, &runs, SELECTION_SMALLEST, &encoded, &n);
+    if (!error)
+        error = selection_decode(encoded, n, 2, dims, 1000, &selection, &why);
+    selection_free(&selection);
+    free(encoded);
+    runs_free(&result);
+    runs_free(&runs);
+    return error;
+}
+
+static void every_failed_allocation_for_a_selection_is_an_error(void **state)
+{
+    (void)state;
+    assert_int_equal(select_all_sorts(), 0);
+    assert_true(check(select_all_sorts, 0) > 12);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_failed_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
+        cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
 }

@@ -1,8 +1,11 @@
-/* Encoded selections against H5Sencode and H5Sdecode. */
+/* Encoded selections against H5Sencode and H5Sdecode, and against bitmaps where the released
+ * library does not write a version. */
 #include "support.h"
 
+#include <errno.h>
 #include <hdf5.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
@@ -74,5 +77,819 @@ static void libhdf5_decodes_everything_selected_in_the_same_extent(void **state)
     }
 }
 
+/* ---- What a selection holds, in its own order ---- */
+
+struct positions {
+    int rank;
+    uint64_t dims[SFS_MAX_RANK], elements;
+    uint64_t *list; /* may name a position twice */
+    size_t n;
+};
+
+static uint64_t position_of(const struct positions *p, const hsize_t *coordinates)
+{
+    uint64_t position = 0;
+    for (int i = 0; i < p->rank; i++)
+        position = position * p->dims[i] + coordinates[i];
+    return position;
+}
+
+static void positions_init(struct positions *p, int rank, const hsize_t *dims)
+{
+    *p = (struct positions){.rank = rank, .elements = 1};
+    for (int i = 0; i < rank; i++)
+        p->elements *= p->dims[i] = dims[i];
+}
+
+static void add_points(struct positions *p, hid_t space)
+{
+    size_t rank = (size_t)p->rank;
+    hsize_t *points = allocate(p->n * rank * sizeof(*points));
+    assert_true(H5Sget_select_elem_pointlist(space, 0, p->n, points) >= 0);
+    for (size_t i = 0; i < p->n; i++)
+        p->list[i] = position_of(p, points + i * rank);
+    free(points);
+}
+
+static bool is_in_block(const struct positions *p, uint64_t position, const hsize_t *block)
+{
+    bool inside = true;
+    for (int i = p->rank - 1; i >= 0; i--) {
+        uint64_t coordinate = position % p->dims[i];
+        position /= p->dims[i];
+        inside &= coordinate >= block[i] && coordinate <= block[p->rank + i];
+    }
+    return inside;
+}
+
+/* The union of blocks in row-major order. */
+static void add_blocks(struct positions *p, hid_t space)
+{
+    hssize_t n_blocks = H5Sget_select_hyper_nblocks(space);
+    assert_true(n_blocks > 0);
+    size_t numbers = 2 * (size_t)p->rank, n = 0;
+    hsize_t *blocks = allocate((size_t)n_blocks * numbers * sizeof(*blocks));
+    char *bits = allocate(p->elements);
+    memset(bits, 0, p->elements);
+    assert_true(H5Sget_select_hyper_blocklist(space, 0, (hsize_t)n_blocks, blocks) >= 0);
+    for (hssize_t i = 0; i < n_blocks; i++) {
+        const hsize_t *block = blocks + (size_t)i * numbers;
+        uint64_t last = position_of(p, block + p->rank);
+        for (uint64_t at = position_of(p, block); at <= last; at++)
+            bits[at] |= is_in_block(p, at, block);
+    }
+    for (uint64_t at = 0; at < p->elements; at++)
+        if (bits[at]) {
+            assert_true(n < p->n);
+            p->list[n++] = at;
+        }
+    assert_int_equal(n, p->n);
+    free(bits);
+    free(blocks);
+}
+
+/* What libhdf5 says of it. (H5Diterate of 1.10.8 divides by zero on some selections.) */
+static void positions_of_space(struct positions *p, hid_t space, int rank, const hsize_t *dims)
+{
+    positions_init(p, rank, dims);
+    hssize_t n = H5Sget_select_npoints(space);
+    assert_true(n >= 0);
+    p->n = (size_t)n;
+    p->list = allocate(p->n * sizeof(*p->list));
+    H5S_sel_type type = H5Sget_select_type(space);
+    if (type == H5S_SEL_POINTS)
+        add_points(p, space);
+    else if (type == H5S_SEL_HYPERSLABS)
+        add_blocks(p, space);
+    else
+        for (size_t i = 0; i < p->n; i++)
+            p->list[i] = i;
+}
+
+/* The same set, in row-major order and without repetitions, by a bitmap. */
+static size_t sorted(const struct positions *p, uint64_t *list)
+{
+    char *bits = allocate(p->elements);
+    memset(bits, 0, p->elements);
+    for (size_t i = 0; i < p->n; i++)
+        bits[p->list[i]] = 1;
+    size_t n = 0;
+    for (uint64_t i = 0; i < p->elements; i++)
+        if (bits[i])
+            list[n++] = i;
+    free(bits);
+    return n;
+}
+
+static void expect_runs(const struct positions *p, const struct runs *runs)
+{
+    uint64_t *list = allocate(p->n * sizeof(*list));
+    size_t n = sorted(p, list), k = 0;
+    assert_int_equal(runs->elements, n);
+    for (size_t i = 0; i < runs->n; i++) {
+        struct run run = runs_at(runs, i);
+        assert_true(run.first < run.last && (i == 0 || runs_at(runs, i - 1).last < run.first));
+        assert_int_equal(run.index, k);
+        for (uint64_t at = run.first; at < run.last; at++)
+            assert_int_equal(at, list[k++]);
+    }
+    free(list);
+}
+
+/* Decodes a copy that is exactly as long as said, so that sanitizers see what is read behind it. */
+static int decode_copy(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                       struct selection *selection, const char **why)
+{
+    void *copy = allocate(n);
+    memcpy(copy, encoded, n);
+    int error = selection_decode(copy, n, rank, dims, (size_t)1 << 24, selection, why);
+    free(copy);
+    return error;
+}
+
+/* That the encoded selection holds these positions, with the values where they belong. */
+static void expect_decoded(const struct positions *p, const void *encoded, size_t n)
+{
+    struct selection selection;
+    const char *why = "";
+    int error = decode_copy(encoded, n, p->rank, p->dims, &selection, &why);
+    if (error < 0)
+        fail_msg("%d: %s", error, why);
+    expect_runs(p, &selection.runs);
+    bool row_major = true;
+    uint64_t *last = allocate(p->elements * sizeof(*last));
+    for (size_t i = 0; i < p->n; i++) {
+        row_major &= i == 0 || p->list[i - 1] < p->list[i];
+        last[p->list[i]] = i;
+    }
+    assert_int_equal(selection.values, p->n);
+    assert_int_equal(selection.order == NULL, row_major);
+    size_t k = 0;
+    for (size_t i = 0; i < selection.runs.n && selection.order; i++) {
+        struct run run = runs_at(&selection.runs, i);
+        for (uint64_t at = run.first; at < run.last; at++)
+            assert_int_equal(selection.order[k++], last[at]);
+    }
+    free(last);
+    selection_free(&selection);
+}
+
+/* ---- Selections made by libhdf5 ---- */
+
+static void small_dims(int rank, hsize_t *dims)
+{
+    uint64_t elements = 1, limit = random_below(3) == 0 ? 200 : 3000;
+    for (int i = 0; i < rank; i++) {
+        uint64_t most = limit / elements < 60 ? limit / elements : 60;
+        dims[i] = random_below(6) == 0 || (rank > 8 && i % 5) ? 1 : random_between(1, most);
+        elements *= dims[i];
+    }
+}
+
+static void select_hyperslab(hid_t space, int rank, const hsize_t *dims, H5S_seloper_t operation)
+{
+    hsize_t start[SFS_MAX_RANK], stride[SFS_MAX_RANK], count[SFS_MAX_RANK], block[SFS_MAX_RANK];
+    bool one_block = random_below(2);
+    for (int i = 0; i < rank; i++) {
+        start[i] = random_below(3) ? random_below(dims[i]) : 0;
+        uint64_t room = dims[i] - start[i];
+        block[i] = one_block ? random_between(1, room) : random_between(1, room < 4 ? room : 4);
+        if (random_below(5) == 0)
+            block[i] = room;
+        stride[i] = block[i] + random_below(4);
+        uint64_t most = (room - block[i]) / stride[i] + 1;
+        count[i] = one_block ? 1 : random_between(1, most);
+    }
+    assert_true(H5Sselect_hyperslab(space, operation, start, stride, count, block) >= 0);
+}
+
+static void select_points(hid_t space, int rank, const hsize_t *dims)
+{
+    size_t n = random_between(1, random_below(4) ? 20 : 900);
+    hsize_t *points = allocate(n * (size_t)rank * sizeof(*points));
+    bool ascending = random_below(3) == 0;
+    uint64_t elements = 1, at = 0;
+    for (int i = 0; i < rank; i++)
+        elements *= dims[i];
+    for (size_t k = 0; k < n; k++) {
+        at = ascending ? at + (k > 0) * random_between(1, 3) : random_below(elements);
+        if (at >= elements)
+            n = k;
+        uint64_t rest = at;
+        for (int i = rank - 1; i >= 0 && k < n; i--) {
+            points[k * (size_t)rank + (size_t)i] = rest % dims[i];
+            rest /= dims[i];
+        }
+    }
+    assert_true(H5Sselect_elements(space, H5S_SELECT_SET, n, points) >= 0);
+    free(points);
+}
+
+/* libhdf5 1.10.8 sometimes takes a union for a regular selection that it is not, and then its list
+ * of blocks is not what it counted, or even leaves the extent. */
+static bool is_sound(hid_t space, int rank, const hsize_t *dims)
+{
+    if (H5Sget_select_type(space) != H5S_SEL_HYPERSLABS)
+        return true;
+    hssize_t n = H5Sget_select_hyper_nblocks(space);
+    hsize_t *blocks = allocate((size_t)n * 2 * (size_t)rank * sizeof(*blocks)), elements = 0;
+    assert_true(H5Sget_select_hyper_blocklist(space, 0, (hsize_t)n, blocks) >= 0);
+    struct positions p;
+    positions_init(&p, rank, dims);
+    char *bits = allocate(p.elements);
+    memset(bits, 0, p.elements);
+    bool inside = true;
+    for (hssize_t i = 0; i < n; i++) {
+        const hsize_t *start = blocks + i * 2 * rank, *end = start + rank;
+        for (int axis = 0; axis < rank; axis++)
+            inside &= end[axis] < dims[axis];
+        for (uint64_t at = 0; at < p.elements && inside; at++)
+            if (is_in_block(&p, at, start) && !bits[at]) {
+                bits[at] = 1;
+                elements++;
+            }
+    }
+    free(bits);
+    free(blocks);
+    return inside && elements == (hsize_t)H5Sget_select_npoints(space);
+}
+
+static hid_t random_selection(int rank, hsize_t *dims)
+{
+    static const H5S_seloper_t operations[] = {H5S_SELECT_OR,  H5S_SELECT_OR,   H5S_SELECT_AND,
+                                               H5S_SELECT_XOR, H5S_SELECT_NOTB, H5S_SELECT_NOTA};
+    small_dims(rank, dims);
+    hid_t space = create_space(rank, dims);
+    switch (random_below(10)) {
+    case 0:
+        assert_true(H5Sselect_all(space) >= 0);
+        break;
+    case 1:
+        assert_true(H5Sselect_none(space) >= 0);
+        break;
+    case 2:
+    case 3:
+        select_points(space, rank, dims);
+        break;
+    default:
+        select_hyperslab(space, rank, dims, H5S_SELECT_SET);
+        for (uint64_t n = random_below(8); n > 0; n--)
+            select_hyperslab(space, rank, dims, operations[random_below(COUNT(operations))]);
+        if (!is_sound(space, rank, dims)) {
+            H5Sclose(space);
+            return random_selection(rank, dims);
+        }
+    }
+    return space;
+}
+
+static unsigned char *encode_space(hid_t space, size_t *n)
+{
+    assert_true(H5Sencode(space, NULL, n) >= 0);
+    unsigned char *encoded = allocate(*n);
+    assert_true(H5Sencode(space, encoded, n) >= 0);
+    return encoded;
+}
+
+static int random_rank(int round)
+{
+    return round % 50 == 49 ? SFS_MAX_RANK : 1 + round % 4;
+}
+
+static void what_libhdf5_encodes_is_decoded(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6000; round++) {
+        int rank = random_rank(round);
+        hsize_t dims[SFS_MAX_RANK];
+        hid_t space = random_selection(rank, dims);
+        struct positions p;
+        size_t n;
+        positions_of_space(&p, space, rank, dims);
+        unsigned char *encoded = encode_space(space, &n);
+        expect_decoded(&p, encoded, n);
+        free(encoded);
+        free(p.list);
+        H5Sclose(space);
+    }
+}
+
+static void runs_of_positions(const struct positions *p, struct runs *runs)
+{
+    uint64_t *list = allocate(p->n * sizeof(*list));
+    size_t n = sorted(p, list);
+    runs_init(runs);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(runs_append(runs, list[i], list[i] + 1), 0);
+    free(list);
+}
+
+/* libhdf5 decodes what we encode to the same extent and set, which is sorted. False if it cannot
+ * say what is in the set, though it knows how much it is. */
+static bool libhdf5_decodes(const struct positions *set, hid_t like, const void *encoded)
+{
+    hid_t space = H5Sdecode(encoded);
+    assert_true(space >= 0);
+    assert_int_equal(H5Sextent_equal(space, like), 1);
+    assert_int_equal(H5Sget_select_npoints(space), set->n);
+    struct positions decoded;
+    hsize_t dims[SFS_MAX_RANK];
+    for (int i = 0; i < set->rank; i++)
+        dims[i] = set->dims[i];
+    bool sound = is_sound(space, set->rank, dims);
+    if (sound) {
+        positions_of_space(&decoded, space, set->rank, dims);
+        assert_memory_equal(decoded.list, set->list, set->n * sizeof(*set->list));
+        free(decoded.list);
+    }
+    H5Sclose(space);
+    return sound;
+}
+
+static bool is_hyperslabs(const unsigned char *encoded, int rank, int version)
+{
+    const unsigned char *selection = encoded + 15 + 16 * rank;
+    return selection[0] == 2 && selection[4] == version;
+}
+
+static void what_is_encoded_comes_back(void **state)
+{
+    (void)state;
+    unsigned regular = 0, like_libhdf5 = 0, unsound = 0;
+    for (int round = 0; round < 6000; round++) {
+        int rank = random_rank(round);
+        hsize_t dims[SFS_MAX_RANK];
+        hid_t space = random_selection(rank, dims);
+        struct positions p, set;
+        struct runs runs;
+        size_t n[3], expected_n;
+        void *encoded[3];
+        positions_of_space(&p, space, rank, dims);
+        runs_of_positions(&p, &runs);
+        set = p;
+        set.list = allocate(p.n * sizeof(*set.list));
+        set.n = sorted(&p, set.list);
+        for (int form = SELECTION_SMALLEST; form <= SELECTION_VERSION_1; form++) {
+            assert_int_equal(selection_encode(rank, p.dims, NULL, &runs, (enum selection_form)form,
+                                              &encoded[form], &n[form]),
+                             0);
+            expect_decoded(&set, encoded[form], n[form]);
+        }
+        assert_true(n[SELECTION_SMALLEST] <= n[SELECTION_LIBHDF5_1_10]);
+        assert_true(n[SELECTION_LIBHDF5_1_10] <= n[SELECTION_VERSION_1]);
+        unsound += !libhdf5_decodes(&set, space, encoded[SELECTION_LIBHDF5_1_10]);
+        unsound += !libhdf5_decodes(&set, space, encoded[SELECTION_VERSION_1]);
+        regular += is_hyperslabs(encoded[SELECTION_LIBHDF5_1_10], rank, 2);
+
+        unsigned char *expected = encode_space(space, &expected_n);
+        if (is_hyperslabs(expected, rank, 1) && set.n < set.elements) {
+            assert_int_equal(n[SELECTION_VERSION_1], expected_n);
+            assert_memory_equal(encoded[SELECTION_VERSION_1], expected, expected_n);
+            like_libhdf5++;
+        }
+        free(expected);
+        for (int form = 0; form < 3; form++)
+            free(encoded[form]);
+        runs_free(&runs);
+        free(set.list);
+        free(p.list);
+        H5Sclose(space);
+    }
+    assert_true(regular > 50 && like_libhdf5 > 1000 && unsound < 60);
+}
+
+/* ---- Encodings that the released library does not write: made here ---- */
+
+struct bytes {
+    unsigned char data[1 << 17];
+    size_t n;
+};
+
+static void put(struct bytes *bytes, uint64_t value, int width)
+{
+    for (int i = 0; i < width; i++)
+        bytes->data[bytes->n++] = (unsigned char)(value >> (8 * i));
+}
+
+static void put_head(struct bytes *bytes, const struct positions *p, int extent_version,
+                     bool max_dims, unsigned kind, unsigned version)
+{
+    size_t head = extent_version == 1 ? 8 : 4;
+    bytes->n = 0;
+    put(bytes, 0x080001, 3);
+    put(bytes, head + 8 * (size_t)p->rank * (max_dims ? 2 : 1), 4);
+    put(bytes, (unsigned)extent_version, 1);
+    put(bytes, (unsigned)p->rank, 1);
+    put(bytes, max_dims, 1);
+    put(bytes, extent_version == 2, (int)head - 3);
+    for (int i = 0; i < p->rank; i++)
+        put(bytes, p->dims[i], 8);
+    for (int i = 0; i < p->rank && max_dims; i++) /* any will do */
+        put(bytes, random_below(2) ? UINT64_MAX : random_below(100), 8);
+    put(bytes, kind, 4);
+    put(bytes, version, 4);
+}
+
+/* The head of a list of n items: version 1, or 3 of blocks and 2 of points with a width. */
+static int put_list_head(struct bytes *bytes, const struct positions *p, bool blocks, size_t n)
+{
+    static const int widths[] = {2, 4, 8};
+    int width = widths[random_below(3)], numbers = p->rank * (blocks ? 2 : 1);
+    bool old = random_below(3) == 0;
+    unsigned version = old ? 1 : blocks ? 3 : 2;
+    put_head(bytes, p, 1 + (int)random_below(2), random_below(2), blocks ? 2 : 1, version);
+    if (old) {
+        width = 4;
+        put(bytes, 0, 4);
+        put(bytes, 8 + n * (size_t)(width * numbers), 4);
+    } else {
+        if (blocks)
+            put(bytes, 0, 1);
+        put(bytes, (unsigned)width, 1);
+    }
+    put(bytes, (unsigned)p->rank, 4);
+    put(bytes, n, width);
+    return width;
+}
+
+/* A few blocks, in any order and overlapping, and their union. */
+static void make_blocks(struct bytes *bytes, struct positions *p)
+{
+    size_t n = random_below(random_below(3) ? 8 : 60);
+    int width = put_list_head(bytes, p, true, n);
+    char *bits = allocate(p->elements);
+    memset(bits, 0, p->elements);
+    uint64_t most = random_below(2) ? 3 : 60;
+    for (size_t i = 0; i < n; i++) {
+        hsize_t block[2 * SFS_MAX_RANK];
+        for (int axis = 0; axis < p->rank; axis++) {
+            bool whole = random_below(4) == 0;
+            uint64_t start = whole ? 0 : random_below(p->dims[axis]), room = p->dims[axis] - start;
+            block[axis] = start;
+            block[p->rank + axis] =
+                start + (whole ? room : random_between(1, room < most ? room : most)) - 1;
+        }
+        for (int k = 0; k < 2 * p->rank; k++)
+            put(bytes, block[k], width);
+        for (uint64_t at = 0; at < p->elements; at++)
+            bits[at] |= is_in_block(p, at, block);
+    }
+    p->list = allocate(p->elements * sizeof(*p->list));
+    for (uint64_t at = 0; at < p->elements; at++)
+        if (bits[at])
+            p->list[p->n++] = at;
+    free(bits);
+}
+
+static void make_points(struct bytes *bytes, struct positions *p)
+{
+    p->n = random_below(random_below(3) ? 20 : 400);
+    p->list = allocate(p->n * sizeof(*p->list));
+    int width = put_list_head(bytes, p, false, p->n);
+    for (size_t i = 0; i < p->n; i++) {
+        uint64_t rest = p->list[i] = random_below(p->elements), coordinates[SFS_MAX_RANK];
+        for (int axis = p->rank - 1; axis >= 0; axis--) {
+            coordinates[axis] = rest % p->dims[axis];
+            rest /= p->dims[axis];
+        }
+        for (int axis = 0; axis < p->rank; axis++)
+            put(bytes, coordinates[axis], width);
+    }
+}
+
+static void make_regular(struct bytes *bytes, struct positions *p)
+{
+    static const int widths[] = {2, 4, 8};
+    uint64_t start[SFS_MAX_RANK], stride[SFS_MAX_RANK], count[SFS_MAX_RANK], block[SFS_MAX_RANK];
+    int width = random_below(3) ? widths[random_below(3)] : 0; /* 0: version 2 */
+    put_head(bytes, p, 1 + (int)random_below(2), random_below(2), 2, width ? 3 : 2);
+    put(bytes, 1, 1);
+    put(bytes, width ? (unsigned)width : 4 + 32 * (unsigned)p->rank, width ? 1 : 4);
+    put(bytes, (unsigned)p->rank, 4);
+    for (int i = 0; i < p->rank; i++) {
+        start[i] = random_below(4) ? random_below(p->dims[i]) : 0;
+        uint64_t room = p->dims[i] - start[i];
+        block[i] = random_below(4) ? random_between(1, room < 4 ? room : 4) : room;
+        stride[i] = block[i] + random_below(4);
+        count[i] = random_between(1, (room - block[i]) / stride[i] + 1);
+        if (count[i] == 1)
+            stride[i] = random_below(3); /* does not matter */
+        const uint64_t numbers[] = {start[i], stride[i], count[i], block[i]};
+        for (int k = 0; k < 4; k++)
+            put(bytes, numbers[k], width ? width : 8);
+    }
+    p->list = allocate(p->elements * sizeof(*p->list));
+    for (uint64_t at = 0; at < p->elements; at++) {
+        uint64_t rest = at;
+        bool inside = true;
+        for (int i = p->rank - 1; i >= 0; i--) {
+            uint64_t distance = rest % p->dims[i] - start[i];
+            uint64_t number = count[i] > 1 ? distance / stride[i] : 0;
+            inside &= number < count[i] && distance - number * stride[i] < block[i];
+            rest /= p->dims[i];
+        }
+        if (inside)
+            p->list[p->n++] = at;
+    }
+}
+
+typedef void maker(struct bytes *bytes, struct positions *p);
+
+static void every_version_is_decoded(void **state)
+{
+    (void)state;
+    static maker *const makers[] = {make_blocks, make_points, make_regular};
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    for (int round = 0; round < 9000; round++) {
+        hsize_t dims[SFS_MAX_RANK];
+        int rank = random_rank(round);
+        struct positions p;
+        small_dims(rank, dims);
+        positions_init(&p, rank, dims);
+        makers[round % 3](bytes, &p);
+        expect_decoded(&p, bytes->data, bytes->n);
+        free(p.list);
+    }
+    free(bytes);
+}
+
+/* Whatever a decoder accepts lies in the extent and is consistent. */
+static bool decodes_safely(const void *encoded, size_t n, int rank, const uint64_t *dims)
+{
+    struct selection selection;
+    const char *why = NULL;
+    int error = decode_copy(encoded, n, rank, dims, &selection, &why);
+    if (error < 0) {
+        assert_true(error == -EILSEQ || error == -ENOMEM);
+        assert_non_null(why);
+        assert_true(selection.runs.n == 0 && !selection.order && selection.values == 0);
+        return false;
+    }
+    uint64_t elements = 1;
+    for (int i = 0; i < rank; i++)
+        elements *= dims[i];
+    for (size_t i = 0; i < selection.runs.n; i++) {
+        struct run run = runs_at(&selection.runs, i);
+        assert_true(run.first < run.last && run.last <= elements);
+        assert_true(i == 0 || runs_at(&selection.runs, i - 1).last < run.first);
+    }
+    assert_true(selection.values >= selection.runs.elements);
+    assert_true(selection.order || selection.values == selection.runs.elements);
+    for (uint64_t i = 0; selection.order && i < selection.runs.elements; i++)
+        assert_true(selection.order[i] < selection.values);
+    selection_free(&selection);
+    return true;
+}
+
+static void damaged_bytes_are_refused_or_harmless(void **state)
+{
+    (void)state;
+    static maker *const makers[] = {make_blocks, make_points, make_regular};
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    for (int round = 0; round < 60; round++) {
+        hsize_t dims[SFS_MAX_RANK];
+        int rank = 1 + round % 4;
+        struct positions p;
+        small_dims(rank, dims);
+        positions_init(&p, rank, dims);
+        makers[round % 3](bytes, &p);
+        for (size_t n = 0; n < bytes->n; n++)
+            assert_false(decodes_safely(bytes->data, n, rank, p.dims));
+        for (size_t i = 0; i < bytes->n; i++) {
+            unsigned char right = bytes->data[i];
+            for (int bit = 0; bit < 8; bit++) {
+                bytes->data[i] = right ^ (unsigned char)(1 << bit);
+                decodes_safely(bytes->data, bytes->n, rank, p.dims);
+            }
+            bytes->data[i] = (unsigned char)random_next();
+            decodes_safely(bytes->data, bytes->n, rank, p.dims);
+            bytes->data[i] = right;
+        }
+        bytes->data[bytes->n] = 0;
+        assert_false(decodes_safely(bytes->data, bytes->n + 1, rank, p.dims));
+        p.dims[0]++;
+        assert_false(decodes_safely(bytes->data, bytes->n, rank, p.dims));
+        assert_false(decodes_safely(bytes->data, bytes->n, rank - 1, p.dims));
+        free(p.list);
+    }
+    free(bytes);
+}
+
+/* ---- Large numbers ---- */
+
+static void append(struct runs *runs, uint64_t first, uint64_t last)
+{
+    assert_int_equal(runs_append(runs, first, last), 0);
+}
+
+/* Encodes and decodes; the size, or the error. */
+static int64_t round_trip(int rank, const uint64_t *dims, const struct runs *runs,
+                          enum selection_form form)
+{
+    void *encoded;
+    size_t n;
+    struct selection selection;
+    const char *why = "";
+    int error = selection_encode(rank, dims, NULL, runs, form, &encoded, &n);
+    if (error < 0)
+        return error;
+    error = decode_copy(encoded, n, rank, dims, &selection, &why);
+    if (error < 0)
+        fail_msg("%d: %s", error, why);
+    assert_true(runs_equal(&selection.runs, runs) && !selection.order);
+    if (form != SELECTION_SMALLEST) {
+        hid_t space = H5Sdecode(encoded);
+        assert_int_equal(H5Sget_select_npoints(space), runs->elements);
+        H5Sclose(space);
+    }
+    selection_free(&selection);
+    free(encoded);
+    return (int64_t)n;
+}
+
+static void numbers_are_as_narrow_as_they_can_be(void **state)
+{
+    (void)state;
+    static const uint64_t limits[] = {
+        255,          256, 65535, 65536, UINT32_MAX, (uint64_t)UINT32_MAX + 1, (uint64_t)1 << 40,
+        INT64_MAX - 2};
+    for (size_t i = 0; i < COUNT(limits); i++)
+        for (int more = 0; more < 2; more++) {
+            uint64_t last = limits[i], dims[] = {last + 1 + (uint64_t)more, 1};
+            int64_t width = last <= UINT16_MAX ? 2 : last <= UINT32_MAX ? 4 : 8;
+            struct runs runs = {0};
+            append(&runs, 1, 2); /* two blocks, of which one ends at the limit */
+            append(&runs, last - 2, last + 1);
+            assert_int_equal(round_trip(1, dims, &runs, SELECTION_SMALLEST), 31 + 14 + width * 5);
+            assert_int_equal(round_trip(2, dims, &runs, SELECTION_SMALLEST), 47 + 14 + width * 9);
+            int64_t old = round_trip(1, dims, &runs, SELECTION_LIBHDF5_1_10);
+            assert_int_equal(old, width < 8 ? 31 + 24 + 16 : -EOVERFLOW);
+            assert_int_equal(round_trip(1, dims, &runs, SELECTION_VERSION_1), old);
+            runs_free(&runs);
+
+            append(&runs, 1, last + 1); /* one block, which version 2 can hold, too */
+            assert_int_equal(round_trip(1, dims, &runs, SELECTION_LIBHDF5_1_10),
+                             31 + (width < 8 ? 24 + 8 : 17 + 32));
+            runs_free(&runs);
+        }
+}
+
+static void regular_ones_are_found(void **state)
+{
+    (void)state;
+    uint64_t dims[] = {3, 1000, 1000};
+    struct runs runs = {0};
+    for (uint64_t row = 500; row < 1000; row += 7)
+        for (uint64_t column = 3; column < 990; column += 10)
+            append(&runs, (2000 + row) * 1000 + column, (2000 + row) * 1000 + column + 4);
+    assert_int_equal(round_trip(3, dims, &runs, SELECTION_SMALLEST), 63 + 14 + 3 * 8);
+    assert_int_equal(round_trip(3, dims, &runs, SELECTION_LIBHDF5_1_10), 63 + 17 + 3 * 32);
+    assert_int_equal(round_trip(3, dims, &runs, SELECTION_VERSION_1), 63 + 24 + 24 * (int)runs.n);
+    append(&runs, 2999999, 3000000);
+    assert_true(round_trip(3, dims, &runs, SELECTION_SMALLEST) > 12 * (int64_t)runs.n);
+    runs_free(&runs);
+
+    dims[0] = dims[1] = 7; /* rows 0, 5, 6: as if regular, but going on outside */
+    append(&runs, 0, 1);
+    append(&runs, 35, 37);
+    append(&runs, 42, 43);
+    assert_true(round_trip(2, dims, &runs, SELECTION_SMALLEST) > 0);
+    runs_free(&runs);
+}
+
+static void parts_of_rows_become_tall_blocks(void **state)
+{
+    (void)state;
+    const uint64_t dims[] = {2, 400, 400};
+    struct runs runs = {0};
+    for (uint64_t row = 0; row < 800; row++) { /* staggered: no two rows alike, few ends */
+        if (row % 400 == 0)
+            append(&runs, row * 400, row * 400 + 1);
+        for (uint64_t column = 0; column < 38; column++)
+            if ((row + 10 * column) / 380 % 2)
+                append(&runs, row * 400 + column * 10 + 4, row * 400 + column * 10 + 9);
+        if (row == 100 || row == 399)
+            append(&runs, row * 400 + 395, (row + 60) * 400 + 2), row += 60;
+    }
+    int64_t n = round_trip(3, dims, &runs, SELECTION_SMALLEST);
+    assert_true(n > 0 && n < 2000);
+    assert_true(round_trip(3, dims, &runs, SELECTION_LIBHDF5_1_10) > 10 * n);
+    runs_free(&runs);
+}
+
+static void many_blocks_need_wide_numbers(void **state)
+{
+    (void)state;
+    const uint64_t dims[] = {1000, 1000};
+    for (uint64_t n = 65535; n <= 65536; n++) {
+        struct runs runs = {0};
+        for (uint64_t i = 0; i < n; i++)
+            append(&runs, 15 * i + i % 7, 15 * i + i % 7 + 1);
+        int64_t width = n > UINT16_MAX ? 4 : 2;
+        assert_int_equal(round_trip(2, dims, &runs, SELECTION_SMALLEST),
+                         47 + 14 + width + 4 * width * (int64_t)n);
+        runs_free(&runs);
+    }
+}
+
+static void max_dims_can_be_others(void **state)
+{
+    (void)state;
+    const uint64_t dims[] = {6, 10}, max_dims[] = {SFS_UNLIMITED, 20};
+    const hsize_t start[] = {2, 3}, stride[] = {2, 1}, count[] = {2, 1}, block[] = {1, 4};
+    hid_t space = H5Screate_simple(2, (hsize_t[]){6, 10}, (hsize_t[]){H5S_UNLIMITED, 20});
+    struct runs runs = {0};
+    size_t n, expected_n;
+    void *encoded;
+    assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0);
+    append(&runs, 23, 27);
+    append(&runs, 43, 47);
+    assert_int_equal(selection_encode(2, dims, max_dims, &runs, SELECTION_VERSION_1, &encoded, &n),
+                     0);
+    unsigned char *expected = encode_space(space, &expected_n);
+    assert_int_equal(n, expected_n);
+    assert_memory_equal(encoded, expected, n);
+    free(expected);
+    free(encoded);
+    runs_free(&runs);
+    H5Sclose(space);
+}
+
+static void scalars_hold_all_or_none(void **state)
+{
+    (void)state;
+    struct runs runs = {0};
+    assert_int_equal(round_trip(0, NULL, &runs, SELECTION_SMALLEST), 7 + 8 + 16);
+    append(&runs, 0, 1);
+    assert_int_equal(round_trip(0, NULL, &runs, SELECTION_LIBHDF5_1_10), 7 + 8 + 16);
+    runs_free(&runs);
+}
+
+/* ---- Limits of memory and time ---- */
+
+static void short_bytes_take_no_more_memory_than_allowed(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const hsize_t dims[] = {(hsize_t)1 << 31, (hsize_t)1 << 31};
+    const uint64_t end[] = {((uint64_t)1 << 31) - 1, 0};
+    struct positions p;
+    struct selection selection;
+    const char *why;
+    positions_init(&p, 2, dims);
+    put_head(bytes, &p, 1, true, 2, 3); /* the first column */
+    put(bytes, 0x0400, 2);
+    put(bytes, 2, 4);
+    put(bytes, 1, 4);
+    put(bytes, 0, 8);
+    put(bytes, end[0], 4);
+    put(bytes, end[1], 4);
+    assert_int_equal(decode_copy(bytes->data, bytes->n, 2, p.dims, &selection, &why), -ENOMEM);
+
+    bytes->n -= 4;
+    put(bytes, end[0], 4); /* all columns: one run */
+    assert_int_equal(decode_copy(bytes->data, bytes->n, 2, p.dims, &selection, &why), 0);
+    assert_int_equal(selection.runs.n, 1);
+    assert_int_equal(selection.values, (uint64_t)1 << 62);
+    selection_free(&selection);
+    free(bytes);
+}
+
+static void lists_that_overlap_too_often_are_refused(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const hsize_t dims[] = {60000, 2};
+    struct positions p;
+    struct selection selection;
+    const char *why;
+    positions_init(&p, 2, dims);
+    for (uint64_t n = 10; n <= 100; n += 90) {
+        put_head(bytes, &p, 1, true, 2, 3);
+        put(bytes, 0x0200, 2);
+        put(bytes, 2, 4);
+        put(bytes, n, 2);
+        for (uint64_t i = 0; i < n; i++)
+            put(bytes, (uint64_t)(59999 - i % 2) << 32,
+                8); /* a column, from the top to near the end */
+        int error = decode_copy(bytes->data, bytes->n, 2, p.dims, &selection, &why);
+        assert_int_equal(error, n == 10 ? 0 : -EILSEQ);
+        if (error == 0)
+            assert_int_equal(selection.runs.n, 60000);
+        selection_free(&selection);
+    }
+    free(bytes);
+}
+
 TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
-          cmocka_unit_test(libhdf5_decodes_everything_selected_in_the_same_extent))
+          cmocka_unit_test(libhdf5_decodes_everything_selected_in_the_same_extent),
+          cmocka_unit_test(what_libhdf5_encodes_is_decoded),
+          cmocka_unit_test(what_is_encoded_comes_back), cmocka_unit_test(every_version_is_decoded),
+          cmocka_unit_test(damaged_bytes_are_refused_or_harmless),
+          cmocka_unit_test(numbers_are_as_narrow_as_they_can_be),
+          cmocka_unit_test(regular_ones_are_found),
+          cmocka_unit_test(parts_of_rows_become_tall_blocks),
+          cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
+          cmocka_unit_test(scalars_hold_all_or_none),
+          cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
+          cmocka_unit_test(lists_that_overlap_too_often_are_refused))

@@ -1,0 +1,278 @@
+/* Runs to lists of blocks. Knows nothing of how a block list is encoded.
+ *
+ * The list is the one that libhdf5 makes (format document, chapters 6.2 and 7): along every axis
+ * neighbouring slabs in which the same is selected become one, and within it the same is done along
+ * the next axis. In two dimensions: rows of one pattern are grouped, and a group gives one block
+ * for each interval of columns.
+ *
+ * Where few rows are alike as a whole but many parts of them are (discs, bands), tall blocks are
+ * fewer: each interval of columns that stands in consecutive rows is a block of its own. */
+#include "selection/blocks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static inline void put_block(struct block_list *list, uint64_t first, uint64_t end)
+{
+    int rank = list->extent->rank;
+    list->n++;
+    if (end > list->highest)
+        list->highest = end;
+    if (!list->at)
+        return;
+    for (int i = 0; i < rank - 1; i++)
+        list->at = put_le(list->at, list->start[i], list->width);
+    list->at = put_le(list->at, first, list->width);
+    for (int i = 0; i < rank - 1; i++)
+        list->at = put_le(list->at, list->end[i], list->width);
+    list->at = put_le(list->at, end, list->width);
+}
+
+/* ---- libhdf5's list ---- */
+
+/* Whether in two slabs of size positions at a and b the same is selected. *i is the first run that
+ * ends after a, *j that of b, and if so, *j becomes the first one that ends after b's slab. */
+static bool slabs_are_equal(const struct runs *runs, uint64_t a, size_t i, uint64_t b, size_t *j,
+                            uint64_t size)
+{
+    size_t k = *j;
+    for (;;) {
+        bool has_a = i < runs->n && runs->entries[i].first < a + size;
+        bool has_b = k < runs->n && runs->entries[k].first < b + size;
+        if (has_a != has_b)
+            return false;
+        if (!has_a) {
+            *j = k;
+            return true;
+        }
+        struct run x = runs_at(runs, i), y = runs_at(runs, k);
+        bool ends_a = x.last >= a + size, ends_b = y.last >= b + size;
+        uint64_t x_first = x.first > a ? x.first - a : 0, y_first = y.first > b ? y.first - b : 0;
+        if (x_first != y_first || ends_a != ends_b || (!ends_a && x.last - a != y.last - b))
+            return false;
+        if (ends_a) {
+            *j = y.last > b + size ? k : k + 1;
+            return true;
+        }
+        i++, k++;
+    }
+}
+
+/* What is along an axis under the first of everything along the axes before it: if the selection is
+ * regular, that is all of it. */
+static void note_span(struct regular *regular, int axis, uint64_t first, uint64_t end)
+{
+    if (regular->count[axis] == 0) {
+        regular->start[axis] = first;
+        regular->stride[axis] = 1;
+        regular->block[axis] = end - first + 1;
+    } else if (regular->count[axis] == 1) {
+        regular->stride[axis] = first - regular->start[axis];
+    }
+    regular->count[axis]++;
+}
+
+/* The blocks within a slab at position base, which is all that the axes from `axis` on span. Run i
+ * is the first that ends after base. */
+static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i, bool note)
+{
+    const struct extent *extent = list->extent;
+    const struct runs *runs = list->runs;
+    uint64_t size = extent->stride[axis], limit = base + extent->dims[axis] * size, low = base;
+    if (axis == extent->rank - 1) {
+        for (; i < runs->n && runs->entries[i].first < limit; i++) {
+            struct run run = runs_at(runs, i);
+            uint64_t first = run.first > base ? run.first - base : 0;
+            uint64_t end = (run.last < limit ? run.last : limit) - base - 1;
+            put_block(list, first, end);
+            if (note)
+                note_span(&list->regular, axis, first, end);
+        }
+        return;
+    }
+    bool note_inner = note;
+    while (i < runs->n && runs->entries[i].first < limit && low < limit) {
+        struct run run = runs_at(runs, i);
+        uint64_t k = ((run.first > low ? run.first : low) - base) / size, slab = base + k * size;
+        uint64_t next = k + 1;
+        if (run.first <= slab && run.last >= slab + size) /* whole slabs: as many as there are */
+            next = ((run.last < limit ? run.last : limit) - base) / size;
+        size_t j = runs_find_from(runs, i, base + next * size);
+        while (next < extent->dims[axis] &&
+               slabs_are_equal(runs, slab, i, base + next * size, &j, size))
+            next++;
+        list->start[axis] = k;
+        list->end[axis] = next - 1;
+        if (next - 1 > list->highest)
+            list->highest = next - 1;
+        if (note)
+            note_span(&list->regular, axis, k, next - 1);
+        list_slab(list, axis + 1, slab, i, note_inner);
+        note_inner = false;
+        i = j;
+        low = base + next * size;
+    }
+}
+
+void blocks_count(struct block_list *list, const struct extent *extent, const struct runs *runs)
+{
+    *list = (struct block_list){.extent = extent, .runs = runs};
+    if (runs->n > 0)
+        list_slab(list, 0, 0, 0, true);
+}
+
+void blocks_write(struct block_list *list, unsigned char *to, int width)
+{
+    list->at = to;
+    list->width = width;
+    list_slab(list, 0, 0, 0, false);
+}
+
+bool blocks_are_regular(const struct block_list *list)
+{
+    const struct regular *regular = &list->regular;
+    uint64_t n = 1;
+    if (!regular_is_valid(list->extent, regular))
+        return false;
+    for (int i = 0; i < list->extent->rank; i++)
+        n *= regular->count[i] * regular->block[i];
+    if (n != list->runs->elements)
+        return false;
+    struct runs runs = {0};
+    bool equal = regular_runs(list->extent, regular, list->runs->n, &runs) == 0 &&
+                 runs_equal(&runs, list->runs);
+    runs_free(&runs);
+    return equal;
+}
+
+/* ---- Tall blocks ---- */
+
+struct tall_builder {
+    const struct extent *extent;
+    struct tall_list *list;
+    size_t limit;
+    uint64_t row;         /* the present one, counted through all planes */
+    size_t *here, *above; /* the blocks that reach into this row and into the one above */
+    size_t n_here, n_above, next_above;
+};
+
+static bool add_block(struct tall_builder *b, uint64_t row, uint64_t first, uint64_t end,
+                      uint64_t rows)
+{
+    if (b->list->n == b->limit)
+        return false;
+    b->list->blocks[b->list->n++] = (struct tall_block){row, rows, first, end};
+    return true;
+}
+
+static void begin_row(struct tall_builder *b, uint64_t row)
+{
+    uint64_t rows = b->extent->dims[b->extent->rank - 2];
+    bool goes_on = row == b->row + 1 && row % rows != 0;
+    size_t *swap = b->above;
+    b->above = b->here;
+    b->here = swap;
+    b->n_above = goes_on ? b->n_here : 0;
+    b->n_here = b->next_above = 0;
+    b->row = row;
+}
+
+/* Columns first to end, both included, of a row. */
+static bool add_interval(struct tall_builder *b, uint64_t row, uint64_t first, uint64_t end)
+{
+    if (row != b->row)
+        begin_row(b, row);
+    struct tall_block *blocks = b->list->blocks;
+    while (b->next_above < b->n_above && blocks[b->above[b->next_above]].first < first)
+        b->next_above++;
+    if (b->next_above < b->n_above) {
+        size_t above = b->above[b->next_above];
+        if (blocks[above].first == first && blocks[above].end == end) {
+            blocks[above].rows++;
+            b->here[b->n_here++] = above;
+            return true;
+        }
+    }
+    b->here[b->n_here++] = b->list->n;
+    return add_block(b, row, first, end, 1);
+}
+
+static bool add_whole_rows(struct tall_builder *b, uint64_t row, uint64_t last)
+{
+    uint64_t columns = b->extent->dims[b->extent->rank - 1];
+    uint64_t rows_per_plane = b->extent->dims[b->extent->rank - 2];
+    while (row < last) {
+        uint64_t rows = rows_per_plane - row % rows_per_plane;
+        if (rows > last - row)
+            rows = last - row;
+        if (!add_block(b, row, 0, columns - 1, rows))
+            return false;
+        row += rows;
+    }
+    b->row = last - 1;
+    b->n_here = 0; /* runs are maximal: no other whole row follows */
+    return true;
+}
+
+static bool add_run(struct tall_builder *b, struct run run)
+{
+    uint64_t columns = b->extent->dims[b->extent->rank - 1];
+    uint64_t row = run.first / columns, first = run.first % columns;
+    uint64_t last_row = run.last / columns, last = run.last % columns;
+    if (row == last_row)
+        return add_interval(b, row, first, last - 1);
+    if (first > 0 && !add_interval(b, row++, first, columns - 1))
+        return false;
+    if (row < last_row && !add_whole_rows(b, row, last_row))
+        return false;
+    return last == 0 || add_interval(b, last_row, 0, last - 1);
+}
+
+int tall_blocks(const struct extent *extent, const struct runs *runs, size_t limit,
+                struct tall_list *list)
+{
+    *list = (struct tall_list){0};
+    if (extent->rank < 2 || limit == 0)
+        return 0;
+    uint64_t per_row = extent->dims[extent->rank - 1] / 2 + 1;
+    size_t n = per_row < runs->n ? (size_t)per_row : runs->n;
+    struct tall_builder b = {.extent = extent, .list = list, .limit = limit, .row = UINT64_MAX - 1};
+    list->blocks = reallocarray(NULL, limit, sizeof(*list->blocks));
+    b.here = reallocarray(NULL, n, sizeof(*b.here));
+    b.above = reallocarray(NULL, n, sizeof(*b.above));
+    int error = list->blocks && b.here && b.above ? 0 : -ENOMEM;
+    bool fits = error == 0;
+    for (size_t i = 0; i < runs->n && fits; i++)
+        fits = add_run(&b, runs_at(runs, i));
+    free(b.here);
+    free(b.above);
+    if (!fits)
+        tall_list_free(list);
+    return error;
+}
+
+void tall_list_free(struct tall_list *list)
+{
+    free(list->blocks);
+    *list = (struct tall_list){0};
+}
+
+void tall_write(const struct extent *extent, const struct tall_list *list, unsigned char *to,
+                int width)
+{
+    int rank = extent->rank;
+    size_t coordinates = (size_t)(rank * width);
+    for (size_t i = 0; i < list->n; i++, to += 2 * coordinates) {
+        const struct tall_block *block = &list->blocks[i];
+        uint64_t rest = block->row;
+        put_le(to + coordinates - width, block->first, width);
+        put_le(to + 2 * coordinates - width, block->end, width);
+        for (int axis = rank - 2; axis >= 0; axis--) {
+            uint64_t start = rest % extent->dims[axis];
+            uint64_t end = axis == rank - 2 ? start + block->rows - 1 : start;
+            put_le(to + axis * width, start, width);
+            put_le(to + coordinates + axis * width, end, width);
+            rest /= extent->dims[axis];
+        }
+    }
+}

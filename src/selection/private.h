@@ -1,0 +1,97 @@
+/* What the files of this folder share: the numbers of the format (HDF5 file format specification,
+ * "dataspace message" and "selection"), little-endian integers, and sorting. */
+#ifndef SPARSEFS_SELECTION_PRIVATE_H
+#define SPARSEFS_SELECTION_PRIVATE_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "selection/runs.h"
+#include "selection/selection.h"
+
+#define DATASPACE_MESSAGE 1 /* its number among object header messages */
+#define ENCODE_VERSION    0
+#define LENGTH_BYTES      8
+#define PREFIX_BYTES      7
+#define EXTENT_VERSION_1  1
+#define EXTENT_VERSION_2  2
+#define HAS_MAX_DIMS      1 /* flag: libhdf5 always sets it for simple dataspaces */
+#define EXTENT_SCALAR     0 /* version 2 */
+#define EXTENT_SIMPLE     1
+
+#define SELECT_NONE       0
+#define SELECT_POINTS     1
+#define SELECT_HYPERSLABS 2
+#define SELECT_ALL        3
+#define IS_REGULAR        1 /* flag of hyperslabs */
+
+/* One axis of a regular selection: count blocks, stride from start to start. */
+struct regular {
+    uint64_t start[SFS_MAX_RANK], stride[SFS_MAX_RANK];
+    uint64_t count[SFS_MAX_RANK], block[SFS_MAX_RANK];
+};
+
+/* An extent, and what is limited by it. */
+struct extent {
+    int rank;
+    const uint64_t *dims;
+    uint64_t stride[SFS_MAX_RANK]; /* elements between neighbours along an axis */
+    uint64_t elements;
+};
+
+/* false if it has more than INT64_MAX elements. The dims must outlive it. */
+bool extent_init(struct extent *extent, int rank, const uint64_t *dims);
+
+/* A number of 1, 2, 4 or 8 bytes. */
+static inline uint64_t get_le(const unsigned char *p, int bytes)
+{
+    uint16_t of_2;
+    uint32_t of_4;
+    uint64_t of_8;
+    switch (bytes) {
+    case 1:
+        return *p;
+    case 2:
+        memcpy(&of_2, p, 2);
+        return le16toh(of_2);
+    case 4:
+        memcpy(&of_4, p, 4);
+        return le32toh(of_4);
+    default:
+        memcpy(&of_8, p, 8);
+        return le64toh(of_8);
+    }
+}
+
+static inline unsigned char *put_le(unsigned char *p, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *p++ = (unsigned char)(value >> (8 * i));
+    return p;
+}
+
+/* Whether it selects something, its blocks do not overlap, and all lies in the extent. */
+bool regular_is_valid(const struct extent *extent, const struct regular *regular);
+
+/* A regular selection that is valid, at most max_runs of runs, appended to empty runs.
+ * -ENOMEM, also for more of them. */
+int regular_runs(const struct extent *extent, const struct regular *regular, size_t max_runs,
+                 struct runs *runs);
+
+/* The union of n blocks: for each rank starts and rank inclusive ends, of width bytes each. The
+ * bytes are there; their values are checked here. -EILSEQ with why, -ENOMEM. */
+int block_list_runs(const struct extent *extent, const unsigned char *bytes, uint64_t n, int width,
+                    size_t max_runs, struct runs *runs, const char **why);
+
+struct pair {
+    uint64_t key, value;
+};
+
+/* Sorts by key, and pairs of one key as they stood if their values ascend. Keys are below limit. In
+ * linear time, with spare memory for n more pairs. */
+void sort_pairs(struct pair *pairs, struct pair *spare, size_t n, uint64_t limit);
+
+#endif

@@ -1,0 +1,48 @@
+/* Sorting of positions: a radix sort that looks only at the digits which positions can have. Knows
+ * nothing of what the positions are for. */
+#include "selection/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGIT 11  /* bits: the counts of one digit stay in the first-level cache */
+#define FEW   300 /* below this many, counting digits costs more than comparing */
+
+static int compare(const void *a, const void *b)
+{
+    const struct pair *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+static void sort_by_digit(const struct pair *from, struct pair *to, size_t n, int shift)
+{
+    size_t place[1 << DIGIT] = {0}, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        place[from[i].key >> shift & ((1 << DIGIT) - 1)]++;
+    for (size_t i = 0; i < 1 << DIGIT; i++) {
+        size_t count = place[i];
+        place[i] = sum;
+        sum += count;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[place[from[i].key >> shift & ((1 << DIGIT) - 1)]++] = from[i];
+}
+
+void sort_pairs(struct pair *pairs, struct pair *spare, size_t n, uint64_t limit)
+{
+    if (n < FEW) {
+        qsort(pairs, n, sizeof(*pairs), compare);
+        return;
+    }
+    struct pair *from = pairs, *to = spare;
+    for (int shift = 0; shift < 64 && (limit - 1) >> shift > 0; shift += DIGIT) {
+        sort_by_digit(from, to, n, shift);
+        struct pair *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != pairs)
+        memcpy(pairs, from, n * sizeof(*pairs));
+}
