@@ -1,6 +1,6 @@
 /* Runs to lists of blocks. Knows nothing of how a block list is encoded.
  *
- * The list is the one that libhdf5 makes (format document, chapters 6.2 and 7): along every axis
+ * The list is the one that libhdf5 makes (H5Sencode, hyperslab version 1): along every axis
  * neighbouring slabs in which the same is selected become one, and within it the same is done along
  * the next axis. In two dimensions: rows of one pattern are grouped, and a group gives one block
  * for each interval of columns.

@@ -1,7 +1,7 @@
 /* Hyperslabs, regular or as lists of blocks, to runs. Knows nothing of what stands around them in
  * an encoded dataspace.
  *
- * The order of values is row-major over the union of all blocks (format document, chapter 7).
+ * The order of values is row-major over the union of all blocks.
  * libhdf5 writes blocks by walking rows; rows of one pattern are grouped, so that blocks of one row
  * range follow each other, column interval by column interval. Such groups are put out row by row,
  * and all comes out sorted. Whatever does not (other orders, overlapping blocks, more than two axes

@@ -6,8 +6,10 @@
  * the number of positions before its own. Every run therefore keeps the index of its first position
  * instead of its last one, which follows from the index of the run behind it:
  *
- *     positions  . . 2 3 4 . . 7 . 9 10     first  2  7  9        entry n is there, too, for its
- * index indices        0 1 2     3   4  5     index  0  3  4  (6)
+ *     positions  . . 2 3 4 . . 7 . 9 10     first  2  7  9
+ *     indices        0 1 2     3   4  5     index  0  3  4  (6)
+ *
+ * Entry n is there, too, for its index.
  *
  * Invariants: first and index ascend; between two runs lies at least one position; entries[n].index
  * is elements. All counts are in elements. Positions are below UINT64_MAX. No locks: who changes
