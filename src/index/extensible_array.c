@@ -444,9 +444,9 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
     result = get_data_block(index, u, address, &block, walk->why);
     if (result)
         return result;
-    result = index_spend(data_block_kind.name, address,
-                         n * array->element + n_pages * CHECKSUM_BYTES + block->n, &walk->budget,
-                         walk->why);
+    uint64_t in_pages = n_pages * (array->page_elements * array->element + CHECKSUM_BYTES);
+    result =
+        index_spend(data_block_kind.name, address, block->n + in_pages, &walk->budget, walk->why);
     if (!result && n_pages == 0)
         result = walk_elements(walk, block, behind_offset(index, array), first, n);
     block_put(block);
