@@ -14,8 +14,8 @@
  * index_close may be called from any thread at once. What another hand writes to the index behind
  * its back is not seen: close it and open it again.
  *
- * Errors of all functions: -EIO (the store failed and has logged it), -EILSEQ, -EOPNOTSUPP: of all
- * three why says what is wrong and where; -ENOMEM. Results are untouched on error. Whatever the
+ * Errors of all functions: -EIO (the store failed and has logged it) and -EILSEQ, of which why
+ * says what is wrong and where; -ENOMEM. Results are untouched on error. Whatever the
  * file holds, memory and time stay in proportion to its size. */
 #ifndef SPARSEFS_INDEX_INDEX_H
 #define SPARSEFS_INDEX_INDEX_H
