@@ -43,8 +43,7 @@ struct chunk_record_format {
 /* Width of a chunk's stored size in bytes. offset_size is the field of the layout message. */
 unsigned chunk_record_size_bytes(int n_sections, unsigned offset_size, uint64_t chunk_bytes);
 
-/* Bytes of an element of an array, of a record of a B-tree. At most CHUNK_RECORD_MOST. */
-#define CHUNK_RECORD_MOST (8 + 8 + 8 * SFS_MAX_RANK + 8 * (MAX_SECTIONS - 1) + 12 * MAX_SECTIONS)
+/* Bytes of an element of an array, of a record of a B-tree. */
 size_t chunk_record_element(const struct chunk_record_format *format,
                             const struct superblock *superblock);
 size_t chunk_record_in_tree(const struct chunk_record_format *format,

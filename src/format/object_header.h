@@ -20,8 +20,7 @@ enum message_type {
     MESSAGE_SECTION_FILTERS = 0x0019,
 };
 
-#define MESSAGE_SHARED 0x02 /* a flag: the data are a pointer to the message, which is elsewhere   \
-                             */
+#define MESSAGE_SHARED 0x02 /* a flag: the data say where the message really is */
 
 struct message {
     unsigned type;  /* enum message_type, or any other */

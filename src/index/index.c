@@ -46,6 +46,8 @@ int index_open(struct store *store, const struct superblock *superblock,
         index->max_chunks[i] = max_dims[i] == SFS_UNLIMITED
                                    ? SFS_UNLIMITED
                                    : max_dims[i] / chunk + (max_dims[i] % chunk != 0);
+        if (index->max_chunks[i] == 0)
+            index->address = NO_ADDRESS; /* there cannot be any chunk */
     }
     error = index->ops->open(index, layout, why);
     if (error) {

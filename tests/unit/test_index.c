@@ -355,6 +355,30 @@ static void test_empty(void **state)
         check(&grids[i], NULL, 0, 0);
 }
 
+/* An axis that can never have an element leaves no room for chunks, whatever the index says. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    static const struct grid grid = {"row", false, 2, {3, 90}, {3, UNLIMITED}, {1, 1}};
+    static const uint64_t max_dims[] = {0, SFS_UNLIMITED};
+    const hsize_t positions[] = {0, 5, 1, 70};
+    const uint64_t scaled[] = {0, 5};
+    struct opened opened;
+    struct index *index;
+    struct chunk_record record;
+    struct why why = {""};
+    make_dense(FILE_NAME, &grid, positions, 2);
+    assert_int_equal(open_index(FILE_NAME, header_of(FILE_NAME, "x"), &opened, &why), 0);
+    assert_int_equal(index_open(opened.store, &opened.superblock, &opened.layout, &opened.format,
+                                max_dims, &index, &why),
+                     0);
+    assert_int_equal(index_iterate(index, stop, NULL, &why), 0);
+    assert_int_equal(index_lookup(index, scaled, &record, &why), 0);
+    assert_false(record.exists);
+    index_close(index);
+    close_index(&opened);
+}
+
 /* ---- Many threads ---- */
 
 struct worker {
@@ -530,4 +554,5 @@ static void test_sparse(void **state)
 TEST_MAIN(cmocka_unit_test(test_fixed_array), cmocka_unit_test(test_full_fixed_array),
           cmocka_unit_test(test_extensible_array), cmocka_unit_test(test_full_extensible_array),
           cmocka_unit_test(test_btree2), cmocka_unit_test(test_empty),
-          cmocka_unit_test(test_threads), cmocka_unit_test(test_sparse))
+          cmocka_unit_test(test_no_room), cmocka_unit_test(test_threads),
+          cmocka_unit_test(test_sparse))
