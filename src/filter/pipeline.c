@@ -85,7 +85,7 @@ int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
         producers += !(mask >> i & 1) && filters[i].id != FILTER_FLETCHER32;
 
     size_t room = room_between(n_filters, size);
-    unsigned char *half[2] = {scratch, (unsigned char *)scratch + room};
+    unsigned char *half[2] = {scratch, scratch ? (unsigned char *)scratch + room : NULL};
     const unsigned char *from = in;
     for (size_t i = n_filters; i-- > 0;) {
         if (mask >> i & 1)

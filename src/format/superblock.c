@@ -1,13 +1,145 @@
 /* Reading the superblock. */
 #include "format/superblock.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "format/checksum.h"
+#include "format/cursor.h"
+#include "format/structure.h"
+#include "store/store.h"
+
 #define VERSION_AT         8 /* behind the signature */
 #define FLAGS_AT           11
 #define OPEN_FOR_WRITING   0x01
 #define SINGLE_WRITER_OPEN 0x04
 
+#define NAME    "superblock"
+#define LONGEST 104 /* version 1 with addresses of 8 bytes, up to the root's address */
+
 int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES])
 {
     return bytes[VERSION_AT] >= 3 &&
            (bytes[FLAGS_AT] & (OPEN_FOR_WRITING | SINGLE_WRITER_OPEN)) != 0;
+}
+
+uint64_t superblock_address(const struct superblock *superblock, struct cursor *cursor)
+{
+    uint64_t address = cursor_all_ones(cursor, superblock->offset_size);
+    if (address == NO_ADDRESS)
+        return NO_ADDRESS;
+    if (__builtin_add_overflow(address, superblock->base, &address) || address == NO_ADDRESS)
+        cursor->failed = true;
+    return address;
+}
+
+/* It begins at 0, 512, 1024, 2048, ... */
+static int find(struct store *store, uint64_t *address, struct why *why)
+{
+    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    uint64_t size = store_size(store);
+    for (uint64_t at = 0; at < size && size - at >= sizeof(signature); at = at ? 2 * at : 512) {
+        unsigned char bytes[sizeof(signature)];
+        int error = structure_read(store, NAME, at, bytes, sizeof(bytes), why);
+        if (error)
+            return error;
+        if (memcmp(bytes, signature, sizeof(bytes)) == 0) {
+            *address = at;
+            return 0;
+        }
+        if (at > UINT64_MAX / 2)
+            break;
+    }
+    return why_damaged(why, NAME ": no signature of HDF5");
+}
+
+static int decode_sizes(struct superblock *s, struct cursor *c, struct why *why)
+{
+    s->offset_size = (unsigned)cursor_uint(c, 1);
+    s->length_size = (unsigned)cursor_uint(c, 1);
+    if (s->offset_size != 2 && s->offset_size != 4 && s->offset_size != 8)
+        return why_damaged(why, NAME " at address %" PRIu64 ": size of offsets %u", s->address,
+                           s->offset_size);
+    if (s->length_size != 2 && s->length_size != 4 && s->length_size != 8)
+        return why_damaged(why, NAME " at address %" PRIu64 ": size of lengths %u", s->address,
+                           s->length_size);
+    return 0;
+}
+
+/* Versions 0 and 1, behind the version. They have no checksum. */
+static int decode_old(struct superblock *s, struct cursor *c, struct why *why)
+{
+    cursor_skip(c, 4); /* other versions */
+    int error = decode_sizes(s, c, why);
+    if (error)
+        return error;
+    cursor_skip(c, 1 + 2 + 2 + 4); /* sizes of B-tree nodes, flags */
+    if (s->version == 1)
+        cursor_skip(c, 4);
+    s->base = cursor_uint(c, s->offset_size);
+    cursor_skip(c, s->offset_size); /* free space */
+    s->end = cursor_uint(c, s->offset_size);
+    cursor_skip(c, 2 * s->offset_size); /* driver information, name of the root */
+    return 0;
+}
+
+/* Versions 2 and 3, behind the version. */
+static int decode_new(struct superblock *s, struct cursor *c, const unsigned char *bytes,
+                      struct why *why)
+{
+    int error = decode_sizes(s, c, why);
+    if (error)
+        return error;
+    s->flags = (unsigned)cursor_uint(c, 1);
+    s->base = cursor_uint(c, s->offset_size);
+    cursor_skip(c, s->offset_size); /* extension */
+    s->end = cursor_uint(c, s->offset_size);
+
+    size_t summed = 12 + 4 * s->offset_size;
+    struct cursor sum = *c;
+    cursor_skip(&sum, s->offset_size); /* the root's address, which the caller reads */
+    uint32_t stored = (uint32_t)cursor_uint(&sum, 4);
+    if (sum.failed)
+        return why_damaged(why, NAME " at address %" PRIu64 ": it is cut short", s->address);
+    if (stored != checksum(bytes, summed))
+        return why_damaged(why, NAME " at address %" PRIu64 ": wrong checksum", s->address);
+    return 0;
+}
+
+int superblock_read(struct store *store, struct superblock *superblock, struct why *why)
+{
+    struct superblock s = {0};
+    int error = find(store, &s.address, why);
+    if (error)
+        return error;
+    unsigned char bytes[LONGEST];
+    uint64_t left = store_size(store) - s.address;
+    size_t n = left < LONGEST ? (size_t)left : LONGEST;
+    error = structure_read(store, NAME, s.address, bytes, n, why);
+    if (error)
+        return error;
+
+    struct cursor c = cursor_over(bytes, n);
+    cursor_skip(&c, VERSION_AT);
+    s.version = (unsigned)cursor_uint(&c, 1);
+    if (s.version > 3)
+        return why_damaged(why, NAME " at address %" PRIu64 ": version %u", s.address, s.version);
+    error = s.version < 2 ? decode_old(&s, &c, why) : decode_new(&s, &c, bytes, why);
+    if (error)
+        return error;
+    s.root = superblock_address(&s, &c);
+    if (c.failed)
+        return why_damaged(why, NAME " at address %" PRIu64 ": it is cut short", s.address);
+    if (s.base > store_size(store))
+        return why_damaged(why,
+                           NAME " at address %" PRIu64 ": base address %" PRIu64
+                                " lies beyond the end of the file",
+                           s.address, s.base);
+    if (s.root >= store_size(store))
+        return why_damaged(
+            why, NAME " at address %" PRIu64 ": the root group lies beyond the end of the file",
+            s.address);
+    *superblock = s;
+    return 0;
 }

@@ -1,14 +1,41 @@
 /* The superblock: what stands at the beginning of an HDF5 file (HDF5 file format specification,
- * section II.A). Bytes in, values out; knows nothing of where they come from. */
+ * section II.A): the widths of addresses and lengths, and where the root group is. */
 #ifndef SPARSEFS_FORMAT_SUPERBLOCK_H
 #define SPARSEFS_FORMAT_SUPERBLOCK_H
 
-#include <stddef.h>
+#include <stdint.h>
+
+#include "format/why.h"
+
+struct store;
 
 #define SUPERBLOCK_BYTES 12 /* of it that superblock_is_marked looks at */
 
 /* Whether these first bytes of a superblock carry the mark of a program that has the file open for
  * writing, or had when it died. Only version 3 has such a mark. */
 int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES]);
+
+/* Addresses in a file count from the base address. Those in the structs of this folder and of the
+ * index have it added already: they are addresses of the store. */
+struct superblock {
+    unsigned version;     /* 0 to 3 */
+    unsigned flags;       /* of version 3, as stored */
+    unsigned offset_size; /* bytes of an address in the file: 2, 4 or 8 */
+    unsigned length_size; /* bytes of a length: 2, 4 or 8 */
+    uint64_t address;     /* of the superblock itself */
+    uint64_t base;        /* what is added to addresses; every structure lies behind it */
+    uint64_t end;         /* of the file, as the superblock says */
+    uint64_t root;        /* header of the root group */
+};
+
+/* Finds and reads it. Errors: -EIO (the store failed and has logged it), -EILSEQ (why says what is
+ * wrong). The result is plain data. Any thread. */
+int superblock_read(struct store *store, struct superblock *superblock, struct why *why);
+
+struct cursor;
+
+/* Reads an address: NO_ADDRESS, or an address of the store. One that cannot be such marks the
+ * cursor as failed. */
+uint64_t superblock_address(const struct superblock *superblock, struct cursor *cursor);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "index_files.h"
 #include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
@@ -381,6 +382,50 @@ static void every_failed_allocation_for_a_selection_is_an_error(void **state)
     assert_true(check(select_all_sorts, 0) > 12);
 }
 
+/* ---- An index ---- */
+
+static uint64_t index_header;
+
+static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    (void)scaled, (void)record;
+    ++*(int *)context;
+    return 0;
+}
+
+static int read_index(void)
+{
+    struct opened opened;
+    struct why why;
+    int n = 0;
+    int error = open_index("index.h5", index_header, &opened, &why);
+    if (error)
+        return error;
+    error = index_iterate(opened.index, count_chunk, &n, &why);
+    assert_true(error || n > 0);
+    close_index(&opened);
+    return error;
+}
+
+static void reading_an_index_fails_for_want_of_memory(void **state)
+{
+    (void)state;
+    static const struct grid grids[] = {
+        {"fixed array", false, 1, {3000}, {3000}, {1}},
+        {"extensible array", true, 1, {3000}, {H5S_UNLIMITED}, {1}},
+        {"B-tree", false, 2, {3000, 200}, {H5S_UNLIMITED, H5S_UNLIMITED}, {1, 1}},
+    };
+    for (size_t i = 0; i < COUNT(grids); i++) {
+        hsize_t positions[400];
+        size_t n = COUNT(positions) / (size_t)grids[i].rank;
+        for (size_t k = 0; k < COUNT(positions); k++)
+            positions[k] = k / (size_t)grids[i].rank;
+        make_dense("index.h5", &grids[i], positions, n);
+        index_header = header_of("index.h5", "x");
+        assert_true(check(read_index, 0) > 10);
+    }
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +433,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
+        cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
 }

@@ -1,0 +1,134 @@
+/* Decoding the records of chunk indexes. */
+#include "format/chunk_record.h"
+
+#include <inttypes.h>
+
+/* What an encoded selection may take besides its coordinates, of at most 8 bytes each, twice per
+ * element and axis: head, dataspace, checksum. */
+#define SELECTION_HEAD 1024
+
+unsigned floor_log2(uint64_t x)
+{
+    return x ? 63 - (unsigned)__builtin_clzll(x) : 0;
+}
+
+unsigned chunk_record_size_bytes(int n_sections, unsigned offset_size, uint64_t chunk_bytes)
+{
+    if (n_sections == 3)
+        return 8;
+    unsigned bytes = 1 + (floor_log2(chunk_bytes) + offset_size) / offset_size;
+    return bytes < offset_size ? bytes : offset_size;
+}
+
+static bool is_structured(const struct chunk_record_format *format)
+{
+    return format->form >= CHUNK_STRUCTURED;
+}
+
+static bool is_filtered(const struct chunk_record_format *format)
+{
+    return format->form == CHUNK_DENSE_FILTERED || format->form == CHUNK_STRUCTURED_FILTERED;
+}
+
+size_t chunk_record_element(const struct chunk_record_format *format,
+                            const struct superblock *superblock)
+{
+    size_t bytes = superblock->offset_size + format->size_bytes;
+    if (is_structured(format))
+        bytes += 8 * (size_t)(format->n_sections - 1);
+    if (is_filtered(format))
+        bytes += is_structured(format) ? 12 * (size_t)format->n_sections : 4;
+    return bytes;
+}
+
+size_t chunk_record_in_tree(const struct chunk_record_format *format,
+                            const struct superblock *superblock)
+{
+    return chunk_record_element(format, superblock) + 8 * (size_t)format->rank;
+}
+
+void chunk_record_decode_sections(int n_sections, bool filtered, struct cursor *cursor,
+                                  struct chunk_record *record)
+{
+    for (int i = 1; i < n_sections; i++)
+        record->section_offset[i] = cursor_uint(cursor, 8);
+    for (int i = 0; filtered && i < n_sections; i++)
+        record->unfiltered_size[i] = cursor_uint(cursor, 8);
+    for (int i = 0; filtered && i < n_sections; i++)
+        record->filter_mask[i] = (uint32_t)cursor_uint(cursor, 4);
+}
+
+uint64_t chunk_record_section_size(const struct chunk_record_format *format,
+                                   const struct chunk_record *record, int section)
+{
+    uint64_t end =
+        section + 1 < format->n_sections ? record->section_offset[section + 1] : record->size;
+    return end - record->section_offset[section];
+}
+
+static int damaged(const struct chunk_record *record, uint64_t where, const char *what,
+                   struct why *why)
+{
+    return why_damaged(why, "chunk index at address %" PRIu64 ": chunk at address %" PRIu64 ": %s",
+                       where, record->address, what);
+}
+
+/* The most bytes that a section can have without filters; the heap may have any number. */
+static uint64_t most_unfiltered(const struct chunk_record_format *format, int section)
+{
+    uint64_t bytes;
+    if (section == 1 && format->n_sections == 2)
+        return format->chunk_bytes;
+    if (section == 0 &&
+        !__builtin_mul_overflow(format->chunk_elements, 16 * (uint64_t)format->rank, &bytes) &&
+        !__builtin_add_overflow(bytes, SELECTION_HEAD, &bytes))
+        return bytes;
+    return UINT64_MAX;
+}
+
+int chunk_record_check(const struct chunk_record_format *format, uint64_t store_size,
+                       uint64_t where, const struct chunk_record *record, struct why *why)
+{
+    uint64_t end;
+    if (__builtin_add_overflow(record->address, record->size, &end) || end > store_size)
+        return damaged(record, where, "it reaches beyond the end of the file", why);
+    for (int i = 0; i < format->n_sections; i++) {
+        uint64_t next = i + 1 < format->n_sections ? record->section_offset[i + 1] : record->size;
+        if (next < record->section_offset[i] || next > record->size)
+            return damaged(record, where, "offsets of its sections are out of order", why);
+        if (is_filtered(format) && record->unfiltered_size[i] > most_unfiltered(format, i))
+            return damaged(record, where, "unfiltered size of a section is more than it can be",
+                           why);
+    }
+    return 0;
+}
+
+int chunk_record_decode(const struct chunk_record_format *format,
+                        const struct superblock *superblock, uint64_t store_size, uint64_t where,
+                        struct cursor *cursor, uint64_t *scaled, struct chunk_record *record,
+                        struct why *why)
+{
+    struct chunk_record r = {0};
+    bool dense = !is_structured(format);
+    r.address = superblock_address(superblock, cursor);
+    r.size = format->size_bytes ? cursor_uint(cursor, format->size_bytes) : format->chunk_bytes;
+    /* The mask of a dense chunk stands before its coordinates, all else of structured ones behind.
+     */
+    if (dense && is_filtered(format))
+        r.filter_mask[0] = (uint32_t)cursor_uint(cursor, 4);
+    for (int i = 0; scaled && i < format->rank; i++)
+        scaled[i] = cursor_uint(cursor, 8);
+    if (!dense)
+        chunk_record_decode_sections(format->n_sections, is_filtered(format), cursor, &r);
+    if (cursor->failed)
+        return why_damaged(why, "chunk index at address %" PRIu64 ": address of a chunk", where);
+
+    r.exists = r.address != NO_ADDRESS;
+    int error = r.exists ? chunk_record_check(format, store_size, where, &r, why) : 0;
+    if (error)
+        return error;
+    if (!r.exists)
+        r = (struct chunk_record){0};
+    *record = r;
+    return 0;
+}

@@ -1,0 +1,113 @@
+/* Decoding the small messages of a dataset. */
+#include "format/dataset_messages.h"
+
+#include <inttypes.h>
+
+#include "format/cursor.h"
+
+#define HAS_MAX_DIMS   0x01 /* flag of a dataspace */
+#define FILL_UNDEFINED 0x10 /* flags of a fill value, version 3 */
+#define FILL_STORED    0x20
+
+static int dataspace_damaged(const struct message *message, const char *field, uint64_t value,
+                             struct why *why)
+{
+    return why_damaged(why, "dataspace message at address %" PRIu64 ": %s %" PRIu64,
+                       message->address, field, value);
+}
+
+int dataspace_decode(const struct superblock *superblock, const struct message *message,
+                     struct dataspace_message *dataspace, struct why *why)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    struct dataspace_message d = {.space = SFS_SPACE_SIMPLE};
+    if (message->flags & MESSAGE_SHARED)
+        return why_unsupported(why, "dataspace message at address %" PRIu64 " is shared",
+                               message->address);
+    unsigned version = (unsigned)cursor_uint(&c, 1);
+    d.rank = (int)cursor_uint(&c, 1);
+    unsigned flags = (unsigned)cursor_uint(&c, 1);
+    uint64_t type = cursor_uint(&c, 1); /* reserved in version 1 */
+    if (version == 1)
+        cursor_skip(&c, 4);
+    else if (version != 2)
+        return dataspace_damaged(message, "version", version, why);
+    if (d.rank > SFS_MAX_RANK)
+        return dataspace_damaged(message, "rank", (uint64_t)d.rank, why);
+    if (version == 1)
+        d.space = d.rank == 0 ? SFS_SPACE_SCALAR : SFS_SPACE_SIMPLE;
+    else if (type > 2 || (type != 1) != (d.rank == 0))
+        return dataspace_damaged(message, "type", type, why);
+    else
+        d.space = type == 0 ? SFS_SPACE_SCALAR : type == 1 ? SFS_SPACE_SIMPLE : SFS_SPACE_NULL;
+
+    for (int i = 0; i < d.rank; i++)
+        d.max_dims[i] = d.dims[i] = cursor_uint(&c, superblock->length_size);
+    for (int i = 0; i < d.rank && flags & HAS_MAX_DIMS; i++)
+        d.max_dims[i] = cursor_all_ones(&c, superblock->length_size);
+    if (c.failed)
+        return dataspace_damaged(message, "too short for rank", (uint64_t)d.rank, why);
+    for (int i = 0; i < d.rank; i++)
+        if (d.dims[i] == SFS_UNLIMITED || d.max_dims[i] < d.dims[i])
+            return dataspace_damaged(message, "max dims less than dims, axis", (uint64_t)i, why);
+    *dataspace = d;
+    return 0;
+}
+
+int datatype_decode_size(const struct message *message, uint64_t *size, struct why *why)
+{
+    if (message->flags & MESSAGE_SHARED)
+        return why_unsupported(why, "datatype message at address %" PRIu64 " is shared",
+                               message->address);
+    struct cursor c = cursor_over(message->data, message->size);
+    unsigned version = (unsigned)cursor_uint(&c, 1) >> 4;
+    cursor_skip(&c, 3); /* class bits */
+    uint64_t bytes = cursor_uint(&c, 4);
+    if (c.failed || bytes == 0 || version == 0)
+        return why_damaged(why,
+                           "datatype message at address %" PRIu64 ": version %u, size %" PRIu64,
+                           message->address, version, bytes);
+    *size = bytes;
+    return 0;
+}
+
+/* What is behind the version of message 0x0005: whether a size and a value follow. */
+static bool fill_has_value(struct cursor *c, unsigned version)
+{
+    if (version == 3) {
+        unsigned flags = (unsigned)cursor_uint(c, 1);
+        return (flags & (FILL_STORED | FILL_UNDEFINED)) == FILL_STORED;
+    }
+    cursor_skip(c, 2); /* times of allocation and of filling */
+    bool defined = cursor_uint(c, 1) != 0;
+    return version == 1 || defined;
+}
+
+int fill_decode(const struct message *message, struct fill_message *fill, struct why *why)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    struct fill_message f = {0};
+    if (message->flags & MESSAGE_SHARED)
+        return why_unsupported(why, "fill value message at address %" PRIu64 " is shared",
+                               message->address);
+    bool stored = true;
+    if (message->type == MESSAGE_FILL) {
+        unsigned version = (unsigned)cursor_uint(&c, 1);
+        if (version < 1 || version > 3)
+            return why_damaged(why, "fill value message at address %" PRIu64 ": version %u",
+                               message->address, version);
+        stored = fill_has_value(&c, version);
+    }
+    /* Old versions say by a negative size that there is none. */
+    uint64_t size = stored ? cursor_uint(&c, 4) : 0;
+    if (size > INT32_MAX)
+        size = 0;
+    f.value = size ? cursor_bytes(&c, size) : NULL;
+    f.size = (size_t)size;
+    if (c.failed)
+        return why_damaged(why,
+                           "fill value message at address %" PRIu64 ": too short for size %" PRIu64,
+                           message->address, size);
+    *fill = f;
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* The data layout message of sparse datasets: version 5, class 4 (structured chunk storage), from
+ * the HDF Group's RFC "Sparse data storage": in the order of fields of its prototype and of version
+ * 28, and in that of version 22. */
+#ifndef SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
+#define SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "format/chunk_record.h"
+#include "format/object_header.h"
+
+/* As numbered in the file. */
+enum chunk_index_kind {
+    INDEX_SINGLE = 1,
+    INDEX_FIXED_ARRAY = 3,
+    INDEX_EXTENSIBLE_ARRAY = 4,
+    INDEX_BTREE2 = 5,
+};
+
+struct layout_message {
+    unsigned type;         /* structured chunk type, as stored: the prototype does not mind it */
+    bool unfiltered_edges; /* no filters on chunks that reach over the dataset's current dims */
+    int rank;
+    uint64_t chunk_dims[SFS_MAX_RANK]; /* 1 to 2^32 - 1 elements */
+    uint64_t element_size;             /* bytes; 1 to 2^32 - 1 */
+    unsigned offset_size;              /* of the composition; 4 or 8 */
+    int n_sections;                    /* 2; 3 with variable-length data */
+    bool rfc22;                        /* the order of fields is that of version 22 */
+
+    enum chunk_index_kind index;
+    uint64_t address;                 /* of the index, or the single chunk; or NO_ADDRESS */
+    bool single_filtered;             /* the single chunk's record has what filters need */
+    struct chunk_record single;       /* not checked against the store yet */
+    unsigned page_bits;               /* fixed array */
+    unsigned max_bits;                /* extensible array: width of the number of elements, */
+    unsigned index_block_elements;    /* elements in its index block, */
+    unsigned super_block_min_blocks;  /* smallest number of data blocks of a super block, */
+    unsigned data_block_min_elements; /* smallest number of elements of a data block, */
+    unsigned data_page_bits;          /* log2 of elements of a page */
+    unsigned split_percent;           /* B-tree; the node size stored here is not to be trusted */
+    unsigned merge_percent;
+};
+
+/* Whether it is such a message at all: others are libhdf5's. */
+bool layout_message_is_structured(const struct message *message);
+
+/* Errors: -EILSEQ, -EOPNOTSUPP (a kind of structured chunk that is only a design); why says what.
+ * Bytes behind the last field are ignored, as the prototype reserves some. Any thread. */
+int layout_message_decode(const struct superblock *superblock, const struct message *message,
+                          struct layout_message *layout, struct why *why);
+
+/* The form of the records in its index. filtered: the dataset has section filters. -EILSEQ: the
+ * bytes of a chunk exceed 63 bits. */
+int layout_message_records(const struct layout_message *layout, bool filtered,
+                           struct chunk_record_format *format, struct why *why);
+
+#endif

@@ -1,0 +1,63 @@
+/* The object header: the list of messages that describes a group or dataset (HDF5 file format
+ * specification, section IV.A), versions 1 and 2, with all its continuation blocks in memory. */
+#ifndef SPARSEFS_FORMAT_OBJECT_HEADER_H
+#define SPARSEFS_FORMAT_OBJECT_HEADER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/superblock.h"
+
+enum message_type {
+    MESSAGE_NIL = 0x0000,
+    MESSAGE_DATASPACE = 0x0001,
+    MESSAGE_DATATYPE = 0x0003,
+    MESSAGE_OLD_FILL = 0x0004,
+    MESSAGE_FILL = 0x0005,
+    MESSAGE_LAYOUT = 0x0008,
+    MESSAGE_FILTERS = 0x000b,
+    MESSAGE_CONTINUATION = 0x0010,
+    MESSAGE_SECTION_FILTERS = 0x0019,
+};
+
+#define MESSAGE_SHARED 0x02 /* a flag: the data say where the message really is */
+
+struct message {
+    unsigned type;  /* enum message_type, or any other */
+    unsigned flags; /* as stored */
+    const unsigned char *data;
+    size_t size;      /* bytes of data */
+    uint64_t address; /* of the data in the store */
+    size_t block;     /* which block it lies in */
+};
+
+/* What lies in one piece in the file. Block 0 is the header itself. */
+struct header_block {
+    uint64_t address;
+    unsigned char *bytes; /* all of it: prefix or signature, messages, gap, checksum */
+    size_t n;
+    size_t messages_at;   /* where in bytes the messages begin */
+    size_t message_bytes; /* of messages and gap */
+};
+
+struct object_header {
+    unsigned version; /* 1 or 2 */
+    unsigned flags;   /* of version 2, as stored */
+    size_t n_blocks;
+    struct header_block *block;
+    size_t n_messages;       /* NIL and continuation messages included */
+    struct message *message; /* block by block, blocks in the order in which they are named */
+};
+
+/* Reads the header at address. Errors: -EIO (the store failed and has logged it), -EILSEQ, -ENOMEM;
+ * of the first two why says what and where. The caller frees *header with object_header_free. It is
+ * not changed afterwards: any number of threads may read it. */
+int object_header_read(struct store *store, const struct superblock *superblock, uint64_t address,
+                       struct object_header **header, struct why *why);
+void object_header_free(struct object_header *header);
+
+/* The first message of a type, NULL if there is none. */
+const struct message *object_header_find(const struct object_header *header,
+                                         enum message_type type);
+
+#endif

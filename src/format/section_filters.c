@@ -1,0 +1,127 @@
+/* Decoding the filters of sections. */
+#include "format/section_filters.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/cursor.h"
+
+#define OPTIONAL    0x01 /* flag of a filter */
+#define FIRST_NAMED 256  /* filters below are HDF5's own and have no name in the file */
+
+static unsigned version_of(const struct message *message)
+{
+    return message->size > 0 ? message->data[0] : 0;
+}
+
+bool section_filters_is(const struct message *message)
+{
+    return message->type == MESSAGE_SECTION_FILTERS ||
+           (message->type == MESSAGE_FILTERS && version_of(message) == 3);
+}
+
+void section_filters_free(struct section_filters *filters)
+{
+    for (int i = 0; i < MAX_SECTIONS; i++)
+        free(filters->section[i].filters);
+    free(filters->values);
+    *filters = (struct section_filters){0};
+}
+
+static int damaged(const struct message *message, const char *field, uint64_t value,
+                   struct why *why)
+{
+    return why_damaged(why, "section filter message at address %" PRIu64 ": %s %" PRIu64,
+                       message->address, field, value);
+}
+
+/* One filter; its values are appended at *values. */
+static int decode_filter(const struct message *message, struct cursor *c, struct sfs_filter *filter,
+                         unsigned **values, struct why *why)
+{
+    static const char *const names[] = {"none", "deflate", "shuffle",    "fletcher32",
+                                        "szip", "nbit",    "scaleoffset"};
+    filter->id = (int)cursor_uint(c, 2);
+    size_t name_bytes = filter->id >= FIRST_NAMED ? (size_t)cursor_uint(c, 2) : 0;
+    filter->optional = (cursor_uint(c, 2) & OPTIONAL) != 0;
+    filter->n_values = (size_t)cursor_uint(c, 2);
+    const unsigned char *name = cursor_bytes(c, name_bytes);
+    if (c->failed || filter->n_values > c->left / 4)
+        return damaged(message, "too short for filter", (uint64_t)filter->id, why);
+    if (filter->id == 0)
+        return damaged(message, "filter", 0, why);
+    if (filter->id < (int)(sizeof(names) / sizeof(*names)))
+        snprintf(filter->name, sizeof(filter->name), "%s", names[filter->id]);
+    else if (name)
+        snprintf(filter->name, sizeof(filter->name), "%.*s", (int)name_bytes, (const char *)name);
+    filter->values = *values;
+    for (size_t i = 0; i < filter->n_values; i++)
+        *(*values)++ = (unsigned)cursor_uint(c, 4);
+    return 0;
+}
+
+static int decode_section(const struct message *message, struct cursor *c, int n_sections,
+                          int *last_section, struct section_filters *filters, unsigned **values,
+                          struct why *why)
+{
+    int number = (int)cursor_uint(c, 1);
+    size_t n = (size_t)cursor_uint(c, 1);
+    size_t bytes = (size_t)cursor_uint(c, 2);
+    const unsigned char *list = cursor_bytes(c, bytes);
+    if (c->failed)
+        return damaged(message, "too short for section", (uint64_t)number, why);
+    if (number >= n_sections || number <= *last_section)
+        return damaged(message, "section", (uint64_t)number, why);
+    if (n < 1 || n > MAX_FILTERS)
+        return damaged(message, "number of filters", n, why);
+    *last_section = number;
+
+    filters->section[number].filters = calloc(n, sizeof(struct sfs_filter));
+    if (!filters->section[number].filters)
+        return -ENOMEM;
+    filters->section[number].n = n;
+    struct cursor descriptions = cursor_over(list, bytes);
+    for (size_t i = 0; i < n; i++) {
+        struct sfs_filter *filter = &filters->section[number].filters[i];
+        int error = decode_filter(message, &descriptions, filter, values, why);
+        if (error)
+            return error;
+    }
+    if (descriptions.left > 0)
+        return damaged(message, "bytes behind the filters", descriptions.left, why);
+    return 0;
+}
+
+int section_filters_decode(const struct message *message, int n_sections,
+                           struct section_filters *filters, struct why *why)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    struct section_filters f = {0};
+    if (message->flags & MESSAGE_SHARED)
+        return why_unsupported(why, "section filter message at address %" PRIu64 " is shared",
+                               message->address);
+    unsigned version = (unsigned)cursor_uint(&c, 1);
+    int n = (int)cursor_uint(&c, 1);
+    if (version != (message->type == MESSAGE_FILTERS ? 3 : 1))
+        return damaged(message, "version", version, why);
+    if (n < 1 || n > n_sections || n_sections > MAX_SECTIONS)
+        return damaged(message, "number of sections", (uint64_t)n, why);
+
+    /* There are fewer values than the message has bytes. */
+    f.values = calloc(message->size / 4 + 1, sizeof(*f.values));
+    if (!f.values)
+        return -ENOMEM;
+    unsigned *values = f.values;
+    int error = 0, last_section = -1;
+    for (int i = 0; !error && i < n; i++)
+        error = decode_section(message, &c, n_sections, &last_section, &f, &values, why);
+    if (error) {
+        section_filters_free(&f);
+        return error;
+    }
+    *filters = f;
+    return 0;
+}

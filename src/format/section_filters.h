@@ -1,0 +1,33 @@
+/* The filters of each section of a structured chunk: message 0x0019 version 1, as the HDF Group's
+ * prototype writes it, and message 0x000b version 3, as its RFC "Sparse data storage" has it. The
+ * bodies are the same. */
+#ifndef SPARSEFS_FORMAT_SECTION_FILTERS_H
+#define SPARSEFS_FORMAT_SECTION_FILTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "format/object_header.h"
+#include "sparsefs/sparsefs.h"
+
+#define MAX_SECTIONS 3  /* encoded selection, values, variable-length heap */
+#define MAX_FILTERS  32 /* of one section */
+
+struct section_filters {
+    struct {
+        size_t n;                   /* 0: the section is stored as it is */
+        struct sfs_filter *filters; /* in the order of writing */
+    } section[MAX_SECTIONS];
+    unsigned *values; /* of all filters */
+};
+
+/* Decodes the message for a dataset of so many sections. Errors: -EILSEQ (why says what is wrong),
+ * -ENOMEM. The caller frees what *filters points to with section_filters_free. Any thread. */
+int section_filters_decode(const struct message *message, int n_sections,
+                           struct section_filters *filters, struct why *why);
+void section_filters_free(struct section_filters *filters);
+
+/* Whether the message is one of the two, and not an ordinary filter pipeline. */
+bool section_filters_is(const struct message *message);
+
+#endif

@@ -1,0 +1,34 @@
+/* One structure of the file's metadata, read from the store: bounds, signature and checksum, which
+ * are the same for all of them. */
+#ifndef SPARSEFS_FORMAT_STRUCTURE_H
+#define SPARSEFS_FORMAT_STRUCTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/why.h"
+
+struct store;
+
+#define SIGNATURE_BYTES 4
+#define CHECKSUM_BYTES  4
+
+/* Whether n bytes at address lie in the store. name is that of the structure, for why. -EILSEQ. */
+int structure_within(const struct store *store, const char *name, uint64_t address, uint64_t n,
+                     struct why *why);
+
+/* Reads exactly n bytes at address. -EILSEQ: they lie beyond the end of the store; -EIO: the store
+ * failed and has logged it, why says where. */
+int structure_read(struct store *store, const char *name, uint64_t address, void *bytes, size_t n,
+                   struct why *why);
+
+/* Whether n bytes, read from address, begin with this signature. n >= SIGNATURE_BYTES. */
+int structure_signed(const char *name, uint64_t address, const unsigned char *bytes,
+                     const char signature[SIGNATURE_BYTES], struct why *why);
+
+/* Whether n bytes, read from address, end with the checksum of those before. n >= CHECKSUM_BYTES.
+ */
+int structure_summed(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
+                     struct why *why);
+
+#endif

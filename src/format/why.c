@@ -1,0 +1,24 @@
+/* Phrases for refusals. */
+#include "format/why.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int why_damaged(struct why *why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof(why->text), format, arguments);
+    va_end(arguments);
+    return -EILSEQ;
+}
+
+int why_unsupported(struct why *why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof(why->text), format, arguments);
+    va_end(arguments);
+    return -EOPNOTSUPP;
+}

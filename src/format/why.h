@@ -1,0 +1,16 @@
+/* Why bytes of a file were refused: one phrase that names the structure, the field and the address,
+ * for the log line of whoever knows the file and the dataset. */
+#ifndef SPARSEFS_FORMAT_WHY_H
+#define SPARSEFS_FORMAT_WHY_H
+
+struct why {
+    char text[240]; /* valid after an error that says that it is */
+};
+
+/* Writes the phrase and returns -EILSEQ. */
+int why_damaged(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for what is not damaged but cannot be read by this version: returns -EOPNOTSUPP. */
+int why_unsupported(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

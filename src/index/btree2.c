@@ -1,0 +1,382 @@
+/* The version 2 B-tree (HDF5 file format specification, section III.A.2): records ordered by scaled
+ * coordinates, in internal nodes as well as in leaves. How many records a node has, and how many
+ * are under it, stands in the pointer to it. The root is kept in memory. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "index/private.h"
+#include "store/store.h"
+
+#define HEADER          "version 2 B-tree header"
+#define FIRST_TYPE      10 /* of records of chunk indexes */
+#define NODE_BEGIN      INDEX_BEGIN_BYTES
+#define NODE_OVERHEAD   (NODE_BEGIN + CHECKSUM_BYTES)
+#define MOST_DEPTH      32
+#define MOST_NODE_BYTES ((uint64_t)1 << 20) /* libhdf5 takes 2048 for chunks */
+
+static const struct block_kind header_kind = {HEADER, "BTHD"};
+static const struct block_kind leaf_kind = {"version 2 B-tree leaf", "BTLF"};
+static const struct block_kind internal_kind = {"version 2 B-tree internal node", "BTIN"};
+
+/* What nodes of one depth can hold; leaves have depth 0. */
+struct level {
+    uint64_t max_records;   /* in a node */
+    uint64_t max_total;     /* in and under a node; saturates */
+    unsigned pointer_bytes; /* of a pointer to a child */
+    unsigned total_bytes; /* in a pointer to a node of this depth: width of the total; leaves: 0 */
+};
+
+struct node_pointer {
+    uint64_t address; /* NO_ADDRESS: an empty tree */
+    uint64_t n;       /* records in the node */
+    uint64_t total;   /* records in and under it */
+};
+
+struct btree2 {
+    uint64_t node_bytes;
+    size_t record; /* bytes of one */
+    unsigned depth;
+    unsigned count_bytes; /* width of the number of records of a node in pointers */
+    struct level level[MOST_DEPTH + 1];
+    struct node_pointer root;
+    struct block *root_block; /* NULL: an empty tree */
+};
+
+/* ---- Nodes ---- */
+
+static const struct block_kind *node_kind(unsigned depth)
+{
+    return depth ? &internal_kind : &leaf_kind;
+}
+
+static int read_record(const struct index *index, const struct block *node, uint64_t i,
+                       uint64_t *scaled, struct chunk_record *record, struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    struct cursor c = cursor_over(node->bytes, node->n);
+    cursor_skip(&c, NODE_BEGIN + i * tree->record);
+    return chunk_record_decode(&index->format, index->superblock, store_size(index->store),
+                               node->address, &c, scaled, record, why);
+}
+
+/* The coordinates stand at the end of dense records, but before the sections of structured ones. */
+static void read_coordinates(const struct index *index, const struct block *node, uint64_t i,
+                             uint64_t *scaled)
+{
+    const struct btree2 *tree = index->kind;
+    struct cursor c = cursor_over(node->bytes, node->n);
+    cursor_skip(&c, NODE_BEGIN + i * tree->record + index->superblock->offset_size +
+                        index->format.size_bytes);
+    if (index->format.form == CHUNK_DENSE_FILTERED)
+        cursor_skip(&c, 4);
+    for (int axis = 0; axis < index->rank; axis++)
+        scaled[axis] = cursor_uint(&c, 8);
+}
+
+static int compare(int rank, const uint64_t *a, const uint64_t *b)
+{
+    for (int i = 0; i < rank; i++)
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    return 0;
+}
+
+/* Pointer to child i of a node of n records. */
+static int read_pointer(const struct index *index, const struct block *node, uint64_t n,
+                        unsigned depth, uint64_t i, struct node_pointer *child, struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    const struct level *below = &tree->level[depth - 1];
+    struct cursor c = cursor_over(node->bytes, node->n);
+    cursor_skip(&c, NODE_BEGIN + n * tree->record + i * tree->level[depth].pointer_bytes);
+    child->address = superblock_address(index->superblock, &c);
+    child->n = cursor_uint(&c, tree->count_bytes);
+    child->total = depth > 1 ? cursor_uint(&c, below->total_bytes) : child->n;
+    if (c.failed || child->address == NO_ADDRESS || child->n < 1 || child->n > below->max_records ||
+        child->total > below->max_total || child->total < child->n)
+        return why_damaged(why, "%s at address %" PRIu64 ": pointer to child %" PRIu64,
+                           internal_kind.name, node->address, i);
+    return 0;
+}
+
+/* Order of records, and that the totals of all children make up that of the node. */
+static int check_node(const struct index *index, const struct block *node,
+                      const struct node_pointer *pointer, unsigned depth, struct why *why)
+{
+    struct cursor c;
+    int error = index_begin(node_kind(depth)->name, node->address, node->bytes, node->n,
+                            FIRST_TYPE + index->format.form, &c, why);
+    if (error)
+        return error;
+    uint64_t coordinates[2][SFS_MAX_RANK];
+    for (uint64_t i = 0; i < pointer->n; i++) {
+        read_coordinates(index, node, i, coordinates[i & 1]);
+        if (i > 0 && compare(index->rank, coordinates[i & 1], coordinates[~i & 1]) <= 0)
+            return why_damaged(why, "%s at address %" PRIu64 ": record %" PRIu64 " is out of order",
+                               node_kind(depth)->name, node->address, i);
+    }
+    uint64_t total = pointer->n;
+    for (uint64_t i = 0; depth > 0 && i <= pointer->n; i++) {
+        struct node_pointer child;
+        error = read_pointer(index, node, pointer->n, depth, i, &child, why);
+        if (error)
+            return error;
+        if (__builtin_add_overflow(total, child.total, &total))
+            total = UINT64_MAX;
+    }
+    if (total != pointer->total)
+        return why_damaged(
+            why, "%s at address %" PRIu64 ": %" PRIu64 " records in and under it, not %" PRIu64,
+            node_kind(depth)->name, node->address, total, pointer->total);
+    return 0;
+}
+
+static int get_node(struct index *index, const struct node_pointer *pointer, unsigned depth,
+                    struct block **node, struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    uint64_t summed = NODE_OVERHEAD + pointer->n * tree->record;
+    struct block *found;
+    if (depth > 0)
+        summed += (pointer->n + 1) * tree->level[depth].pointer_bytes;
+    int error = block_get(&index->cache, index->store, node_kind(depth), pointer->address,
+                          tree->node_bytes, summed, &found, why);
+    if (error)
+        return error;
+    error = check_node(index, found, pointer, depth, why);
+    if (error) {
+        block_put(found);
+        return error;
+    }
+    *node = found;
+    return 0;
+}
+
+/* ---- Opening ---- */
+
+static int header_damaged(const struct index *index, const char *field, uint64_t value,
+                          struct why *why)
+{
+    return why_damaged(why, HEADER " at address %" PRIu64 ": %s %" PRIu64, index->address, field,
+                       value);
+}
+
+/* What nodes can hold, from the leaves up. */
+static int derive(const struct index *index, struct btree2 *tree, struct why *why)
+{
+    if (tree->depth > MOST_DEPTH)
+        return header_damaged(index, "depth", tree->depth, why);
+    if (tree->node_bytes < NODE_OVERHEAD + tree->record || tree->node_bytes > MOST_NODE_BYTES)
+        return header_damaged(index, "node size", tree->node_bytes, why);
+    uint64_t space = tree->node_bytes - NODE_OVERHEAD;
+    tree->level[0].max_records = tree->level[0].max_total = space / tree->record;
+    tree->count_bytes = floor_log2(tree->level[0].max_records) / 8 + 1;
+    for (unsigned d = 1; d <= tree->depth; d++) {
+        const struct level *below = &tree->level[d - 1];
+        struct level *level = &tree->level[d];
+        level->pointer_bytes =
+            index->superblock->offset_size + tree->count_bytes + below->total_bytes;
+        if (space < level->pointer_bytes + tree->record + level->pointer_bytes)
+            return header_damaged(index, "node size", tree->node_bytes, why);
+        level->max_records = (space - level->pointer_bytes) / (tree->record + level->pointer_bytes);
+        if (__builtin_mul_overflow(level->max_records + 1, below->max_total, &level->max_total) ||
+            __builtin_add_overflow(level->max_total, level->max_records, &level->max_total))
+            return header_damaged(index, "depth", tree->depth, why);
+        level->total_bytes = floor_log2(level->max_total) / 8 + 1;
+    }
+    return 0;
+}
+
+static int check_root(const struct index *index, const struct btree2 *tree, struct why *why)
+{
+    const struct level *top = &tree->level[tree->depth];
+    const struct node_pointer *root = &tree->root;
+    bool empty = root->address == NO_ADDRESS;
+    if (root->n > top->max_records || (root->n == 0) != (root->total == 0) ||
+        (empty && (root->n != 0 || tree->depth != 0)) || (tree->depth > 0 && root->n == 0))
+        return header_damaged(index, "records in the root", root->n, why);
+    if (root->total < root->n || root->total > top->max_total)
+        return header_damaged(index, "records in the tree", root->total, why);
+    return 0;
+}
+
+static int read_header(struct index *index, struct btree2 *tree, struct why *why)
+{
+    const struct superblock *superblock = index->superblock;
+    size_t size =
+        INDEX_BEGIN_BYTES + 12 + superblock->offset_size + superblock->length_size + CHECKSUM_BYTES;
+    struct block *block;
+    struct cursor c;
+    int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
+    if (error)
+        return error;
+    error = index_begin(HEADER, block->address, block->bytes, block->n,
+                        FIRST_TYPE + index->format.form, &c, why);
+    tree->node_bytes = cursor_uint(&c, 4);
+    size_t record = (size_t)cursor_uint(&c, 2);
+    tree->depth = (unsigned)cursor_uint(&c, 2);
+    cursor_skip(&c, 2); /* when to split and to merge */
+    tree->root.address = superblock_address(superblock, &c);
+    tree->root.n = cursor_uint(&c, 2);
+    tree->root.total = cursor_uint(&c, superblock->length_size);
+    block_put(block);
+    if (error)
+        return error;
+    if (c.failed)
+        return header_damaged(index, "address of the root", 0, why);
+    if (record != tree->record)
+        return header_damaged(index, "record size", record, why);
+    error = derive(index, tree, why);
+    return error ? error : check_root(index, tree, why);
+}
+
+static int btree2_open(struct index *index, const struct layout_message *layout, struct why *why)
+{
+    (void)
+        layout; /* its node size is wrong in files of the prototype; the header has the right one */
+    struct btree2 *tree = calloc(1, sizeof(*tree));
+    if (!tree)
+        return -ENOMEM;
+    index->kind = tree;
+    tree->record = chunk_record_in_tree(&index->format, index->superblock);
+    if (index->address == NO_ADDRESS)
+        return 0;
+    int error = read_header(index, tree, why);
+    if (error || tree->root.n == 0)
+        return error;
+    return get_node(index, &tree->root, tree->depth, &tree->root_block, why);
+}
+
+static void btree2_close(struct index *index)
+{
+    struct btree2 *tree = index->kind;
+    block_put(tree->root_block);
+    free(tree);
+}
+
+/* ---- Lookup ---- */
+
+/* The first record of the node that is not before scaled; n if there is none. */
+static uint64_t search(const struct index *index, const struct block *node, uint64_t n,
+                       const uint64_t *scaled, bool *equal)
+{
+    uint64_t low = 0, high = n;
+    *equal = false;
+    while (low < high && !*equal) {
+        uint64_t middle = low + (high - low) / 2, coordinates[SFS_MAX_RANK];
+        read_coordinates(index, node, middle, coordinates);
+        int order = compare(index->rank, coordinates, scaled);
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+        *equal = order == 0;
+    }
+    return high;
+}
+
+static int btree2_lookup(struct index *index, const uint64_t *scaled, struct chunk_record *record,
+                         struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    struct node_pointer pointer = tree->root;
+    unsigned depth = tree->depth;
+    const struct block *node = tree->root_block; /* NULL: there is nothing to look for */
+    struct block *held = NULL;                   /* node, if it is not the root */
+    int error = 0;
+    while (node) {
+        bool found;
+        uint64_t i = search(index, node, pointer.n, scaled, &found), coordinates[SFS_MAX_RANK];
+        if (found)
+            error = read_record(index, node, i, coordinates, record, why);
+        if (found || depth == 0)
+            break;
+        struct node_pointer child;
+        error = read_pointer(index, node, pointer.n, depth, i, &child, why);
+        block_put(held);
+        held = NULL;
+        if (!error)
+            error = get_node(index, &child, --depth, &held, why);
+        node = held;
+        pointer = child;
+    }
+    block_put(held);
+    return error;
+}
+
+/* ---- Iteration ---- */
+
+struct walk {
+    struct index *index;
+    index_each_function each;
+    void *context;
+    uint64_t budget; /* bytes that nodes may still have */
+    bool any;        /* a record came before, with these coordinates: */
+    uint64_t last[SFS_MAX_RANK];
+    struct why *why;
+};
+
+static int walk_record(struct walk *walk, const struct block *node, uint64_t i)
+{
+    struct index *index = walk->index;
+    uint64_t scaled[SFS_MAX_RANK];
+    struct chunk_record record;
+    int error = read_record(index, node, i, scaled, &record, walk->why);
+    if (error)
+        return error;
+    if (walk->any && compare(index->rank, walk->last, scaled) >= 0)
+        return why_damaged(walk->why,
+                           "version 2 B-tree node at address %" PRIu64 ": record %" PRIu64
+                           " is not behind that of a node before",
+                           node->address, i);
+    walk->any = true;
+    memcpy(walk->last, scaled, sizeof(*scaled) * (size_t)index->rank);
+    return record.exists ? walk->each(walk->context, scaled, &record) : 0;
+}
+
+static int walk_node(struct walk *walk, const struct block *node,
+                     const struct node_pointer *pointer, unsigned depth)
+{
+    const struct btree2 *tree = walk->index->kind;
+    int result = index_spend(node_kind(depth)->name, node->address, tree->node_bytes, &walk->budget,
+                             walk->why);
+    for (uint64_t i = 0; !result && i <= pointer->n; i++) {
+        if (depth > 0) {
+            struct node_pointer child;
+            struct block *block;
+            result = read_pointer(walk->index, node, pointer->n, depth, i, &child, walk->why);
+            if (!result)
+                result = get_node(walk->index, &child, depth - 1, &block, walk->why);
+            if (!result) {
+                result = walk_node(walk, block, &child, depth - 1);
+                block_put(block);
+            }
+        }
+        if (!result && i < pointer->n)
+            result = walk_record(walk, node, i);
+    }
+    return result;
+}
+
+static int btree2_iterate(struct index *index, index_each_function each, void *context,
+                          struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    struct walk walk = {
+        .index = index,
+        .each = each,
+        .context = context,
+        .budget = store_size(index->store),
+        .why = why,
+    };
+    return tree->root_block ? walk_node(&walk, tree->root_block, &tree->root, tree->depth) : 0;
+}
+
+const struct index_ops index_btree2 = {
+    .open = btree2_open,
+    .close = btree2_close,
+    .lookup = btree2_lookup,
+    .iterate = btree2_iterate,
+};

@@ -1,0 +1,235 @@
+/* The fixed array (HDF5 file format specification, section VII.C): a header and one data block with
+ * an element for every chunk of the max dims, row-major. A block of more elements than a page has
+ * is paged, and a bitmap in it says which pages were ever written:
+ *
+ *   header -> prefix | elements | checksum
+ *   header -> prefix, bitmap, checksum | page: elements, checksum | page | ...
+ *
+ * A block without pages and a bitmap are kept in memory. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "index/private.h"
+#include "store/store.h"
+
+#define HEADER "fixed array header"
+
+static const struct block_kind header_kind = {HEADER, "FAHD"};
+static const struct block_kind block_kind = {"fixed array data block", "FADB"};
+static const struct block_kind page_kind = {"fixed array page", NULL};
+
+struct fixed_array {
+    uint64_t n;             /* elements */
+    size_t element;         /* bytes of one */
+    uint64_t page_elements; /* of all pages but the last */
+    uint64_t n_pages;       /* 0: not paged */
+    uint64_t block_address; /* of the data block; NO_ADDRESS: nothing was ever stored */
+    struct block *block;    /* paged: up to the first page; else all of it */
+    size_t elements_at;     /* in the block: of the elements, or of the bitmap */
+};
+
+static int count_elements(const struct index *index, uint64_t *n, struct why *why)
+{
+    *n = 1;
+    for (int i = 0; i < index->rank; i++) {
+        if (index->max_chunks[i] == SFS_UNLIMITED)
+            return why_damaged(why, HEADER " at address %" PRIu64 ": axis %d is unlimited",
+                               index->address, i);
+        if (__builtin_mul_overflow(*n, index->max_chunks[i], n))
+            return why_damaged(why,
+                               HEADER " at address %" PRIu64 ": the max dims are of more "
+                                      "than 2^64 chunks",
+                               index->address);
+    }
+    return 0;
+}
+
+static int read_header(struct index *index, struct fixed_array *array, struct why *why)
+{
+    const struct superblock *superblock = index->superblock;
+    size_t size =
+        INDEX_BEGIN_BYTES + 2 + superblock->length_size + superblock->offset_size + CHECKSUM_BYTES;
+    struct block *block;
+    struct cursor c;
+    int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
+    if (error)
+        return error;
+    error =
+        index_begin(HEADER, block->address, block->bytes, block->n, index->format.form, &c, why);
+    size_t element = (size_t)cursor_uint(&c, 1);
+    unsigned page_bits = (unsigned)cursor_uint(&c, 1);
+    uint64_t n = cursor_uint(&c, superblock->length_size);
+    array->block_address = superblock_address(superblock, &c);
+    block_put(block);
+    if (error)
+        return error;
+    if (element != array->element)
+        return why_damaged(why, HEADER " at address %" PRIu64 ": element size %zu, not %zu",
+                           index->address, element, array->element);
+    if (n != array->n)
+        return why_damaged(why,
+                           HEADER " at address %" PRIu64 ": %" PRIu64 " elements, not %" PRIu64,
+                           index->address, n, array->n);
+    if (page_bits < 1 || page_bits > 31)
+        return why_damaged(why, HEADER " at address %" PRIu64 ": page bits %u", index->address,
+                           page_bits);
+    if (c.failed)
+        return why_damaged(why, HEADER " at address %" PRIu64 ": address of its data block",
+                           index->address);
+    array->page_elements = (uint64_t)1 << page_bits;
+    return 0;
+}
+
+static uint64_t page_bytes(const struct fixed_array *array)
+{
+    return array->page_elements * array->element + CHECKSUM_BYTES;
+}
+
+/* Reads the data block, or what of it comes before its pages. */
+static int read_block(struct index *index, struct fixed_array *array, struct why *why)
+{
+    size_t begin = INDEX_BEGIN_BYTES + index->superblock->offset_size;
+    bool paged = array->n > array->page_elements;
+    uint64_t size, whole;
+    if (array->n > store_size(index->store)) /* so that no product overflows */
+        return why_damaged(
+            why, "%s at address %" PRIu64 ": %" PRIu64 " elements are more than the file can hold",
+            block_kind.name, array->block_address, array->n);
+    if (paged) {
+        array->n_pages = (array->n - 1) / array->page_elements + 1;
+        size = begin + (array->n_pages - 1) / 8 + 1 + CHECKSUM_BYTES;
+        whole = size + array->n * array->element + array->n_pages * CHECKSUM_BYTES;
+    } else {
+        whole = size = begin + array->n * array->element + CHECKSUM_BYTES;
+    }
+    int error = structure_within(index->store, block_kind.name, array->block_address, whole, why);
+    if (!error)
+        error = block_read(index->store, &block_kind, array->block_address, size, size,
+                           &array->block, why);
+    struct cursor c;
+    if (!error)
+        error = index_begin_block(index, block_kind.name, array->block, &c, why);
+    array->elements_at = begin;
+    return error;
+}
+
+static int fixed_array_open(struct index *index, const struct layout_message *layout,
+                            struct why *why)
+{
+    (void)layout; /* the header has all parameters, under a checksum */
+    struct fixed_array *array = calloc(1, sizeof(*array));
+    if (!array)
+        return -ENOMEM;
+    index->kind = array;
+    array->element = chunk_record_element(&index->format, index->superblock);
+    array->block_address = NO_ADDRESS;
+    int error = count_elements(index, &array->n, why);
+    if (error || index->address == NO_ADDRESS)
+        return error;
+    error = read_header(index, array, why);
+    if (error || array->block_address == NO_ADDRESS)
+        return error;
+    return read_block(index, array, why);
+}
+
+static void fixed_array_close(struct index *index)
+{
+    struct fixed_array *array = index->kind;
+    block_put(array->block);
+    free(array);
+}
+
+static bool page_is_set(const struct fixed_array *array, uint64_t page)
+{
+    return (array->block->bytes[array->elements_at + page / 8] & 0x80 >> page % 8) != 0;
+}
+
+/* The page's elements are the first bytes of the block. */
+static int get_page(struct index *index, uint64_t page, struct block **block, struct why *why)
+{
+    const struct fixed_array *array = index->kind;
+    uint64_t first = page * array->page_elements;
+    uint64_t n = array->n - first < array->page_elements ? array->n - first : array->page_elements;
+    uint64_t address = array->block_address + array->block->n + page * page_bytes(array);
+    uint64_t size = n * array->element + CHECKSUM_BYTES;
+    return block_get(&index->cache, index->store, &page_kind, address, size, size, block, why);
+}
+
+static int fixed_array_lookup(struct index *index, const uint64_t *scaled,
+                              struct chunk_record *record, struct why *why)
+{
+    const struct fixed_array *array = index->kind;
+    if (array->block_address == NO_ADDRESS)
+        return 0;
+    uint64_t i = 0;
+    for (int axis = 0; axis < index->rank; axis++)
+        i = i * index->max_chunks[axis] + scaled[axis];
+    if (array->n_pages == 0)
+        return index_element(index, array->block, array->elements_at + (size_t)i * array->element,
+                             record, why);
+
+    uint64_t page = i / array->page_elements;
+    if (!page_is_set(array, page))
+        return 0;
+    struct block *block;
+    int error = get_page(index, page, &block, why);
+    if (error)
+        return error;
+    error = index_element(index, block, (size_t)(i % array->page_elements) * array->element, record,
+                          why);
+    block_put(block);
+    return error;
+}
+
+/* The elements of a block, of which the first is number first of the array. */
+static int each_element(struct index *index, const struct block *block, size_t at, uint64_t first,
+                        uint64_t n, index_each_function each, void *context, struct why *why)
+{
+    const struct fixed_array *array = index->kind;
+    int result = 0;
+    for (uint64_t i = 0; !result && i < n; i++) {
+        struct chunk_record record;
+        result = index_element(index, block, at + (size_t)i * array->element, &record, why);
+        if (result || !record.exists)
+            continue;
+        uint64_t scaled[SFS_MAX_RANK], rest = first + i;
+        for (int axis = index->rank - 1; axis >= 0; axis--) {
+            scaled[axis] = rest % index->max_chunks[axis];
+            rest /= index->max_chunks[axis];
+        }
+        result = each(context, scaled, &record);
+    }
+    return result;
+}
+
+static int fixed_array_iterate(struct index *index, index_each_function each, void *context,
+                               struct why *why)
+{
+    const struct fixed_array *array = index->kind;
+    if (array->block_address == NO_ADDRESS)
+        return 0;
+    if (array->n_pages == 0)
+        return each_element(index, array->block, array->elements_at, 0, array->n, each, context,
+                            why);
+    int result = 0;
+    for (uint64_t page = 0; !result && page < array->n_pages; page++) {
+        if (!page_is_set(array, page))
+            continue;
+        struct block *block;
+        result = get_page(index, page, &block, why);
+        if (result)
+            break;
+        result = each_element(index, block, 0, page * array->page_elements,
+                              (block->n - CHECKSUM_BYTES) / array->element, each, context, why);
+        block_put(block);
+    }
+    return result;
+}
+
+const struct index_ops index_fixed_array = {
+    .open = fixed_array_open,
+    .close = fixed_array_close,
+    .lookup = fixed_array_lookup,
+    .iterate = fixed_array_iterate,
+};
