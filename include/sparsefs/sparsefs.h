@@ -1,5 +1,7 @@
 /* The public interface of libsparsefs: HDF5 files as trees of groups and datasets whose elements
- * are read through one shared chunk cache.
+ * are read and written through one shared chunk cache; sparse datasets, whose elements exist only
+ * where they were written, among them. Calls that have a counterpart in the HDF Group's RFCs on
+ * sparse data name it. sparsefs/hdf5.h has the same calls with HDF5 handles.
  *
  * Conventions, unless a function says otherwise: functions return 0 or a negative errno; -EIO
  * means that the file is damaged or could not be read, and one line in the log says what, where
@@ -41,19 +43,38 @@ const char *sfs_hdf5_version(void);
 
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
+    bool writable;     /* sfs_open: for reading and writing */
+    bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
 };
 
-/* Opens an HDF5 file for reading, under the shared lock that libhdf5 takes (HDF5_USE_FILE_LOCKING
- * is honoured). options may be NULL. On error the log says why; besides errors of open(2): -EBUSY
- * another process has it open for writing, -EINVAL not an HDF5 file, truncated or damaged. */
+/* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
+ * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
+ * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged. */
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
+
+/* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
+ * sfs_close on. -EEXIST: there is one, and options do not say replace. */
+int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
+
+/* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
+ * that or a later state. On error it holds the state of an earlier flush, and what was written since
+ * is still here to be flushed again. */
+int sfs_flush(struct sfs_file *file);
+
+bool sfs_is_writable(const struct sfs_file *file);
 
 /* Opens a file that an external link of `from` names, as libhdf5 finds it: absolute, or beside the
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
  * cannot be found. */
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
-void sfs_close(struct sfs_file *file);
+/* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
+ * returned. */
+int sfs_close(struct sfs_file *file);
+
+/* Closes without flushing: the file stays as it was flushed last. */
+void sfs_discard(struct sfs_file *file);
 
 /* The path that the file was opened by, and what stat(2) and statvfs(3) say of it. */
 const char *sfs_path(const struct sfs_file *file);
@@ -133,7 +154,26 @@ struct sfs_attributes {
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes);
 void sfs_attributes_free(struct sfs_attributes *attributes);
 
+/* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
+int sfs_group_create(struct sfs_file *file, const char *path);
+
 /* ---- Datatypes ---- */
+
+/* A datatype, or a dataspace with a selection in it, as H5Tencode and H5Sencode give it; a dataspace
+ * in any of its versions. */
+struct sfs_encoded {
+    const void *bytes;
+    size_t n;
+};
+
+/* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
+ * which the caller frees. -EINVAL: there is no such type. */
+int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+
+/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as JSON.
+ * element has room for it. -EINVAL: the text is not one, or does not fit. */
+int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
+int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
 
 enum sfs_type_class {
     SFS_INTEGER,
@@ -178,7 +218,14 @@ int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);
 /* ---- Datasets ---- */
 
 enum sfs_space { SFS_SPACE_SIMPLE, SFS_SPACE_SCALAR, SFS_SPACE_NULL };
-enum sfs_layout { SFS_COMPACT, SFS_CONTIGUOUS, SFS_EXTERNAL, SFS_CHUNKED, SFS_VIRTUAL };
+enum sfs_layout {
+    SFS_COMPACT,
+    SFS_CONTIGUOUS,
+    SFS_EXTERNAL,
+    SFS_CHUNKED,
+    SFS_VIRTUAL,
+    SFS_SPARSE, /* structured chunks: elements can be undefined */
+};
 
 struct sfs_filter {
     int id;                 /* as registered with the HDF Group */
@@ -189,6 +236,7 @@ struct sfs_filter {
 };
 
 struct sfs_dataset_info {
+    struct sfs_encoded encoded_type; /* of the file; owned by the description */
     enum sfs_space space;
     int rank; /* 0 for scalar and null dataspaces */
     uint64_t dims[SFS_MAX_RANK];
@@ -199,9 +247,11 @@ struct sfs_dataset_info {
     bool fill_is_zero; /* all bytes of it */
     char *fill_json;   /* the fill value as JSON; NULL if type.has_pointers */
     enum sfs_layout layout;
-    uint64_t chunk_dims[SFS_MAX_RANK]; /* SFS_CHUNKED */
+    uint64_t chunk_dims[SFS_MAX_RANK]; /* SFS_CHUNKED, SFS_SPARSE */
     size_t n_filters;
-    struct sfs_filter *filters; /* in the order of writing */
+    struct sfs_filter *filters; /* in the order of writing; SFS_SPARSE: of the values section */
+    size_t n_selection_filters; /* SFS_SPARSE: the same of the selection section */
+    struct sfs_filter *selection_filters;
 };
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
@@ -210,7 +260,36 @@ int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
                      struct sfs_dataset **dataset);
 void sfs_dataset_close(struct sfs_dataset *dataset);
 
-/* The description; valid until the dataset is closed. */
+/* What a new dataset is to be. */
+struct sfs_dataset_create {
+    int rank; /* 1 or more */
+    uint64_t dims[SFS_MAX_RANK];
+    uint64_t max_dims[SFS_MAX_RANK];   /* SFS_UNLIMITED where there is no limit */
+    uint64_t chunk_dims[SFS_MAX_RANK]; /* H5Pset_struct_chunk */
+    struct sfs_encoded type;
+    const void *fill; /* H5Pset_fill_value: one element; NULL: zero */
+    /* H5Pset_filter2 with a section, in the order of writing; the parameters of a filter of the
+     * values section may be changed to suit the datatype, as libhdf5 does. */
+    size_t n_filters[2];
+    const struct sfs_filter *filters[2]; /* [0] of the selection section, [1] of the values section */
+    bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
+    bool is_dense;             /* an ordinary chunked dataset, with filters[1] */
+    /* All attributes of this object are copied, unless the file is NULL. */
+    struct sfs_file *attributes_file;
+    uint64_t attributes_address;
+};
+
+/* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
+ * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims, fill
+ * value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or references, or a
+ * filter that is not available; -EROFS: the file is open for reading. The log says why. */
+int sfs_dataset_create(struct sfs_file *file, const char *path,
+                       const struct sfs_dataset_create *create, struct sfs_dataset **dataset);
+
+/* The address of its object header. */
+uint64_t sfs_dataset_address(const struct sfs_dataset *dataset);
+
+/* The description; valid until the dataset is closed. The dims change with sfs_set_extent. */
 const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *dataset);
 
 /* A box of elements of a dataset. rank is that of the dataset, but 1 (start 0, count 1) for a
@@ -243,10 +322,118 @@ bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t
               struct sfs_loan *loan, int *error);
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);
 
+/* Intervals of row-major positions in a slab, ascending, with gaps between them. */
+struct sfs_interval {
+    uint64_t first; /* position */
+    uint64_t index; /* the number of defined elements before it */
+};
+
+struct sfs_defined {
+    size_t n;
+    struct sfs_interval *interval; /* n, and one more whose index is elements; its first is 0 */
+    uint64_t elements;             /* defined, in all */
+};
+
+/* ---- Reading and writing selections ----
+ *
+ * space: which elements of the dataset, a dataspace of its rank and dims; memory_space: where they
+ * are in buffer, with as many elements selected, which correspond in the order of the selections;
+ * type: the datatype of the elements in buffer. NULL stands for all elements (of a dataspace like
+ * that of the dataset: memory_space NULL means what `space` means there, as H5S_ALL does), and for
+ * the file's datatype. -EINVAL: a selection is not one, or does not fit; -EOPNOTSUPP: no conversion
+ * between these datatypes, or elements with pointers. */
+
+/* H5Dread. Undefined elements read as the fill value. */
+int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                     const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                     void *buffer);
+
+/* H5Dwrite. The elements become defined. */
+int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                      const void *buffer);
+
+/* The same for a slab, row-major and without gaps in buffer, in the file's datatype. */
+int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
+
+/* The same for only some elements of a slab: `defined` says which, the values are packed. What it
+ * does not name stays as it is. Positions are in the slab, ascending. */
+int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                     const struct sfs_defined *defined, const void *values);
+
+/* H5Derase. The elements become undefined; the chunks in which none is left are deleted.
+ * -EOPNOTSUPP: the dataset is not sparse. */
+int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space);
+int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab);
+
+/* H5Dget_defined: the selection of those elements of space that are defined, as a dataspace of the
+ * dataset's rank and dims. The caller frees *defined. */
+int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                            void **defined, size_t *n);
+
+/* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. No other call
+ * on this dataset may run meanwhile. -EINVAL, -EOPNOTSUPP (not sparse). */
+int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
+
+/* H5Dflush: as sfs_flush, which flushes all datasets. */
+
+/* ---- What is defined: of a dataset that is not sparse, everything ---- */
+
+/* The defined elements of slab. Only selections are read, no values. The caller frees them with
+ * sfs_defined_free. Errors as sfs_read; -EOPNOTSUPP does not arise. */
+int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    struct sfs_defined *defined);
+void sfs_defined_free(struct sfs_defined *defined);
+
+/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab. */
+int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements);
+
+/* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came from
+ * sfs_get_defined of this slab. Errors as sfs_read. */
+int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer);
+
 /* The selection of the defined elements of slab as H5Sencode would encode it in a dataspace of the
- * last space_rank axes of slab (the others have count 1). The caller frees *encoded. */
+ * last space_rank axes of slab (the others have count 1), in a version that libhdf5 1.10 decodes.
+ * The caller frees *encoded. */
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n);
+
+/* ---- Stored chunks of sparse datasets ---- */
+
+#define SFS_SECTIONS 2 /* of a structured chunk: encoded selection, values */
+
+/* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
+struct sfs_chunk_info {
+    uint64_t start[SFS_MAX_RANK];          /* of the chunk, in elements */
+    uint64_t address;                      /* in the file */
+    uint64_t size;                         /* bytes stored */
+    uint64_t section_size[SFS_SECTIONS];   /* bytes of each section as stored */
+    uint64_t unfiltered_size[SFS_SECTIONS]; /* before its filters */
+    uint32_t filter_mask[SFS_SECTIONS];    /* bit i: filter i was not applied */
+};
+
+/* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
+ * stored for it. -EOPNOTSUPP: the dataset is not sparse. */
+int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info);
+
+/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration unless
+ * it is 0, and is returned. */
+typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
+int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
+
+/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by section
+ * and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a NULL section
+ * is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
+int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                   void *const sections[SFS_SECTIONS]);
+
+/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered as
+ * info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked as
+ * if they had been read from a file. info->start is the chunk; address and size are not looked at.
+ * -EINVAL: the sections are not a chunk of this dataset. */
+int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                    const void *const sections[SFS_SECTIONS]);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values
  * separated by a space, strings of arrays quoted; a line's end closes each. -EFBIG if it exceeds

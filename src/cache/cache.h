@@ -41,7 +41,31 @@ struct chunk;
  * box does not lie so, or a negative errno. */
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **chunk);
-void cache_return(struct cache_dataset *dataset, struct chunk *chunk);
+void cache_return(struct chunk *chunk);
+
+struct cache_form;
+
+/* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until
+ * cache_return; NULL if nothing of the chunk is defined. Scaled coordinates. */
+int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
+              const struct cache_form **form, struct chunk **chunk);
+
+struct runs;
+
+/* Makes the elements at these positions of a chunk defined, with these packed values; or undefined.
+ * Positions are those in the chunk; scaled coordinates. The dataset's layout is sparse. The change
+ * is in the cache only until it is flushed or evicted. On error nothing has changed. */
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
+                const struct runs *positions, const void *values);
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
+                const struct runs *positions);
+
+/* Writes all changed chunks to the store, of one dataset or (NULL) of all. What was written while
+ * this runs may be among them or not. On error the chunks that are not written stay changed. */
+int cache_flush(struct cache *cache, struct cache_dataset *dataset);
+
+/* Forgets a chunk, also what was changed in it and not flushed. */
+void cache_evict(struct cache_dataset *dataset, const uint64_t *scaled);
 
 /* Fills the cache_* and chunks_decoded members. */
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics);

@@ -244,3 +244,15 @@ void box_fill(int rank, const uint64_t *count, size_t element_size, void *dst,
         fill_elements((char *)dst + d.offset, row / element_size, element_size, fill);
     while (next_row(axes, count, counter, &d, NULL));
 }
+
+uint64_t box_translate(int rank, const uint64_t *count, uint64_t position, const uint64_t *dims,
+                       const uint64_t *start)
+{
+    uint64_t result = 0, stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        result += (position % count[i] + (start ? start[i] : 0)) * stride;
+        position /= count[i];
+        stride *= dims[i];
+    }
+    return result;
+}

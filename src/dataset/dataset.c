@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
-#include "selection/selection.h"
+#include "layout/sparse.h"
 #include "store/store.h"
 
 #define MAX_UNUSED 256 /* datasets kept open, with their chunks in the cache, that nobody uses */
@@ -18,10 +18,83 @@
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
     cache_close_dataset(dataset->cache);
-    hdf5_dataset_close(dataset->file->hdf5, dataset->address);
+    if (dataset->sparse)
+        sparse_close(dataset->sparse);
+    else
+        hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
     free(dataset->path);
     free(dataset);
+}
+
+static int cannot_open(const struct sfs_dataset *dataset, int error, const char *why)
+{
+    log_error("%s: %s: cannot open the dataset at address %" PRIu64 ": %s",
+              sfs_path(dataset->file), dataset->path, dataset->address, why);
+    return error;
+}
+
+/* The filters of a section, copied into the description. */
+static int copy_filters(const struct sparse *sparse, int section, size_t *n,
+                        struct sfs_filter **filters)
+{
+    size_t count = sparse->header.filters.section[section].n;
+    *filters = calloc(count ? count : 1, sizeof(**filters));
+    if (!*filters)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        struct sfs_filter *filter = &(*filters)[i];
+        *filter = sparse->header.filters.section[section].filters[i];
+        unsigned *values = calloc(filter->n_values ? filter->n_values : 1, sizeof(*values));
+        if (!values)
+            return -ENOMEM;
+        if (filter->n_values > 0)
+            memcpy(values, filter->values, filter->n_values * sizeof(*values));
+        filter->values = values;
+        *n = i + 1;
+    }
+    return 0;
+}
+
+static int describe_sparse(struct sfs_dataset *dataset)
+{
+    const struct dataset_header *header = &dataset->sparse->header;
+    struct sfs_dataset_info *info = &dataset->info;
+    info->space = header->dataspace.space;
+    info->rank = header->dataspace.rank;
+    memcpy(info->dims, header->dataspace.dims, sizeof(info->dims));
+    memcpy(info->max_dims, header->dataspace.max_dims, sizeof(info->max_dims));
+    if (!box_product(info->dims, info->rank, 1, &info->elements))
+        info->elements = UINT64_MAX;
+    info->layout = SFS_SPARSE;
+    memcpy(info->chunk_dims, header->layout.chunk_dims, sizeof(info->chunk_dims));
+    int error = copy_filters(dataset->sparse, 1, &info->n_filters, &info->filters);
+    if (!error)
+        error = copy_filters(dataset->sparse, 0, &info->n_selection_filters,
+                             &info->selection_filters);
+    if (!error)
+        error = hdf5_describe_elements(header->datatype.data, header->datatype.size,
+                                       header->fill.size ? header->fill.value : NULL, info);
+    if (error == -EIO)
+        cannot_open(dataset, error, hdf5_error());
+    return error;
+}
+
+/* Opens what the header at the dataset's address describes, sparse or dense, and describes it. */
+static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage)
+{
+    struct sfs_file *file = dataset->file;
+    struct why why;
+    int error = sparse_open(file->store, &file->superblock, dataset->address, &dataset->sparse,
+                            &why);
+    if (!error)
+        return describe_sparse(dataset);
+    if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
+        return cannot_open(dataset, -EIO, why.text);
+    if (error != -EINVAL)
+        return error;
+    error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
+    return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
 static int create_dataset(struct sfs_file *file, uint64_t address, const char *path,
@@ -34,25 +107,16 @@ static int create_dataset(struct sfs_file *file, uint64_t address, const char *p
         free(own_path);
         return -ENOMEM;
     }
-    struct hdf5_storage storage;
-    int error = hdf5_dataset_open(file->hdf5, address, &dataset->info, &storage);
-    if (error) {
-        if (error == -EIO)
-            log_error("%s: %s: cannot open the dataset at address %" PRIu64 ": %s", sfs_path(file),
-                      path, address, hdf5_error());
-        free(own_path);
-        free(dataset);
-        return error;
-    }
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    if (!dataset->info.type.has_pointers) {
+    struct hdf5_storage storage;
+    int error = open_header(dataset, &storage);
+    if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
-                            &dataset->info, &storage);
-        if (!error)
-            error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
-    }
+                            &dataset->info, &storage, dataset->sparse);
+    if (!error && dataset->layout.ops)
+        error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error)
         destroy_dataset(dataset);
     else
@@ -122,13 +186,9 @@ const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *datase
     return &dataset->info;
 }
 
-/* A slab that lies in the dataset as a box, and the bytes of its dense view. */
-static int check_slab(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                      struct box *box, uint64_t *bytes)
+int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box)
 {
     const struct layout *layout = &dataset->layout;
-    if (dataset->info.type.has_pointers)
-        return -EOPNOTSUPP;
     if (slab->rank != layout->rank)
         return -EINVAL;
     box->rank = slab->rank;
@@ -138,22 +198,25 @@ static int check_slab(const struct sfs_dataset *dataset, const struct sfs_slab *
         box->start[i] = slab->start[i];
         box->count[i] = slab->count[i];
     }
-    return box_product(box->count, box->rank, layout->element_size, bytes) ? 0 : -EINVAL;
+    return 0;
 }
 
 static int check_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
                        uint64_t offset, size_t n, struct box *box)
 {
     uint64_t bytes;
-    int error = check_slab(dataset, slab, box, &bytes);
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
+    int error = dataset_box(dataset, slab, box);
     if (error)
         return error;
+    if (!box_product(box->count, box->rank, dataset->layout.element_size, &bytes))
+        return -EINVAL;
     return offset <= bytes && n <= bytes - offset ? 0 : -EINVAL;
 }
 
-/* Reads n elements from row-major position first of a box on. */
-static int read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
-                         uint64_t n, char *buffer)
+int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                          uint64_t n, char *buffer)
 {
     while (n > 0) {
         struct box piece;
@@ -177,7 +240,7 @@ static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_
     char *element = size <= sizeof(small) ? small : malloc(size);
     if (!element)
         return -ENOMEM;
-    int error = read_elements(dataset, box, position, 1, element);
+    int error = dataset_read_elements(dataset, box, position, 1, element);
     if (!error)
         memcpy(buffer, element + skip, n);
     if (element != small)
@@ -205,7 +268,7 @@ int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t 
         n -= part;
     }
     if (!error && n >= size) {
-        error = read_elements(dataset, &box, position, n / size, to);
+        error = dataset_read_elements(dataset, &box, position, n / size, to);
         position += n / size;
         to += n / size * size;
         n %= size;
@@ -244,17 +307,9 @@ bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t
 
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
 {
-    cache_return(dataset->cache, loan->holder);
+    (void)dataset;
+    cache_return(loan->holder);
     loan->holder = NULL;
-}
-
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
-{
-    if (space_rank < 0 || space_rank > slab->rank)
-        return -EINVAL;
-    (void)dataset; /* all elements of a dense dataset are defined */
-    return selection_encode_all(space_rank, slab->count + slab->rank - space_rank, encoded, n);
 }
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)

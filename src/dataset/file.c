@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "format/dataset_header.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
 
@@ -35,6 +36,14 @@ static int open_file(const char *path, struct cache *cache, size_t cache_size,
         error = hdf5_open(file->store, &file->hdf5);
         if (error)
             log_error("%s: cannot open as HDF5: %s", path, hdf5_error());
+    }
+    struct why why;
+    if (!error) {
+        error = superblock_read(file->store, &file->superblock, &why);
+        if (error == -EIO || error == -EILSEQ) {
+            log_error("%s: %s", path, why.text);
+            error = -EINVAL;
+        }
     }
     if (error) {
         sfs_close(file);
@@ -126,9 +135,30 @@ int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *
     return object_failed(file, "group", group, hdf5_find(file->hdf5, group, path, address));
 }
 
+/* Whether the object is a sparse dataset, which libhdf5 cannot open. */
+static int check_sparse(struct sfs_file *file, uint64_t address)
+{
+    struct dataset_header header;
+    struct why why;
+    int error = dataset_header_read(file->store, &file->superblock, address, &header, &why);
+    if (!error)
+        dataset_header_free(&header);
+    if (error != -EIO && error != -EILSEQ && error != -EOPNOTSUPP)
+        return error;
+    log_error("%s: cannot read the object at address %" PRIu64 ": %s", sfs_path(file), address,
+              why.text);
+    return -EIO;
+}
+
 int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
 {
-    return object_failed(file, "object", address, hdf5_object_type(file->hdf5, address, type));
+    int error = hdf5_object_type(file->hdf5, address, type);
+    if (error != -EIO)
+        return error;
+    error = check_sparse(file, address);
+    if (!error)
+        *type = SFS_DATASET;
+    return error == -EINVAL ? object_failed(file, "object", address, -EIO) : error;
 }
 
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)

@@ -4,7 +4,9 @@
 
 #include <pthread.h>
 
+#include "common/box.h"
 #include "common/hash.h"
+#include "format/superblock.h"
 #include "layout/layout.h"
 #include "sparsefs/sparsefs.h"
 
@@ -16,8 +18,9 @@ struct sfs_dataset {
     uint64_t address;
     char *path;
     struct sfs_dataset_info info;
-    struct layout layout;            /* unless info.type.has_pointers */
-    struct cache_dataset *cache;     /* unless info.type.has_pointers */
+    struct layout layout;            /* unless its type has pointers and it is dense */
+    struct cache_dataset *cache;     /* the same */
+    struct sparse *sparse;           /* NULL: dense */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -25,6 +28,7 @@ struct sfs_dataset {
 
 struct sfs_file {
     struct store *store;
+    struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
@@ -36,6 +40,13 @@ struct sfs_file {
 
 /* Closes all datasets, none of which may be in use. */
 void dataset_close_all(struct sfs_file *file);
+
+/* A slab that lies in the dataset as a box. -EINVAL. */
+int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
+
+/* Reads n elements from row-major position first of a box on. */
+int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                          uint64_t n, char *buffer);
 
 /* Logs what libhdf5 says of an object; returns error. */
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);

@@ -6,13 +6,19 @@
 #include "common/box.h"
 #include "hdf5/private.h"
 
+static void free_filters(size_t n, struct sfs_filter *filters)
+{
+    for (size_t i = 0; i < n; i++)
+        free((void *)filters[i].values);
+    free(filters);
+}
+
 void hdf5_info_free(struct sfs_dataset_info *info)
 {
     if (!info)
         return;
-    for (size_t i = 0; i < info->n_filters; i++)
-        free((void *)info->filters[i].values);
-    free(info->filters);
+    free_filters(info->n_filters, info->filters);
+    free_filters(info->n_selection_filters, info->selection_filters);
     free(info->fill);
     free(info->fill_json);
     type_free(&info->type);
@@ -80,28 +86,45 @@ static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
 }
 
 /* The fill value as JSON: by way of its native form, as every element becomes text. */
-static int describe_fill_text(hid_t dcpl, hid_t type, bool is_set, struct sfs_dataset_info *info)
+static int describe_fill_text(hid_t type, struct sfs_dataset_info *info)
 {
     hid_t native = text_memory_type(type);
     size_t size = native < 0 ? 0 : H5Tget_size(native), n;
-    char *element = calloc(1, size ? size : 1);
+    size_t room = size > info->type.size ? size : info->type.size;
+    char *element = calloc(1, room ? room : 1);
+    char *background = calloc(1, room ? room : 1); /* conversion of compounds wants one */
     FILE *out = open_memstream(&info->fill_json, &n);
     int error = 0;
-    if (!element || !out)
+    if (!element || !background || !out)
         error = -ENOMEM;
-    else if (native < 0 || (is_set && H5Pget_fill_value(dcpl, native, element) < 0))
+    else if (native < 0)
         error = library_failed(-EIO);
-    else
+    if (!error) {
+        memcpy(element, info->fill, info->type.size);
+        if (H5Tconvert(type, native, 1, element, background, H5P_DEFAULT) < 0)
+            error = library_failed(-EIO);
+    }
+    if (!error)
         error = text_element(out, H5I_INVALID_HID, native, element, TEXT_JSON);
     if (out && fclose(out) != 0 && !error)
         error = -ENOMEM;
+    free(background);
     free(element);
     if (native >= 0)
         H5Tclose(native);
     return error;
 }
 
-static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
+/* What is known of a fill value that stands in info already. */
+static int describe_fill(hid_t type, struct sfs_dataset_info *info)
+{
+    info->fill_is_zero = true;
+    for (size_t i = 0; i < info->type.size; i++)
+        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
+    return describe_fill_text(type, info);
+}
+
+static int read_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
 {
     H5D_fill_value_t defined;
     info->fill = calloc(1, info->type.size);
@@ -109,13 +132,44 @@ static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
         return -ENOMEM;
     if (H5Pfill_value_defined(dcpl, &defined) < 0)
         return library_failed(-EIO);
-    bool is_set = defined == H5D_FILL_VALUE_USER_DEFINED;
-    if (is_set && H5Pget_fill_value(dcpl, type, info->fill) < 0)
+    if (defined == H5D_FILL_VALUE_USER_DEFINED && H5Pget_fill_value(dcpl, type, info->fill) < 0)
         return library_failed(-EIO);
-    info->fill_is_zero = true;
-    for (size_t i = 0; i < info->type.size; i++)
-        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
-    return describe_fill_text(dcpl, type, is_set, info);
+    return describe_fill(type, info);
+}
+
+#define DATATYPE_MESSAGE 3 /* what H5Tencode puts before a datatype message: its number, */
+#define ENCODE_VERSION   0 /* and a version */
+
+/* The datatype that a datatype message describes. */
+static hid_t decode_type(const void *message, size_t n)
+{
+    unsigned char *encoded = malloc(n + 2);
+    if (!encoded)
+        return H5I_INVALID_HID;
+    encoded[0] = DATATYPE_MESSAGE;
+    encoded[1] = ENCODE_VERSION;
+    memcpy(encoded + 2, message, n);
+    hid_t type = H5Tdecode(encoded);
+    free(encoded);
+    return type;
+}
+
+int hdf5_describe_elements(const void *datatype_message, size_t n, const void *fill,
+                           struct sfs_dataset_info *info)
+{
+    library_enter();
+    hid_t type = decode_type(datatype_message, n);
+    int error = type < 0 ? library_failed(-EIO) : type_describe(type, &info->type);
+    if (!error && !info->type.has_pointers) {
+        info->fill = calloc(1, info->type.size);
+        if (info->fill && fill)
+            memcpy(info->fill, fill, info->type.size);
+        error = info->fill ? describe_fill(type, info) : -ENOMEM;
+    }
+    if (type >= 0)
+        H5Tclose(type);
+    library_leave();
+    return error;
 }
 
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
@@ -173,7 +227,7 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
     if (!error)
         error = describe_filters(dcpl, info);
     if (!error && !info->type.has_pointers)
-        error = describe_fill(dcpl, dataset->type, info);
+        error = read_fill(dcpl, dataset->type, info);
     if (!error)
         error = describe_layout(dataset->id, dcpl, info, storage);
     H5Pclose(dcpl);

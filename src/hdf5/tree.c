@@ -181,27 +181,20 @@ static herr_t refuse_external(const char *parent_file, const char *parent_group,
     return -1;
 }
 
+/* Asks for the object's address without opening it, which libhdf5 cannot do with sparse datasets. */
 int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
 {
     library_enter();
     int error = 0;
-    hid_t object = H5I_INVALID_HID;
     hid_t lapl = H5Pcreate(H5P_LINK_ACCESS);
     hid_t group = H5Oopen_by_addr(hdf5->file, address);
     H5O_info_t info;
-    if (lapl < 0 || group < 0 || H5Pset_elink_cb(lapl, refuse_external, NULL) < 0) {
+    if (lapl < 0 || group < 0 || H5Pset_elink_cb(lapl, refuse_external, NULL) < 0)
         error = library_failed(-EIO);
-    } else {
-        object = H5Oopen(group, path, lapl);
-        if (object < 0)
-            error = library_failed(-ENOENT);
-        else if (H5Oget_info2(object, &info, H5O_INFO_BASIC) < 0)
-            error = library_failed(-EIO);
-        else
-            *found = info.addr;
-    }
-    if (object >= 0)
-        H5Oclose(object);
+    else if (H5Oget_info_by_name2(group, path, &info, H5O_INFO_BASIC, lapl) < 0)
+        error = library_failed(-ENOENT);
+    else
+        *found = info.addr;
     if (group >= 0)
         H5Oclose(group);
     if (lapl >= 0)

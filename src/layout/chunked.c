@@ -1,6 +1,7 @@
 /* Ordinary chunks whose filters we run ourselves: libhdf5 says where they are, nothing more. */
 #include <errno.h>
 
+#include "common/pool.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
@@ -19,7 +20,7 @@ static bool is_edge(const struct layout *layout, const uint64_t *start)
     return false;
 }
 
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     uint64_t start[SFS_MAX_RANK];
     struct hdf5_chunk chunk;
@@ -29,12 +30,12 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_lo
     if (error)
         return error == -EIO ? layout_failed(layout, scaled, UINT64_MAX, hdf5_error()) : error;
 
-    location->exists = chunk.address != UINT64_MAX;
-    location->address = chunk.address;
-    location->size = chunk.size;
-    location->filter_mask =
+    record->exists = chunk.address != UINT64_MAX;
+    record->address = chunk.address;
+    record->size = chunk.size;
+    record->filter_mask[0] =
         layout->unfiltered_edges && is_edge(layout, start) ? UINT32_MAX : chunk.filter_mask;
-    if (!location->exists)
+    if (!record->exists)
         return 0;
     uint64_t end;
     if (__builtin_add_overflow(chunk.address, chunk.size, &end) || end > store_size(layout->store))
@@ -47,18 +48,34 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_lo
     return 0;
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled,
-                  const struct chunk_location *location, const void *stored, void *scratch,
-                  void *chunk)
+static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts)
 {
+    (void)record, (void)parts;
+    size_t scratch = layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0;
+    return scratch + pool_block_size(layout->chunk_bytes);
+}
+
+static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
+                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+{
+    (void)parts;
     const struct sfs_dataset_info *info = layout->info;
-    int error = filter_decode(info->filters, info->n_filters, location->filter_mask, stored,
-                              (size_t)location->size, scratch, chunk, layout->chunk_bytes);
+    size_t scratch_bytes = layout->scratch_bytes;
+    void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
+    int error = form_new_elements(layout, form, pool);
+    if (!error && scratch_bytes && !scratch)
+        error = -ENOMEM;
+    if (!error)
+        error = filter_decode(info->filters, info->n_filters, record->filter_mask[0], stored,
+                              (size_t)record->size, scratch, form->elements, layout->chunk_bytes);
+    pool_put(pool, scratch, scratch_bytes);
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, location->address,
+        return layout_failed(layout, scaled, record->address,
                              "its checksum or its compressed data are damaged");
     return error;
 }
 
-const struct layout_ops layout_chunked = {.lookup = lookup, .decode = decode};
+const struct layout_ops layout_chunked = {
+    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};
 const struct layout_ops layout_chunked_plain = {.lookup = lookup};

@@ -1,12 +1,12 @@
 /* Contiguous storage: the whole dataset is one chunk, stored as it is. */
 #include "layout/layout.h"
 
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     (void)scaled;
-    location->exists = layout->data_address != UINT64_MAX;
-    location->address = layout->data_address;
-    location->size = layout->chunk_bytes;
+    record->exists = layout->data_address != UINT64_MAX;
+    record->address = layout->data_address;
+    record->size = layout->chunk_bytes;
     return 0;
 }
 

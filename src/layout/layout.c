@@ -30,7 +30,7 @@ static void choose_pieces(struct layout *layout)
 
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage)
+                const struct hdf5_storage *storage, struct sparse *sparse)
 {
     *layout = (struct layout){
         .store = store,
@@ -40,13 +40,17 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
         .path = path,
         .rank = info->rank > 0 ? info->rank : 1,
         .element_size = info->type.size,
+        .sparse = sparse,
     };
     if (info->rank > 0)
         memcpy(layout->dims, info->dims, sizeof(layout->dims));
     else
         layout->dims[0] = info->space == SFS_SPACE_NULL ? 0 : 1;
 
-    if (info->layout == SFS_CHUNKED) {
+    if (info->layout == SFS_SPARSE) {
+        layout->ops = &layout_sparse;
+        memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
+    } else if (info->layout == SFS_CHUNKED) {
         layout->ops = info->n_filters == 0                               ? &layout_chunked_plain
                       : filter_is_native(info->filters, info->n_filters) ? &layout_chunked
                                                                          : &layout_library;

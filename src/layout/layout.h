@@ -1,14 +1,14 @@
 /* Layouts: how the chunks of one dataset are stored. The chunk cache knows a dataset only through
  * struct layout and its callbacks, which are named as in the HDF Group's RFC "Shared Chunk Cache
- * Internal API" (2025) without the H5SC prefix. Three kinds so far, all dense:
+ * Internal API" (2025) without the H5SC prefix:
  *
+ *   sparse      structured chunks, which we read and write ourselves
  *   chunked     chunks that libhdf5 locates and our threads read and decode
  *   contiguous  the whole dataset is one chunk, stored as it is
  *   library     pieces of what only libhdf5 can read: other filters, virtual, external, compact
  *
- * The cache form of a dense chunk is its elements in row-major order, in the file's datatype, whole
- * even where the chunk reaches over the edge of the dataset. Callbacks return 0 or a negative
- * errno and log the reason of -EIO; they are called from any thread, without locks held. */
+ * form.h says what the cache holds of a chunk. Callbacks return 0 or a negative errno and log the
+ * reason of -EIO; they are called from any thread, without locks of the cache held. */
 #ifndef SPARSEFS_LAYOUT_LAYOUT_H
 #define SPARSEFS_LAYOUT_LAYOUT_H
 
@@ -16,30 +16,62 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/chunk_record.h"
+#include "layout/form.h"
 #include "sparsefs/sparsefs.h"
 
 struct hdf5;
 struct hdf5_storage;
+struct pool;
+struct sparse;
 struct store;
 struct layout;
-
-/* What lookup found. */
-struct chunk_location {
-    bool exists;
-    uint64_t address;     /* of the stored bytes */
-    uint64_t size;        /* stored bytes to read for decode; 0: decode needs none */
-    uint32_t filter_mask; /* for decode */
-};
+struct encoded;
 
 struct layout_ops {
     /* Finds the chunk with these scaled coordinates. */
-    int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_location *location);
+    int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
-    /* Makes the cache form, chunk_bytes long, out of the stored bytes; scratch has scratch_bytes.
-     * Absent: the stored bytes are the cache form, and parts of it may be read alone. */
-    int (*decode)(struct layout *layout, const uint64_t *scaled,
-                  const struct chunk_location *location, const void *stored, void *scratch,
-                  void *chunk);
+    /* The stored bytes that decode wants for these parts: *n of them at *offset of the chunk's
+     * address. Absent: all, for all parts. */
+    void (*stored)(const struct layout *layout, const struct chunk_record *record, unsigned parts,
+                   uint64_t *offset, uint64_t *n);
+
+    /* The most memory in bytes that decode takes, the parts themselves included. */
+    size_t (*decode_bytes)(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts);
+
+    /* Adds parts to a form out of the stored bytes, with memory of the pool. (The RFC's decode and
+     * decode_defined_values.) Absent: the stored bytes are the dense form, and parts of it may be
+     * read alone. */
+    int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
+                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
+
+    /* Whether elements can be undefined in this layout. The callbacks below are there if so. */
+    bool is_sparse;
+
+    /* How many elements of a chunk are defined, as its index says. */
+    uint64_t (*defined_count)(const struct layout *layout, const struct chunk_record *record);
+
+    /* The most memory in bytes that encode takes for a packed form. */
+    size_t (*encode_bytes)(const struct layout *layout, const struct cache_form *form);
+
+    /* Makes the stored bytes of a packed form in which something is defined. The caller gives them
+     * back to the pool. */
+    int (*encode)(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
+                  struct pool *pool, struct encoded *encoded);
+
+    /* Puts a chunk into the store and the index, in place of what *record says is there; NULL: takes
+     * it out of both (the RFC's insert and delete_chunk). *record is then what is there. */
+    int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
+                  struct chunk_record *record);
+};
+
+/* A chunk as it is to be stored. */
+struct encoded {
+    void *bytes; /* a block of the pool, got for room bytes */
+    size_t n, room;
+    struct chunk_record record; /* all but its address */
 };
 
 struct layout {
@@ -56,21 +88,31 @@ struct layout {
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t element_size;
     size_t chunk_bytes;
-    size_t scratch_bytes;
+    size_t scratch_bytes;  /* chunked: of the filters */
     uint64_t data_address; /* contiguous */
     bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
+    struct sparse *sparse; /* sparse: owned by the dataset */
 };
 
-/* Chooses the layout of a dataset whose elements have no pointers. store, hdf5, info and path must
- * outlive it. -EFBIG: a chunk does not fit in memory. */
+/* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
+ * elements must have no pointers. store, hdf5, info and path must outlive it. -EFBIG: a chunk does
+ * not fit in memory. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage);
+                const struct hdf5_storage *storage, struct sparse *sparse);
 
 extern const struct layout_ops layout_chunked;
 extern const struct layout_ops layout_chunked_plain; /* without filters */
 extern const struct layout_ops layout_contiguous;
 extern const struct layout_ops layout_library;
+extern const struct layout_ops layout_sparse;
+
+/* Calls each for every chunk that a sparse layout stores, in the order of its index, those outside of
+ * the dims left out; what it returns ends the walk unless it is 0, and is returned. */
+int layout_each_chunk(struct layout *layout,
+                      int (*each)(void *context, const uint64_t *scaled,
+                                  const struct chunk_record *record),
+                      void *context);
 
 /* Logs that a chunk cannot be read. scaled coordinates; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,

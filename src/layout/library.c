@@ -3,31 +3,42 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/pool.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 
 /* Every piece "exists": where nothing is stored, libhdf5 gives the fill value itself. */
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     (void)layout, (void)scaled;
-    location->exists = true;
-    location->size = 0;
+    record->exists = true;
+    record->size = 0;
     return 0;
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled,
-                  const struct chunk_location *location, const void *stored, void *scratch,
-                  void *chunk)
+static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts)
 {
-    (void)location, (void)stored, (void)scratch;
+    (void)record, (void)parts;
+    return pool_block_size(layout->chunk_bytes);
+}
+
+static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
+                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+{
+    (void)record, (void)parts, (void)stored;
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     for (int i = 0; i < layout->rank; i++) {
         start[i] = scaled[i] * layout->chunk_dims[i];
         uint64_t left = layout->dims[i] - start[i];
         count[i] = left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
     }
-    int error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims, chunk);
+    int error = form_new_elements(layout, form, pool);
+    if (!error)
+        error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims,
+                          form->elements);
     return error == -EIO ? layout_failed(layout, scaled, UINT64_MAX, hdf5_error()) : error;
 }
 
-const struct layout_ops layout_library = {.lookup = lookup, .decode = decode};
+const struct layout_ops layout_library = {
+    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};

@@ -308,7 +308,7 @@ int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *di
     struct decoder d = {
         .at = encoded,
         .end = (const unsigned char *)encoded + n,
-        .max_runs = max_bytes / sizeof(struct runs_entry),
+        .max_runs = max_bytes / sizeof(struct sfs_interval),
         .selection = selection,
     };
     *selection = (struct selection){0};

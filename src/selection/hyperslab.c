@@ -177,7 +177,7 @@ static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct li
     if (room > sink->max_runs - runs->n)
         room = sink->max_runs - runs->n;
     const unsigned char *block = list->bytes + i * (uint64_t)(2 * rank * width);
-    struct runs_entry *entry = runs->entries + runs->n, *limit = entry + room;
+    struct sfs_interval *entry = runs->entries + runs->n, *limit = entry + room;
     uint64_t end = sink->end, elements = runs->elements;
     for (; i < list->n && entry < limit; i++, block += 2 * rank * width) {
         bool simple = true;

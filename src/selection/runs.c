@@ -16,7 +16,7 @@ void runs_free(struct runs *runs)
 
 static int set_capacity(struct runs *runs, size_t capacity)
 {
-    struct runs_entry *entries = reallocarray(runs->entries, capacity, sizeof(*entries));
+    struct sfs_interval *entries = reallocarray(runs->entries, capacity, sizeof(*entries));
     if (!entries)
         return -ENOMEM;
     if (runs->capacity == 0)

@@ -22,14 +22,10 @@
 #include <stdint.h>
 
 #include "common/box.h"
-
-struct runs_entry {
-    uint64_t first;
-    uint64_t index;
-};
+#include "sparsefs/sparsefs.h"
 
 struct runs {
-    struct runs_entry *entries; /* n + 1 of them, NULL if nothing was ever appended */
+    struct sfs_interval *entries; /* n + 1 of them, NULL if nothing was ever appended */
     size_t n, capacity;
     uint64_t elements;
 };
@@ -49,7 +45,7 @@ void runs_free(struct runs *runs); /* leaves it empty, as runs_init does */
 /* Run i < n. */
 static inline struct run runs_at(const struct runs *runs, size_t i)
 {
-    const struct runs_entry *entry = &runs->entries[i];
+    const struct sfs_interval *entry = &runs->entries[i];
     return (struct run){entry->first, entry->first + (entry[1].index - entry->index), entry->index};
 }
 
@@ -72,7 +68,7 @@ static inline int runs_append(struct runs *runs, uint64_t first, uint64_t last)
 {
     if (runs->n + 2 > runs->capacity || first >= last)
         return runs_append_slowly(runs, first, last);
-    struct runs_entry *end = &runs->entries[runs->n];
+    struct sfs_interval *end = &runs->entries[runs->n];
     bool merges = runs->n > 0 && end[-1].first + (end->index - end[-1].index) == first;
     end += !merges;
     if (!merges)
@@ -96,6 +92,14 @@ int runs_clip(const struct runs *a, uint64_t first, uint64_t last, struct runs *
 int runs_shift(struct runs *runs, int64_t offset);
 
 bool runs_equal(const struct runs *a, const struct runs *b);
+
+struct runs_piece {
+    uint64_t first, length;
+};
+
+/* The union of n disjoint intervals of positions below limit, in any order. Result and errors as in
+ * the algebra. */
+int runs_of_pieces(const struct runs_piece *pieces, size_t n, uint64_t limit, struct runs *result);
 
 /* ---- Finding, in logarithmic time ---- */
 

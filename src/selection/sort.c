@@ -1,7 +1,8 @@
-/* Sorting of positions: a radix sort that looks only at the digits which positions can have. Knows
- * nothing of what the positions are for. */
+/* Sorting of positions: a radix sort that looks only at the digits which positions can have, and runs
+ * of intervals in any order. */
 #include "selection/private.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,4 +46,25 @@ void sort_pairs(struct pair *pairs, struct pair *spare, size_t n, uint64_t limit
     }
     if (from != pairs)
         memcpy(pairs, from, n * sizeof(*pairs));
+}
+
+int runs_of_pieces(const struct runs_piece *pieces, size_t n, uint64_t limit, struct runs *result)
+{
+    struct pair *pairs = reallocarray(NULL, n ? n : 1, 2 * sizeof(*pairs));
+    struct runs out = {0};
+    int error = pairs ? 0 : -ENOMEM;
+    for (size_t i = 0; !error && i < n; i++)
+        pairs[i] = (struct pair){pieces[i].first, pieces[i].length};
+    if (!error)
+        sort_pairs(pairs, pairs + n, n, limit ? limit : 1);
+    for (size_t i = 0; !error && i < n; i++)
+        error = runs_append(&out, pairs[i].key, pairs[i].key + pairs[i].value);
+    free(pairs);
+    if (error) {
+        runs_free(&out);
+        return error;
+    }
+    runs_free(result);
+    *result = out;
+    return 0;
 }

@@ -14,6 +14,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/pool.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
@@ -51,14 +52,14 @@ static bool exists(const struct source *source, const uint64_t *scaled)
     return source->absent_one_in == 0 || sum % source->absent_one_in != 0;
 }
 
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_location *location)
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     struct source *source = (struct source *)layout;
     atomic_fetch_add(&source->lookups, 1);
-    location->exists = exists(source, scaled);
-    location->address = 64 * scaled[0] % 4096;
-    location->size = source->stored_bytes;
-    location->filter_mask = 7;
+    record->exists = exists(source, scaled);
+    record->address = 64 * scaled[0] % 4096;
+    record->size = source->stored_bytes;
+    record->filter_mask[0] = 7;
     return atomic_load(&source->fail_lookup);
 }
 
@@ -70,22 +71,27 @@ static unsigned char stored_byte(uint64_t address)
 
 /* The chunk's elements; a failure to hand over the right bytes shows as -EPROTO. */
 static int decode(struct layout *layout, const uint64_t *scaled,
-                  const struct chunk_location *location, const void *stored, void *scratch,
-                  void *chunk)
+                  const struct chunk_record *record, unsigned parts, const void *stored,
+                  struct pool *pool, struct cache_form *form)
 {
+    (void)parts;
     struct source *source = (struct source *)layout;
     atomic_fetch_add(&source->decodes, 1);
     if (source->while_decoding && source->while_decoding(source) != 0)
         return -EPROTO;
     for (size_t i = 0; i < source->stored_bytes; i++)
-        if (((const unsigned char *)stored)[i] != stored_byte(location->address + i))
+        if (((const unsigned char *)stored)[i] != stored_byte(record->address + i))
             return -EPROTO;
-    if (layout->scratch_bytes)
+    void *scratch = layout->scratch_bytes ? pool_get(pool, layout->scratch_bytes) : NULL;
+    if (scratch)
         memset(scratch, 0xA5, layout->scratch_bytes);
-    if (location->filter_mask != 7)
+    pool_put(pool, scratch, layout->scratch_bytes);
+    if (record->filter_mask[0] != 7)
         return -EPROTO;
 
-    uint32_t *element = chunk;
+    if (form_new_elements(layout, form, pool) < 0)
+        return -ENOMEM;
+    uint32_t *element = form->elements;
     uint64_t n = layout->chunk_bytes / sizeof(*element), stride[SFS_MAX_RANK], step = 1;
     for (int i = layout->rank - 1; i >= 0; i--) {
         stride[i] = step;
@@ -103,7 +109,16 @@ static int decode(struct layout *layout, const uint64_t *scaled,
     return atomic_load(&source->fail_decode);
 }
 
-static const struct layout_ops counted_ops = {.lookup = lookup, .decode = decode};
+static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts)
+{
+    (void)record, (void)parts;
+    return pool_block_size(layout->chunk_bytes) +
+           (layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0);
+}
+
+static const struct layout_ops counted_ops = {
+    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};
 static const struct layout_ops plain_ops = {.lookup = lookup};
 
 static struct store *store;
@@ -320,7 +335,7 @@ static void lend_at_random(struct worker *worker)
             worker->wrong += !box_is_right(worker->sources[i], &box, bytes);
             sched_yield();
         }
-        cache_return(worker->datasets[i], chunk);
+        cache_return(chunk);
     }
 }
 
@@ -471,7 +486,7 @@ static void readers_that_wait_for_room_for_one_chunk_decode_it_once(void **state
         for (int i = 0; i < 1000; i++)
             sched_yield();
         assert_int_equal(source->decodes, 0);
-        cache_return(other, chunk);
+        cache_return(chunk);
         join_workers(workers, COUNT(workers));
         assert_int_equal(all_wrong(workers, COUNT(workers)), 0);
         assert_int_equal(source->decodes, 1);
@@ -735,7 +750,7 @@ static void lent_is_what_lies_in_one_chunk_without_a_gap(void **state)
         if (!lendable)
             continue;
         assert_true(box_is_right(source, &box, bytes));
-        cache_return(dataset, chunk);
+        cache_return(chunk);
         times++;
     }
     assert_true(times > 100);

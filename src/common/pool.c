@@ -1,6 +1,6 @@
 /* Large blocks come from mmap in steps that let chunks of nearly equal size share them; small ones
  * are left to malloc, which is good at them. */
-#include "cache/pool.h"
+#include "common/pool.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  *
  * Blocks in use and blocks kept stay within the limit together as long as the caller keeps those in
  * use, with what it is about to get, within it: kept ones make room for new ones. */
-#ifndef SPARSEFS_CACHE_POOL_H
-#define SPARSEFS_CACHE_POOL_H
+#ifndef SPARSEFS_COMMON_POOL_H
+#define SPARSEFS_COMMON_POOL_H
 
 #include <pthread.h>
 #include <stddef.h>

@@ -1,0 +1,213 @@
+/* Writing chunks: changes go into the cache, where the chunk becomes dirty; from there it is written
+ * to the store when the cache is flushed or its memory is needed. */
+#include <errno.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "cache/private.h"
+
+/* The dirty list takes an encoded chunk's memory into account without waiting for it: who needs
+ * memory may be the one who writes back. */
+int write_back(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    struct layout *layout = chunk->dataset->layout;
+    struct encoded encoded = {0};
+    struct chunk_record record = chunk->record;
+    size_t bytes = layout->ops->encode_bytes(layout, &chunk->form);
+    chunk->changing = true;
+    chunk_pin(chunk);
+    reserve_now(cache, bytes);
+    pthread_mutex_unlock(&cache->lock);
+
+    bool is_empty = chunk->form.defined.elements == 0;
+    int error = is_empty ? 0
+                         : layout->ops->encode(layout, chunk->scaled, &chunk->form, &cache->pool,
+                                               &encoded);
+    if (!error)
+        error = layout->ops->insert(layout, chunk->scaled, is_empty ? NULL : &encoded, &record);
+    pool_put(&cache->pool, encoded.bytes, encoded.room);
+
+    pthread_mutex_lock(&cache->lock);
+    unreserve(cache, bytes);
+    chunk->write_error = error;
+    if (!error) {
+        chunk->record = record;
+        chunk_mark_clean(chunk);
+        cache->encoded++;
+    }
+    chunk->changing = false;
+    pthread_cond_broadcast(&cache->changed);
+    chunk_unpin(chunk);
+    return error;
+}
+
+/* ---- Changing what is in the cache ---- */
+
+/* A change of one chunk: positions get values, or become undefined (values NULL). */
+struct change {
+    const struct runs *positions;
+    const void *values;
+};
+
+/* Memory of the form that a change makes, of a chunk whose own form has old_bytes. */
+static size_t change_bytes(const struct layout *layout, const struct change *change,
+                           size_t old_bytes)
+{
+    size_t bytes = old_bytes + runs_bytes(change->positions);
+    if (change->values)
+        bytes += pool_block_size((size_t)change->positions->elements * layout->element_size);
+    return bytes;
+}
+
+/* Pins a chunk with the parts that a change needs and marks it as changing. A chunk that is written
+ * as a whole need not be read. */
+static int begin_change(struct cache_dataset *dataset, const uint64_t *scaled,
+                        const struct change *change, struct chunk **out)
+{
+    struct cache *cache = dataset->cache;
+    uint64_t all = dataset->layout->chunk_bytes / dataset->layout->element_size;
+    unsigned parts = change->values && change->positions->elements == all ? 0 : PART_PACKED;
+    for (;;) {
+        struct chunk *chunk;
+        int error = chunk_acquire(dataset, scaled, parts, &chunk);
+        if (error)
+            return error;
+        pthread_mutex_lock(&cache->lock);
+        bool mine = !chunk->gone && !chunk->changing;
+        if (mine)
+            chunk->changing = true;
+        else if (!chunk->gone) /* the pin must not keep memory while this thread waits */
+            chunk_unpin(chunk), pthread_cond_wait(&cache->changed, &cache->lock);
+        else
+            chunk_unpin(chunk);
+        pthread_mutex_unlock(&cache->lock);
+        if (mine) {
+            *out = chunk;
+            return 0;
+        }
+    }
+}
+
+/* Puts a form into the place of a changing chunk, as a new dirty chunk. On error the form is freed
+ * and the old chunk is as it was. */
+static int replace(struct cache_dataset *dataset, struct chunk *old, struct cache_form *form)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *fresh = chunk_new(dataset, old->scaled);
+    if (fresh && chunk_link(fresh) < 0) {
+        cache->used -= fresh->entry_bytes;
+        chunk_free(cache, fresh);
+        fresh = NULL;
+    }
+    if (!fresh) {
+        form_free(form, &cache->pool);
+        return -ENOMEM;
+    }
+    fresh->state = CHUNK_LOADED;
+    fresh->record = old->record;
+    fresh->form = *form;
+    chunk_count(fresh, form_bytes(form));
+    chunk_unlink(old);
+    chunk_mark_dirty(fresh);
+    return 0;
+}
+
+static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
+                        const struct change *change)
+{
+    struct cache *cache = dataset->cache;
+    struct layout *layout = dataset->layout;
+    struct chunk *chunk;
+    size_t reserved = change_bytes(layout, change, 0);
+    pthread_mutex_lock(&cache->lock);
+    while (make_room(cache, reserved))
+        ;
+    pthread_mutex_unlock(&cache->lock);
+    int error = begin_change(dataset, scaled, change, &chunk);
+    if (error)
+        return error;
+
+    bool has_old = chunk->state == CHUNK_LOADED && form_has(&chunk->form, PART_PACKED);
+    const struct cache_form *old = has_old ? &chunk->form : NULL;
+    pthread_mutex_lock(&cache->lock);
+    reserved = change_bytes(layout, change, has_old ? chunk->form_bytes : 0);
+    reserve_now(cache, reserved);
+    pthread_mutex_unlock(&cache->lock);
+
+    struct cache_form form = {0};
+    if (change->values)
+        error = form_write(layout, old, change->positions, change->values, &cache->pool, &form);
+    else if (old)
+        error = form_erase(layout, old, change->positions, &cache->pool, &form);
+
+    pthread_mutex_lock(&cache->lock);
+    if (!error && (change->values || old))
+        error = replace(dataset, chunk, &form);
+    unreserve(cache, reserved);
+    chunk->changing = false;
+    pthread_cond_broadcast(&cache->changed);
+    chunk_unpin(chunk);
+    while (make_room(cache, 0)) /* what was counted without waiting */
+        ;
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
+                const struct runs *positions, const void *values)
+{
+    struct change change = {positions, values};
+    return change_chunk(dataset, scaled, &change);
+}
+
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
+                const struct runs *positions)
+{
+    struct change change = {positions, NULL};
+    return change_chunk(dataset, scaled, &change);
+}
+
+/* ---- Flushing ---- */
+
+/* With the lock held: a dirty chunk of the dataset (NULL: of any) that was not written since the
+ * flush began, or NULL. */
+static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset)
+{
+    struct chunk *chunk;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (!dataset || chunk->dataset == dataset)
+            return chunk;
+    }
+    return NULL;
+}
+
+int cache_flush(struct cache *cache, struct cache_dataset *dataset)
+{
+    int error = 0;
+    struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    while (!error && (chunk = next_dirty(cache, dataset))) {
+        if (chunk->changing)
+            pthread_cond_wait(&cache->changed, &cache->lock);
+        else
+            error = write_back(chunk);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
+void cache_evict(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    while ((chunk = chunk_find(dataset, scaled)) && chunk->changing)
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    if (chunk) {
+        chunk_pin(chunk);
+        chunk_unlink(chunk);
+        chunk_unpin(chunk);
+    }
+    pthread_mutex_unlock(&cache->lock);
+}

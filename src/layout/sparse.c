@@ -1,0 +1,322 @@
+/* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
+ * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
+ * section has filters of its own. A third section holds variable-length data, which is not read. */
+#include "layout/sparse.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/pool.h"
+#include "filter/filter.h"
+#include "format/checksum.h"
+#include "format/structure.h"
+#include "layout/layout.h"
+#include "selection/selection.h"
+#include "store/store.h"
+
+#define SELECTION 0
+#define VALUES    1
+
+/* The most that deflate, the only native filter that makes data smaller, can inflate (zlib's
+ * documentation). Sizes beyond that are damaged: nothing is allocated for them. */
+#define MOST_INFLATED   1032
+#define INFLATED_MARGIN 1024
+
+int sparse_open(struct store *store, const struct superblock *superblock, uint64_t address,
+                struct sparse **out, struct why *why)
+{
+    struct sparse *sparse = calloc(1, sizeof(*sparse));
+    if (!sparse)
+        return -ENOMEM;
+    sparse->superblock = superblock;
+    struct dataset_header *header = &sparse->header;
+    int error = dataset_header_read(store, superblock, address, header, why);
+    if (error) {
+        free(sparse);
+        return error;
+    }
+    error = layout_message_records(&header->layout, header->filtered, &sparse->format, why);
+    if (!error)
+        error = index_open(store, superblock, &header->layout, &sparse->format,
+                           header->dataspace.max_dims, &sparse->index, why);
+    if (error)
+        sparse_close(sparse);
+    else
+        *out = sparse;
+    return error;
+}
+
+void sparse_close(struct sparse *sparse)
+{
+    if (!sparse)
+        return;
+    index_close(sparse->index);
+    dataset_header_free(&sparse->header);
+    free(sparse);
+}
+
+static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
+{
+    struct why why;
+    int error = index_lookup(layout->sparse->index, scaled, record, &why);
+    if (error == -EIO || error == -EILSEQ)
+        return layout_failed(layout, scaled, UINT64_MAX, why.text);
+    return error;
+}
+
+/* Sections stand in ascending order without gaps. */
+static void stored(const struct layout *layout, const struct chunk_record *record, unsigned parts,
+                   uint64_t *offset, uint64_t *n)
+{
+    const struct chunk_record_format *format = &layout->sparse->format;
+    uint64_t values_end =
+        format->n_sections > 2 ? record->section_offset[VALUES + 1] : record->size;
+    *offset = parts & PART_DEFINED ? 0 : record->section_offset[VALUES];
+    *n = (parts & (PART_VALUES | PART_PACKED) ? values_end : record->section_offset[VALUES]) -
+         *offset;
+}
+
+/* Whether a chunk was stored without its filters because it reached over the edge of the dataset,
+ * which only the dims tell. Where they have changed since, sizes that agree tell it, too. */
+static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scaled,
+                               const struct chunk_record *record)
+{
+    const struct sparse *sparse = layout->sparse;
+    if (!sparse->header.layout.unfiltered_edges)
+        return false;
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
+            return true;
+    for (int i = 0; i < sparse->format.n_sections; i++)
+        if (chunk_record_section_size(&sparse->format, record, i) != record->unfiltered_size[i])
+            return false;
+    return true;
+}
+
+/* Bytes of a section before its filters. */
+static uint64_t plain_size(const struct sparse *sparse, const struct chunk_record *record,
+                           int section)
+{
+    return sparse->header.filtered ? record->unfiltered_size[section]
+                                   : chunk_record_section_size(&sparse->format, record, section);
+}
+
+/* Elements that section 1 has values for. */
+static uint64_t n_values(const struct layout *layout, const struct chunk_record *record)
+{
+    return plain_size(layout->sparse, record, VALUES) / layout->element_size;
+}
+
+/* The most memory that the runs of a chunk's selection take. */
+static size_t most_run_bytes(const struct layout *layout, const struct chunk_record *record)
+{
+    uint64_t most = layout->sparse->format.chunk_elements / 2 + 1, n = n_values(layout, record);
+    return (size_t)(n < most ? n : most) * sizeof(struct sfs_interval) +
+           16 * sizeof(struct sfs_interval);
+}
+
+static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts)
+{
+    const struct sparse *sparse = layout->sparse;
+    size_t bytes = 0;
+    for (int i = SELECTION; i <= VALUES; i++) {
+        size_t plain = (size_t)plain_size(sparse, record, i), n = sparse->header.filters.section[i].n;
+        if (i == VALUES && !(parts & (PART_VALUES | PART_PACKED)))
+            continue;
+        bytes += pool_block_size(plain);
+        if (n > 0)
+            bytes += filter_scratch(sparse->header.filters.section[i].filters, n, plain);
+    }
+    return bytes + most_run_bytes(layout, record);
+}
+
+/* A section in memory without its filters. */
+struct section {
+    const char *bytes; /* where it was stored, or owned */
+    size_t n;
+    void *owned; /* a block of the pool, of n bytes */
+};
+
+static int undo_filters(const struct layout *layout, const uint64_t *scaled,
+                        const struct chunk_record *record, int number, const void *stored,
+                        struct pool *pool, struct section *section)
+{
+    const struct sparse *sparse = layout->sparse;
+    size_t stored_size = (size_t)chunk_record_section_size(&sparse->format, record, number);
+    size_t n_filters = sparse->header.filters.section[number].n;
+    const struct sfs_filter *filters = sparse->header.filters.section[number].filters;
+    *section = (struct section){.bytes = stored, .n = stored_size};
+    if (n_filters == 0 || stored_size == 0 || is_unfiltered_edge(layout, scaled, record)) {
+        if (sparse->header.filtered && stored_size != record->unfiltered_size[number])
+            return layout_failed(layout, scaled, record->address,
+                                 "the sizes of a section without filters differ");
+        return 0;
+    }
+
+    uint64_t plain = record->unfiltered_size[number];
+    bool native = filter_is_native(filters, n_filters);
+    if (native && plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
+        return layout_failed(layout, scaled, record->address,
+                             "unfiltered size of a section is more than it can be");
+    if (!native)
+        return layout_failed(layout, scaled, record->address, "a filter is not available");
+    size_t scratch_size = filter_scratch(filters, n_filters, (size_t)plain);
+    void *scratch = scratch_size ? pool_get(pool, scratch_size) : NULL;
+    section->n = (size_t)plain;
+    section->owned = pool_get(pool, section->n);
+    int error = -ENOMEM;
+    if (section->owned && (scratch || scratch_size == 0))
+        error = filter_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
+                              scratch, section->owned, section->n);
+    pool_put(pool, scratch, scratch_size);
+    if (error) {
+        pool_put(pool, section->owned, section->n);
+        section->owned = NULL;
+        return error == -EILSEQ
+                   ? layout_failed(layout, scaled, record->address,
+                                   number == SELECTION
+                                       ? "its selection section is damaged: checksum or compressed data"
+                                       : "its values section is damaged: checksum or compressed data")
+                   : error;
+    }
+    section->bytes = section->owned;
+    return 0;
+}
+
+static int decode_selection(const struct layout *layout, const uint64_t *scaled,
+                            const struct chunk_record *record, const struct section *section,
+                            struct cache_form *form)
+{
+    struct selection selection;
+    struct why why;
+    const char *reason;
+    if (section->n == 0 && n_values(layout, record) == 0) {
+        form->has_defined = true; /* as the RFC has a chunk without defined elements */
+        return 0;
+    }
+    if (section->n < CHECKSUM_BYTES ||
+        structure_summed("selection section", record->address,
+                         (const unsigned char *)section->bytes, section->n, &why))
+        return layout_failed(layout, scaled, record->address,
+                             "the checksum of its selection section is wrong");
+    int error = selection_decode(section->bytes, section->n - CHECKSUM_BYTES, layout->rank,
+                                 layout->chunk_dims, most_run_bytes(layout, record), &selection,
+                                 &reason);
+    if (error == -EILSEQ)
+        return layout_failed(layout, scaled, record->address, reason);
+    if (error)
+        return error;
+    if (layout->sparse->format.n_sections == 2 &&
+        selection.values != n_values(layout, record)) {
+        selection_free(&selection);
+        return layout_failed(layout, scaled, record->address,
+                             "its selection and its values differ in number");
+    }
+    form->defined = selection.runs;
+    form->order = selection.order;
+    form->has_defined = true;
+    return 0;
+}
+
+/* Takes the values out of section 1, in row-major order. */
+static int take_values(const struct layout *layout, struct section *section, struct pool *pool,
+                       struct cache_form *form)
+{
+    size_t size = layout->element_size;
+    if (!form->order && section->owned) {
+        form->values = section->owned;
+        form->value_size = section->n;
+        section->owned = NULL;
+        form->has_values = true;
+        return 0;
+    }
+    size_t n = (size_t)form->defined.elements;
+    char *values = n ? pool_get(pool, n * size) : NULL;
+    if (n && !values)
+        return -ENOMEM;
+    if (!form->order && n)
+        memcpy(values, section->bytes, n * size);
+    for (size_t i = 0; form->order && i < n; i++)
+        memcpy(values + i * size, section->bytes + form->order[i] * size, size);
+    form->values = values;
+    form->value_size = n * size;
+    form->has_values = true;
+    return 0;
+}
+
+static int decode_values(const struct layout *layout, const uint64_t *scaled,
+                         const struct chunk_record *record, const void *stored, struct pool *pool,
+                         struct cache_form *form)
+{
+    struct section section;
+    int error = undo_filters(layout, scaled, record, VALUES, stored, pool, &section);
+    if (error)
+        return error;
+    if (section.n % layout->element_size != 0)
+        error = layout_failed(layout, scaled, record->address,
+                              "the size of its values is no multiple of the element size");
+    else
+        error = take_values(layout, &section, pool, form);
+    pool_put(pool, section.owned, section.n);
+    return error;
+}
+
+static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
+                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+{
+    const char *values = stored;
+    int error = 0;
+    if (parts & PART_DEFINED) {
+        struct section section;
+        error = undo_filters(layout, scaled, record, SELECTION, stored, pool, &section);
+        if (error)
+            return error;
+        error = decode_selection(layout, scaled, record, &section, form);
+        pool_put(pool, section.owned, section.n);
+        values += record->section_offset[VALUES];
+    }
+    if (!error && (parts & (PART_VALUES | PART_PACKED)))
+        error = decode_values(layout, scaled, record, values, pool, form);
+    return error;
+}
+
+struct walk {
+    struct layout *layout;
+    index_each_function each;
+    void *context;
+};
+
+static int visit(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    const struct walk *walk = context;
+    for (int i = 0; i < walk->layout->rank; i++)
+        if (scaled[i] > (walk->layout->dims[i] - 1) / walk->layout->chunk_dims[i] ||
+            walk->layout->dims[i] == 0)
+            return 0;
+    return walk->each(walk->context, scaled, record);
+}
+
+int layout_each_chunk(struct layout *layout, index_each_function each, void *context)
+{
+    struct walk walk = {layout, each, context};
+    struct why why;
+    why.text[0] = 0;
+    int error = index_iterate(layout->sparse->index, visit, &walk, &why);
+    if (error < 0 && why.text[0]) {
+        log_error("%s: %s: %s", store_path(layout->store), layout->path, why.text);
+        error = -EIO;
+    }
+    return error;
+}
+
+const struct layout_ops layout_sparse = {
+    .lookup = lookup,
+    .stored = stored,
+    .decode_bytes = decode_bytes,
+    .decode = decode,
+    .is_sparse = true,
+    .defined_count = n_values,
+};
