@@ -73,7 +73,13 @@ int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **f
     return error;
 }
 
-void sfs_close(struct sfs_file *file)
+int sfs_close(struct sfs_file *file)
+{
+    sfs_discard(file);
+    return 0;
+}
+
+void sfs_discard(struct sfs_file *file)
 {
     if (!file)
         return;
