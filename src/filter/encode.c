@@ -52,7 +52,7 @@ static void store_le32(unsigned char *p, uint32_t value)
 
 /* Bytes on their way through a pipeline. The last move ends in `out`. */
 struct passage {
-    const unsigned char *at;
+    const unsigned char *in, *at;
     size_t size;
     unsigned moves_left;
     unsigned char *scratch, *out;
@@ -72,7 +72,7 @@ static void moved_to(struct passage *passage, const unsigned char *to)
 
 static void append_checksum(struct passage *passage)
 {
-    if (passage->at != passage->out && passage->at != passage->scratch) {
+    if (passage->at == passage->in) {
         unsigned char *to = next_buffer(passage);
         if (passage->size > 0)
             memcpy(to, passage->at, passage->size);
@@ -109,6 +109,7 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
     if (out_capacity < filter_encode_bound(filters, n_filters, size))
         return -EINVAL;
     struct passage passage = {
+        .in = in,
         .at = in,
         .size = size,
         .moves_left = count_moves(filters, n_filters),

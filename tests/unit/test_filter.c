@@ -427,6 +427,24 @@ static void what_is_encoded_is_decoded_again(void **state)
     }
 }
 
+static void no_bytes_need_no_input(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
+        unsigned char scratch[64], out[64];
+        bool with_scratch = filter_encode_scratch(pipeline->filters, pipeline->n, 0) > 0;
+        size_t n;
+        uint32_t mask;
+        assert_int_equal(filter_encode(pipeline->filters, pipeline->n, NULL, 0,
+                                       with_scratch ? scratch : NULL, out, sizeof(out), &n, &mask),
+                         0);
+        assert_int_equal(
+            filter_decode(pipeline->filters, pipeline->n, mask, out, n, scratch, out, 0), 0);
+        free(pipeline);
+    }
+}
+
 static void large_sections_are_encoded(void **state)
 {
     (void)state;
@@ -662,7 +680,7 @@ TEST_MAIN(cmocka_unit_test(chunks_of_libhdf5_are_decoded),
           cmocka_unit_test(wrong_lengths_are_refused),
           cmocka_unit_test(wrong_lengths_inside_are_refused),
           cmocka_unit_test(what_is_encoded_is_decoded_again),
-          cmocka_unit_test(large_sections_are_encoded),
+          cmocka_unit_test(no_bytes_need_no_input), cmocka_unit_test(large_sections_are_encoded),
           cmocka_unit_test(libhdf5_reads_what_is_encoded),
           cmocka_unit_test(every_deflate_level_is_encoded),
           cmocka_unit_test(an_optional_filter_that_fails_is_left_out),
