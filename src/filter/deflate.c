@@ -1,47 +1,93 @@
-/* Inflating zlib streams (RFC 1950): with libdeflate where the build found it, else with zlib. */
+/* zlib streams (RFC 1950): with libdeflate where the build found it, else with zlib. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "config.h"
 #include "filter/filter.h"
 
+#define HIGHEST_LEVEL 9
+
 #if HAVE_LIBDEFLATE
 
 #include <libdeflate.h>
 #include <pthread.h>
 
+/* Making one costs more than a small chunk: every thread keeps those that it has used. */
+struct coders {
+    struct libdeflate_decompressor *decompressor;
+    struct libdeflate_compressor *compressor[HIGHEST_LEVEL + 1]; /* by level */
+};
+
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void free_decompressor(void *decompressor)
+static void free_coders(void *of_thread)
 {
-    libdeflate_free_decompressor(decompressor);
+    struct coders *coders = of_thread;
+    if (coders->decompressor)
+        libdeflate_free_decompressor(coders->decompressor);
+    for (unsigned level = 0; level <= HIGHEST_LEVEL; level++)
+        if (coders->compressor[level])
+            libdeflate_free_compressor(coders->compressor[level]);
+    free(coders);
 }
 
 static void make_key(void)
 {
-    if (pthread_key_create(&key, free_decompressor) != 0)
+    if (pthread_key_create(&key, free_coders) != 0)
         abort(); /* no key at the process's first use: nothing can work */
+}
+
+/* NULL: no memory. */
+static struct coders *coders_of_thread(void)
+{
+    pthread_once(&once, make_key);
+    struct coders *coders = pthread_getspecific(key);
+    if (coders)
+        return coders;
+    coders = calloc(1, sizeof(*coders));
+    if (coders && pthread_setspecific(key, coders) != 0) {
+        free(coders);
+        return NULL;
+    }
+    return coders;
 }
 
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
 {
-    pthread_once(&once, make_key);
-    struct libdeflate_decompressor *decompressor = pthread_getspecific(key);
-    if (!decompressor) {
-        decompressor = libdeflate_alloc_decompressor();
-        if (!decompressor)
-            return -ENOMEM;
-        if (pthread_setspecific(key, decompressor) != 0) {
-            libdeflate_free_decompressor(decompressor);
-            return -ENOMEM;
-        }
-    }
+    struct coders *coders = coders_of_thread();
+    if (coders && !coders->decompressor)
+        coders->decompressor = libdeflate_alloc_decompressor();
+    if (!coders || !coders->decompressor)
+        return -ENOMEM;
     /* NULL for the actual size: anything but exactly `size` bytes is an error. */
-    return libdeflate_zlib_decompress(decompressor, in, in_size, out, size, NULL) ==
+    return libdeflate_zlib_decompress(coders->decompressor, in, in_size, out, size, NULL) ==
                    LIBDEFLATE_SUCCESS
                ? 0
                : -EILSEQ;
+}
+
+size_t deflate_bound(size_t size)
+{
+    size_t bound = libdeflate_zlib_compress_bound(NULL, size);
+    return bound < size ? SIZE_MAX : bound;
+}
+
+int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_t capacity,
+                   size_t *out_size)
+{
+    if (level > HIGHEST_LEVEL)
+        return -EINVAL;
+    struct coders *coders = coders_of_thread();
+    if (coders && !coders->compressor[level])
+        coders->compressor[level] = libdeflate_alloc_compressor((int)level);
+    if (!coders || !coders->compressor[level])
+        return -ENOMEM;
+    size_t made = libdeflate_zlib_compress(coders->compressor[level], in, size, out, capacity);
+    if (made == 0)
+        return -ENOSPC;
+    *out_size = made;
+    return 0;
 }
 
 #else
@@ -55,6 +101,25 @@ int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
     if (status == Z_MEM_ERROR)
         return -ENOMEM;
     return status == Z_OK && made == size ? 0 : -EILSEQ;
+}
+
+size_t deflate_bound(size_t size)
+{
+    size_t bound = compressBound(size);
+    return bound < size ? SIZE_MAX : bound;
+}
+
+int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_t capacity,
+                   size_t *out_size)
+{
+    if (level > HIGHEST_LEVEL)
+        return -EINVAL;
+    uLongf made = capacity;
+    int status = compress2(out, &made, in, size, (int)level);
+    if (status != Z_OK)
+        return status == Z_MEM_ERROR ? -ENOMEM : -ENOSPC;
+    *out_size = made;
+    return 0;
 }
 
 #endif

@@ -1,5 +1,8 @@
-/* Filter pipelines that we run ourselves: deflate, shuffle, fletcher32. Buffers in and out; knows
- * nothing of where the bytes come from. Thread-safe. */
+/* Filter pipelines: deflate, shuffle and fletcher32, which we run ourselves, and any others through
+ * libhdf5. Buffers in and out; knows nothing of where the bytes come from. Thread-safe.
+ *
+ * filter_...   pipelines of our own filters only, in buffers of the caller
+ * filters_...  any pipeline: the one call for a section of a structured chunk */
 #ifndef SPARSEFS_FILTER_FILTER_H
 #define SPARSEFS_FILTER_FILTER_H
 
@@ -14,8 +17,9 @@
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
 
-/* Whether filter_decode can undo these filters: all of them are ours, shuffle and deflate stand
- * there at most once and in this order, and shuffle says its element size. */
+/* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours,
+ * shuffle and deflate stand there at most once and in this order, and shuffle says its element
+ * size. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
 
 /* Bytes of working space that filter_decode needs to make `size` bytes. */
@@ -28,9 +32,40 @@ size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t
 int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask, const void *in,
                   size_t in_size, void *scratch, void *out, size_t size);
 
+/* The most bytes that filter_encode makes of `size` bytes, and the working space it needs for them;
+ * SIZE_MAX: more than there can be. */
+size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size);
+size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+
+/* Applies native filters first to last, as libhdf5 does: deflate's result is kept even where it is
+ * larger; an optional filter that fails sets its bit in *mask and leaves the bytes as they are.
+ * `scratch` holds filter_encode_scratch bytes, `out` at least filter_encode_bound; *out_size bytes
+ * of it are the result. 0; -EINVAL: a filter that is not optional has wrong parameters, or out is
+ * too small; -ENOMEM. */
+int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
+                  void *scratch, void *out, size_t out_capacity, size_t *out_size, uint32_t *mask);
+
+/* As filter_scratch, filter_decode and filter_encode, for any filters. A section of no bytes is
+ * never filtered. Other filters than ours run under libhdf5's lock, allocate what they need, and
+ * may fail with these errors, too, for which hdf5_error() says more: -EOPNOTSUPP: a filter is not
+ * available; -EINVAL: it does not take these bytes or its parameters. The caller frees *out of
+ * filters_encode, which is NULL if *out_size is 0. */
+size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                   const void *in, size_t in_size, void *scratch, void *out, size_t size);
+int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
+                   void **out, size_t *out_size, uint32_t *mask);
+
 /* The parts. Each takes and makes exactly the sizes given. */
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size);
 void shuffle_decode(const void *in, void *out, size_t size, size_t element_size);
+void shuffle_encode(const void *in, void *out, size_t size, size_t element_size);
 uint32_t fletcher32(const void *data, size_t size);
+
+/* The most bytes that deflate_encode makes of size bytes; with as much capacity it fails only with
+ * -EINVAL: no level 0 to 9, and -ENOMEM; with less also with -ENOSPC. */
+size_t deflate_bound(size_t size);
+int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_t capacity,
+                   size_t *out_size);
 
 #endif

@@ -49,6 +49,22 @@ struct driver_noted {
 void driver_note_reads(struct driver_noted *noted);
 void driver_do_reads(void);
 
+/* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
+ * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the
+ * first place and 1 in the last. -EINVAL: too many parameters for a file. The caller frees
+ * image->bytes. */
+struct filter_image {
+    unsigned char *bytes;
+    size_t n;
+    uint64_t dataset; /* address of its header */
+};
+int filter_image_make(const struct sfs_filter *filter, int outer, struct filter_image *image);
+
+/* Whether n bytes can be given to one of libhdf5's own filters to be undone or applied without
+ * harm (filter_guard.c): they and the parameters agree. Of other filters nothing is known: true. */
+bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most);
+bool filter_guard_encode(const struct sfs_filter *filter, size_t n);
+
 /* Describes a datatype (datatype.c); what it points to is freed by type_free. */
 int type_describe(hid_t type, struct sfs_type *description);
 void type_free(struct sfs_type *description);

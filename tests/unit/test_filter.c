@@ -1,9 +1,10 @@
-/* Undoing filters, with libhdf5 as the maker of the stored bytes and as the referee. Every buffer
+/* Our own filters, with libhdf5 as the maker of the stored bytes and as the referee. Every buffer
  * is exactly as long as it must be, so that the address sanitizer sees one byte too many. */
 #include "support.h"
 
 #include <errno.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -375,6 +376,255 @@ static void wrong_lengths_inside_are_refused(void **state)
     }
 }
 
+/* ---- Encoding ---- */
+
+/* Encodes from and into buffers without a spare byte. *out is allocated. */
+static int encode(const struct pipeline *pipeline, const void *in, size_t size, unsigned char **out,
+                  size_t *out_size, uint32_t *mask)
+{
+    unsigned char *tight_in = allocate(size);
+    memcpy(tight_in, in, size);
+    size_t bound = filter_encode_bound(pipeline->filters, pipeline->n, size);
+    size_t scratch_size = filter_encode_scratch(pipeline->filters, pipeline->n, size);
+    void *scratch = scratch_size ? allocate(scratch_size) : NULL;
+    *out = allocate(bound);
+    int error = filter_encode(pipeline->filters, pipeline->n, tight_in, size, scratch, *out, bound,
+                              out_size, mask);
+    assert_true(error || *out_size <= bound);
+    free(scratch);
+    free(tight_in);
+    return error;
+}
+
+static void expect_round_trip(const struct pipeline *pipeline, const void *bytes, size_t size,
+                              uint32_t expected_mask)
+{
+    unsigned char *stored, *back;
+    size_t stored_size;
+    uint32_t mask;
+    assert_int_equal(encode(pipeline, bytes, size, &stored, &stored_size, &mask), 0);
+    assert_int_equal(mask, expected_mask);
+    assert_int_equal(decode(pipeline, mask, stored, stored_size, size, &back), 0);
+    assert_memory_equal(back, bytes, size);
+    free(back);
+    free(stored);
+}
+
+static void what_is_encoded_is_decoded_again(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        for (size_t e = 0; e < COUNT(element_sizes); e++) {
+            struct pipeline *pipeline = make_pipeline(pipelines[p], 6, (unsigned)element_sizes[e]);
+            for (size_t size = 0; size < 40; size++) {
+                unsigned char *bytes = allocate(size);
+                random_fill(bytes, size);
+                expect_round_trip(pipeline, bytes, size, 0);
+                free(bytes);
+            }
+            free(pipeline);
+        }
+    }
+}
+
+static void no_bytes_need_no_input(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
+        unsigned char scratch[64], out[64];
+        bool with_scratch = filter_encode_scratch(pipeline->filters, pipeline->n, 0) > 0;
+        size_t n;
+        uint32_t mask;
+        assert_int_equal(filter_encode(pipeline->filters, pipeline->n, NULL, 0,
+                                       with_scratch ? scratch : NULL, out, sizeof(out), &n, &mask),
+                         0);
+        assert_int_equal(
+            filter_decode(pipeline->filters, pipeline->n, mask, out, n, scratch, out, 0), 0);
+        free(pipeline);
+    }
+}
+
+static void large_sections_are_encoded(void **state)
+{
+    (void)state;
+    static const char *const some[] = {"", "f", "s", "d", "fsdf"};
+    const size_t size = ((size_t)8 << 20) + 3;
+    unsigned char *bytes = allocate(size);
+    fill_with_data(bytes, size);
+    for (size_t p = 0; p < COUNT(some); p++) {
+        struct pipeline *pipeline = make_pipeline(some[p], 1, 8);
+        expect_round_trip(pipeline, bytes, size, 0);
+        free(pipeline);
+    }
+    free(bytes);
+}
+
+/* Without deflate, whose streams may differ, to the byte. */
+static void libhdf5_reads_what_is_encoded(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        for (size_t e = 0; e < COUNT(element_sizes); e++) {
+            struct pipeline *pipeline = make_pipeline(pipelines[p], 6, (unsigned)element_sizes[e]);
+            size_t elements = random_between(1, 3000);
+            struct stored theirs = write_chunk(pipelines[p], 6, element_sizes[e], elements);
+            unsigned char *ours, *back = allocate(theirs.size);
+            size_t n;
+            uint32_t mask;
+            assert_int_equal(encode(pipeline, theirs.bytes, theirs.size, &ours, &n, &mask), 0);
+            assert_int_equal(mask, 0);
+            assert_true(
+                libhdf5_reads(pipelines[p], element_sizes[e], elements, mask, ours, n, back));
+            assert_memory_equal(back, theirs.bytes, theirs.size);
+            if (!strchr(pipelines[p], 'd')) {
+                assert_int_equal(n, theirs.stored_size);
+                assert_memory_equal(ours, theirs.stored_bytes, n);
+            }
+            free(back);
+            free(ours);
+            free_stored(&theirs);
+            free(pipeline);
+        }
+    }
+}
+
+/* Random bytes grow, and are kept so: libhdf5 does not mark the filter as left out either. */
+static void every_deflate_level_is_encoded(void **state)
+{
+    (void)state;
+    unsigned char *noise = allocate(20000), *zeros = calloc(1, 20000), *stored;
+    random_fill(noise, 20000);
+    assert_non_null(zeros);
+    for (unsigned level = 0; level <= 9; level++) {
+        struct pipeline *pipeline = make_pipeline("d", level, 0);
+        size_t n;
+        uint32_t mask;
+        pipeline->filters[0].optional = true;
+        expect_round_trip(pipeline, noise, 20000, 0);
+        expect_round_trip(pipeline, zeros, 20000, 0);
+        assert_int_equal(encode(pipeline, zeros, 20000, &stored, &n, &mask), 0);
+        assert_true(level == 0 ? n > 20000 : n < 300);
+        free(stored);
+        free(pipeline);
+    }
+    free(zeros);
+    free(noise);
+}
+
+/* All else of the pipeline is applied, and the mask says what is not. */
+static void an_optional_filter_that_fails_is_left_out(void **state)
+{
+    (void)state;
+    unsigned char bytes[700];
+    random_fill(bytes, sizeof(bytes));
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        const char *deflate = strchr(pipelines[p], 'd');
+        struct pipeline *pipeline = make_pipeline(pipelines[p], 10, 4);
+        if (deflate) {
+            size_t i = (size_t)(deflate - pipelines[p]), n;
+            unsigned char *out;
+            uint32_t mask;
+            assert_int_equal(encode(pipeline, bytes, sizeof(bytes), &out, &n, &mask), -EINVAL);
+            free(out);
+            pipeline->filters[i].optional = true;
+            expect_round_trip(pipeline, bytes, sizeof(bytes), (uint32_t)1 << i);
+            pipeline->values[i] = 1;
+            pipeline->filters[i].n_values = 0; /* no level at all */
+            expect_round_trip(pipeline, bytes, sizeof(bytes), (uint32_t)1 << i);
+        }
+        free(pipeline);
+    }
+}
+
+static void a_buffer_that_may_be_too_small_is_refused(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < COUNT(pipelines); p++) {
+        struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
+        unsigned char in[64] = {0}, scratch[256], out[256];
+        size_t bound = filter_encode_bound(pipeline->filters, pipeline->n, sizeof(in)), n;
+        uint32_t mask;
+        assert_in_range(bound, sizeof(in), sizeof(out));
+        assert_int_equal(filter_encode(pipeline->filters, pipeline->n, in, sizeof(in), scratch, out,
+                                       bound - 1, &n, &mask),
+                         -EINVAL);
+        assert_true(filter_encode_bound(pipeline->filters, pipeline->n, SIZE_MAX) == SIZE_MAX);
+        free(pipeline);
+    }
+}
+
+static void shuffling_is_undone_by_unshuffling(void **state)
+{
+    (void)state;
+    for (size_t size = 0; size < 300; size++) {
+        for (size_t element_size = 1; element_size <= 17; element_size++) {
+            unsigned char *in = allocate(size), *out = allocate(size), *back = allocate(size);
+            random_fill(in, size);
+            shuffle_encode(in, out, size, element_size);
+            shuffle_decode(out, back, size, element_size);
+            assert_memory_equal(back, in, size);
+            free(back);
+            free(out);
+            free(in);
+        }
+    }
+}
+
+/* The sum of nothing but zeros is the one that is 0. */
+static void a_checksum_of_zeros_is_zero(void **state)
+{
+    (void)state;
+    unsigned char *bytes = calloc(1, 100000);
+    assert_non_null(bytes);
+    for (size_t n = 0; n < 100000; n = n * 2 + 1) {
+        assert_int_equal(fletcher32(bytes, n), 0);
+        if (n > 0) {
+            size_t i = random_below(n);
+            bytes[i] = 1;
+            assert_int_not_equal(fletcher32(bytes, n) & 0xFFFF, 0);
+            assert_int_not_equal(fletcher32(bytes, n) >> 16, 0);
+            bytes[i] = 0;
+        }
+    }
+    free(bytes);
+}
+
+static void *go_to_and_fro(void *error)
+{
+    unsigned char in[5000], back[5000], scratch[5100], out[6000];
+    struct pipeline *pipeline = make_pipeline("sdf", 1, 4);
+    for (unsigned i = 0; i < sizeof(in); i++)
+        in[i] = (unsigned char)(i / 50);
+    for (unsigned round = 0; round < 200; round++) {
+        size_t n;
+        uint32_t mask;
+        pipeline->values[1] = round % 10;
+        if (filter_encode(pipeline->filters, 3, in, sizeof(in), scratch, out, sizeof(out), &n,
+                          &mask) != 0 ||
+            filter_decode(pipeline->filters, 3, mask, out, n, scratch, back, sizeof(back)) != 0 ||
+            memcmp(in, back, sizeof(in)) != 0)
+            *(int *)error = 1;
+    }
+    free(pipeline);
+    return NULL;
+}
+
+static void threads_do_not_disturb_each_other(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    int errors[4] = {0};
+    for (size_t i = 0; i < COUNT(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, go_to_and_fro, &errors[i]), 0);
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(errors[i], 0);
+    }
+}
+
+/* ---- Which are ours ---- */
+
 static bool native(const char *letters)
 {
     struct pipeline *pipeline = make_pipeline(letters, 6, 4);
@@ -429,5 +679,14 @@ TEST_MAIN(cmocka_unit_test(chunks_of_libhdf5_are_decoded),
           cmocka_unit_test(random_bytes_are_decoded_or_refused),
           cmocka_unit_test(wrong_lengths_are_refused),
           cmocka_unit_test(wrong_lengths_inside_are_refused),
+          cmocka_unit_test(what_is_encoded_is_decoded_again),
+          cmocka_unit_test(no_bytes_need_no_input), cmocka_unit_test(large_sections_are_encoded),
+          cmocka_unit_test(libhdf5_reads_what_is_encoded),
+          cmocka_unit_test(every_deflate_level_is_encoded),
+          cmocka_unit_test(an_optional_filter_that_fails_is_left_out),
+          cmocka_unit_test(a_buffer_that_may_be_too_small_is_refused),
+          cmocka_unit_test(shuffling_is_undone_by_unshuffling),
+          cmocka_unit_test(a_checksum_of_zeros_is_zero),
+          cmocka_unit_test(threads_do_not_disturb_each_other),
           cmocka_unit_test(pipelines_that_are_not_ours_are_left_alone),
           cmocka_unit_test(a_mask_has_bits_for_32_filters_only))

@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "filter/filter.h"
 #include "index_files.h"
 #include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
@@ -382,6 +384,66 @@ static void every_failed_allocation_for_a_selection_is_an_error(void **state)
     assert_true(check(select_all_sorts, 0) > 12);
 }
 
+/* ---- Filters ---- */
+
+/* Sections through our own filters, and through scale-offset, which runs in libhdf5. */
+static int filter_sections(void)
+{
+    static const unsigned level = 1, size = 2;
+    static const unsigned scale[20] = {2, 0, 500, 0, 2};
+    static const struct sfs_filter filters[] = {
+        {.id = FILTER_FLETCHER32},
+        {.id = FILTER_SHUFFLE, .n_values = 1, .values = &size},
+        {.id = FILTER_DEFLATE, .n_values = 1, .values = &level},
+        {.id = 6, .n_values = COUNT(scale), .values = scale},
+        {.id = FILTER_FLETCHER32},
+    };
+    static const struct {
+        size_t first, n;
+    } pipelines[] = {{0, 3}, {3, 2}, {1, 1}};
+    int error = 0;
+    for (size_t p = 0; p < COUNT(pipelines) && !error; p++) {
+        const struct sfs_filter *first = &filters[pipelines[p].first];
+        unsigned char back[1000], scratch[3000];
+        void *stored;
+        size_t n;
+        uint32_t mask;
+        assert_true(filters_scratch(first, pipelines[p].n, 1000) <= sizeof(scratch));
+        error = filters_encode(first, pipelines[p].n, elements, 1000, &stored, &n, &mask);
+        if (error)
+            break;
+        assert_int_equal(mask, 0);
+        error = filters_decode(first, pipelines[p].n, mask, stored, n, scratch, back, 1000);
+        if (!error)
+            assert_memory_equal(back, elements, 1000);
+        free(stored);
+    }
+    return error;
+}
+
+static void *filter_sections_in_a_thread(void *error)
+{
+    *(int *)error = filter_sections();
+    return NULL;
+}
+
+/* A new thread has no compressor yet. */
+static int filter_sections_anew(void)
+{
+    pthread_t thread;
+    int error;
+    assert_int_equal(pthread_create(&thread, NULL, filter_sections_in_a_thread, &error), 0);
+    pthread_join(thread, NULL);
+    return error;
+}
+
+static void every_failed_allocation_for_a_section_is_an_error(void **state)
+{
+    (void)state;
+    assert_int_equal(filter_sections_anew(), 0);
+    assert_true(check(filter_sections_anew, 0) > 8);
+}
+
 /* ---- An index ---- */
 
 static uint64_t index_header;
@@ -433,6 +495,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
+        cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);

@@ -1,0 +1,120 @@
+/* libFuzzer: any bytes as a filtered section, with filters, parameters and mask that it chooses,
+ * too. Whatever is decoded decodes to the same when it is encoded again; where our own filters and
+ * libhdf5's both take the bytes, they make the same of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "filter/filter.h"
+#include "hdf5/hdf5.h"
+
+#define MAX_FILTERS 4
+#define MAX_VALUES  24
+#define MAX_SIZE    2000
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+
+static void require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+struct input {
+    const uint8_t *bytes;
+    size_t n;
+};
+
+static unsigned next(struct input *input)
+{
+    if (input->n == 0)
+        return 0;
+    input->n--;
+    return *input->bytes++;
+}
+
+struct pipeline {
+    struct sfs_filter filters[MAX_FILTERS];
+    unsigned values[MAX_FILTERS][MAX_VALUES];
+    size_t n;
+};
+
+/* Deflate to scale-offset. Parameters are small numbers, or any of 32 bits. */
+static void choose_filters(struct input *input, struct pipeline *pipeline)
+{
+    memset(pipeline, 0, sizeof(*pipeline));
+    pipeline->n = next(input) % (MAX_FILTERS + 1);
+    for (size_t i = 0; i < pipeline->n; i++) {
+        struct sfs_filter *filter = &pipeline->filters[i];
+        unsigned choice = next(input);
+        filter->id = (int)(choice % 8 < 6 ? choice % 8 + 1 : choice % 8 - 5);
+        filter->optional = choice & 0x80;
+        filter->values = pipeline->values[i];
+        filter->n_values = next(input) % (MAX_VALUES + 1);
+        for (size_t k = 0; k < filter->n_values; k++) {
+            unsigned value = next(input);
+            for (int more = value == 0xFF ? 4 : 0; more > 0; more--)
+                value = value << 8 | next(input);
+            pipeline->values[i][k] = value;
+        }
+    }
+}
+
+static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in, size_t in_size,
+                  void *out, size_t size)
+{
+    size_t scratch_size = filters_scratch(pipeline->filters, pipeline->n, size);
+    void *scratch = malloc(scratch_size);
+    int error =
+        filters_decode(pipeline->filters, pipeline->n, mask, in, in_size, scratch, out, size);
+    free(scratch);
+    return error;
+}
+
+/* Deflate, shuffle and fletcher32 lose nothing. */
+static bool is_lossless(const struct pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->n; i++)
+        if (pipeline->filters[i].id > FILTER_FLETCHER32)
+            return false;
+    return true;
+}
+
+static void encode_and_decode(const struct pipeline *pipeline, const void *bytes, size_t size)
+{
+    void *stored;
+    size_t n;
+    uint32_t mask;
+    if (filters_encode(pipeline->filters, pipeline->n, bytes, size, &stored, &n, &mask) != 0)
+        return;
+    char *back = malloc(size);
+    require(back);
+    int error = decode(pipeline, mask, stored, n, back, size);
+    if (is_lossless(pipeline))
+        require(error == 0 && memcmp(back, bytes, size) == 0);
+    free(back);
+    free(stored);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct input input = {bytes, n};
+    struct pipeline pipeline;
+    choose_filters(&input, &pipeline);
+    uint32_t mask = next(&input) % 16;
+    size_t size = (next(&input) << 8 | next(&input)) % MAX_SIZE;
+
+    char *in = malloc(input.n), *out = malloc(size), *theirs = malloc(size);
+    require(in && out && theirs);
+    memcpy(in, input.bytes, input.n);
+    int error = decode(&pipeline, mask, in, input.n, out, size);
+    if (!error && filter_is_native(pipeline.filters, pipeline.n) &&
+        hdf5_filter_decode(pipeline.filters, pipeline.n, mask, in, input.n, theirs, size) == 0)
+        require(memcmp(theirs, out, size) == 0);
+    if (!error)
+        encode_and_decode(&pipeline, out, size);
+    encode_and_decode(&pipeline, in, input.n);
+    free(theirs);
+    free(out);
+    free(in);
+    return 0;
+}
