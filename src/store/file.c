@@ -1,9 +1,8 @@
-/* The store over a file that is only read: pread under the lock that libhdf5 takes. */
-#include "store/store.h"
-
+/* The store's file: opening it under the lock that libhdf5 takes, reading, writing, closing. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
+#include <libgen.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,30 +10,23 @@
 #include <unistd.h>
 
 #include "common/log.h"
-
-struct store {
-    int fd;
-    char *path;
-    struct stat st;  /* as of opening */
-    const char *map; /* the whole file; NULL: not mapped */
-    atomic_uint_fast64_t reads;
-    atomic_uint_fast64_t bytes_read;
-};
+#include "store/private.h"
 
 /* The rules for locks are those of the HDF5 1.10.7 release notes. */
-static int take_shared_lock(int fd, const char *path)
+static int take_lock(int fd, const char *path, int operation)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING");
     if (setting && (!strcmp(setting, "FALSE") || !strcmp(setting, "0")))
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
 
-    while (flock(fd, LOCK_SH | LOCK_NB) < 0) {
+    while (flock(fd, operation | LOCK_NB) < 0) {
         switch (errno) {
         case EINTR:
             continue;
         case EWOULDBLOCK:
-            log_error("%s: another program has it open for writing", path);
+            log_error("%s: another program has it open%s", path,
+                      operation == LOCK_SH ? " for writing" : "");
             return -EBUSY;
         case ENOSYS:
         case EOPNOTSUPP:
@@ -52,42 +44,120 @@ static int take_shared_lock(int fd, const char *path)
     return 0;
 }
 
-int store_open(const char *path, struct store **out)
+int file_lock(struct store *store)
 {
-    int error;
+    return take_lock(store->fd, store->path, store->writable ? LOCK_EX : LOCK_SH);
+}
+
+struct store *file_new(const char *path, bool writable)
+{
     struct store *store = calloc(1, sizeof(*store));
     if (!store)
-        return -ENOMEM;
+        return NULL;
     store->fd = -1;
+    store->writable = writable;
+    pthread_rwlock_init(&store->pages_lock, NULL);
+    pthread_mutex_init(&store->change, NULL);
     store->path = strdup(path);
     if (!store->path) {
-        error = -ENOMEM;
-        goto failed;
+        store_close(store);
+        return NULL;
     }
+    return store;
+}
+
+/* Where the file is: a writer that cannot tell has no place for its journal. */
+static int find_place(struct store *store)
+{
+    store->place = realpath(store->path, NULL);
+    if (!store->place)
+        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
+    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
+        store->journal = NULL;
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static int open_file(struct store *store)
+{
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
-    store->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int access = store->writable ? O_RDWR : O_RDONLY;
+    store->fd = open(store->path, access | O_CLOEXEC | O_NONBLOCK);
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
-        error = -errno;
-        log_error("%s: %s", path, strerror(errno));
-        goto failed;
+        int error = errno == EISDIR ? -EINVAL : -errno;
+        log_error("%s: %s", store->path, strerror(errno));
+        return error;
     }
     if (!S_ISREG(store->st.st_mode)) {
-        error = -EINVAL;
-        log_error("%s: not a regular file", path);
-        goto failed;
+        log_error("%s: not a regular file", store->path);
+        return -EINVAL;
     }
-    error = take_shared_lock(store->fd, path);
+    int error = file_lock(store);
     if (error)
-        goto failed;
-    void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
-    if (map != MAP_FAILED)
-        store->map = map;
+        return error;
+    /* Whoever held the lock may have changed its size. */
+    if (fstat(store->fd, &store->st) < 0)
+        return -errno;
+    store->committed_end = (uint64_t)store->st.st_size;
+    atomic_store(&store->end, store->committed_end);
+    return find_place(store);
+}
+
+/* A writer that was given its place by another file while it waited must not leave a journal
+ * beside that one. */
+static int check_place(const struct store *store)
+{
+    struct stat st;
+    if (stat(store->place, &st) < 0)
+        return -errno;
+    if (st.st_dev == store->st.st_dev && st.st_ino == store->st.st_ino)
+        return 0;
+    log_error("%s: it was replaced just now", store->path);
+    return -EBUSY;
+}
+
+static int open_store(const char *path, bool writable, struct store **out)
+{
+    struct store *store = file_new(path, writable);
+    if (!store)
+        return -ENOMEM;
+    int error = open_file(store);
+    if (!error && writable)
+        error = check_place(store);
+    if (!error && store->journal)
+        error = journal_recover(store);
+    if (error) {
+        store_close(store);
+        return error;
+    }
+    if (fstat(store->fd, &store->st) == 0) {
+        void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
+        if (map != MAP_FAILED)
+            store->map = map;
+    }
     *out = store;
     return 0;
+}
 
-failed:
-    store_close(store);
-    return error;
+int store_open(const char *path, struct store **store)
+{
+    return open_store(path, false, store);
+}
+
+int store_open_writable(const char *path, struct store **store)
+{
+    return open_store(path, true, store);
+}
+
+/* What was written behind the committed end is of no use without a commit. */
+static void discard(struct store *store)
+{
+    if (store->temporary)
+        unlink(store->temporary);
+    else if (store->writable && store->written &&
+             ftruncate(store->fd, (off_t)store->committed_end) < 0)
+        log_warning("%s: cannot cut off what was not committed: %s", store->path, strerror(errno));
 }
 
 void store_close(struct store *store)
@@ -96,10 +166,26 @@ void store_close(struct store *store)
         return;
     if (store->map)
         munmap((void *)store->map, (size_t)store->st.st_size);
-    if (store->fd >= 0)
+    if (store->fd >= 0) {
+        discard(store);
         close(store->fd);
+    }
+    pages_clear(store);
+    extents_clear(&store->free);
+    extents_clear(&store->pending);
+    extents_clear(&store->fresh);
+    pthread_mutex_destroy(&store->change);
+    pthread_rwlock_destroy(&store->pages_lock);
+    free(store->temporary);
+    free(store->journal);
+    free(store->place);
     free(store->path);
     free(store);
+}
+
+bool store_is_writable(const struct store *store)
+{
+    return store->writable;
 }
 
 const char *store_path(const struct store *store)
@@ -109,7 +195,7 @@ const char *store_path(const struct store *store)
 
 uint64_t store_size(const struct store *store)
 {
-    return (uint64_t)store->st.st_size;
+    return atomic_load_explicit(&store->end, memory_order_acquire);
 }
 
 int store_stat(const struct store *store, struct stat *st)
@@ -122,6 +208,62 @@ int store_statvfs(const struct store *store, struct statvfs *st)
     return fstatvfs(store->fd, st) < 0 ? -errno : 0;
 }
 
+int directory_sync(const struct store *store)
+{
+    char *place = strdup(store->place);
+    if (!place)
+        return -ENOMEM;
+    int fd = open(dirname(place), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    /* Not every file system can do that; those that cannot keep names without it. */
+    if (error == -EINVAL)
+        error = 0;
+    if (error)
+        log_error("%s: cannot sync its directory: %s", store->path, strerror(-error));
+    if (fd >= 0)
+        close(fd);
+    free(place);
+    return error;
+}
+
+int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got == 0 && store->writable) {
+            memset((char *)buffer + done, 0, n - done);
+            return 0;
+        }
+        if (got <= 0) {
+            log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+                      (unsigned long long)address, got ? strerror(errno) : "the file has shrunk");
+            return -EIO;
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+int file_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put =
+            pwrite(store->fd, (const char *)bytes + done, n - done, (off_t)(address + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0) {
+            int error = put ? -errno : -EIO;
+            log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
+                      (unsigned long long)address, strerror(-error));
+            return error;
+        }
+        done += (size_t)put;
+    }
+    return 0;
+}
+
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
 {
     uint64_t end;
@@ -130,17 +272,11 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
                   (unsigned long long)address);
         return -EIO;
     }
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-                      (unsigned long long)address, got ? strerror(errno) : "the file has shrunk");
-            return -EIO;
-        }
-        done += (size_t)got;
-    }
+    int error = atomic_load_explicit(&store->n_pages, memory_order_acquire) == 0
+                    ? file_read(store, address, buffer, n)
+                    : pages_read(store, address, buffer, n);
+    if (error)
+        return error;
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
     return 0;
@@ -150,7 +286,8 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
 {
     uint64_t end;
     if (!store->map || __builtin_add_overflow(address, (uint64_t)n, &end) ||
-        end > store_size(store))
+        end > (uint64_t)store->st.st_size || end > store_size(store) ||
+        pages_touch(store, address, n))
         return NULL;
     /* The pages are found at once instead of one by one while they are copied. Where the kernel
      * cannot do that they are found one by one. */

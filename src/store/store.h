@@ -1,5 +1,6 @@
 /* The store: bytes at addresses of one file, under everything. It knows nothing of HDF5.
- * Today it is read-only over a file; every function may be called from any thread. */
+ * Every function may be called from any thread. Reading never waits for a commit; calls that change
+ * a store wait for each other. */
 #ifndef SPARSEFS_STORE_STORE_H
 #define SPARSEFS_STORE_STORE_H
 
@@ -14,24 +15,58 @@ struct store;
 /* Opens path for reading and takes a shared lock, by the rules of libhdf5 for the environment
  * variable HDF5_USE_FILE_LOCKING: FALSE or 0, no lock; BEST_EFFORT or unset, file systems that have
  * no locks are no error; else they are. Errors are those of open(2); -EBUSY: locked by a writer;
- * -EINVAL: not a regular file. */
+ * -EINVAL: not a regular file. A complete journal that a crash has left (PATH.journal) is replayed
+ * in memory, the file stays as it is; -EBUSY also: the journal belongs to another file. */
 int store_open(const char *path, struct store **store);
+
+/* Opens path for reading and writing, under an exclusive lock by the same rules; -EBUSY also:
+ * another program reads it. A journal that a crash has left is replayed or discarded first. */
+int store_open_writable(const char *path, struct store **store);
+
+/* A new, empty store. Its file has a temporary name beside path (.NAME.XXXXXX) until the first
+ * commit gives it its own, and vanishes if the store is closed before. replace: whether that commit
+ * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
+ * written. */
+int store_create(const char *path, bool replace, struct store **store);
+
+/* Closes it and forgets everything since the last commit. */
 void store_close(struct store *store);
+
+bool store_is_writable(const struct store *store);
 
 const char *store_path(const struct store *store);
 
-/* Bytes in the file, as of opening. */
+/* Where the store ends, in bytes: of one that is only read, as of opening. */
 uint64_t store_size(const struct store *store);
 
 int store_stat(const struct store *store, struct stat *st);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
-/* Reads exactly n bytes at address. -EIO: not all of them are in the file, or the disk failed. */
+/* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
+ * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
-/* The same bytes where they lie in memory already, mapped from the file; NULL if they cannot be
- * mapped. Only for handing to a system call: if the file shrinks meanwhile, the kernel says EFAULT
- * there, but touching them here would end the process. */
+/* Writes n bytes at address, within the store's end (else -EINVAL). store_read sees them at once;
+ * they are durable after store_commit. Committed bytes in the file are not touched before that.
+ * Errors: those of write(2), -ENOMEM; then the bytes of the range are old or new. -EROFS, of this
+ * and the next three: the store is only read. */
+int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+
+/* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
+ * the next commit, what was allocated since the last commit at once. Free space at the end shortens
+ * the file when it is committed. -EFBIG; -ENOMEM; -EINVAL: there is nothing in use to be freed. */
+int store_allocate(struct store *store, uint64_t n, uint64_t *address);
+int store_free(struct store *store, uint64_t address, uint64_t n);
+
+/* Everything written since the last commit becomes durable at once, or nothing of it. On error the
+ * committed state is whole (the old one or, if only the last steps failed, already the new one) and
+ * all changes are still there to be committed again. Errors: those of write(2) and fsync(2),
+ * -ENOMEM; of the first commit of a new store those of rename(2). */
+int store_commit(struct store *store);
+
+/* The same bytes where they lie in memory already, mapped from the file; NULL if they are not, or
+ * are changed and not committed. Only for handing to a system call: if the file shrinks meanwhile,
+ * the kernel says EFAULT there, but touching them here would end the process. */
 const void *store_view(struct store *store, uint64_t address, size_t n);
 
 /* Whether the two are the same file. */

@@ -1,0 +1,283 @@
+/* Changing a store: bytes, space and commits.
+ *
+ * A commit goes through these states; a crash in any of them leaves what stands on the right.
+ *
+ *   new bytes are being synced                       the old state; bytes nobody refers to
+ *   the journal is being written                     the old state, an incomplete journal
+ *   the journal is durable                           the new state, once it is carried out
+ *   pages are written, the end is set                the same
+ *   the journal is removed                           the new state
+ *
+ * From the moment on at which the journal is durable, the new state is the committed one, even if
+ * carrying it out fails: that is tried again by the next commit, or by whoever opens the file. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define COPY_BYTES ((size_t)1 << 20)
+
+/* What a call on a store that is only read, or whose journal is out of hand, gets. */
+static int check_writable(const struct store *store)
+{
+    return !store->writable ? -EROFS : store->failed ? -EIO : 0;
+}
+
+int store_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    uint64_t end;
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error && (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store))) {
+        log_error("%s: %zu bytes to write at address %" PRIu64 " lie beyond the end of the file",
+                  store->path, n, address);
+        error = -EINVAL;
+    }
+    if (!error) {
+        store->written = true;
+        error = pages_write(store, address, bytes, n);
+    }
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+/* ---- Space ---- */
+
+static int allocate(struct store *store, uint64_t n, uint64_t *address)
+{
+    uint64_t start, end = store_size(store);
+    if (!extents_find(&store->free, n, &start)) {
+        if (n > INT64_MAX || end > INT64_MAX - n)
+            return -EFBIG;
+        *address = end;
+        atomic_store_explicit(&store->end, end + n, memory_order_release);
+        return 0;
+    }
+    int error = extents_reserve(&store->fresh, 1);
+    if (error)
+        return error;
+    extents_cut(&store->free, start, n);
+    if (start < store->committed_end) {
+        uint64_t left = store->committed_end - start;
+        extents_add(&store->fresh, start, n < left ? n : left);
+    }
+    *address = start;
+    return 0;
+}
+
+int store_allocate(struct store *store, uint64_t n, uint64_t *address)
+{
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error)
+        error = n > 0 ? allocate(store, n, address) : -EINVAL;
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+/* The longest piece of [at, end) that is all fresh or all committed. */
+static uint64_t piece(const struct store *store, uint64_t at, uint64_t end, bool *fresh)
+{
+    uint64_t start, length;
+    *fresh = at >= store->committed_end;
+    if (*fresh)
+        return end - at;
+    if (end > store->committed_end)
+        end = store->committed_end;
+    if (!extents_after(&store->fresh, at, &start, &length) || start >= end)
+        return end - at;
+    *fresh = start <= at;
+    if (!*fresh)
+        return start - at;
+    return (start + length < end ? start + length : end) - at;
+}
+
+static bool touches(const struct extents *extents, uint64_t address, uint64_t end)
+{
+    uint64_t start, length;
+    return extents_after(extents, address, &start, &length) && start < end;
+}
+
+static int give_back(struct store *store, uint64_t address, uint64_t end)
+{
+    bool fresh;
+    size_t pieces = 0;
+    for (uint64_t at = address; at < end; at += piece(store, at, end, &fresh))
+        pieces++;
+    if (extents_reserve(&store->free, pieces) || extents_reserve(&store->pending, pieces) ||
+        extents_reserve(&store->fresh, pieces))
+        return -ENOMEM;
+
+    for (uint64_t at = address, n; at < end; at += n) {
+        n = piece(store, at, end, &fresh);
+        if (fresh && at < store->committed_end)
+            extents_cut(&store->fresh, at, n);
+        extents_add(fresh ? &store->free : &store->pending, at, n);
+    }
+    return 0;
+}
+
+int store_free(struct store *store, uint64_t address, uint64_t n)
+{
+    uint64_t end;
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error && (n == 0 || __builtin_add_overflow(address, n, &end) || end > store_size(store) ||
+                   touches(&store->free, address, end) || touches(&store->pending, address, end))) {
+        log_error("%s: %" PRIu64 " bytes at address %" PRIu64 " cannot be freed: they are not in "
+                  "use",
+                  store->path, n, address);
+        error = -EINVAL;
+    }
+    if (!error)
+        error = give_back(store, address, end);
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+/* The end of the file if free space at its end is left out. */
+static uint64_t end_in_use(const struct store *store)
+{
+    uint64_t end = store_size(store), start, length;
+    while (end > 0 && ((extents_after(&store->free, end - 1, &start, &length) && start < end) ||
+                       (extents_after(&store->pending, end - 1, &start, &length) && start < end)))
+        end = start;
+    return end;
+}
+
+/* ---- Commit ---- */
+
+/* Hands a range to the kernel once more. */
+static int write_again(struct store *store, char *buffer, uint64_t address, uint64_t end)
+{
+    int error = 0;
+    while (address < end && !error) {
+        size_t n = end - address < COPY_BYTES ? (size_t)(end - address) : COPY_BYTES;
+        error = file_read(store, address, buffer, n);
+        if (!error)
+            error = file_write(store, address, buffer, n);
+        address += n;
+    }
+    return error;
+}
+
+/* After an error the kernel takes pages for clean that never reached the disk. */
+static int write_fresh_again(struct store *store, uint64_t new_end)
+{
+    char *buffer = malloc(COPY_BYTES);
+    if (!buffer)
+        return -ENOMEM;
+    uint64_t start, length;
+    int error = 0;
+    for (uint64_t at = 0; !error && extents_after(&store->fresh, at, &start, &length);
+         at = start + length)
+        error = write_again(store, buffer, start, start + length);
+    if (!error)
+        error = write_again(store, buffer, store->committed_end, new_end);
+    free(buffer);
+    return error;
+}
+
+/* All that was written straight to the file reaches the disk, in a file that is long enough. */
+static int sync_fresh(struct store *store, uint64_t new_end)
+{
+    struct stat st;
+    int error = 0;
+    if (store->write_again)
+        error = write_fresh_again(store, new_end);
+    if (error)
+        return error;
+    if (fstat(store->fd, &st) < 0 ||
+        ((uint64_t)st.st_size < new_end && ftruncate(store->fd, (off_t)new_end) < 0) ||
+        fdatasync(store->fd) < 0) {
+        error = -errno;
+        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        store->write_again = true;
+    } else {
+        store->write_again = false;
+    }
+    return error;
+}
+
+/* The new state is the committed one: what it has freed is free. */
+static void begin_anew(struct store *store, uint64_t new_end)
+{
+    uint64_t start, length;
+    extents_move(&store->free, &store->pending);
+    if (extents_after(&store->free, new_end, &start, &length))
+        extents_cut(&store->free, new_end, start + length - new_end);
+    extents_clear(&store->fresh);
+    store->committed_end = new_end;
+    atomic_store_explicit(&store->end, new_end, memory_order_release);
+    store->written = false;
+}
+
+static int carry_out(struct store *store)
+{
+    int error = journal_carry_out(store, store_size(store));
+    store->unapplied = error;
+    return error;
+}
+
+/* A commit that changes no committed byte: the end of the file, and its name, say it all. */
+static int commit_end(struct store *store, uint64_t new_end)
+{
+    if (ftruncate(store->fd, (off_t)new_end) < 0 || fsync(store->fd) < 0) {
+        int error = -errno;
+        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        return error;
+    }
+    int error = store->temporary ? create_publish(store) : 0;
+    if (!error)
+        begin_anew(store, new_end);
+    return error;
+}
+
+static int commit_pages(struct store *store, uint64_t new_end)
+{
+    int error = journal_write(store, new_end);
+    if (error) {
+        if (journal_remove(store) < 0)
+            store->failed = true;
+        return error;
+    }
+    begin_anew(store, new_end);
+    error = carry_out(store);
+    if (error)
+        return error;
+    pthread_rwlock_wrlock(&store->pages_lock);
+    pages_clear(store);
+    pthread_rwlock_unlock(&store->pages_lock);
+    return 0;
+}
+
+static int commit(struct store *store)
+{
+    int error = store->unapplied ? carry_out(store) : 0;
+    if (error)
+        return error;
+    uint64_t new_end = end_in_use(store);
+    size_t n_pages = atomic_load(&store->n_pages);
+    if (!store->temporary && !store->written && n_pages == 0 && new_end == store->committed_end) {
+        begin_anew(store, new_end);
+        return 0;
+    }
+    error = sync_fresh(store, new_end);
+    if (error)
+        return error;
+    return n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+}
+
+int store_commit(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error)
+        error = commit(store);
+    pthread_mutex_unlock(&store->change);
+    return error;
+}

@@ -1,0 +1,148 @@
+/* New stores: a file under a temporary name, which gets its own with the first commit. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define ATTEMPTS 100 /* to find a name that nobody has */
+
+/* The directory without symbolic links, and the name in it. A link at path itself is followed if it
+ * leads to a file: that is the one to be replaced. */
+static int find_place(struct store *store)
+{
+    store->place = realpath(store->path, NULL);
+    if (!store->place) {
+        if (errno != ENOENT)
+            return -errno;
+        char *for_directory = strdup(store->path), *for_name = strdup(store->path);
+        char *directory = for_directory ? realpath(dirname(for_directory), NULL) : NULL;
+        int error = for_directory && !directory ? -errno : 0;
+        if (!error &&
+            (!for_name || asprintf(&store->place, "%s/%s", directory, basename(for_name)) < 0)) {
+            store->place = NULL;
+            error = -ENOMEM;
+        }
+        free(directory);
+        free(for_name);
+        free(for_directory);
+        if (error)
+            return error;
+    }
+    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
+        store->journal = NULL;
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Whether the place may be taken: by nobody who writes the file that stands there. */
+static int check_free(const struct store *store)
+{
+    struct stat st;
+    if (!store->replace)
+        return lstat(store->place, &st) == 0 || lstat(store->journal, &st) == 0 ? -EEXIST : 0;
+    int fd = open(store->place, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    int error = 0;
+    if (fstat(fd, &st) < 0)
+        error = -errno;
+    else if (!S_ISREG(st.st_mode))
+        error = -EEXIST;
+    else if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        error = -EBUSY;
+    close(fd);
+    return error;
+}
+
+/* .NAME.XXXXXX in the directory of the place. */
+static int create_temporary(struct store *store)
+{
+    char *for_directory = strdup(store->place), *for_name = strdup(store->place);
+    int error = for_directory && for_name ? -EEXIST : -ENOMEM;
+    const char *directory = error == -ENOMEM ? NULL : dirname(for_directory);
+    const char *name = error == -ENOMEM ? NULL : basename(for_name);
+    for (int i = 0; i < ATTEMPTS && error == -EEXIST; i++) {
+        uint32_t number;
+        char *temporary;
+        if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+            error = -EIO;
+        } else if (asprintf(&temporary, "%s/.%s.%06" PRIx32, directory, name, number & 0xffffff) <
+                   0) {
+            error = -ENOMEM;
+        } else {
+            store->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+            error = store->fd < 0 ? -errno : 0;
+            if (error)
+                free(temporary);
+            else
+                store->temporary = temporary;
+        }
+    }
+    free(for_directory);
+    free(for_name);
+    return error;
+}
+
+int store_create(const char *path, bool replace, struct store **out)
+{
+    struct store *store = file_new(path, true);
+    if (!store)
+        return -ENOMEM;
+    store->replace = replace;
+    int error = find_place(store);
+    if (!error)
+        error = check_free(store);
+    if (!error)
+        error = create_temporary(store);
+    if (!error && fstat(store->fd, &store->st) < 0)
+        error = -errno;
+    if (error)
+        log_error("%s: cannot create it: %s", path, strerror(-error));
+    if (!error)
+        error = file_lock(store);
+    if (error) {
+        store_close(store);
+        return error;
+    }
+    *out = store;
+    return 0;
+}
+
+/* Not every file system can rename without replacing; a second name does the same. */
+static int rename_to_free(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    return link(from, to) < 0 || unlink(from) < 0 ? -errno : 0;
+}
+
+int create_publish(struct store *store)
+{
+    int error = check_free(store);
+    if (!error && store->replace)
+        error = rename(store->temporary, store->place) < 0 ? -errno : 0;
+    else if (!error)
+        error = rename_to_free(store->temporary, store->place);
+    if (error) {
+        log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
+        return error;
+    }
+    free(store->temporary);
+    store->temporary = NULL;
+    /* A journal that is there belonged to the file that was replaced. */
+    error = journal_remove(store);
+    store->failed = error;
+    return error;
+}

@@ -1,0 +1,90 @@
+/* Shared by the files of src/store only. */
+#ifndef SPARSEFS_STORE_PRIVATE_H
+#define SPARSEFS_STORE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/hash.h"
+#include "store/extents.h"
+#include "store/store.h"
+
+#define PAGE_BYTES 4096
+
+/* Bytes that stand in for those of the file: changes that are not committed or, in a store that is
+ * only read, a journal's. */
+struct page {
+    uint64_t number; /* its address / PAGE_BYTES */
+    UT_hash_handle hh;
+    unsigned char bytes[PAGE_BYTES];
+};
+
+/* A byte that is not in a page is in the file. What was allocated since the last commit (at or
+ * behind committed_end, or in `fresh`) is written there at once; other bytes only by a commit.
+ *
+ * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock. */
+struct store {
+    int fd;
+    char *path;      /* as given */
+    char *place;     /* the same without symbolic links: the journal stands beside the file */
+    char *journal;   /* its name; NULL if the place cannot be told */
+    char *temporary; /* the name until the first commit; NULL: it stands at its place */
+    bool replace;    /* whether the first commit may replace a file */
+    bool writable;
+    struct stat st;  /* as of opening */
+    const char *map; /* the file as of opening; NULL: not mapped */
+    atomic_uint_fast64_t end;
+    atomic_uint_fast64_t reads;
+    atomic_uint_fast64_t bytes_read;
+
+    pthread_rwlock_t pages_lock; /* guards the table and the bytes of its pages */
+    struct page *pages;          /* by number */
+    atomic_size_t n_pages;       /* 0: nobody has to take the lock for reading */
+
+    pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
+    uint64_t committed_end;
+    struct extents free;    /* may be allocated */
+    struct extents pending; /* freed since the last commit, which still needs them */
+    struct extents fresh;   /* allocated since the last commit, before committed_end */
+    bool written;           /* something since the last commit */
+    bool write_again;       /* the kernel may have dropped what was written: fdatasync failed */
+    bool unapplied;         /* a complete journal waits to be carried out */
+    bool failed; /* a journal may stand there that must not: nothing is changed any more */
+};
+
+/* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
+ * store_open names. */
+struct store *file_new(const char *path, bool writable);
+int file_lock(struct store *store);
+
+/* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
+int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int file_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+
+/* file.c: makes what happened in the directory of the store durable. */
+int directory_sync(const struct store *store);
+
+/* create.c: gives a store that was created its name. */
+int create_publish(struct store *store);
+
+/* pages.c: the caller holds pages_lock, for writing where the table or a page changes. */
+struct page *pages_find(struct store *store, uint64_t number);
+int pages_add(struct store *store, uint64_t number, struct page **page); /* bytes not set */
+void pages_clear(struct store *store);
+
+/* pages.c: of pages and file together. Takes pages_lock. */
+int pages_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+bool pages_touch(struct store *store, uint64_t address, uint64_t n);
+
+/* journal.c: writes a durable journal of all pages up to new_end. The caller holds `change`. */
+int journal_write(struct store *store, uint64_t new_end);
+/* Carries out the journal, if there is one, and ends it; the file is then file_end bytes long. */
+int journal_carry_out(struct store *store, uint64_t file_end);
+/* After an error of journal_write: there must be no journal. */
+int journal_remove(struct store *store);
+/* When opening: replays or discards what a crash has left, and says so. -EBUSY: the journal does
+ * not belong to this file. */
+int journal_recover(struct store *store);
+
+#endif

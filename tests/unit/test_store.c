@@ -1,0 +1,861 @@
+/* The store: what commits, crashes, failing disks and other programs leave. The linker puts
+ * __wrap_pwrite and so on between the store and the system: there a crash is seen (both files are
+ * copied as they are before the call) or an error is made. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/store.h"
+
+#define PAGE  4096
+#define PAGES 40
+
+/* ---- Between the store and the system ---- */
+
+static atomic_long until_event = -1;
+static int event_error; /* 0: a crash */
+static bool crashed;
+
+static void copy_file(const char *from, const char *to)
+{
+    char bytes[65536];
+    unlink(to);
+    FILE *in = fopen(from, "r");
+    if (!in)
+        return;
+    FILE *out = fopen(to, "w");
+    for (size_t n; (n = fread(bytes, 1, sizeof(bytes), in)) > 0;)
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(out);
+    fclose(in);
+}
+
+/* Whether this call is the one that is to fail. */
+static bool event(void)
+{
+    if (atomic_load(&until_event) < 0 || atomic_fetch_sub(&until_event, 1) != 0)
+        return false;
+    if (event_error) {
+        errno = event_error;
+        return true;
+    }
+    copy_file("a", "crash");
+    copy_file("a.journal", "crash.journal");
+    crashed = true;
+    return false;
+}
+
+#define WRAPPED __attribute__((visibility("default")))
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+int __real_ftruncate64(int fd, off_t n);
+int __wrap_ftruncate64(int fd, off_t n);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, mode_t mode);
+
+WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
+{
+    return event() ? -1 : __real_pwrite64(fd, bytes, n, at);
+}
+
+WRAPPED int __wrap_ftruncate64(int fd, off_t n)
+{
+    return event() ? -1 : __real_ftruncate64(fd, n);
+}
+
+WRAPPED int __wrap_fdatasync(int fd)
+{
+    return event() ? -1 : __real_fdatasync(fd);
+}
+
+WRAPPED int __wrap_fsync(int fd)
+{
+    return event() ? -1 : __real_fsync(fd);
+}
+
+WRAPPED int __wrap_unlink(const char *path)
+{
+    return event() ? -1 : __real_unlink(path);
+}
+
+WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
+{
+    return event() ? -1 : __real_open64(path, flags, mode);
+}
+
+/* ---- States ---- */
+
+/* What a state says of every byte: its value, or that it is free. */
+struct model {
+    uint64_t end;
+    unsigned char bytes[2 * PAGES * PAGE];
+    bool in_use[2 * PAGES * PAGE];
+};
+
+static void set(struct model *model, struct store *store, uint64_t address, size_t n)
+{
+    unsigned char *bytes = allocate(n);
+    random_fill(bytes, n);
+    assert_int_equal(store_write(store, address, bytes, n), 0);
+    memcpy(model->bytes + address, bytes, n);
+    free(bytes);
+}
+
+static uint64_t set_new(struct model *model, struct store *store, size_t n)
+{
+    uint64_t address;
+    assert_int_equal(store_allocate(store, n, &address), 0);
+    assert_true(address + n <= sizeof(model->bytes));
+    for (size_t i = 0; i < n; i++) {
+        assert_false(model->in_use[address + i]);
+        model->in_use[address + i] = true;
+    }
+    if (address + n > model->end)
+        model->end = address + n;
+    set(model, store, address, n);
+    return address;
+}
+
+static void unset(struct model *model, struct store *store, uint64_t address, size_t n)
+{
+    assert_int_equal(store_free(store, address, n), 0);
+    memset(model->in_use + address, 0, n);
+    while (model->end > 0 && !model->in_use[model->end - 1])
+        model->end--;
+}
+
+static bool is_equal(struct store *store, const struct model *model)
+{
+    unsigned char *bytes = allocate(model->end);
+    bool equal = store_size(store) >= model->end && store_read(store, 0, bytes, model->end) == 0;
+    for (uint64_t i = 0; i < model->end && equal; i++)
+        equal = !model->in_use[i] || bytes[i] == model->bytes[i];
+    free(bytes);
+    return equal;
+}
+
+static struct model before, after;
+
+/* File "a" with PAGES pages, some of them free. */
+static struct store *make_before(void)
+{
+    struct store *store;
+    memset(&before, 0, sizeof(before));
+    assert_int_equal(store_create("a", true, &store), 0);
+    set_new(&before, store, PAGES * PAGE - 100);
+    assert_int_equal(store_commit(store), 0);
+    unset(&before, store, 3 * PAGE - 50, PAGE);
+    unset(&before, store, 20 * PAGE, 2 * PAGE);
+    assert_int_equal(store_commit(store), 0);
+    after = before;
+    return store;
+}
+
+/* Changes of every kind, not committed: old bytes, bytes across pages, space that was free, new
+ * space behind the end, space given back in the middle. */
+static void change(struct store *store)
+{
+    set(&after, store, 0, 48);
+    set(&after, store, 6 * PAGE - 10, 20);
+    set(&after, store, 9 * PAGE - 1, PAGE + 2);
+    set_new(&after, store, PAGE);
+    set_new(&after, store, 2 * PAGE - 7);
+    set_new(&after, store, 3 * PAGE);
+    uint64_t gone = set_new(&after, store, 100);
+    unset(&after, store, 30 * PAGE, 1000);
+    unset(&after, store, gone, 100);
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* ---- Bytes and space ---- */
+
+static void what_is_written_is_read_at_once_and_kept_by_a_commit(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    assert_true(store_is_writable(store));
+    change(store);
+    assert_true(is_equal(store, &after));
+    assert_int_equal(store_commit(store), 0);
+    assert_true(is_equal(store, &after));
+    assert_false(exists("a.journal"));
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_false(store_is_writable(store));
+    assert_int_equal(store_size(store), after.end);
+    assert_true(is_equal(store, &after));
+    assert_int_equal(store_write(store, 0, "", 1), -EROFS);
+    assert_int_equal(store_commit(store), -EROFS);
+    store_close(store);
+}
+
+static void without_a_commit_the_file_stays_as_it_was(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    change(store);
+    struct store *copy;
+    copy_file("a", "crash");
+    assert_int_equal(store_open("crash", &copy), 0);
+    assert_true(is_equal(copy, &before)); /* also while it is being changed */
+    store_close(copy);
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_true(is_equal(store, &before));
+    assert_int_equal(store_size(store), before.end);
+    store_close(store);
+}
+
+static void random_changes_are_what_a_model_says(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    for (int round = 0; round < 300; round++) {
+        uint64_t at = random_below(after.end);
+        size_t n = (size_t)random_between(1, 3 * PAGE);
+        if (n > after.end - at)
+            n = (size_t)(after.end - at);
+        size_t used = 0;
+        while (used < n && after.in_use[at + used])
+            used++;
+        switch (random_below(5)) {
+        case 0:
+            if (after.end < PAGES * PAGE)
+                set_new(&after, store, n);
+            break;
+        case 1:
+            if (used > 0)
+                unset(&after, store, at, used);
+            break;
+        case 2:
+            assert_int_equal(store_commit(store), 0);
+            assert_int_equal(store_size(store), after.end);
+            break;
+        default:
+            if (used > 0)
+                set(&after, store, at, used);
+        }
+        assert_true(is_equal(store, &after));
+    }
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(store_open_writable("a", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
+}
+
+static void space_is_used_again_only_after_the_commit_that_freed_it(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    uint64_t address;
+    assert_int_equal(store_commit(store), 0);
+    unset(&after, store, 25 * PAGE, PAGE * 4);
+    assert_int_equal(store_allocate(store, 4 * PAGE, &address), 0);
+    assert_int_equal(address, before.end);
+    assert_int_equal(store_free(store, address, 4 * PAGE), 0);
+    assert_int_equal(store_allocate(store, 4 * PAGE, &address), 0); /* new space at once */
+    assert_int_equal(address, before.end);
+    assert_int_equal(store_free(store, address, 4 * PAGE), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_allocate(store, 4 * PAGE, &address), 0);
+    assert_int_equal(address, 25 * PAGE);
+    store_close(store);
+}
+
+static void rewriting_over_and_over_does_not_make_the_file_grow(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    uint64_t block = set_new(&after, store, 5 * PAGE), largest = 0;
+    for (int i = 0; i < 50; i++) {
+        uint64_t next = set_new(&after, store, 5 * PAGE);
+        unset(&after, store, block, 5 * PAGE);
+        block = next;
+        set(&after, store, 0, 8); /* where it is */
+        assert_int_equal(store_commit(store), 0);
+        if (store_size(store) > largest)
+            largest = store_size(store);
+    }
+    assert_true(largest <= before.end + 10 * PAGE);
+    store_close(store);
+}
+
+static void free_space_at_the_end_shortens_the_file(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store = make_before();
+    struct stat st;
+    unset(&after, store, 30 * PAGE, before.end - 30 * PAGE);
+    assert_int_equal(stat("a", &st), 0);
+    assert_int_equal(st.st_size, before.end);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(stat("a", &st), 0);
+    assert_int_equal(st.st_size, 30 * PAGE);
+    assert_true(is_equal(store, &after));
+    assert_int_equal(store_free(store, 0, 30 * PAGE), -EINVAL); /* parts of it are free already */
+    store_close(store);
+}
+
+static void what_is_not_in_use_cannot_be_freed_or_written(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store = make_before();
+    assert_int_equal(store_free(store, 20 * PAGE, 1), -EINVAL);
+    assert_int_equal(store_free(store, 22 * PAGE - 1, 2), -EINVAL);
+    assert_int_equal(store_free(store, 5 * PAGE, 0), -EINVAL);
+    assert_int_equal(store_free(store, before.end - 1, 2), -EINVAL);
+    assert_int_equal(store_free(store, UINT64_MAX, 2), -EINVAL);
+    assert_int_equal(store_free(store, 22 * PAGE, 1), 0);
+    assert_int_equal(store_free(store, 22 * PAGE, 1), -EINVAL);
+    assert_int_equal(store_write(store, before.end, "", 1), -EINVAL);
+    assert_int_equal(store_write(store, UINT64_MAX, "", 1), -EINVAL);
+    uint64_t address;
+    assert_int_equal(store_allocate(store, 0, &address), -EINVAL);
+    assert_int_equal(store_allocate(store, UINT64_MAX, &address), -EFBIG);
+    store_close(store);
+}
+
+static void changed_bytes_are_not_lent_from_the_file(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    store_close(store);
+    assert_int_equal(store_open_writable("a", &store), 0);
+    assert_memory_equal(store_view(store, PAGE, PAGE), before.bytes + PAGE, PAGE);
+    assert_int_equal(store_write(store, PAGE + 7, "x", 1), 0);
+    assert_null(store_view(store, PAGE, PAGE));
+    assert_null(store_view(store, 0, 9 * PAGE));
+    assert_non_null(store_view(store, 2 * PAGE, PAGE));
+    assert_null(store_view(store, before.end - 1, 2));
+    assert_int_equal(store_commit(store), 0);
+    assert_memory_equal((const char *)store_view(store, PAGE, PAGE) + 7, "x", 1);
+    store_close(store);
+}
+
+/* ---- Crashes ---- */
+
+/* Opens what the crash left, first for reading, then twice for writing. Whether it is the new
+ * state; if not, it is the old one. */
+static bool state_after_crash(void)
+{
+    struct store *store;
+    struct stat st, now;
+    assert_int_equal(stat("crash", &st), 0);
+    assert_int_equal(store_open("crash", &store), 0);
+    bool new = is_equal(store, &after);
+    assert_true(new || is_equal(store, &before));
+    store_close(store);
+    assert_int_equal(stat("crash", &now), 0);
+    assert_int_equal(now.st_size, st.st_size);
+    for (int i = 0; i < 2; i++) {
+        copy_file("crash", "twice");
+        copy_file("crash.journal", "twice.journal");
+        assert_int_equal(store_open_writable(i ? "twice" : "crash", &store), 0);
+        assert_true(is_equal(store, new ? &after : &before));
+        assert_false(exists(i ? "twice.journal" : "crash.journal"));
+        store_close(store);
+    }
+    return new;
+}
+
+static void a_crash_at_any_step_leaves_the_old_or_the_new_state(void **state)
+{
+    (void)state;
+    log_quietly();
+    long step = 0, old = 0;
+    bool newer = false;
+    event_error = 0;
+    do {
+        struct store *store = make_before();
+        atomic_store(&until_event, step++);
+        crashed = false;
+        change(store);
+        assert_int_equal(store_commit(store), 0);
+        atomic_store(&until_event, -1);
+        store_close(store);
+        if (crashed) {
+            bool new = state_after_crash();
+            assert_true(new || !newer); /* never back again */
+            newer = new;
+            old += !new;
+        }
+    } while (crashed);
+    assert_true(newer && old > 3 && step > 15);
+}
+
+/* A copy of the state in which the journal is durable and nothing of it carried out. */
+static void make_complete_journal(void)
+{
+    event_error = 0;
+    for (long step = 0;; step++) {
+        struct store *store = make_before();
+        change(store);
+        atomic_store(&until_event, step);
+        assert_int_equal(store_commit(store), 0);
+        atomic_store(&until_event, -1);
+        store_close(store);
+        copy_file("crash", "whole");
+        copy_file("crash.journal", "whole.journal");
+        if (state_after_crash())
+            return;
+    }
+}
+
+static void copy_whole(void)
+{
+    copy_file("whole", "crash");
+    copy_file("whole.journal", "crash.journal");
+}
+
+static void a_journal_of_any_other_length_is_discarded(void **state)
+{
+    (void)state;
+    make_complete_journal();
+    struct stat st;
+    struct store *store;
+    assert_int_equal(stat("whole.journal", &st), 0);
+    for (off_t n = 0; n <= st.st_size + 1; n += n < 400 || n > st.st_size - 20 ? 1 : 397) {
+        copy_whole();
+        assert_int_equal(truncate("crash.journal", n), 0);
+        assert_int_equal(store_open_writable("crash", &store), 0);
+        assert_true(is_equal(store, n == st.st_size || n == st.st_size + 1 ? &after : &before));
+        assert_false(exists("crash.journal"));
+        store_close(store);
+    }
+}
+
+static void a_journal_with_a_wrong_byte_is_discarded(void **state)
+{
+    (void)state;
+    make_complete_journal();
+    struct stat st;
+    struct store *store;
+    assert_int_equal(stat("whole.journal", &st), 0);
+    for (off_t at = 0; at < st.st_size; at += at < 400 || at > st.st_size - 20 ? 1 : 397) {
+        copy_whole();
+        unsigned char byte;
+        int fd = open("crash.journal", O_RDWR);
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= (unsigned char)random_between(1, 255);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+        assert_int_equal(store_open("crash", &store), 0);
+        assert_true(is_equal(store, &before));
+        assert_true(exists("crash.journal")); /* a reader changes nothing */
+        store_close(store);
+        assert_int_equal(store_open_writable("crash", &store), 0);
+        assert_true(is_equal(store, &before));
+        assert_false(exists("crash.journal"));
+        store_close(store);
+    }
+}
+
+/* Pages that reached the disk in part, at the grain in which disks write. */
+static void a_journal_half_carried_out_is_replayed(void **state)
+{
+    (void)state;
+    make_complete_journal();
+    for (int round = 0; round < 20; round++) {
+        struct store *store;
+        copy_whole();
+        int fd = open("crash", O_RDWR);
+        for (uint64_t at = 0; at < before.end; at += 512)
+            if (random_below(2) && at + 512 <= after.end && at + 512 <= before.end &&
+                memcmp(before.bytes + at, after.bytes + at, 512) != 0)
+                assert_int_equal(pwrite(fd, after.bytes + at, 512, (off_t)at), 512);
+        close(fd);
+        assert_true(state_after_crash());
+        assert_int_equal(store_open("crash", &store), 0);
+        assert_int_equal(store_size(store), after.end);
+        store_close(store);
+    }
+}
+
+static void a_journal_of_another_file_is_refused_and_kept(void **state)
+{
+    (void)state;
+    log_quietly();
+    make_complete_journal();
+    struct store *store;
+    struct stat st;
+    for (int i = 0; i < 3; i++) {
+        copy_whole();
+        int fd = open("crash", O_RDWR);
+        switch (i) {
+        case 0: /* a page of the journal was changed by someone else */
+            assert_int_equal(pwrite(fd, "\xff\x01\xfe", 3, 100), 3);
+            break;
+        case 1: /* it is another file altogether: few pages are in the journal */
+            for (uint64_t at = 10 * PAGE; at < before.end; at += PAGE)
+                assert_int_equal(pwrite(fd, "other", 5, (off_t)at), 5);
+            break;
+        default:
+            assert_int_equal(ftruncate(fd, PAGE), 0);
+        }
+        close(fd);
+        copy_file("crash", "kept");
+        assert_int_equal(store_open_writable("crash", &store), -EBUSY);
+        assert_int_equal(store_open("crash", &store), -EBUSY);
+        assert_int_equal(stat("crash.journal", &st), 0);
+        assert_int_equal(system("cmp crash kept"), 0);
+    }
+    __real_unlink("crash.journal");
+}
+
+/* ---- Failing disks ---- */
+
+static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void **state)
+{
+    (void)state;
+    log_quietly();
+    static const int errors[] = {ENOSPC, EIO};
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        long step = 0;
+        bool reached;
+        do {
+            for (int repeat = 0; repeat < 2; repeat++) {
+                struct store *store = make_before();
+                change(store);
+                event_error = errors[i];
+                atomic_store(&until_event, step);
+                int error = store_commit(store);
+                reached = atomic_load(&until_event) < 0;
+                atomic_store(&until_event, -1);
+                assert_true(reached ? error < 0 : error == 0);
+                assert_true(is_equal(store, &after));
+                if (repeat) {
+                    set(&after, store, 12 * PAGE + 1, PAGE);
+                    set(&after, store, 3 * PAGE, 10);
+                    set_new(&after, store, PAGE);
+                    assert_true(is_equal(store, &after));
+                    assert_int_equal(store_commit(store), 0);
+                    assert_true(is_equal(store, &after));
+                }
+                store_close(store);
+                assert_int_equal(store_open_writable("a", &store), 0);
+                assert_true(is_equal(store, &after) ||
+                            (!repeat && reached && is_equal(store, &before)));
+                store_close(store);
+            }
+            step++;
+        } while (reached);
+        assert_true(step > 10);
+    }
+}
+
+/* After a failed commit, more changes and a crash: nothing of them counts. */
+static void a_crash_after_a_failed_commit_leaves_a_whole_state(void **state)
+{
+    (void)state;
+    log_quietly();
+    bool reached;
+    long step = 0;
+    do {
+        struct store *store = make_before();
+        change(store);
+        event_error = EIO;
+        atomic_store(&until_event, step++);
+        store_commit(store);
+        reached = atomic_load(&until_event) < 0;
+        atomic_store(&until_event, -1);
+        uint64_t address;
+        char junk[2 * PAGE];
+        memset(junk, 0x55, sizeof(junk));
+        assert_int_equal(store_write(store, 2 * PAGE, junk, PAGE / 2), 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(store_allocate(store, i < 2 ? 900 : sizeof(junk), &address), 0);
+            assert_int_equal(store_write(store, address, junk, i < 2 ? 900 : sizeof(junk)), 0);
+        }
+        copy_file("a", "crash");
+        copy_file("a.journal", "crash.journal");
+        state_after_crash();
+        store_close(store);
+    } while (reached);
+}
+
+static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    struct store *store = make_before();
+    const struct rlimit full = {(PAGES + 2) * PAGE, RLIM_INFINITY};
+    const struct rlimit enough = {RLIM_INFINITY, RLIM_INFINITY};
+    char *bytes = calloc(PAGES, PAGE);
+    uint64_t address;
+    setrlimit(RLIMIT_FSIZE, &full);
+    assert_int_equal(store_allocate(store, PAGES * PAGE, &address), 0);
+    assert_int_equal(store_write(store, address, bytes, PAGES * PAGE), -EFBIG);
+    assert_int_equal(store_free(store, address, PAGES * PAGE), 0);
+    for (uint64_t i = 0; i < PAGES; i++) /* their journal is longer than the file */
+        if (after.in_use[i * PAGE] && after.in_use[i * PAGE + 1])
+            set(&after, store, i * PAGE, 2);
+    set(&after, store, 5, PAGES / 2 * PAGE - 5);
+    unset(&after, store, 0, 1);
+    const struct rlimit fuller = {10 * PAGE, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &fuller);
+    assert_int_equal(store_commit(store), -EFBIG);
+    assert_true(is_equal(store, &after));
+    setrlimit(RLIMIT_FSIZE, &enough);
+    struct store *copy;
+    assert_false(exists("a.journal"));
+    copy_file("a", "crash");
+    assert_int_equal(store_open("crash", &copy), 0);
+    assert_true(is_equal(copy, &before));
+    store_close(copy);
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
+    free(bytes);
+}
+
+/* ---- New stores and locks ---- */
+
+static int count_temporaries(void)
+{
+    FILE *list = popen("ls -A . | grep -c '^\\.new\\.'", "r");
+    int n = -1;
+    assert_int_equal(fscanf(list, "%d", &n), 1);
+    pclose(list);
+    return n;
+}
+
+static void a_new_store_appears_with_its_first_commit(void **state)
+{
+    (void)state;
+    struct store *store;
+    uint64_t address;
+    assert_int_equal(store_create("new", false, &store), 0);
+    assert_string_equal(store_path(store), "new");
+    assert_int_equal(store_size(store), 0);
+    assert_int_equal(store_allocate(store, 3, &address), 0);
+    assert_int_equal(address, 0);
+    assert_int_equal(store_write(store, 0, "abc", 3), 0);
+    assert_false(exists("new"));
+    assert_int_equal(count_temporaries(), 1);
+    store_close(store);
+    assert_int_equal(count_temporaries(), 0);
+    assert_false(exists("new"));
+
+    assert_int_equal(store_create("new", false, &store), 0);
+    assert_int_equal(store_allocate(store, 3, &address), 0);
+    assert_int_equal(store_write(store, 0, "abc", 3), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_true(exists("new"));
+    assert_int_equal(count_temporaries(), 0);
+    store_close(store);
+    assert_int_equal(system("printf abc | cmp - new"), 0);
+}
+
+static void a_file_is_replaced_only_if_that_is_wanted(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store, *other;
+    assert_int_equal(store_create("b", true, &store), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_create("b", false, &other), -EEXIST);
+    assert_int_equal(store_create("b", true, &other), -EBUSY);
+    store_close(store);
+    assert_int_equal(store_create("c", false, &store), 0);
+    assert_int_equal(system("echo x > c"), 0);
+    assert_int_equal(store_commit(store), -EEXIST);
+    assert_int_equal(system("echo x | cmp - c"), 0);
+    __real_unlink("c");
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(store_create("missing/c", true, &store), -ENOENT);
+    assert_int_equal(store_create(".", true, &store), -EEXIST);
+}
+
+/* What a lock(2) of this operation gets while the store is open. */
+static bool can_lock(const char *path, int operation)
+{
+    int fd = open(path, O_RDWR);
+    bool locked = flock(fd, operation | LOCK_NB) == 0;
+    close(fd);
+    return locked;
+}
+
+static void a_writer_is_alone(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store = make_before(), *other;
+    assert_int_equal(store_open_writable("a", &other), -EBUSY);
+    assert_int_equal(store_open("a", &other), -EBUSY);
+    assert_false(can_lock("a", LOCK_SH));
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_int_equal(store_open_writable("a", &other), -EBUSY);
+    store_close(store);
+    assert_int_equal(store_open_writable("a", &store), 0);
+    setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+    assert_int_equal(store_open("a", &other), 0);
+    unsetenv("HDF5_USE_FILE_LOCKING");
+    store_close(other);
+    store_close(store);
+    assert_true(can_lock("a", LOCK_EX));
+    assert_int_equal(store_open_writable("missing", &store), -ENOENT);
+    assert_int_equal(store_open_writable(".", &store), -EINVAL);
+}
+
+static void the_journal_stands_beside_the_file_and_not_beside_a_link(void **state)
+{
+    (void)state;
+    log_quietly();
+    make_complete_journal();
+    assert_int_equal(mkdir("links", 0700), 0);
+    assert_int_equal(symlink("../whole", "links/link"), 0);
+    struct store *store;
+    assert_int_equal(store_open("links/link", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
+}
+
+/* ---- Threads ---- */
+
+static atomic_bool stop;
+
+/* Every page holds one number all over, whoever writes; a reader that sees two saw half a write. */
+static void *read_pages(void *context)
+{
+    struct store *store = context;
+    uint64_t *words = allocate(PAGE);
+    random_seed(1);
+    long wrong = 0;
+    while (!atomic_load(&stop)) {
+        uint64_t page = random_below(8);
+        wrong += store_read(store, page * PAGE, words, PAGE) != 0;
+        for (size_t i = 0; i < PAGE / 8;
+             i++) /* its number stays, whatever is committed meanwhile */
+            wrong += words[i] != page;
+    }
+    free(words);
+    return (void *)wrong;
+}
+
+static void readers_see_what_they_should_while_others_write_and_commit(void **state)
+{
+    (void)state;
+    struct store *store;
+    uint64_t address, words[PAGE / 8];
+    pthread_t threads[2];
+    assert_int_equal(store_create("t", true, &store), 0);
+    assert_int_equal(store_allocate(store, 16 * PAGE, &address), 0);
+    for (uint64_t page = 0; page < 16; page++) {
+        for (size_t i = 0; i < COUNT(words); i++)
+            words[i] = page;
+        assert_int_equal(store_write(store, page * PAGE, words, PAGE), 0);
+    }
+    assert_int_equal(store_commit(store), 0);
+    atomic_store(&stop, false);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_pages, store), 0);
+    for (uint64_t round = 0; round < 60; round++) {
+        uint64_t page = random_below(16);
+        for (size_t i = 0; i < COUNT(words); i++)
+            words[i] = page;
+        assert_int_equal(store_write(store, page * PAGE, words, PAGE), 0);
+        if (round % 3 == 0)
+            assert_int_equal(store_commit(store), 0);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+    store_close(store);
+}
+
+#define BLOCKS 200
+
+/* Blocks of its own that nobody else may be given. */
+static void *use_space(void *context)
+{
+    struct store *store = context;
+    uint64_t addresses[BLOCKS], value = (uint64_t)(uintptr_t)addresses;
+    for (int i = 0; i < BLOCKS; i++) {
+        if (store_allocate(store, sizeof(value), &addresses[i]) ||
+            store_write(store, addresses[i], &value, sizeof(value)))
+            return store; /* fails the test: anything but NULL */
+        if (i % 5 == 4 && store_free(store, addresses[i - 4], sizeof(value)))
+            return store;
+        if (i % 50 == 49 && store_commit(store))
+            return store;
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        uint64_t found;
+        if (i % 5 != 0 && (store_read(store, addresses[i], &found, 8) || found != value))
+            return store;
+    }
+    return NULL;
+}
+
+static void two_threads_share_space_and_commits(void **state)
+{
+    (void)state;
+    struct store *store;
+    pthread_t threads[2];
+    assert_int_equal(store_create("s", true, &store), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, use_space, store), 0);
+    for (int i = 0; i < 2; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    store_close(store);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit),
+          cmocka_unit_test(without_a_commit_the_file_stays_as_it_was),
+          cmocka_unit_test(random_changes_are_what_a_model_says),
+          cmocka_unit_test(space_is_used_again_only_after_the_commit_that_freed_it),
+          cmocka_unit_test(rewriting_over_and_over_does_not_make_the_file_grow),
+          cmocka_unit_test(free_space_at_the_end_shortens_the_file),
+          cmocka_unit_test(what_is_not_in_use_cannot_be_freed_or_written),
+          cmocka_unit_test(changed_bytes_are_not_lent_from_the_file),
+          cmocka_unit_test(a_crash_at_any_step_leaves_the_old_or_the_new_state),
+          cmocka_unit_test(a_journal_of_any_other_length_is_discarded),
+          cmocka_unit_test(a_journal_with_a_wrong_byte_is_discarded),
+          cmocka_unit_test(a_journal_half_carried_out_is_replayed),
+          cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
+          cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
+          cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
+          cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
+          cmocka_unit_test(a_new_store_appears_with_its_first_commit),
+          cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
+          cmocka_unit_test(a_writer_is_alone),
+          cmocka_unit_test(the_journal_stands_beside_the_file_and_not_beside_a_link),
+          cmocka_unit_test(readers_see_what_they_should_while_others_write_and_commit),
+          cmocka_unit_test(two_threads_share_space_and_commits))
