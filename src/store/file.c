@@ -15,21 +15,23 @@
 struct store {
     int fd;
     char *path;
-    struct stat st;  /* as of opening */
+    bool writable;
+    struct stat st; /* as of opening */
+    atomic_uint_fast64_t size;
     const char *map; /* the whole file; NULL: not mapped */
     atomic_uint_fast64_t reads;
     atomic_uint_fast64_t bytes_read;
 };
 
 /* The rules for locks are those of the HDF5 1.10.7 release notes. */
-static int take_shared_lock(int fd, const char *path)
+static int take_lock(int fd, const char *path, int kind)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING");
     if (setting && (!strcmp(setting, "FALSE") || !strcmp(setting, "0")))
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
 
-    while (flock(fd, LOCK_SH | LOCK_NB) < 0) {
+    while (flock(fd, kind | LOCK_NB) < 0) {
         switch (errno) {
         case EINTR:
             continue;
@@ -52,7 +54,7 @@ static int take_shared_lock(int fd, const char *path)
     return 0;
 }
 
-int store_open(const char *path, struct store **out)
+static int open_with(const char *path, int flags, struct store **out)
 {
     int error;
     struct store *store = calloc(1, sizeof(*store));
@@ -65,7 +67,7 @@ int store_open(const char *path, struct store **out)
         goto failed;
     }
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
-    store->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    store->fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         error = -errno;
         log_error("%s: %s", path, strerror(errno));
@@ -76,9 +78,15 @@ int store_open(const char *path, struct store **out)
         log_error("%s: not a regular file", path);
         goto failed;
     }
-    error = take_shared_lock(store->fd, path);
+    store->writable = (flags & O_ACCMODE) == O_RDWR;
+    atomic_init(&store->size, (uint64_t)store->st.st_size);
+    error = take_lock(store->fd, path, store->writable ? LOCK_EX : LOCK_SH);
     if (error)
         goto failed;
+    if (store->writable) {
+        *out = store;
+        return 0;
+    }
     void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
     if (map != MAP_FAILED)
         store->map = map;
@@ -88,6 +96,21 @@ int store_open(const char *path, struct store **out)
 failed:
     store_close(store);
     return error;
+}
+
+int store_open(const char *path, struct store **store)
+{
+    return open_with(path, O_RDONLY, store);
+}
+
+int store_open_writable(const char *path, struct store **store)
+{
+    return open_with(path, O_RDWR, store);
+}
+
+int store_create(const char *path, struct store **store)
+{
+    return open_with(path, O_RDWR | O_CREAT | O_EXCL, store);
 }
 
 void store_close(struct store *store)
@@ -109,7 +132,7 @@ const char *store_path(const struct store *store)
 
 uint64_t store_size(const struct store *store)
 {
-    return (uint64_t)store->st.st_size;
+    return atomic_load(&store->size);
 }
 
 int store_stat(const struct store *store, struct stat *st)
@@ -144,6 +167,47 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
     return 0;
+}
+
+int store_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    uint64_t end;
+    if (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store))
+        return -EIO;
+    for (size_t done = 0; done < n;) {
+        ssize_t put =
+            pwrite(store->fd, (const char *)bytes + done, n - done, (off_t)(address + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return put ? -errno : -EIO;
+        done += (size_t)put;
+    }
+    return 0;
+}
+
+int store_allocate(struct store *store, uint64_t n, uint64_t *address)
+{
+    uint64_t size = store_size(store), end;
+    if (__builtin_add_overflow(size, n, &end) || end > INT64_MAX)
+        return -EFBIG;
+    if (ftruncate(store->fd, (off_t)end) < 0)
+        return -errno;
+    atomic_store(&store->size, end);
+    *address = size;
+    return 0;
+}
+
+/* The space is not used again. */
+int store_free(struct store *store, uint64_t address, uint64_t n)
+{
+    uint64_t end;
+    return __builtin_add_overflow(address, n, &end) || end > store_size(store) ? -EINVAL : 0;
+}
+
+int store_commit(struct store *store)
+{
+    return fdatasync(store->fd) < 0 ? -errno : 0;
 }
 
 const void *store_view(struct store *store, uint64_t address, size_t n)

@@ -20,7 +20,7 @@ void store_close(struct store *store);
 
 const char *store_path(const struct store *store);
 
-/* Bytes in the file, as of opening. */
+/* Bytes in the store: as of opening, and what was allocated since. */
 uint64_t store_size(const struct store *store);
 
 int store_stat(const struct store *store, struct stat *st);
@@ -36,6 +36,19 @@ const void *store_view(struct store *store, uint64_t address, size_t n);
 
 /* Whether the two are the same file. */
 bool store_is_same(const struct store *a, const struct store *b);
+
+/* Opens for reading and writing; creates an empty store. */
+int store_open_writable(const char *path, struct store **store);
+int store_create(const char *path, struct store **store);
+
+/* Writes n bytes at address, within the store. Reading sees them at once; they are durable after
+ * store_commit. */
+int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+
+/* Space for n bytes; store_free gives it back, to be used again after the next commit. */
+int store_allocate(struct store *store, uint64_t n, uint64_t *address);
+int store_free(struct store *store, uint64_t address, uint64_t n);
+int store_commit(struct store *store);
 
 /* Read calls and bytes read since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
