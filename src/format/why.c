@@ -22,3 +22,12 @@ int why_unsupported(struct why *why, const char *format, ...)
     va_end(arguments);
     return -EOPNOTSUPP;
 }
+
+int why_refused(struct why *why, int error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof(why->text), format, arguments);
+    va_end(arguments);
+    return error;
+}
