@@ -1,11 +1,14 @@
 /* What all structures of the metadata have in common. */
 #include "format/structure.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "format/checksum.h"
 #include "format/cursor.h"
+#include "format/output.h"
+#include "format/superblock.h"
 #include "store/store.h"
 
 int structure_within(const struct store *store, const char *name, uint64_t address, uint64_t n,
@@ -47,5 +50,36 @@ int structure_summed(const char *name, uint64_t address, const unsigned char *by
     struct cursor c = cursor_over(bytes + n - CHECKSUM_BYTES, CHECKSUM_BYTES);
     if (cursor_uint(&c, CHECKSUM_BYTES) != checksum(bytes, n - CHECKSUM_BYTES))
         return why_damaged(why, "%s at address %" PRIu64 ": wrong checksum", name, address);
+    return 0;
+}
+
+void structure_sum(unsigned char *bytes, size_t n)
+{
+    struct output output = output_over(bytes + n - CHECKSUM_BYTES, CHECKSUM_BYTES);
+    output_uint(&output, checksum(bytes, n - CHECKSUM_BYTES), CHECKSUM_BYTES);
+}
+
+int structure_write(struct store *store, const char *name, uint64_t address, const void *bytes,
+                    size_t n, struct why *why)
+{
+    int error = store_write(store, address, bytes, n);
+    return error ? why_refused(why, error, "%s at address %" PRIu64 ": it cannot be written", name,
+                               address)
+                 : 0;
+}
+
+int structure_allocate(struct store *store, const struct superblock *superblock, const char *name,
+                       uint64_t n, uint64_t *address, struct why *why)
+{
+    uint64_t found, end;
+    int error = store_allocate(store, n, &found);
+    if (error)
+        return why_refused(why, error, "%s: no space for its %" PRIu64 " bytes", name, n);
+    if (__builtin_add_overflow(found, n, &end) || !superblock_address_fits(superblock, end)) {
+        store_free(store, found, n); /* it cannot be used either way */
+        return why_refused(why, -EFBIG, "%s: the file is full: its addresses have %u bytes", name,
+                           superblock->offset_size);
+    }
+    *address = found;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* One structure of the file's metadata, read from the store: bounds, signature and checksum, which
- * are the same for all of them. */
+/* One structure of the file's metadata, in the store: bounds, signature and checksum, which are the
+ * same for all of them. */
 #ifndef SPARSEFS_FORMAT_STRUCTURE_H
 #define SPARSEFS_FORMAT_STRUCTURE_H
 
@@ -9,6 +9,7 @@
 #include "format/why.h"
 
 struct store;
+struct superblock;
 
 #define SIGNATURE_BYTES 4
 #define CHECKSUM_BYTES  4
@@ -30,5 +31,18 @@ int structure_signed(const char *name, uint64_t address, const unsigned char *by
  */
 int structure_summed(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
                      struct why *why);
+
+/* Puts the checksum of the bytes before at the end of n bytes. */
+void structure_sum(unsigned char *bytes, size_t n);
+
+/* Writes n bytes at address. Errors are those of the store, which has logged them; why says where.
+ */
+int structure_write(struct store *store, const char *name, uint64_t address, const void *bytes,
+                    size_t n, struct why *why);
+
+/* Space for a structure of n bytes. -EFBIG: the addresses of this file are too narrow for where it
+ * would be; and the errors of the store. why says which. */
+int structure_allocate(struct store *store, const struct superblock *superblock, const char *name,
+                       uint64_t n, uint64_t *address, struct why *why);
 
 #endif

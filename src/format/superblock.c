@@ -1,4 +1,4 @@
-/* Reading the superblock. */
+/* Reading the superblock, and rewriting where the file ends. */
 #include "format/superblock.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 
 #include "format/checksum.h"
 #include "format/cursor.h"
+#include "format/output.h"
 #include "format/structure.h"
 #include "store/store.h"
 
@@ -32,6 +33,20 @@ uint64_t superblock_address(const struct superblock *superblock, struct cursor *
     if (__builtin_add_overflow(address, superblock->base, &address) || address == NO_ADDRESS)
         cursor->failed = true;
     return address;
+}
+
+bool superblock_address_fits(const struct superblock *superblock, uint64_t address)
+{
+    uint64_t undefined = UINT64_MAX >> (64 - 8 * superblock->offset_size);
+    return address == NO_ADDRESS ||
+           (address >= superblock->base && address - superblock->base < undefined);
+}
+
+void superblock_put_address(const struct superblock *superblock, struct output *output,
+                            uint64_t address)
+{
+    output_uint(output, address == NO_ADDRESS ? NO_ADDRESS : address - superblock->base,
+                superblock->offset_size);
 }
 
 /* It begins at 0, 512, 1024, 2048, ... */
@@ -141,5 +156,34 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
             why, NAME " at address %" PRIu64 ": the root group lies beyond the end of the file",
             s.address);
     *superblock = s;
+    return 0;
+}
+
+int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end)
+{
+    unsigned char bytes[LONGEST];
+    bool old = superblock->version < 2;
+    unsigned offset_size = superblock->offset_size;
+    /* In old versions sizes of B-tree nodes and flags stand before the addresses. */
+    size_t addresses_at = !old ? 12 : superblock->version == 1 ? 28 : 24;
+    size_t n = addresses_at + (old ? 3 : 4) * offset_size + (old ? 0 : CHECKSUM_BYTES);
+    if (end > UINT64_MAX >> (64 - 8 * offset_size))
+        return -EFBIG;
+    int error = store_read(store, superblock->address, bytes, n);
+    if (error)
+        return error;
+    /* The end counts from the beginning of the file, not from the base. */
+    struct output output = output_over(bytes + addresses_at + 2 * offset_size, offset_size);
+    output_uint(&output, end, offset_size);
+    if (!old) {
+        bytes[FLAGS_AT] &= (unsigned char)~(OPEN_FOR_WRITING | SINGLE_WRITER_OPEN);
+        structure_sum(bytes, n);
+    }
+    error = store_write(store, superblock->address, bytes, n);
+    if (error)
+        return error;
+    superblock->end = end;
+    if (!old)
+        superblock->flags = bytes[FLAGS_AT];
     return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef SPARSEFS_FORMAT_SUPERBLOCK_H
 #define SPARSEFS_FORMAT_SUPERBLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "format/why.h"
@@ -32,10 +33,22 @@ struct superblock {
  * wrong). The result is plain data. Any thread. */
 int superblock_read(struct store *store, struct superblock *superblock, struct why *why);
 
+/* Rewrites it for a file that ends at this address of the store, and without the mark; *superblock
+ * is kept in step. -EFBIG: the address does not fit; -EIO, -ENOSPC and what else the store says. */
+int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end);
+
 struct cursor;
+struct output;
 
 /* Reads an address: NO_ADDRESS, or an address of the store. One that cannot be such marks the
  * cursor as failed. */
 uint64_t superblock_address(const struct superblock *superblock, struct cursor *cursor);
+
+/* Whether an address of the store can be written in this file; NO_ADDRESS can. */
+bool superblock_address_fits(const struct superblock *superblock, uint64_t address);
+
+/* Writes such an address. */
+void superblock_put_address(const struct superblock *superblock, struct output *output,
+                            uint64_t address);
 
 #endif
