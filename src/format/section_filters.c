@@ -130,7 +130,8 @@ int section_filters_decode(const struct message *message, int n_sections,
 /* ---- Encoding ---- */
 
 #define SECTION_BEGIN 4      /* bytes: number, filters, bytes of the list */
-#define FIELD_MOST    0xffff /* in fields of two bytes, and of a message's data */
+#define FIELD_MOST    0xffff /* in fields of two bytes */
+#define MOST_DATA     65528  /* bytes of a message */
 
 bool section_filters_any(const struct section_filters *filters)
 {
@@ -207,7 +208,7 @@ int section_filters_encode(const struct section_filters *filters, unsigned char 
     }
     if (n_sections == 0)
         return why_refused(why, -EINVAL, "section filters: there are none");
-    if (size > FIELD_MOST)
+    if (size > MOST_DATA)
         return why_refused(why, -EFBIG, "section filters: %zu bytes of all sections", size);
     unsigned char *message = malloc(size);
     if (!message)
