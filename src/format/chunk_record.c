@@ -1,6 +1,8 @@
-/* Decoding the records of chunk indexes. */
+/* Decoding and encoding the records of chunk indexes. */
 #include "format/chunk_record.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 
 /* What an encoded selection may take besides its coordinates, of at most 8 bytes each, twice per
@@ -130,5 +132,58 @@ int chunk_record_decode(const struct chunk_record_format *format,
     if (!r.exists)
         r = (struct chunk_record){0};
     *record = r;
+    return 0;
+}
+
+void chunk_record_encode_sections(int n_sections, bool filtered, struct output *output,
+                                  const struct chunk_record *record)
+{
+    for (int i = 1; i < n_sections; i++)
+        output_uint(output, record->section_offset[i], 8);
+    for (int i = 0; filtered && i < n_sections; i++)
+        output_uint(output, record->unfiltered_size[i], 8);
+    for (int i = 0; filtered && i < n_sections; i++)
+        output_uint(output, record->filter_mask[i], 4);
+}
+
+int chunk_record_fits(const struct chunk_record_format *format, const struct superblock *superblock,
+                      const struct chunk_record *record, struct why *why)
+{
+    if (!superblock_address_fits(superblock, record->address))
+        return why_refused(why, -EFBIG,
+                           "chunk at address %" PRIu64
+                           ": the addresses of this file have only %u bytes",
+                           record->address, superblock->offset_size);
+    if (format->size_bytes > 0 && format->size_bytes < 8 &&
+        record->size >> 8 * format->size_bytes != 0)
+        return why_refused(why, -EFBIG,
+                           "chunk at address %" PRIu64 ": its %" PRIu64
+                           " stored bytes do not fit the %u bytes that its index has for their "
+                           "number",
+                           record->address, record->size, format->size_bytes);
+    return 0;
+}
+
+int chunk_record_encode(const struct chunk_record_format *format,
+                        const struct superblock *superblock, const uint64_t *scaled,
+                        const struct chunk_record *record, unsigned char *bytes, struct why *why)
+{
+    static const struct chunk_record nothing = {.address = NO_ADDRESS};
+    assert(record->exists || !scaled);
+    if (!record->exists)
+        record = &nothing;
+    int error = chunk_record_fits(format, superblock, record, why);
+    if (error)
+        return error;
+    struct output output = output_over(bytes, scaled ? chunk_record_in_tree(format, superblock)
+                                                     : chunk_record_element(format, superblock));
+    superblock_put_address(superblock, &output, record->address);
+    output_uint(&output, record->size, format->size_bytes);
+    if (format->form == CHUNK_DENSE_FILTERED)
+        output_uint(&output, record->filter_mask[0], 4);
+    for (int i = 0; scaled && i < format->rank; i++)
+        output_uint(&output, scaled[i], 8);
+    if (is_structured(format))
+        chunk_record_encode_sections(format->n_sections, is_filtered(format), &output, record);
     return 0;
 }

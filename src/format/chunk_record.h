@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "format/cursor.h"
+#include "format/output.h"
 #include "format/section_filters.h"
 
 struct chunk_record {
@@ -58,9 +59,22 @@ int chunk_record_decode(const struct chunk_record_format *format,
                         struct cursor *cursor, uint64_t *scaled, struct chunk_record *record,
                         struct why *why);
 
+/* The same, written: the element of a chunk that does not exist says so; the record of one that is
+ * not there cannot be written. bytes has room for it. -EFBIG: its stored size or its address does
+ * not fit the width that it has in this file; why says which. */
+int chunk_record_encode(const struct chunk_record_format *format,
+                        const struct superblock *superblock, const uint64_t *scaled,
+                        const struct chunk_record *record, unsigned char *bytes, struct why *why);
+
 /* What follows address and stored size of a structured chunk, as in the layout message too. */
+void chunk_record_encode_sections(int n_sections, bool filtered, struct output *output,
+                                  const struct chunk_record *record);
 void chunk_record_decode_sections(int n_sections, bool filtered, struct cursor *cursor,
                                   struct chunk_record *record);
+
+/* Whether the widths of the file suffice, as chunk_record_encode says. */
+int chunk_record_fits(const struct chunk_record_format *format, const struct superblock *superblock,
+                      const struct chunk_record *record, struct why *why);
 
 /* Whether what was decoded is in range, as chunk_record_decode says. */
 int chunk_record_check(const struct chunk_record_format *format, uint64_t store_size,

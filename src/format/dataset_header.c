@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "format/cursor.h"
 
@@ -82,6 +83,40 @@ static int decode_filters(struct dataset_header *d, struct why *why)
     return found ? section_filters_decode(found, d->layout.n_sections, &d->filters, why) : 0;
 }
 
+/* The name of an attribute message, with the byte that ends it. -EILSEQ. */
+static int attribute_name(const struct message *message, const unsigned char **name, size_t *n,
+                          struct why *why)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    unsigned version = (unsigned)cursor_uint(&c, 1);
+    cursor_skip(&c, 1); /* reserved, or flags */
+    *n = (size_t)cursor_uint(&c, 2);
+    cursor_skip(&c, 4 + (version == 3)); /* sizes of datatype and dataspace; character set */
+    *name = cursor_bytes(&c, *n);
+    if (version < 1 || version > 3 || c.failed || *n == 0)
+        return why_damaged(
+            why, "attribute message at address %" PRIu64 ": version %u, name of %zu bytes",
+            message->address, version, *n);
+    return 0;
+}
+
+static int find_selection_version(struct dataset_header *d, struct why *why)
+{
+    static const char wanted[] = "sparsefs.selection_version";
+    for (size_t i = 0; i < d->header->n_messages; i++) {
+        const struct message *message = &d->header->message[i];
+        const unsigned char *name;
+        size_t n;
+        if (message->type != MESSAGE_ATTRIBUTE || message->flags & MESSAGE_SHARED)
+            continue;
+        int error = attribute_name(message, &name, &n, why);
+        if (error)
+            return error;
+        d->selection_version_1 |= n == sizeof(wanted) && memcmp(name, wanted, n) == 0;
+    }
+    return 0;
+}
+
 static int decode(struct store *store, const struct superblock *superblock,
                   struct dataset_header *d, struct why *why)
 {
@@ -112,6 +147,8 @@ static int decode(struct store *store, const struct superblock *superblock,
         error = decode_fill(d, why);
     if (!error)
         error = decode_filters(d, why);
+    if (!error)
+        error = find_selection_version(d, why);
     return error;
 }
 

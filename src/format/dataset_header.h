@@ -1,4 +1,5 @@
-/* All that the header of a sparse dataset says, decoded and checked against each other. */
+/* All that the header of a sparse dataset says, decoded and checked against each other; and
+ * changing it. */
 #ifndef SPARSEFS_FORMAT_DATASET_HEADER_H
 #define SPARSEFS_FORMAT_DATASET_HEADER_H
 
@@ -17,6 +18,8 @@ struct dataset_header {
                                       * the datatype */
     bool filtered;                   /* some section has filters */
     struct section_filters filters;  /* owned */
+    bool selection_version_1; /* it has the attribute that wants selections of version 1 in chunks
+                               * that are written */
 };
 
 /* Reads the header at address. Errors: -EINVAL: it is not the header of a sparse dataset (why is
@@ -25,5 +28,25 @@ struct dataset_header {
 int dataset_header_read(struct store *store, const struct superblock *superblock, uint64_t address,
                         struct dataset_header *dataset, struct why *why);
 void dataset_header_free(struct dataset_header *dataset);
+
+/* ---- Writing: what is in the store, by one thread ---- */
+
+/* Turns the header of an ordinary chunked dataset without chunks, as libhdf5 makes it, into that of
+ * a sparse one: its layout message becomes this one, its filters these (NULL: none). All else stays
+ * as it is. libhdf5 must not hold the old header. -EINVAL: it is no such dataset, or the layout is
+ * not for its rank; else the errors of dataset_header_read, of encoding the messages, and of the
+ * store. */
+int dataset_header_convert(struct store *store, const struct superblock *superblock,
+                           uint64_t address, const struct layout_message *layout,
+                           const struct section_filters *filters, struct why *why);
+
+/* Rewrites the layout message of a sparse dataset where it is. Errors as above. */
+int dataset_header_set_layout(struct store *store, const struct superblock *superblock,
+                              uint64_t address, const struct layout_message *layout,
+                              struct why *why);
+
+/* Rewrites the current dims. -EINVAL: another rank, or more than the max dims. */
+int dataset_header_set_dims(struct store *store, const struct superblock *superblock,
+                            uint64_t address, int rank, const uint64_t *dims, struct why *why);
 
 #endif

@@ -1,9 +1,12 @@
-/* Decoding the small messages of a dataset. */
+/* Decoding the small messages of a dataset, and writing its dims. */
 #include "format/dataset_messages.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 
 #include "format/cursor.h"
+#include "format/output.h"
 
 #define HAS_MAX_DIMS   0x01 /* flag of a dataspace */
 #define FILL_UNDEFINED 0x10 /* flags of a fill value, version 3 */
@@ -51,6 +54,34 @@ int dataspace_decode(const struct superblock *superblock, const struct message *
         if (d.dims[i] == SFS_UNLIMITED || d.max_dims[i] < d.dims[i])
             return dataspace_damaged(message, "max dims less than dims, axis", (uint64_t)i, why);
     *dataspace = d;
+    return 0;
+}
+
+int dataspace_encode_dims(const struct superblock *superblock, const struct message *message,
+                          unsigned char *bytes, int rank, const uint64_t *dims, struct why *why)
+{
+    struct dataspace_message d;
+    int error = dataspace_decode(superblock, message, &d, why);
+    if (error)
+        return error;
+    if (rank != d.rank)
+        return why_refused(why, -EINVAL,
+                           "dataspace message at address %" PRIu64 ": rank %d, not %d",
+                           message->address, d.rank, rank);
+    unsigned width = superblock->length_size;
+    bool fixed = (message->data[2] & HAS_MAX_DIMS) == 0; /* the dims are the max dims as well */
+    for (int i = 0; i < rank; i++)
+        /* All bits set is no dim, but means unlimited. */
+        if (dims[i] > d.max_dims[i] || dims[i] >= UINT64_MAX >> (64 - 8 * width) ||
+            (fixed && dims[i] != d.dims[i]))
+            return why_refused(why, -EINVAL,
+                               "dataspace message at address %" PRIu64 ": dimension %" PRIu64
+                               " of axis %d cannot be",
+                               message->address, dims[i], i);
+    size_t dims_at = message->data[0] == 1 ? 8 : 4;
+    struct output output = output_over(bytes + dims_at, (size_t)rank * width);
+    for (int i = 0; i < rank; i++)
+        output_uint(&output, dims[i], width);
     return 0;
 }
 

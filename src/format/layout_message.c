@@ -1,16 +1,25 @@
-/* Decoding the layout message of sparse datasets: a common beginning, then the composition (which
- * sections there are), the index and its address in one of two orders. */
+/* Decoding and encoding the layout message of sparse datasets: a common beginning, then the
+ * composition (which sections there are), the index and its address in one of two orders. */
 #include "format/layout_message.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "common/box.h"
+#include "format/output.h"
 
 #define VERSION          5
 #define CLASS            4
 #define UNFILTERED_EDGES 0x01 /* flags */
 #define SINGLE_FILTERED  0x02
+
+#define TREE_NODE_BYTES 2048 /* what readers ignore here is right all the same */
+
+/* What the prototype reserves however many there are: bytes for the numbers of metadata sections,
+ * and for the stored size of a single chunk. */
+#define RESERVED_NUMBERS    3
+#define RESERVED_SIZE_BYTES 8
 
 static int damaged(const struct message *message, const char *field, uint64_t value,
                    struct why *why)
@@ -233,5 +242,256 @@ int layout_message_records(const struct layout_message *layout, bool filtered,
     f.chunk_elements = f.chunk_bytes / layout->element_size;
     f.size_bytes = chunk_record_size_bytes(layout->n_sections, layout->offset_size, f.chunk_bytes);
     *format = f;
+    return 0;
+}
+
+/* ---- A new layout ---- */
+
+static int check_axis(int axis, uint64_t dim, uint64_t max_dim, uint64_t chunk_dim, struct why *why)
+{
+    if (chunk_dim < 1 || chunk_dim > UINT32_MAX)
+        return why_refused(why, -EINVAL,
+                           "chunk dimension %" PRIu64 " of axis %d is not 1 to 2^32 - 1", chunk_dim,
+                           axis);
+    if (dim == SFS_UNLIMITED || max_dim < dim)
+        return why_refused(why, -EINVAL,
+                           "dimension %" PRIu64 " of axis %d exceeds the largest, %" PRIu64, dim,
+                           axis, max_dim);
+    if (dim != 0 && max_dim != SFS_UNLIMITED && chunk_dim > max_dim)
+        return why_refused(why, -EINVAL,
+                           "chunk dimension %" PRIu64
+                           " of axis %d exceeds that of the dataset, which is fixed: %" PRIu64,
+                           chunk_dim, axis, max_dim);
+    return 0;
+}
+
+static enum chunk_index_kind index_for(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                                       const uint64_t *chunk_dims)
+{
+    int n_unlimited = 0;
+    bool single = true;
+    for (int i = 0; i < rank; i++) {
+        n_unlimited += max_dims[i] == SFS_UNLIMITED;
+        single &= dims[i] == max_dims[i] && dims[i] == chunk_dims[i];
+    }
+    if (n_unlimited > 0)
+        return n_unlimited > 1 ? INDEX_BTREE2 : INDEX_EXTENSIBLE_ARRAY;
+    return single ? INDEX_SINGLE : INDEX_FIXED_ARRAY;
+}
+
+static void set_parameters(struct layout_message *l)
+{
+    switch (l->index) {
+    case INDEX_SINGLE:
+        break;
+    case INDEX_FIXED_ARRAY:
+        l->page_bits = 10;
+        break;
+    case INDEX_EXTENSIBLE_ARRAY:
+        l->max_bits = 32;
+        l->index_block_elements = 4;
+        l->super_block_min_blocks = 4;
+        l->data_block_min_elements = 16;
+        l->data_page_bits = 10;
+        break;
+    case INDEX_BTREE2:
+        l->split_percent = 100;
+        l->merge_percent = 40;
+        break;
+    }
+}
+
+/* An array has an element for each chunk of the max dims, of which there cannot be 2^64. */
+static int check_grid(const struct layout_message *l, const uint64_t *max_dims, struct why *why)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < l->rank && l->index != INDEX_BTREE2; i++) {
+        uint64_t chunk = l->chunk_dims[i];
+        if (max_dims[i] != SFS_UNLIMITED &&
+            __builtin_mul_overflow(n, max_dims[i] / chunk + (max_dims[i] % chunk != 0), &n))
+            return why_refused(why, -EFBIG, "the max dims are of more than 2^64 chunks");
+    }
+    return 0;
+}
+
+int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                        const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
+                        bool filtered, struct layout_message *layout, struct why *why)
+{
+    struct layout_message l = {
+        .rank = rank,
+        .element_size = element_size,
+        .offset_size = 8,
+        .n_sections = n_sections,
+        .address = NO_ADDRESS,
+    };
+    if (rank < 1 || rank > SFS_MAX_RANK)
+        return why_refused(why, -EINVAL, "rank %d is not 1 to %d", rank, SFS_MAX_RANK);
+    if (element_size < 1 || element_size > UINT32_MAX)
+        return why_refused(why, -EINVAL, "element size %" PRIu64 " is not 1 to 2^32 - 1",
+                           element_size);
+    if (n_sections < 2 || n_sections > MAX_SECTIONS)
+        return why_refused(why, -EINVAL, "chunks of %d sections", n_sections);
+    for (int i = 0; i < rank; i++) {
+        int error = check_axis(i, dims[i], max_dims[i], chunk_dims[i], why);
+        if (error)
+            return error;
+        l.chunk_dims[i] = chunk_dims[i];
+    }
+    l.index = index_for(rank, dims, max_dims, chunk_dims);
+    l.single_filtered = l.index == INDEX_SINGLE && filtered;
+    set_parameters(&l);
+    if (chunk_bytes(&l) == UINT64_MAX)
+        return why_refused(why, -EFBIG, "the bytes of a chunk exceed 63 bits");
+    int error = check_grid(&l, max_dims, why);
+    if (!error)
+        *layout = l;
+    return error;
+}
+
+/* ---- Encoding ---- */
+
+static unsigned dim_width(const struct layout_message *l)
+{
+    uint64_t largest = l->element_size;
+    for (int i = 0; i < l->rank; i++)
+        if (l->chunk_dims[i] > largest)
+            largest = l->chunk_dims[i];
+    return (floor_log2(largest) + 8) / 8;
+}
+
+static unsigned stored_size_width(const struct layout_message *l)
+{
+    return chunk_record_size_bytes(l->n_sections, l->offset_size, chunk_bytes(l));
+}
+
+static int n_metadata_of(const struct layout_message *l)
+{
+    return l->n_sections == 3 ? 3 : 1;
+}
+
+/* Bytes of the index's parameters, if a stored size takes size_width of them. */
+static size_t parameter_bytes(const struct layout_message *l, unsigned size_width)
+{
+    size_t n_sections = (size_t)l->n_sections;
+    switch (l->index) {
+    case INDEX_SINGLE:
+        return size_width + 8 * (n_sections - 1) + (l->single_filtered ? 12 * n_sections : 0);
+    case INDEX_FIXED_ARRAY:
+        return 1;
+    case INDEX_EXTENSIBLE_ARRAY:
+        return 5;
+    case INDEX_BTREE2:
+        return 6;
+    }
+    return 0;
+}
+
+/* Bytes of all but parameters and section numbers: what precedes the dims, the dims, the rest of
+ * the composition, index kind, address. */
+static size_t constant_bytes(const struct superblock *superblock, const struct layout_message *l)
+{
+    return 8 + (size_t)(l->rank + 1) * dim_width(l) + 3 + 1 + superblock->offset_size;
+}
+
+static void encode_index(const struct superblock *superblock, const struct layout_message *l,
+                         struct output *output)
+{
+    static const struct chunk_record nothing = {0};
+    const struct chunk_record *single = l->single.exists ? &l->single : &nothing;
+    output_uint(output, l->index, 1);
+    switch (l->index) {
+    case INDEX_SINGLE:
+        output_uint(output, single->size, stored_size_width(l));
+        chunk_record_encode_sections(l->n_sections, l->single_filtered, output, single);
+        break;
+    case INDEX_FIXED_ARRAY:
+        output_uint(output, l->page_bits, 1);
+        break;
+    case INDEX_EXTENSIBLE_ARRAY:
+        output_uint(output, l->max_bits, 1);
+        output_uint(output, l->index_block_elements, 1);
+        output_uint(output, l->super_block_min_blocks, 1);
+        output_uint(output, l->data_block_min_elements, 1);
+        output_uint(output, l->data_page_bits, 1);
+        break;
+    case INDEX_BTREE2:
+        output_uint(output, TREE_NODE_BYTES, 4);
+        output_uint(output, l->split_percent, 1);
+        output_uint(output, l->merge_percent, 1);
+        break;
+    }
+    superblock_put_address(superblock, output, l->address);
+}
+
+/* What a layout in memory may say that the file cannot. */
+static int check_widths(const struct superblock *superblock, const struct layout_message *l,
+                        struct why *why)
+{
+    if (l->index == INDEX_SINGLE && l->single.exists) {
+        struct chunk_record_format format;
+        int error = layout_message_records(l, l->single_filtered, &format, why);
+        return error ? error : chunk_record_fits(&format, superblock, &l->single, why);
+    }
+    if (!superblock_address_fits(superblock, l->address))
+        return why_refused(why, -EFBIG,
+                           "chunk index at address %" PRIu64
+                           ": the addresses of this file have only %u bytes",
+                           l->address, superblock->offset_size);
+    return 0;
+}
+
+int layout_message_encode_over(const struct superblock *superblock, const struct layout_message *l,
+                               unsigned char *bytes, size_t n, struct why *why)
+{
+    int n_metadata = n_metadata_of(l);
+    size_t needed = constant_bytes(superblock, l) + parameter_bytes(l, stored_size_width(l)) +
+                    (size_t)n_metadata;
+    int error = check_widths(superblock, l, why);
+    if (error)
+        return error;
+    if (needed > n)
+        return why_refused(why, -EFBIG, "data layout message: its %zu bytes have no room for %zu",
+                           n, needed);
+    struct output output = output_over(bytes, n);
+    unsigned width = dim_width(l);
+    output_uint(&output, VERSION, 1);
+    output_uint(&output, CLASS, 1);
+    output_uint(&output, 0, 1); /* structured chunk property version */
+    output_uint(&output, l->type, 2);
+    output_uint(&output,
+                (l->unfiltered_edges ? UNFILTERED_EDGES : 0) |
+                    (l->single_filtered ? SINGLE_FILTERED : 0),
+                1);
+    output_uint(&output, (uint64_t)l->rank + 1, 1);
+    output_uint(&output, width, 1);
+    for (int i = 0; i < l->rank; i++)
+        output_uint(&output, l->chunk_dims[i], width);
+    output_uint(&output, l->element_size, width);
+    output_uint(&output, l->offset_size, 1);
+    output_uint(&output, (uint64_t)l->n_sections, 1);
+    output_uint(&output, (uint64_t)n_metadata, 1);
+    for (int i = 0; i < n_metadata; i++)
+        output_uint(&output, (uint64_t)i, 1);
+    encode_index(superblock, l, &output);
+    output_zeros(&output, output.left);
+    return 0;
+}
+
+int layout_message_encode(const struct superblock *superblock, const struct layout_message *layout,
+                          unsigned char **out, size_t *n, struct why *why)
+{
+    size_t size = constant_bytes(superblock, layout) +
+                  parameter_bytes(layout, RESERVED_SIZE_BYTES) + RESERVED_NUMBERS;
+    unsigned char *bytes = malloc(size);
+    if (!bytes)
+        return -ENOMEM;
+    int error = layout_message_encode_over(superblock, layout, bytes, size, why);
+    if (error) {
+        free(bytes);
+        return error;
+    }
+    *out = bytes;
+    *n = size;
     return 0;
 }

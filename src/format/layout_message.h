@@ -1,6 +1,6 @@
-/* The data layout message of sparse datasets: version 5, class 4 (structured chunk storage), from
- * the HDF Group's RFC "Sparse data storage": in the order of fields of its prototype and of version
- * 28, and in that of version 22. */
+/* The data layout message of sparse datasets, read and written: version 5, class 4 (structured
+ * chunk storage), from the HDF Group's RFC "Sparse data storage": in the order of fields of its
+ * prototype and of version 28, and in that of version 22. */
 #ifndef SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
 #define SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
 
@@ -49,6 +49,26 @@ bool layout_message_is_structured(const struct message *message);
  * Bytes behind the last field are ignored, as the prototype reserves some. Any thread. */
 int layout_message_decode(const struct superblock *superblock, const struct message *message,
                           struct layout_message *layout, struct why *why);
+
+/* The layout of a new dataset without any chunk: sections and index as the dims and the datatype
+ * (n_sections: 3 with variable-length data, else 2) want them, parameters as the prototype has
+ * them. filtered: it will have section filters. -EINVAL: these dims cannot be; -EFBIG: so many
+ * chunks, or so large ones, cannot be. why says which. */
+int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims,
+                        const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
+                        bool filtered, struct layout_message *layout, struct why *why);
+
+/* Makes the message's data in the prototype's order of fields, with zeros behind them that leave
+ * room for all that its index can ever need here: it can be rewritten in place. The caller frees
+ * *bytes. -EFBIG: the single chunk, or the index, is where the file's addresses do not reach;
+ * -ENOMEM. */
+int layout_message_encode(const struct superblock *superblock, const struct layout_message *layout,
+                          unsigned char **bytes, size_t *n, struct why *why);
+
+/* The same over a message of n bytes that is there already. Also -EFBIG: it is too short. */
+int layout_message_encode_over(const struct superblock *superblock,
+                               const struct layout_message *layout, unsigned char *bytes, size_t n,
+                               struct why *why);
 
 /* The form of the records in its index. filtered: the dataset has section filters. -EILSEQ: the
  * bytes of a chunk exceed 63 bits. */

@@ -166,6 +166,11 @@ static int add_continuation(struct reader *reader, const struct message *message
     return error;
 }
 
+size_t object_header_message_begin(const struct object_header *header)
+{
+    return header->version == 1 ? OLD_HEADER : header->flags & HAS_ORDER ? 6 : 4;
+}
+
 /* The header of one message; what follows is its data. */
 static void decode_message(const struct object_header *header, struct cursor *c,
                            struct message *message)
@@ -183,8 +188,7 @@ static int add_messages(struct reader *reader, size_t b)
     const struct header_block block = header->block[b];
     const unsigned char *begin = block.bytes + block.messages_at;
     struct cursor c = cursor_over(begin, block.message_bytes);
-    size_t needed = header->version == 1 ? OLD_HEADER : header->flags & HAS_ORDER ? 6 : 4;
-    while (c.left >= needed) {
+    while (c.left >= object_header_message_begin(header)) {
         struct message message = {.block = b};
         decode_message(header, &c, &message);
         message.address = block.address + (uint64_t)(c.at - block.bytes);

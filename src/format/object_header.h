@@ -16,6 +16,7 @@ enum message_type {
     MESSAGE_FILL = 0x0005,
     MESSAGE_LAYOUT = 0x0008,
     MESSAGE_FILTERS = 0x000b,
+    MESSAGE_ATTRIBUTE = 0x000c,
     MESSAGE_CONTINUATION = 0x0010,
     MESSAGE_SECTION_FILTERS = 0x0019,
 };
@@ -50,8 +51,8 @@ struct object_header {
 };
 
 /* Reads the header at address. Errors: -EIO (the store failed and has logged it), -EILSEQ, -ENOMEM;
- * of the first two why says what and where. The caller frees *header with object_header_free. It is
- * not changed afterwards: any number of threads may read it. */
+ * of the first two why says what and where. The caller frees *header with object_header_free.
+ * Unless it is changed by the functions below any number of threads may read it. */
 int object_header_read(struct store *store, const struct superblock *superblock, uint64_t address,
                        struct object_header **header, struct why *why);
 void object_header_free(struct object_header *header);
@@ -59,5 +60,34 @@ void object_header_free(struct object_header *header);
 /* The first message of a type, NULL if there is none. */
 const struct message *object_header_find(const struct object_header *header,
                                          enum message_type type);
+
+/* Bytes of what stands before the data of every message. */
+size_t object_header_message_begin(const struct object_header *header);
+
+/* ---- Changing a header: by one thread, in memory and then in the store ---- */
+
+/* The data of a message of the header, to be changed; object_header_write_block writes the block in
+ * which it lies, with its checksum. */
+unsigned char *object_header_data(struct object_header *header, const struct message *message);
+int object_header_write_block(struct store *store, struct object_header *header, size_t block,
+                              struct why *why);
+
+#define NEW_MESSAGES 2 /* at most at once */
+
+struct new_message {
+    enum message_type type;
+    unsigned flags;
+    const void *data;
+    size_t size; /* at most 65528 bytes */
+};
+
+/* Takes all messages of some types out and puts n new ones in, one behind the other, where the
+ * header has room, else in a new block. All other messages keep their order and their bytes.
+ * Afterwards the header in memory can only be freed, also on error. Errors: those of the store;
+ * -EFBIG, -EOPNOTSUPP: there is no room (of these why says where); -ENOMEM. */
+int object_header_replace(struct store *store, const struct superblock *superblock,
+                          struct object_header *header, const enum message_type *types,
+                          size_t n_types, const struct new_message *messages, size_t n,
+                          struct why *why);
 
 #endif

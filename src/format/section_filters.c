@@ -1,4 +1,4 @@
-/* Decoding the filters of sections. */
+/* Decoding and encoding the filters of sections. */
 #include "format/section_filters.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "format/cursor.h"
+#include "format/output.h"
 
 #define OPTIONAL    0x01 /* flag of a filter */
 #define FIRST_NAMED 256  /* filters below are HDF5's own and have no name in the file */
@@ -123,5 +124,108 @@ int section_filters_decode(const struct message *message, int n_sections,
         return error;
     }
     *filters = f;
+    return 0;
+}
+
+/* ---- Encoding ---- */
+
+#define SECTION_BEGIN 4      /* bytes: number, filters, bytes of the list */
+#define FIELD_MOST    0xffff /* in fields of two bytes */
+#define MOST_DATA     65528  /* bytes of a message */
+
+bool section_filters_any(const struct section_filters *filters)
+{
+    bool any = false;
+    for (int i = 0; i < MAX_SECTIONS; i++)
+        any |= filters->section[i].n > 0;
+    return any;
+}
+
+/* Of its name in the file, with the byte that ends it. */
+static size_t name_bytes_of(const struct sfs_filter *filter)
+{
+    return filter->id >= FIRST_NAMED && filter->name[0] ? strlen(filter->name) + 1 : 0;
+}
+
+static int check_filter(const struct sfs_filter *filter, struct why *why)
+{
+    if (filter->id < 1 || filter->id > FIELD_MOST)
+        return why_refused(why, -EINVAL, "section filters: filter %d", filter->id);
+    if (filter->n_values > FIELD_MOST)
+        return why_refused(why, -EFBIG, "section filters: filter %d has %zu values", filter->id,
+                           filter->n_values);
+    return 0;
+}
+
+/* Bytes of the list of filters of a section. */
+static int list_bytes(const struct section_filters *filters, int section, size_t *bytes,
+                      struct why *why)
+{
+    size_t n = filters->section[section].n;
+    if (n > MAX_FILTERS)
+        return why_refused(why, -EFBIG, "section filters: %zu filters of section %d", n, section);
+    *bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct sfs_filter *filter = &filters->section[section].filters[i];
+        int error = check_filter(filter, why);
+        if (error)
+            return error;
+        *bytes +=
+            (filter->id >= FIRST_NAMED ? 8 : 6) + name_bytes_of(filter) + 4 * filter->n_values;
+    }
+    if (*bytes > FIELD_MOST)
+        return why_refused(why, -EFBIG, "section filters: %zu bytes of section %d", *bytes,
+                           section);
+    return 0;
+}
+
+static void encode_filter(struct output *output, const struct sfs_filter *filter)
+{
+    size_t name_bytes = name_bytes_of(filter);
+    output_uint(output, (uint64_t)filter->id, 2);
+    if (filter->id >= FIRST_NAMED)
+        output_uint(output, name_bytes, 2);
+    output_uint(output, filter->optional ? OPTIONAL : 0, 2);
+    output_uint(output, filter->n_values, 2);
+    output_bytes(output, filter->name, name_bytes);
+    for (size_t i = 0; i < filter->n_values; i++)
+        output_uint(output, filter->values[i], 4);
+}
+
+int section_filters_encode(const struct section_filters *filters, unsigned char **bytes, size_t *n,
+                           struct why *why)
+{
+    size_t lists[MAX_SECTIONS], size = 2;
+    unsigned n_sections = 0;
+    for (int i = 0; i < MAX_SECTIONS; i++) {
+        int error = list_bytes(filters, i, &lists[i], why);
+        if (error)
+            return error;
+        if (filters->section[i].n > 0) {
+            size += SECTION_BEGIN + lists[i];
+            n_sections++;
+        }
+    }
+    if (n_sections == 0)
+        return why_refused(why, -EINVAL, "section filters: there are none");
+    if (size > MOST_DATA)
+        return why_refused(why, -EFBIG, "section filters: %zu bytes of all sections", size);
+    unsigned char *message = malloc(size);
+    if (!message)
+        return -ENOMEM;
+    struct output output = output_over(message, size);
+    output_uint(&output, 1, 1); /* version */
+    output_uint(&output, n_sections, 1);
+    for (int i = 0; i < MAX_SECTIONS; i++) {
+        if (filters->section[i].n == 0)
+            continue;
+        output_uint(&output, (uint64_t)i, 1);
+        output_uint(&output, filters->section[i].n, 1);
+        output_uint(&output, lists[i], 2);
+        for (size_t k = 0; k < filters->section[i].n; k++)
+            encode_filter(&output, &filters->section[i].filters[k]);
+    }
+    *bytes = message;
+    *n = size;
     return 0;
 }

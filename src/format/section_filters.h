@@ -27,6 +27,15 @@ int section_filters_decode(const struct message *message, int n_sections,
                            struct section_filters *filters, struct why *why);
 void section_filters_free(struct section_filters *filters);
 
+/* Whether any section has filters. */
+bool section_filters_any(const struct section_filters *filters);
+
+/* Makes the data of message 0x0019. The caller frees *bytes. -EINVAL: no section has filters, or a
+ * filter cannot be one; -EFBIG: they do not fit a message; -ENOMEM. Of all but the last why says
+ * what. */
+int section_filters_encode(const struct section_filters *filters, unsigned char **bytes, size_t *n,
+                           struct why *why);
+
 /* Whether the message is one of the two, and not an ordinary filter pipeline. */
 bool section_filters_is(const struct message *message);
 

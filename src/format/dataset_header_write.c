@@ -1,0 +1,150 @@
+/* Changing the headers of datasets. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "format/cursor.h"
+#include "format/dataset_header.h"
+
+#define CONSTANT        0x01 /* flag of a message: it does not change */
+#define CHUNKED         2    /* class of a layout message */
+#define FILTERED_SINGLE 0x02 /* its flag: the only chunk's size and filter mask stand in it */
+
+/* The rank that an ordinary chunked layout has, with that of an element, and where its index is;
+ * false: it is not such a layout. */
+static bool decode_chunked(const struct superblock *superblock, const struct message *message,
+                           unsigned *n_dims, uint64_t *address)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    uint64_t version = cursor_uint(&c, 1);
+    if (version < 3 || version > 5 || cursor_uint(&c, 1) != CHUNKED)
+        return false;
+    if (version == 3) {
+        *n_dims = (unsigned)cursor_uint(&c, 1);
+        *address = superblock_address(superblock, &c);
+        return !c.failed;
+    }
+    static const unsigned char parameters[] = {0, 0, 0, 1, 5, 6};
+    unsigned flags = (unsigned)cursor_uint(&c, 1);
+    *n_dims = (unsigned)cursor_uint(&c, 1);
+    cursor_skip(&c, *n_dims * cursor_uint(&c, 1));
+    unsigned kind = (unsigned)cursor_uint(&c, 1);
+    if (kind < 1 || kind >= sizeof(parameters))
+        return false;
+    cursor_skip(&c, parameters[kind]);
+    if (kind == INDEX_SINGLE && flags & FILTERED_SINGLE)
+        cursor_skip(&c, superblock->length_size + 4);
+    *address = superblock_address(superblock, &c);
+    return !c.failed;
+}
+
+static int check_ordinary(const struct superblock *superblock, const struct object_header *header,
+                          const struct layout_message *layout, struct why *why)
+{
+    const struct message *old = object_header_find(header, MESSAGE_LAYOUT);
+    unsigned n_dims = 0;
+    uint64_t index = NO_ADDRESS, at = header->block[0].address;
+    if (!old || old->flags & MESSAGE_SHARED || !decode_chunked(superblock, old, &n_dims, &index))
+        return why_refused(why, -EINVAL,
+                           "object header at address %" PRIu64
+                           ": it is not that of an ordinary chunked dataset",
+                           at);
+    if (index != NO_ADDRESS)
+        return why_refused(why, -EINVAL,
+                           "object header at address %" PRIu64 ": the dataset has chunks already",
+                           at);
+    if (n_dims != (unsigned)layout->rank + 1)
+        return why_refused(why, -EINVAL,
+                           "object header at address %" PRIu64 ": rank %u, but that of the new "
+                           "layout is %d",
+                           at, n_dims - 1, layout->rank);
+    return 0;
+}
+
+/* The new messages, in the order in which they stand; the caller frees the data of both. */
+static int encode_messages(const struct superblock *superblock, const struct layout_message *layout,
+                           const struct section_filters *filters, struct new_message message[2],
+                           unsigned char *bytes[2], size_t *n, struct why *why)
+{
+    int error = 0;
+    *n = 0;
+    if (filters && section_filters_any(filters)) {
+        message[0] = (struct new_message){.type = MESSAGE_SECTION_FILTERS, .flags = CONSTANT};
+        error = section_filters_encode(filters, &bytes[0], &message[0].size, why);
+        message[0].data = bytes[0];
+        *n = 1;
+    }
+    if (error)
+        return error;
+    message[*n] = (struct new_message){.type = MESSAGE_LAYOUT};
+    error = layout_message_encode(superblock, layout, &bytes[*n], &message[*n].size, why);
+    message[*n].data = bytes[*n];
+    ++*n;
+    return error;
+}
+
+int dataset_header_convert(struct store *store, const struct superblock *superblock,
+                           uint64_t address, const struct layout_message *layout,
+                           const struct section_filters *filters, struct why *why)
+{
+    static const enum message_type replaced[] = {MESSAGE_LAYOUT, MESSAGE_FILTERS};
+    struct new_message message[NEW_MESSAGES];
+    unsigned char *bytes[NEW_MESSAGES] = {NULL, NULL};
+    size_t n;
+    struct object_header *header;
+    int error = object_header_read(store, superblock, address, &header, why);
+    if (error)
+        return error;
+    error = check_ordinary(superblock, header, layout, why);
+    if (!error)
+        error = encode_messages(superblock, layout, filters, message, bytes, &n, why);
+    if (!error)
+        error = object_header_replace(store, superblock, header, replaced, 2, message, n, why);
+    free(bytes[0]);
+    free(bytes[1]);
+    object_header_free(header);
+    return error;
+}
+
+int dataset_header_set_layout(struct store *store, const struct superblock *superblock,
+                              uint64_t address, const struct layout_message *layout,
+                              struct why *why)
+{
+    struct object_header *header;
+    int error = object_header_read(store, superblock, address, &header, why);
+    if (error)
+        return error;
+    const struct message *message = object_header_find(header, MESSAGE_LAYOUT);
+    if (!message || !layout_message_is_structured(message))
+        error = why_refused(why, -EINVAL,
+                            "object header at address %" PRIu64 ": it is not that of a sparse "
+                            "dataset",
+                            address);
+    if (!error)
+        error = layout_message_encode_over(superblock, layout, object_header_data(header, message),
+                                           message->size, why);
+    if (!error)
+        error = object_header_write_block(store, header, message->block, why);
+    object_header_free(header);
+    return error;
+}
+
+int dataset_header_set_dims(struct store *store, const struct superblock *superblock,
+                            uint64_t address, int rank, const uint64_t *dims, struct why *why)
+{
+    struct object_header *header;
+    int error = object_header_read(store, superblock, address, &header, why);
+    if (error)
+        return error;
+    const struct message *message = object_header_find(header, MESSAGE_DATASPACE);
+    if (!message)
+        error = why_refused(why, -EINVAL,
+                            "object header at address %" PRIu64 ": no dataspace message", address);
+    if (!error)
+        error = dataspace_encode_dims(superblock, message, object_header_data(header, message),
+                                      rank, dims, why);
+    if (!error)
+        error = object_header_write_block(store, header, message->block, why);
+    object_header_free(header);
+    return error;
+}
