@@ -114,7 +114,11 @@ static int run_image(const struct filter_image *image, bool decoding, int failur
     else if (dataset >= 0)
         status = H5Dwrite(dataset, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, &byte);
 
-    int error = status >= 0 && handover->done ? 0 : library_failed(failure);
+    int error = 0;
+    if (handover->out_size > handover->most)
+        error = library_failed_because(failure, "filters make another size than is recorded");
+    else if (status < 0 || !handover->done)
+        error = library_failed(failure);
     if (dataset >= 0)
         H5Dclose(dataset);
     if (file >= 0)
@@ -139,23 +143,28 @@ bool hdf5_filter_available(int id)
     return available;
 }
 
+/* why has room for the id of the filter. */
+static int failed_for(const struct sfs_filter *filter, int error, const char *why)
+{
+    char text[100];
+    snprintf(text, sizeof(text), why, filter->id);
+    return library_failed_because(error, text);
+}
+
 /* Whether libhdf5 can run the filter. */
 static int look_for(const struct sfs_filter *filter, bool decoding)
 {
-    char why[80];
     unsigned can = 0;
-    if (!is_available(filter->id)) {
-        snprintf(why, sizeof(why), "filter %d is not available: it needs a plugin of libhdf5",
-                 filter->id);
-        return library_failed_because(-EOPNOTSUPP, why);
-    }
+    if (!is_available(filter->id))
+        return failed_for(filter, -EOPNOTSUPP,
+                          "filter %d is not available: it needs a plugin of libhdf5");
     if (H5Zget_filter_info(filter->id, &can) < 0)
         return library_failed(-EOPNOTSUPP);
-    if (can & (decoding ? H5Z_FILTER_CONFIG_DECODE_ENABLED : H5Z_FILTER_CONFIG_ENCODE_ENABLED))
-        return 0;
-    snprintf(why, sizeof(why), "filter %d can only %s here", filter->id,
-             decoding ? "encode" : "decode");
-    return library_failed_because(-EOPNOTSUPP, why);
+    if (decoding && !(can & H5Z_FILTER_CONFIG_DECODE_ENABLED))
+        return failed_for(filter, -EOPNOTSUPP, "filter %d can only encode here");
+    if (!decoding && !(can & H5Z_FILTER_CONFIG_ENCODE_ENABLED))
+        return failed_for(filter, -EOPNOTSUPP, "filter %d can only decode here");
+    return 0;
 }
 
 /* Runs one filter over what `work` hands over. On error nothing is allocated. */
@@ -169,13 +178,13 @@ static int run(const struct sfs_filter *filter, bool decoding, struct handover *
         return error;
     if (decoding ? !filter_guard_decode(filter, work->in, work->in_size, work->most)
                  : !filter_guard_encode(filter, work->in_size))
-        return library_failed_because(failure, "a filter's parameters do not fit the bytes");
+        return failed_for(filter, failure, "the parameters of filter %d do not fit the bytes");
 
     struct filter_image image;
     error = filter_image_make(filter, HAND, &image);
     if (error)
-        return library_failed_because(error == -EINVAL ? failure : error,
-                                      "a filter's parameters are too many");
+        return error == -EINVAL ? failed_for(filter, failure, "filter %d has too many parameters")
+                                : error;
     void *given = work->out;
     handover = work;
     error = run_image(&image, decoding, failure);
