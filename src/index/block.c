@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 int block_cache_init(struct block_cache *cache)
 {
@@ -17,28 +18,56 @@ void block_cache_destroy(struct block_cache *cache)
     pthread_mutex_destroy(&cache->lock);
 }
 
+struct block *block_use(struct block *block)
+{
+    atomic_fetch_add_explicit(&block->users, 1, memory_order_relaxed);
+    return block;
+}
+
 void block_put(struct block *block)
 {
     if (block && atomic_fetch_sub_explicit(&block->users, 1, memory_order_acq_rel) == 1)
         free(block);
 }
 
-int block_read(struct store *store, const struct block_kind *kind, uint64_t address, uint64_t n,
-               uint64_t summed, struct block **out, struct why *why)
+/* Its bytes are not set. */
+static int make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
+                struct block **out)
 {
-    int error = structure_within(store, kind->name, address, n, why);
-    if (error)
-        return error;
     if (n > SIZE_MAX - sizeof(struct block))
         return -ENOMEM;
     struct block *block = malloc(sizeof(*block) + (size_t)n);
     if (!block)
         return -ENOMEM;
+    *block = (struct block){
+        .kind = kind,
+        .address = address,
+        .summed = summed,
+        .n = (size_t)n,
+    };
     atomic_init(&block->users, 1);
-    block->kind = kind;
-    block->address = address;
-    block->summed = summed;
-    block->n = (size_t)n;
+    *out = block;
+    return 0;
+}
+
+int block_make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
+               struct block **block)
+{
+    int error = make(kind, address, n, summed, block);
+    if (!error)
+        memset((*block)->bytes, 0, (*block)->n);
+    return error;
+}
+
+int block_read(struct store *store, const struct block_kind *kind, uint64_t address, uint64_t n,
+               uint64_t summed, struct block **out, struct why *why)
+{
+    struct block *block;
+    int error = structure_within(store, kind->name, address, n, why);
+    if (!error)
+        error = make(kind, address, n, summed, &block);
+    if (error)
+        return error;
     error = structure_read(store, kind->name, address, block->bytes, block->n, why);
     if (!error && kind->signature)
         error = structure_signed(kind->name, address, block->bytes, kind->signature, why);
@@ -52,52 +81,75 @@ int block_read(struct store *store, const struct block_kind *kind, uint64_t addr
     return 0;
 }
 
-/* With the lock held. */
+static bool is_same(const struct block *block, const struct block_kind *kind, uint64_t address,
+                    uint64_t n, uint64_t summed)
+{
+    return block->kind == kind && block->address == address && block->n == n &&
+           block->summed == summed;
+}
+
+/* With the cache's lock held. */
 static struct block *find(struct block_cache *cache, const struct block_kind *kind,
                           uint64_t address, uint64_t n, uint64_t summed)
 {
     for (int i = 0; i < KEPT_BLOCKS; i++) {
         struct block *block = cache->slot[i].block;
-        if (block && block->kind == kind && block->address == address && block->n == n &&
-            block->summed == summed) {
+        if (block && is_same(block, kind, address, n, summed)) {
             cache->slot[i].last_use = ++cache->clock;
-            atomic_fetch_add_explicit(&block->users, 1, memory_order_relaxed);
-            return block;
+            return block_use(block);
         }
     }
     return NULL;
 }
 
-/* Puts the block into the slot that was not used for longest; returns what was there. With the lock
- * held. */
-static struct block *keep(struct block_cache *cache, struct block *block)
+void block_cache_keep(struct block_cache *cache, struct block *block)
 {
     int oldest = 0;
+    pthread_mutex_lock(&cache->lock);
     for (int i = 1; i < KEPT_BLOCKS; i++)
         if (cache->slot[i].last_use < cache->slot[oldest].last_use)
             oldest = i;
     struct block *evicted = cache->slot[oldest].block;
-    cache->slot[oldest].block = block;
+    cache->slot[oldest].block = block_use(block);
     cache->slot[oldest].last_use = ++cache->clock;
-    atomic_fetch_add_explicit(&block->users, 1, memory_order_relaxed);
-    return evicted;
+    pthread_mutex_unlock(&cache->lock);
+    block_put(evicted);
 }
 
-int block_get(struct block_cache *cache, struct store *store, const struct block_kind *kind,
-              uint64_t address, uint64_t n, uint64_t summed, struct block **block, struct why *why)
+void block_cache_drop(struct block_cache *cache, uint64_t address)
 {
     pthread_mutex_lock(&cache->lock);
-    struct block *found = find(cache, kind, address, n, summed);
+    for (int i = 0; i < KEPT_BLOCKS; i++) {
+        if (!cache->slot[i].block || cache->slot[i].block->address != address)
+            continue;
+        block_put(cache->slot[i].block);
+        cache->slot[i].block = NULL;
+        cache->slot[i].last_use = 0;
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
+int block_get(struct index *index, const struct block_kind *kind, uint64_t address, uint64_t n,
+              uint64_t summed, struct block **block, struct why *why)
+{
+    struct block_cache *cache = &index->cache;
+    struct block *found = changes_find(index, address);
+    if (found) {
+        if (!is_same(found, kind, address, n, summed))
+            return why_damaged(why, "%s at address %" PRIu64 ": it is something else as well",
+                               kind->name, address);
+        *block = block_use(found);
+        return 0;
+    }
+    pthread_mutex_lock(&cache->lock);
+    found = find(cache, kind, address, n, summed);
     pthread_mutex_unlock(&cache->lock);
     if (!found) {
         /* Two threads may read the same block: both copies are right. */
-        int error = block_read(store, kind, address, n, summed, &found, why);
+        int error = block_read(index->store, kind, address, n, summed, &found, why);
         if (error)
             return error;
-        pthread_mutex_lock(&cache->lock);
-        struct block *evicted = keep(cache, found);
-        pthread_mutex_unlock(&cache->lock);
-        block_put(evicted);
+        block_cache_keep(cache, found);
     }
     *block = found;
     return 0;

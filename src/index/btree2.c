@@ -6,49 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/private.h"
+#include "index/btree2.h"
 #include "store/store.h"
 
-#define HEADER          "version 2 B-tree header"
-#define FIRST_TYPE      10 /* of records of chunk indexes */
-#define NODE_BEGIN      INDEX_BEGIN_BYTES
-#define NODE_OVERHEAD   (NODE_BEGIN + CHECKSUM_BYTES)
-#define MOST_DEPTH      32
-#define MOST_NODE_BYTES ((uint64_t)1 << 20) /* libhdf5 takes 2048 for chunks */
+#define NEW_NODE_BYTES  2048 /* as libhdf5 takes for chunks */
+#define MOST_NODE_BYTES ((uint64_t)1 << 20)
 
-static const struct block_kind header_kind = {HEADER, "BTHD"};
-static const struct block_kind leaf_kind = {"version 2 B-tree leaf", "BTLF"};
-static const struct block_kind internal_kind = {"version 2 B-tree internal node", "BTIN"};
-
-/* What nodes of one depth can hold; leaves have depth 0. */
-struct level {
-    uint64_t max_records;   /* in a node */
-    uint64_t max_total;     /* in and under a node; saturates */
-    unsigned pointer_bytes; /* of a pointer to a child */
-    unsigned total_bytes; /* in a pointer to a node of this depth: width of the total; leaves: 0 */
-};
-
-struct node_pointer {
-    uint64_t address; /* NO_ADDRESS: an empty tree */
-    uint64_t n;       /* records in the node */
-    uint64_t total;   /* records in and under it */
-};
-
-struct btree2 {
-    uint64_t node_bytes;
-    size_t record; /* bytes of one */
-    unsigned depth;
-    unsigned count_bytes; /* width of the number of records of a node in pointers */
-    struct level level[MOST_DEPTH + 1];
-    struct node_pointer root;
-    struct block *root_block; /* NULL: an empty tree */
-};
+const struct block_kind btree2_header_kind = {BTREE2_HEADER, "BTHD", 1};
 
 /* ---- Nodes ---- */
 
-static const struct block_kind *node_kind(unsigned depth)
+const struct block_kind *btree2_node_kind(unsigned depth)
 {
-    return depth ? &internal_kind : &leaf_kind;
+    static const struct block_kind leaf = {"version 2 B-tree leaf", "BTLF", 0};
+    static const struct block_kind internal = {"version 2 B-tree internal node", "BTIN", 0};
+    return depth ? &internal : &leaf;
 }
 
 static int read_record(const struct index *index, const struct block *node, uint64_t i,
@@ -83,8 +55,7 @@ static int compare(int rank, const uint64_t *a, const uint64_t *b)
     return 0;
 }
 
-/* Pointer to child i of a node of n records. */
-static int read_pointer(const struct index *index, const struct block *node, uint64_t n,
+int btree2_read_pointer(const struct index *index, const struct block *node, uint64_t n,
                         unsigned depth, uint64_t i, struct node_pointer *child, struct why *why)
 {
     const struct btree2 *tree = index->kind;
@@ -97,7 +68,7 @@ static int read_pointer(const struct index *index, const struct block *node, uin
     if (c.failed || child->address == NO_ADDRESS || child->n < 1 || child->n > below->max_records ||
         child->total > below->max_total || child->total < child->n)
         return why_damaged(why, "%s at address %" PRIu64 ": pointer to child %" PRIu64,
-                           internal_kind.name, node->address, i);
+                           btree2_node_kind(depth)->name, node->address, i);
     return 0;
 }
 
@@ -106,8 +77,8 @@ static int check_node(const struct index *index, const struct block *node,
                       const struct node_pointer *pointer, unsigned depth, struct why *why)
 {
     struct cursor c;
-    int error = index_begin(node_kind(depth)->name, node->address, node->bytes, node->n,
-                            FIRST_TYPE + index->format.form, &c, why);
+    int error = index_begin(btree2_node_kind(depth)->name, node->address, node->bytes, node->n,
+                            BTREE2_FIRST_TYPE + index->format.form, &c, why);
     if (error)
         return error;
     uint64_t coordinates[2][SFS_MAX_RANK];
@@ -115,12 +86,12 @@ static int check_node(const struct index *index, const struct block *node,
         read_coordinates(index, node, i, coordinates[i & 1]);
         if (i > 0 && compare(index->rank, coordinates[i & 1], coordinates[~i & 1]) <= 0)
             return why_damaged(why, "%s at address %" PRIu64 ": record %" PRIu64 " is out of order",
-                               node_kind(depth)->name, node->address, i);
+                               btree2_node_kind(depth)->name, node->address, i);
     }
     uint64_t total = pointer->n;
     for (uint64_t i = 0; depth > 0 && i <= pointer->n; i++) {
         struct node_pointer child;
-        error = read_pointer(index, node, pointer->n, depth, i, &child, why);
+        error = btree2_read_pointer(index, node, pointer->n, depth, i, &child, why);
         if (error)
             return error;
         if (__builtin_add_overflow(total, child.total, &total))
@@ -129,26 +100,34 @@ static int check_node(const struct index *index, const struct block *node,
     if (total != pointer->total)
         return why_damaged(
             why, "%s at address %" PRIu64 ": %" PRIu64 " records in and under it, not %" PRIu64,
-            node_kind(depth)->name, node->address, total, pointer->total);
+            btree2_node_kind(depth)->name, node->address, total, pointer->total);
     return 0;
 }
 
-static int get_node(struct index *index, const struct node_pointer *pointer, unsigned depth,
+uint64_t btree2_summed(const struct btree2 *tree, unsigned depth, uint64_t n)
+{
+    return NODE_OVERHEAD + n * tree->record +
+           (depth > 0 ? (n + 1) * tree->level[depth].pointer_bytes : 0);
+}
+
+int btree2_get_node(struct index *index, const struct node_pointer *pointer, unsigned depth,
                     struct block **node, struct why *why)
 {
     const struct btree2 *tree = index->kind;
-    uint64_t summed = NODE_OVERHEAD + pointer->n * tree->record;
     struct block *found;
-    if (depth > 0)
-        summed += (pointer->n + 1) * tree->level[depth].pointer_bytes;
-    int error = block_get(&index->cache, index->store, node_kind(depth), pointer->address,
-                          tree->node_bytes, summed, &found, why);
+    int error = block_get(index, btree2_node_kind(depth), pointer->address, tree->node_bytes,
+                          btree2_summed(tree, depth, pointer->n), &found, why);
     if (error)
         return error;
-    error = check_node(index, found, pointer, depth, why);
-    if (error) {
-        block_put(found);
-        return error;
+    /* What we have changed is right. */
+    if (!found->changed &&
+        atomic_load_explicit(&found->checked, memory_order_relaxed) != pointer->total) {
+        error = check_node(index, found, pointer, depth, why);
+        if (error) {
+            block_put(found);
+            return error;
+        }
+        atomic_store_explicit(&found->checked, pointer->total, memory_order_relaxed);
     }
     *node = found;
     return 0;
@@ -159,21 +138,20 @@ static int get_node(struct index *index, const struct node_pointer *pointer, uns
 static int header_damaged(const struct index *index, const char *field, uint64_t value,
                           struct why *why)
 {
-    return why_damaged(why, HEADER " at address %" PRIu64 ": %s %" PRIu64, index->address, field,
-                       value);
+    return why_damaged(why, BTREE2_HEADER " at address %" PRIu64 ": %s %" PRIu64, index->address,
+                       field, value);
 }
 
-/* What nodes can hold, from the leaves up. */
-static int derive(const struct index *index, struct btree2 *tree, struct why *why)
+int btree2_derive(const struct index *index, struct btree2 *tree, unsigned depth, struct why *why)
 {
-    if (tree->depth > MOST_DEPTH)
-        return header_damaged(index, "depth", tree->depth, why);
+    if (depth > MOST_DEPTH)
+        return header_damaged(index, "depth", depth, why);
     if (tree->node_bytes < NODE_OVERHEAD + tree->record || tree->node_bytes > MOST_NODE_BYTES)
         return header_damaged(index, "node size", tree->node_bytes, why);
     uint64_t space = tree->node_bytes - NODE_OVERHEAD;
     tree->level[0].max_records = tree->level[0].max_total = space / tree->record;
     tree->count_bytes = floor_log2(tree->level[0].max_records) / 8 + 1;
-    for (unsigned d = 1; d <= tree->depth; d++) {
+    for (unsigned d = 1; d <= depth; d++) {
         const struct level *below = &tree->level[d - 1];
         struct level *level = &tree->level[d];
         level->pointer_bytes =
@@ -183,7 +161,7 @@ static int derive(const struct index *index, struct btree2 *tree, struct why *wh
         level->max_records = (space - level->pointer_bytes) / (tree->record + level->pointer_bytes);
         if (__builtin_mul_overflow(level->max_records + 1, below->max_total, &level->max_total) ||
             __builtin_add_overflow(level->max_total, level->max_records, &level->max_total))
-            return header_damaged(index, "depth", tree->depth, why);
+            return header_damaged(index, "depth", depth, why);
         level->total_bytes = floor_log2(level->max_total) / 8 + 1;
     }
     return 0;
@@ -209,15 +187,17 @@ static int read_header(struct index *index, struct btree2 *tree, struct why *why
         INDEX_BEGIN_BYTES + 12 + superblock->offset_size + superblock->length_size + CHECKSUM_BYTES;
     struct block *block;
     struct cursor c;
-    int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
+    int error =
+        block_read(index->store, &btree2_header_kind, index->address, size, size, &block, why);
     if (error)
         return error;
-    error = index_begin(HEADER, block->address, block->bytes, block->n,
-                        FIRST_TYPE + index->format.form, &c, why);
+    error = index_begin(BTREE2_HEADER, block->address, block->bytes, block->n,
+                        BTREE2_FIRST_TYPE + index->format.form, &c, why);
     tree->node_bytes = cursor_uint(&c, 4);
     size_t record = (size_t)cursor_uint(&c, 2);
     tree->depth = (unsigned)cursor_uint(&c, 2);
-    cursor_skip(&c, 2); /* when to split and to merge */
+    tree->split_percent = (unsigned)cursor_uint(&c, 1);
+    tree->merge_percent = (unsigned)cursor_uint(&c, 1);
     tree->root.address = superblock_address(superblock, &c);
     tree->root.n = cursor_uint(&c, 2);
     tree->root.total = cursor_uint(&c, superblock->length_size);
@@ -228,38 +208,42 @@ static int read_header(struct index *index, struct btree2 *tree, struct why *why
         return header_damaged(index, "address of the root", 0, why);
     if (record != tree->record)
         return header_damaged(index, "record size", record, why);
-    error = derive(index, tree, why);
+    error = btree2_derive(index, tree, tree->depth, why);
     return error ? error : check_root(index, tree, why);
 }
 
 static int btree2_open(struct index *index, const struct layout_message *layout, struct why *why)
 {
-    (void)
-        layout; /* its node size is wrong in files of the prototype; the header has the right one */
     struct btree2 *tree = calloc(1, sizeof(*tree));
     if (!tree)
         return -ENOMEM;
     index->kind = tree;
     tree->record = chunk_record_in_tree(&index->format, index->superblock);
+    /* The header, if there is one, knows better; the node size of layouts is wrong in files of the
+     * prototype. */
+    tree->node_bytes = NEW_NODE_BYTES;
+    tree->split_percent = layout->split_percent;
+    tree->merge_percent = layout->merge_percent;
+    tree->root.address = NO_ADDRESS;
     if (index->address == NO_ADDRESS)
         return 0;
     int error = read_header(index, tree, why);
     if (error || tree->root.n == 0)
         return error;
-    return get_node(index, &tree->root, tree->depth, &tree->root_block, why);
+    return btree2_get_node(index, &tree->root, tree->depth, &tree->root_block, why);
 }
 
 static void btree2_close(struct index *index)
 {
     struct btree2 *tree = index->kind;
     block_put(tree->root_block);
+    free(tree->scratch);
     free(tree);
 }
 
 /* ---- Lookup ---- */
 
-/* The first record of the node that is not before scaled; n if there is none. */
-static uint64_t search(const struct index *index, const struct block *node, uint64_t n,
+uint64_t btree2_search(const struct index *index, const struct block *node, uint64_t n,
                        const uint64_t *scaled, bool *equal)
 {
     uint64_t low = 0, high = n;
@@ -288,17 +272,18 @@ static int btree2_lookup(struct index *index, const uint64_t *scaled, struct chu
     int error = 0;
     while (node) {
         bool found;
-        uint64_t i = search(index, node, pointer.n, scaled, &found), coordinates[SFS_MAX_RANK];
+        uint64_t i = btree2_search(index, node, pointer.n, scaled, &found),
+                 coordinates[SFS_MAX_RANK];
         if (found)
             error = read_record(index, node, i, coordinates, record, why);
         if (found || depth == 0)
             break;
         struct node_pointer child;
-        error = read_pointer(index, node, pointer.n, depth, i, &child, why);
+        error = btree2_read_pointer(index, node, pointer.n, depth, i, &child, why);
         block_put(held);
         held = NULL;
         if (!error)
-            error = get_node(index, &child, --depth, &held, why);
+            error = btree2_get_node(index, &child, --depth, &held, why);
         node = held;
         pointer = child;
     }
@@ -340,15 +325,16 @@ static int walk_node(struct walk *walk, const struct block *node,
                      const struct node_pointer *pointer, unsigned depth)
 {
     const struct btree2 *tree = walk->index->kind;
-    int result = index_spend(node_kind(depth)->name, node->address, tree->node_bytes, &walk->budget,
-                             walk->why);
+    int result = index_spend(btree2_node_kind(depth)->name, node->address, tree->node_bytes,
+                             &walk->budget, walk->why);
     for (uint64_t i = 0; !result && i <= pointer->n; i++) {
         if (depth > 0) {
             struct node_pointer child;
             struct block *block;
-            result = read_pointer(walk->index, node, pointer->n, depth, i, &child, walk->why);
+            result =
+                btree2_read_pointer(walk->index, node, pointer->n, depth, i, &child, walk->why);
             if (!result)
-                result = get_node(walk->index, &child, depth - 1, &block, walk->why);
+                result = btree2_get_node(walk->index, &child, depth - 1, &block, walk->why);
             if (!result) {
                 result = walk_node(walk, block, &child, depth - 1);
                 block_put(block);
@@ -379,4 +365,7 @@ const struct index_ops index_btree2 = {
     .close = btree2_close,
     .lookup = btree2_lookup,
     .iterate = btree2_iterate,
+    .insert = btree2_insert,
+    .remove = btree2_remove,
+    .encode_header = btree2_encode_header,
 };

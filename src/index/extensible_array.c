@@ -14,67 +14,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "index/private.h"
+#include "index/extensible_array.h"
 #include "store/store.h"
 
-#define HEADER    "extensible array header"
 #define MOST_BITS 32 /* of an element's number, as in all datasets */
 
-static const struct block_kind header_kind = {HEADER, "EAHD"};
-static const struct block_kind index_block_kind = {"extensible array index block", "EAIB"};
-static const struct block_kind super_block_kind = {"extensible array super block", "EASB"};
-static const struct block_kind data_block_kind = {"extensible array data block", "EADB"};
-static const struct block_kind page_kind = {"extensible array page", NULL};
-
-struct extensible_array {
-    size_t element; /* bytes of one */
-    int unlimited;  /* the axis */
-    unsigned max_bits;
-    unsigned in_index_block; /* elements */
-    unsigned first_blocks;   /* least data blocks of a super block; a power of two */
-    uint64_t first_elements; /* elements of the first data block; a power of two */
-    uint64_t page_elements;
-    unsigned n_super;       /* super blocks that there can be */
-    unsigned n_direct;      /* of them so many have their data blocks in the index block */
-    size_t offset_bytes;    /* width of the offset in super and data blocks */
-    uint64_t max_set;       /* no element of this number or above was ever set */
-    uint64_t block_address; /* of the index block; NO_ADDRESS: nothing was ever stored */
-    struct block *block;    /* the index block */
-    size_t elements_at;     /* in it */
-    size_t data_blocks_at;  /* in it: addresses */
-    size_t super_blocks_at; /* in it: addresses */
-};
-
-/* ---- Geometry of super block u ---- */
-
-static uint64_t blocks_of(unsigned u)
-{
-    return (uint64_t)1 << u / 2;
-}
-
-static uint64_t elements_per_block(const struct extensible_array *array, unsigned u)
-{
-    return array->first_elements << (u + 1) / 2;
-}
-
-/* Number of its first element, not counting those in the index block. */
-static uint64_t first_element_of(const struct extensible_array *array, unsigned u)
-{
-    return array->first_elements * (((uint64_t)1 << u) - 1);
-}
-
-/* Number of its first data block among all. */
-static uint64_t first_block_of(unsigned u)
-{
-    return ((uint64_t)1 << (u + 1) / 2) + ((uint64_t)1 << u / 2) - 2;
-}
-
-/* 0: its data blocks are not paged. */
-static uint64_t pages_per_block(const struct extensible_array *array, unsigned u)
-{
-    uint64_t n = elements_per_block(array, u);
-    return n > array->page_elements ? n / array->page_elements : 0;
-}
+const struct block_kind earray_header_kind = {EARRAY_HEADER, "EAHD", 1};
+const struct block_kind earray_index_block_kind = {"extensible array index block", "EAIB", 0};
+const struct block_kind earray_super_block_kind = {"extensible array super block", "EASB", 0};
+const struct block_kind earray_data_block_kind = {"extensible array data block", "EADB", 0};
+const struct block_kind earray_page_kind = {"extensible array page", NULL, 0};
 
 /* ---- Opening ---- */
 
@@ -87,7 +36,7 @@ static int find_unlimited(const struct index *index, int *unlimited, struct why 
             n++;
         }
     if (n != 1)
-        return why_damaged(why, HEADER " at address %" PRIu64 ": %d axes are unlimited",
+        return why_damaged(why, EARRAY_HEADER " at address %" PRIu64 ": %d axes are unlimited",
                            index->address, n);
     return 0;
 }
@@ -95,8 +44,8 @@ static int find_unlimited(const struct index *index, int *unlimited, struct why 
 static int header_damaged(const struct index *index, const char *field, uint64_t value,
                           struct why *why)
 {
-    return why_damaged(why, HEADER " at address %" PRIu64 ": %s %" PRIu64, index->address, field,
-                       value);
+    return why_damaged(why, EARRAY_HEADER " at address %" PRIu64 ": %s %" PRIu64, index->address,
+                       field, value);
 }
 
 static bool is_power_of_two(uint64_t x)
@@ -104,9 +53,18 @@ static bool is_power_of_two(uint64_t x)
     return x != 0 && (x & (x - 1)) == 0;
 }
 
-/* What the parameters of the header make of it. */
-static int derive(const struct index *index, struct extensible_array *array, unsigned page_bits,
-                  struct why *why)
+/* What follows from the parameters for the index block. */
+static void lay_out_index_block(const struct index *index, struct extensible_array *array)
+{
+    size_t address_bytes = index->superblock->offset_size;
+    array->elements_at = INDEX_BEGIN_BYTES + address_bytes;
+    array->data_blocks_at = array->elements_at + array->in_index_block * array->element;
+    array->super_blocks_at = array->data_blocks_at + 2 * (array->first_blocks - 1) * address_bytes;
+    array->block_bytes = array->super_blocks_at +
+                         (array->n_super - array->n_direct) * address_bytes + CHECKSUM_BYTES;
+}
+
+int earray_derive(const struct index *index, struct extensible_array *array, struct why *why)
 {
     if (array->max_bits < 1 || array->max_bits > MOST_BITS)
         return header_damaged(index, "bits of the number of elements", array->max_bits, why);
@@ -120,15 +78,16 @@ static int derive(const struct index *index, struct extensible_array *array, uns
         return header_damaged(index, "least data blocks of a super block", array->first_blocks,
                               why);
     /* Data blocks on the index block have no bitmap, so they must not be paged. */
-    if (page_bits > 31)
-        return header_damaged(index, "page bits", page_bits, why);
-    array->page_elements = (uint64_t)1 << page_bits;
-    if (pages_per_block(array, array->n_direct - 1) != 0)
-        return header_damaged(index, "page bits", page_bits, why);
-    uint64_t most = array->in_index_block + first_element_of(array, array->n_super);
+    if (array->page_bits > 31)
+        return header_damaged(index, "page bits", array->page_bits, why);
+    array->page_elements = (uint64_t)1 << array->page_bits;
+    if (earray_pages_per_block(array, array->n_direct - 1) != 0)
+        return header_damaged(index, "page bits", array->page_bits, why);
+    uint64_t most = array->in_index_block + earray_first_element(array, array->n_super);
     if (array->max_set > most)
         return header_damaged(index, "highest element", array->max_set, why);
     array->offset_bytes = (array->max_bits + 7) / 8;
+    lay_out_index_block(index, array);
     return 0;
 }
 
@@ -140,20 +99,24 @@ static int read_header(struct index *index, struct extensible_array *array, stru
         INDEX_BEGIN_BYTES + 6 + 6 * length_size + superblock->offset_size + CHECKSUM_BYTES;
     struct block *block;
     struct cursor c;
-    int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
+    int error =
+        block_read(index->store, &earray_header_kind, index->address, size, size, &block, why);
     if (error)
         return error;
-    error =
-        index_begin(HEADER, block->address, block->bytes, block->n, index->format.form, &c, why);
+    error = index_begin(EARRAY_HEADER, block->address, block->bytes, block->n, index->format.form,
+                        &c, why);
     size_t element = (size_t)cursor_uint(&c, 1);
     array->max_bits = (unsigned)cursor_uint(&c, 1);
     array->in_index_block = (unsigned)cursor_uint(&c, 1);
     array->first_elements = cursor_uint(&c, 1);
     array->first_blocks = (unsigned)cursor_uint(&c, 1);
-    unsigned page_bits = (unsigned)cursor_uint(&c, 1);
-    cursor_skip(&c, 4 * length_size); /* how many super and data blocks, and their bytes */
+    array->page_bits = (unsigned)cursor_uint(&c, 1);
+    array->super_blocks = cursor_uint(&c, length_size);
+    array->super_block_bytes = cursor_uint(&c, length_size);
+    array->data_blocks = cursor_uint(&c, length_size);
+    array->data_block_bytes = cursor_uint(&c, length_size);
     array->max_set = cursor_uint(&c, length_size);
-    cursor_skip(&c, length_size); /* how many elements have a place */
+    array->realised = cursor_uint(&c, length_size);
     array->block_address = superblock_address(superblock, &c);
     block_put(block);
     if (error)
@@ -162,35 +125,34 @@ static int read_header(struct index *index, struct extensible_array *array, stru
         return header_damaged(index, "address of its index block", 0, why);
     if (element != array->element)
         return header_damaged(index, "element size", element, why);
-    return derive(index, array, page_bits, why);
+    return earray_derive(index, array, why);
 }
 
 static int read_index_block(struct index *index, struct extensible_array *array, struct why *why)
 {
-    size_t address_bytes = index->superblock->offset_size;
-    array->elements_at = INDEX_BEGIN_BYTES + address_bytes;
-    array->data_blocks_at = array->elements_at + array->in_index_block * array->element;
-    array->super_blocks_at = array->data_blocks_at + 2 * (array->first_blocks - 1) * address_bytes;
-    size_t size = array->super_blocks_at + (array->n_super - array->n_direct) * address_bytes +
-                  CHECKSUM_BYTES;
-    int error = block_read(index->store, &index_block_kind, array->block_address, size, size,
-                           &array->block, why);
+    int error = block_read(index->store, &earray_index_block_kind, array->block_address,
+                           array->block_bytes, array->block_bytes, &array->block, why);
     struct cursor c;
     if (!error)
-        error = index_begin_block(index, index_block_kind.name, array->block, &c, why);
+        error = index_begin_block(index, earray_index_block_kind.name, array->block, &c, why);
     return error;
 }
 
 static int extensible_array_open(struct index *index, const struct layout_message *layout,
                                  struct why *why)
 {
-    (void)layout; /* the header has all parameters, under a checksum */
     struct extensible_array *array = calloc(1, sizeof(*array));
     if (!array)
         return -ENOMEM;
     index->kind = array;
     array->element = chunk_record_element(&index->format, index->superblock);
     array->block_address = NO_ADDRESS;
+    /* The header, if there is one, has all parameters, too, under a checksum. */
+    array->max_bits = layout->max_bits;
+    array->in_index_block = layout->index_block_elements;
+    array->first_elements = layout->data_block_min_elements;
+    array->first_blocks = layout->super_block_min_blocks;
+    array->page_bits = layout->data_page_bits;
     int error = find_unlimited(index, &array->unlimited, why);
     if (error || index->address == NO_ADDRESS)
         return error;
@@ -209,11 +171,11 @@ static void extensible_array_close(struct index *index)
 
 /* ---- Blocks ---- */
 
-static int address_in(const struct index *index, const struct block *block, size_t offset,
+int earray_address_in(const struct index *index, const struct block *block, size_t at,
                       uint64_t *address, struct why *why)
 {
     struct cursor c = cursor_over(block->bytes, block->n);
-    cursor_skip(&c, offset);
+    cursor_skip(&c, at);
     *address = superblock_address(index->superblock, &c);
     if (c.failed)
         return why_damaged(
@@ -222,40 +184,36 @@ static int address_in(const struct index *index, const struct block *block, size
     return 0;
 }
 
-/* Where in a super or data block its own part begins. */
-static size_t behind_offset(const struct index *index, const struct extensible_array *array)
-{
-    return INDEX_BEGIN_BYTES + index->superblock->offset_size + array->offset_bytes;
-}
-
-static uint64_t bitmap_bytes(const struct extensible_array *array, unsigned u)
-{
-    return blocks_of(u) * ((pages_per_block(array, u) + 7) / 8);
-}
-
-/* Super block u >= n_direct; *block is NULL if it is not there. */
-static int get_super_block(struct index *index, unsigned u, struct block **block, struct why *why)
+uint64_t earray_super_block_bytes(const struct index *index, unsigned u)
 {
     const struct extensible_array *array = index->kind;
-    size_t address_bytes = index->superblock->offset_size;
-    uint64_t address;
+    return earray_behind_offset(index, array) + earray_bitmap_bytes(array, u) +
+           earray_blocks(u) * index->superblock->offset_size + CHECKSUM_BYTES;
+}
+
+size_t earray_super_block_at(const struct index *index, unsigned u)
+{
+    const struct extensible_array *array = index->kind;
+    return array->super_blocks_at + (u - array->n_direct) * index->superblock->offset_size;
+}
+
+int earray_get_super_block(struct index *index, unsigned u, struct block **block, struct why *why)
+{
+    const struct extensible_array *array = index->kind;
+    uint64_t address, size = earray_super_block_bytes(index, u);
     *block = NULL;
     int error =
-        address_in(index, array->block,
-                   array->super_blocks_at + (u - array->n_direct) * address_bytes, &address, why);
+        earray_address_in(index, array->block, earray_super_block_at(index, u), &address, why);
     if (error || address == NO_ADDRESS)
         return error;
-    uint64_t size = behind_offset(index, array) + bitmap_bytes(array, u) +
-                    blocks_of(u) * address_bytes + CHECKSUM_BYTES;
-    error =
-        block_get(&index->cache, index->store, &super_block_kind, address, size, size, block, why);
+    error = block_get(index, &earray_super_block_kind, address, size, size, block, why);
     if (error)
         return error;
     struct cursor c;
-    error = index_begin_block(index, super_block_kind.name, *block, &c, why);
-    if (!error && cursor_uint(&c, (unsigned)array->offset_bytes) != first_element_of(array, u))
+    error = index_begin_block(index, earray_super_block_kind.name, *block, &c, why);
+    if (!error && cursor_uint(&c, (unsigned)array->offset_bytes) != earray_first_element(array, u))
         error = why_damaged(why, "%s at address %" PRIu64 ": its offset is that of another",
-                            super_block_kind.name, address);
+                            earray_super_block_kind.name, address);
     if (error) {
         block_put(*block);
         *block = NULL;
@@ -263,36 +221,42 @@ static int get_super_block(struct index *index, unsigned u, struct block **block
     return error;
 }
 
+size_t earray_data_block_at(const struct index *index, unsigned u, uint64_t t)
+{
+    const struct extensible_array *array = index->kind;
+    size_t address_bytes = index->superblock->offset_size;
+    if (u < array->n_direct)
+        return array->data_blocks_at + (size_t)(earray_first_block(u) + t) * address_bytes;
+    return earray_behind_offset(index, array) + (size_t)earray_bitmap_bytes(array, u) +
+           (size_t)t * address_bytes;
+}
+
 /* Address of data block t of super block u, whose structure is super, or NULL for the first few. */
 static int data_block_address(const struct index *index, unsigned u, uint64_t t,
                               const struct block *super, uint64_t *address, struct why *why)
 {
     const struct extensible_array *array = index->kind;
-    size_t address_bytes = index->superblock->offset_size;
-    if (!super)
-        return address_in(index, array->block,
-                          array->data_blocks_at + (size_t)(first_block_of(u) + t) * address_bytes,
-                          address, why);
-    return address_in(index, super,
-                      behind_offset(index, array) + (size_t)bitmap_bytes(array, u) +
-                          (size_t)t * address_bytes,
-                      address, why);
+    return earray_address_in(index, super ? super : array->block, earray_data_block_at(index, u, t),
+                             address, why);
 }
 
-/* Its elements begin behind_offset. */
-static int get_data_block(struct index *index, unsigned u, uint64_t address, struct block **block,
-                          struct why *why)
+uint64_t earray_data_block_bytes(const struct index *index, unsigned u)
 {
     const struct extensible_array *array = index->kind;
-    uint64_t elements = pages_per_block(array, u) ? 0 : elements_per_block(array, u);
-    uint64_t size = behind_offset(index, array) + elements * array->element + CHECKSUM_BYTES;
+    uint64_t elements = earray_pages_per_block(array, u) ? 0 : earray_elements_per_block(array, u);
+    return earray_behind_offset(index, array) + elements * array->element + CHECKSUM_BYTES;
+}
+
+int earray_get_data_block(struct index *index, unsigned u, uint64_t address, struct block **block,
+                          struct why *why)
+{
+    uint64_t size = earray_data_block_bytes(index, u);
     struct block *found;
     struct cursor c;
-    int error =
-        block_get(&index->cache, index->store, &data_block_kind, address, size, size, &found, why);
+    int error = block_get(index, &earray_data_block_kind, address, size, size, &found, why);
     if (error)
         return error;
-    error = index_begin_block(index, data_block_kind.name, found, &c, why);
+    error = index_begin_block(index, earray_data_block_kind.name, found, &c, why);
     if (error) {
         block_put(found);
         return error;
@@ -301,30 +265,45 @@ static int get_data_block(struct index *index, unsigned u, uint64_t address, str
     return 0;
 }
 
+size_t earray_page_bit(const struct index *index, unsigned u, uint64_t t, uint64_t page,
+                       unsigned char *mask)
+{
+    const struct extensible_array *array = index->kind;
+    uint64_t bit = t * earray_pages_per_block(array, u) + page;
+    *mask = (unsigned char)(0x80 >> bit % 8);
+    return earray_behind_offset(index, array) + (size_t)(bit / 8);
+}
+
 static bool page_is_set(const struct index *index, const struct block *super, unsigned u,
                         uint64_t t, uint64_t page)
 {
-    const struct extensible_array *array = index->kind;
-    uint64_t bit = t * pages_per_block(array, u) + page;
-    return (super->bytes[behind_offset(index, array) + bit / 8] & 0x80 >> bit % 8) != 0;
+    unsigned char mask;
+    size_t at = earray_page_bit(index, u, t, page, &mask);
+    return (super->bytes[at] & mask) != 0;
 }
 
-/* A page of the data block at address. Its elements are the first bytes of the block. */
-static int get_page(struct index *index, uint64_t address, uint64_t page, struct block **block,
-                    struct why *why)
+int earray_page_address(const struct index *index, uint64_t data_block, uint64_t page,
+                        uint64_t *address, struct why *why)
 {
     const struct extensible_array *array = index->kind;
-    uint64_t size = array->page_elements * array->element + CHECKSUM_BYTES;
-    uint64_t before = behind_offset(index, array) + CHECKSUM_BYTES + page * size;
-    if (__builtin_add_overflow(address, before, &address))
-        return why_damaged(why, "%s: its address exceeds 64 bits", page_kind.name);
-    return block_get(&index->cache, index->store, &page_kind, address, size, size, block, why);
+    uint64_t before =
+        earray_behind_offset(index, array) + CHECKSUM_BYTES + page * earray_page_bytes(array);
+    if (__builtin_add_overflow(data_block, before, address))
+        return why_damaged(why, "%s: its address exceeds 64 bits", earray_page_kind.name);
+    return 0;
+}
+
+int earray_get_page(struct index *index, uint64_t data_block, uint64_t page, struct block **block,
+                    struct why *why)
+{
+    uint64_t address, size = earray_page_bytes(index->kind);
+    int error = earray_page_address(index, data_block, page, &address, why);
+    return error ? error : block_get(index, &earray_page_kind, address, size, size, block, why);
 }
 
 /* ---- Lookup ---- */
 
-/* False: there cannot be an element with that number. */
-static bool number_of(const struct index *index, const uint64_t *scaled, uint64_t *number)
+bool earray_number(const struct index *index, const uint64_t *scaled, uint64_t *number)
 {
     const struct extensible_array *array = index->kind;
     uint64_t i = scaled[array->unlimited];
@@ -333,29 +312,44 @@ static bool number_of(const struct index *index, const uint64_t *scaled, uint64_
                                          __builtin_add_overflow(i, scaled[axis], &i)))
             return false;
     *number = i;
-    return i < array->max_set;
+    return true;
 }
 
-/* Element e of data block t of super block u. */
-static int look_into_data_block(struct index *index, unsigned u, uint64_t t, uint64_t e,
+struct earray_place earray_place(const struct extensible_array *array, uint64_t number)
+{
+    uint64_t i = number - array->in_index_block;
+    unsigned u = floor_log2(i / array->first_elements + 1);
+    uint64_t n = earray_elements_per_block(array, u);
+    i -= earray_first_element(array, u);
+    return (struct earray_place){
+        .super = u,
+        .block = i / n,
+        .element = i % n,
+        .page = i % n / array->page_elements,
+        .page_element = i % n % array->page_elements,
+    };
+}
+
+static int look_into_data_block(struct index *index, const struct earray_place *place,
                                 const struct block *super, struct chunk_record *record,
                                 struct why *why)
 {
     const struct extensible_array *array = index->kind;
-    bool paged = pages_per_block(array, u) != 0;
+    unsigned u = place->super;
+    bool paged = earray_pages_per_block(array, u) != 0;
     uint64_t address;
-    int error = data_block_address(index, u, t, super, &address, why);
+    int error = data_block_address(index, u, place->block, super, &address, why);
     if (error || address == NO_ADDRESS ||
-        (paged && !page_is_set(index, super, u, t, e / array->page_elements)))
+        (paged && !page_is_set(index, super, u, place->block, place->page)))
         return error;
     struct block *block;
     size_t at;
     if (paged) {
-        error = get_page(index, address, e / array->page_elements, &block, why);
-        at = (size_t)(e % array->page_elements) * array->element;
+        error = earray_get_page(index, address, place->page, &block, why);
+        at = (size_t)place->page_element * array->element;
     } else {
-        error = get_data_block(index, u, address, &block, why);
-        at = behind_offset(index, array) + (size_t)e * array->element;
+        error = earray_get_data_block(index, u, address, &block, why);
+        at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
     }
     if (error)
         return error;
@@ -369,22 +363,20 @@ static int extensible_array_lookup(struct index *index, const uint64_t *scaled,
 {
     const struct extensible_array *array = index->kind;
     uint64_t i;
-    if (array->block_address == NO_ADDRESS || !number_of(index, scaled, &i))
+    if (array->block_address == NO_ADDRESS || !earray_number(index, scaled, &i) ||
+        i >= array->max_set)
         return 0;
     if (i < array->in_index_block)
         return index_element(index, array->block, array->elements_at + (size_t)i * array->element,
                              record, why);
-    i -= array->in_index_block;
-    unsigned u = floor_log2(i / array->first_elements + 1);
-    i -= first_element_of(array, u);
+    struct earray_place place = earray_place(array, i);
     struct block *super = NULL;
-    if (u >= array->n_direct) {
-        int error = get_super_block(index, u, &super, why);
+    if (place.super >= array->n_direct) {
+        int error = earray_get_super_block(index, place.super, &super, why);
         if (error || !super)
             return error;
     }
-    uint64_t n = elements_per_block(array, u);
-    int error = look_into_data_block(index, u, i / n, i % n, super, record, why);
+    int error = look_into_data_block(index, &place, super, record, why);
     block_put(super);
     return error;
 }
@@ -434,26 +426,26 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
 {
     struct index *index = walk->index;
     const struct extensible_array *array = index->kind;
-    uint64_t n_pages = pages_per_block(array, u), n = elements_per_block(array, u);
-    uint64_t first = array->in_index_block + first_element_of(array, u) + t * n;
+    uint64_t n_pages = earray_pages_per_block(array, u), n = earray_elements_per_block(array, u);
+    uint64_t first = array->in_index_block + earray_first_element(array, u) + t * n;
     uint64_t address;
     struct block *block;
     int result = data_block_address(index, u, t, super, &address, walk->why);
     if (result || address == NO_ADDRESS || first >= array->max_set)
         return result;
-    result = get_data_block(index, u, address, &block, walk->why);
+    result = earray_get_data_block(index, u, address, &block, walk->why);
     if (result)
         return result;
-    uint64_t in_pages = n_pages * (array->page_elements * array->element + CHECKSUM_BYTES);
-    result =
-        index_spend(data_block_kind.name, address, block->n + in_pages, &walk->budget, walk->why);
+    uint64_t in_pages = n_pages * earray_page_bytes(array);
+    result = index_spend(earray_data_block_kind.name, address, block->n + in_pages, &walk->budget,
+                         walk->why);
     if (!result && n_pages == 0)
-        result = walk_elements(walk, block, behind_offset(index, array), first, n);
+        result = walk_elements(walk, block, earray_behind_offset(index, array), first, n);
     block_put(block);
     for (uint64_t page = 0; !result && page < n_pages; page++) {
         if (!page_is_set(index, super, u, t, page))
             continue;
-        result = get_page(index, address, page, &block, walk->why);
+        result = earray_get_page(index, address, page, &block, walk->why);
         if (result)
             break;
         result = walk_elements(walk, block, 0, first + page * array->page_elements,
@@ -469,13 +461,13 @@ static int walk_super_block(struct walk *walk, unsigned u)
     struct block *super = NULL;
     int result = 0;
     if (u >= array->n_direct) {
-        result = get_super_block(walk->index, u, &super, walk->why);
+        result = earray_get_super_block(walk->index, u, &super, walk->why);
         if (result || !super)
             return result;
-        result =
-            index_spend(super_block_kind.name, super->address, super->n, &walk->budget, walk->why);
+        result = index_spend(earray_super_block_kind.name, super->address, super->n, &walk->budget,
+                             walk->why);
     }
-    for (uint64_t t = 0; !result && t < blocks_of(u); t++)
+    for (uint64_t t = 0; !result && t < earray_blocks(u); t++)
         result = walk_data_block(walk, u, t, super);
     block_put(super);
     return result;
@@ -499,4 +491,7 @@ const struct index_ops index_extensible_array = {
     .close = extensible_array_close,
     .lookup = extensible_array_lookup,
     .iterate = extensible_array_iterate,
+    .insert = earray_insert,
+    .remove = earray_remove,
+    .encode_header = earray_encode_header,
 };

@@ -15,9 +15,9 @@
 
 #define HEADER "fixed array header"
 
-static const struct block_kind header_kind = {HEADER, "FAHD"};
-static const struct block_kind block_kind = {"fixed array data block", "FADB"};
-static const struct block_kind page_kind = {"fixed array page", NULL};
+static const struct block_kind header_kind = {HEADER, "FAHD", 1};
+static const struct block_kind block_kind = {"fixed array data block", "FADB", 1};
+static const struct block_kind page_kind = {"fixed array page", NULL, 0};
 
 struct fixed_array {
     uint64_t n;             /* elements */
@@ -86,23 +86,35 @@ static uint64_t page_bytes(const struct fixed_array *array)
     return array->page_elements * array->element + CHECKSUM_BYTES;
 }
 
+/* Bytes of the data block, and of it those that precede its pages; false: they exceed 64 bits. */
+static bool measure_block(const struct index *index, struct fixed_array *array, uint64_t *size,
+                          uint64_t *whole)
+{
+    uint64_t elements, sums;
+    array->elements_at = INDEX_BEGIN_BYTES + index->superblock->offset_size;
+    array->n_pages =
+        array->n > array->page_elements ? (array->n - 1) / array->page_elements + 1 : 0;
+    if (__builtin_mul_overflow(array->n, (uint64_t)array->element, &elements))
+        return false;
+    *size = array->elements_at + CHECKSUM_BYTES;
+    if (array->n_pages > 0)
+        *size += (array->n_pages - 1) / 8 + 1;
+    sums = *size + array->n_pages * CHECKSUM_BYTES;
+    if (__builtin_add_overflow(sums, elements, whole))
+        return false;
+    if (array->n_pages == 0)
+        *size = *whole;
+    return true;
+}
+
 /* Reads the data block, or what of it comes before its pages. */
 static int read_block(struct index *index, struct fixed_array *array, struct why *why)
 {
-    size_t begin = INDEX_BEGIN_BYTES + index->superblock->offset_size;
-    bool paged = array->n > array->page_elements;
     uint64_t size, whole;
-    if (array->n > store_size(index->store)) /* so that no product overflows */
+    if (array->n > store_size(index->store) || !measure_block(index, array, &size, &whole))
         return why_damaged(
             why, "%s at address %" PRIu64 ": %" PRIu64 " elements are more than the file can hold",
             block_kind.name, array->block_address, array->n);
-    if (paged) {
-        array->n_pages = (array->n - 1) / array->page_elements + 1;
-        size = begin + (array->n_pages - 1) / 8 + 1 + CHECKSUM_BYTES;
-        whole = size + array->n * array->element + array->n_pages * CHECKSUM_BYTES;
-    } else {
-        whole = size = begin + array->n * array->element + CHECKSUM_BYTES;
-    }
     int error = structure_within(index->store, block_kind.name, array->block_address, whole, why);
     if (!error)
         error = block_read(index->store, &block_kind, array->block_address, size, size,
@@ -110,20 +122,20 @@ static int read_block(struct index *index, struct fixed_array *array, struct why
     struct cursor c;
     if (!error)
         error = index_begin_block(index, block_kind.name, array->block, &c, why);
-    array->elements_at = begin;
     return error;
 }
 
 static int fixed_array_open(struct index *index, const struct layout_message *layout,
                             struct why *why)
 {
-    (void)layout; /* the header has all parameters, under a checksum */
     struct fixed_array *array = calloc(1, sizeof(*array));
     if (!array)
         return -ENOMEM;
     index->kind = array;
     array->element = chunk_record_element(&index->format, index->superblock);
     array->block_address = NO_ADDRESS;
+    array->page_elements = (uint64_t)1
+                           << layout->page_bits; /* the header, if there is one, knows */
     int error = count_elements(index, &array->n, why);
     if (error || index->address == NO_ADDRESS)
         return error;
@@ -145,15 +157,32 @@ static bool page_is_set(const struct fixed_array *array, uint64_t page)
     return (array->block->bytes[array->elements_at + page / 8] & 0x80 >> page % 8) != 0;
 }
 
+static uint64_t page_address(const struct fixed_array *array, uint64_t page)
+{
+    return array->block_address + array->block->n + page * page_bytes(array);
+}
+
+/* All pages but the last have as many elements. */
+static uint64_t elements_in(const struct fixed_array *array, uint64_t page)
+{
+    uint64_t left = array->n - page * array->page_elements;
+    return left < array->page_elements ? left : array->page_elements;
+}
+
 /* The page's elements are the first bytes of the block. */
 static int get_page(struct index *index, uint64_t page, struct block **block, struct why *why)
 {
     const struct fixed_array *array = index->kind;
-    uint64_t first = page * array->page_elements;
-    uint64_t n = array->n - first < array->page_elements ? array->n - first : array->page_elements;
-    uint64_t address = array->block_address + array->block->n + page * page_bytes(array);
-    uint64_t size = n * array->element + CHECKSUM_BYTES;
-    return block_get(&index->cache, index->store, &page_kind, address, size, size, block, why);
+    uint64_t size = elements_in(array, page) * array->element + CHECKSUM_BYTES;
+    return block_get(index, &page_kind, page_address(array, page), size, size, block, why);
+}
+
+static uint64_t number_of(const struct index *index, const uint64_t *scaled)
+{
+    uint64_t i = 0;
+    for (int axis = 0; axis < index->rank; axis++)
+        i = i * index->max_chunks[axis] + scaled[axis];
+    return i;
 }
 
 static int fixed_array_lookup(struct index *index, const uint64_t *scaled,
@@ -162,9 +191,7 @@ static int fixed_array_lookup(struct index *index, const uint64_t *scaled,
     const struct fixed_array *array = index->kind;
     if (array->block_address == NO_ADDRESS)
         return 0;
-    uint64_t i = 0;
-    for (int axis = 0; axis < index->rank; axis++)
-        i = i * index->max_chunks[axis] + scaled[axis];
+    uint64_t i = number_of(index, scaled);
     if (array->n_pages == 0)
         return index_element(index, array->block, array->elements_at + (size_t)i * array->element,
                              record, why);
@@ -227,9 +254,129 @@ static int fixed_array_iterate(struct index *index, index_each_function each, vo
     return result;
 }
 
+/* ---- Writing ---- */
+
+enum { PAGES, DATA_BLOCK }; /* heights of changed blocks */
+
+static void fixed_array_encode_header(const struct index *index, struct output *output)
+{
+    const struct fixed_array *array = index->kind;
+    index_put_begin(index, &header_kind, index->format.form, output);
+    output_uint(output, array->element, 1);
+    output_uint(output, floor_log2(array->page_elements), 1);
+    output_uint(output, array->n, index->superblock->length_size);
+    superblock_put_address(index->superblock, output, array->block_address);
+}
+
+static int make_header(struct index *index, struct why *why)
+{
+    const struct superblock *superblock = index->superblock;
+    if (index->address != NO_ADDRESS)
+        return 0;
+    return header_allocate(index, &header_kind,
+                           INDEX_BEGIN_BYTES + 2 + superblock->length_size +
+                               superblock->offset_size + CHECKSUM_BYTES,
+                           why);
+}
+
+static int make_block(struct index *index, struct fixed_array *array, struct why *why)
+{
+    uint64_t size, whole;
+    struct block *block;
+    if (array->block_address != NO_ADDRESS)
+        return 0;
+    if (!measure_block(index, array, &size, &whole))
+        return why_refused(why, -EFBIG, "%s: its bytes exceed 64 bits", block_kind.name);
+    int error = block_allocate(index, &block_kind, size, whole, DATA_BLOCK, &block, why);
+    if (error)
+        return error;
+    index_put_begin_block(index, block);
+    if (array->n_pages == 0)
+        index_put_no_elements(index, block, array->elements_at, array->n);
+    array->block = block;
+    array->block_address = block->address;
+    index->changes.header = true;
+    return 0;
+}
+
+/* A page that was never written is made without reading what lies there. */
+static int make_page(struct index *index, struct fixed_array *array, uint64_t page,
+                     struct block **block, struct why *why)
+{
+    uint64_t n = elements_in(array, page);
+    int error = block_change(index, array->block, DATA_BLOCK, why);
+    if (!error)
+        error = block_make_changed(index, &page_kind, page_address(array, page),
+                                   n * array->element + CHECKSUM_BYTES, PAGES, block, why);
+    if (error)
+        return error;
+    index_put_no_elements(index, *block, 0, n);
+    array->block->bytes[array->elements_at + page / 8] |= (unsigned char)(0x80 >> page % 8);
+    return 0;
+}
+
+/* Writes element i into the data block or into a page, which are there. */
+static int put_element(struct index *index, uint64_t i, struct block *page,
+                       const struct chunk_record *record, struct why *why)
+{
+    struct fixed_array *array = index->kind;
+    struct block *block = page ? page : array->block;
+    size_t at = page ? (size_t)(i % array->page_elements) * array->element
+                     : array->elements_at + (size_t)i * array->element;
+    int error = block_change(index, block, page ? PAGES : DATA_BLOCK, why);
+    return error ? error : index_put_element(index, block, at, record, why);
+}
+
+static int fixed_array_insert(struct index *index, const uint64_t *scaled,
+                              const struct chunk_record *record, struct why *why)
+{
+    struct fixed_array *array = index->kind;
+    uint64_t i = number_of(index, scaled);
+    if (i >= index_most_elements(index) || array->n > index_most_length(index))
+        return why_refused(why, -EFBIG, "fixed array: it has no room for element %" PRIu64, i);
+    int error = make_header(index, why);
+    if (!error)
+        error = make_block(index, array, why);
+    if (error)
+        return error;
+    struct block *block = NULL;
+    if (array->n_pages > 0) {
+        uint64_t page = i / array->page_elements;
+        error = page_is_set(array, page) ? get_page(index, page, &block, why)
+                                         : make_page(index, array, page, &block, why);
+    }
+    if (!error)
+        error = put_element(index, i, block, record, why);
+    block_put(block);
+    return error;
+}
+
+static int fixed_array_remove(struct index *index, const uint64_t *scaled, struct why *why)
+{
+    struct fixed_array *array = index->kind;
+    uint64_t i = number_of(index, scaled);
+    if (array->block_address == NO_ADDRESS)
+        return 0;
+    struct block *block = NULL;
+    if (array->n_pages > 0) {
+        uint64_t page = i / array->page_elements;
+        if (!page_is_set(array, page))
+            return 0;
+        int error = get_page(index, page, &block, why);
+        if (error)
+            return error;
+    }
+    int error = put_element(index, i, block, NULL, why);
+    block_put(block);
+    return error;
+}
+
 const struct index_ops index_fixed_array = {
     .open = fixed_array_open,
     .close = fixed_array_close,
     .lookup = fixed_array_lookup,
     .iterate = fixed_array_iterate,
+    .insert = fixed_array_insert,
+    .remove = fixed_array_remove,
+    .encode_header = fixed_array_encode_header,
 };

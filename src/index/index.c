@@ -1,9 +1,11 @@
-/* Opening an index of any kind, and what the kinds have in common. */
+/* Opening an index of any kind, its lock, and what the kinds have in common. */
 #include "index/index.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "index/private.h"
 #include "store/store.h"
@@ -30,8 +32,14 @@ int index_open(struct store *store, const struct superblock *superblock,
     struct index *index = calloc(1, sizeof(*index));
     if (!index)
         return -ENOMEM;
-    int error = block_cache_init(&index->cache);
+    int error = -pthread_rwlock_init(&index->lock, NULL);
     if (error) {
+        free(index);
+        return error;
+    }
+    error = block_cache_init(&index->cache);
+    if (error) {
+        pthread_rwlock_destroy(&index->lock);
         free(index);
         return error;
     }
@@ -64,18 +72,29 @@ void index_close(struct index *index)
         return;
     if (index->kind)
         index->ops->close(index);
+    changes_destroy(&index->changes);
     block_cache_destroy(&index->cache);
+    pthread_rwlock_destroy(&index->lock);
     free(index);
+}
+
+static bool is_inside(const struct index *index, const uint64_t *scaled)
+{
+    for (int i = 0; i < index->rank; i++)
+        if (scaled[i] >= index->max_chunks[i])
+            return false;
+    return true;
 }
 
 int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                  struct why *why)
 {
     struct chunk_record found = {0};
-    bool inside = index->address != NO_ADDRESS;
-    for (int i = 0; inside && i < index->rank; i++)
-        inside = scaled[i] < index->max_chunks[i];
-    int error = inside ? index->ops->lookup(index, scaled, &found, why) : 0;
+    int error = 0;
+    pthread_rwlock_rdlock(&index->lock);
+    if (index->address != NO_ADDRESS && is_inside(index, scaled))
+        error = index->ops->lookup(index, scaled, &found, why);
+    pthread_rwlock_unlock(&index->lock);
     if (!error)
         *record = found;
     return error;
@@ -83,8 +102,102 @@ int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_recor
 
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why)
 {
-    return index->address == NO_ADDRESS ? 0 : index->ops->iterate(index, each, context, why);
+    int result = 0;
+    pthread_rwlock_rdlock(&index->lock);
+    if (index->address != NO_ADDRESS)
+        result = index->ops->iterate(index, each, context, why);
+    pthread_rwlock_unlock(&index->lock);
+    return result;
 }
+
+/* ---- Writing ---- */
+
+static int check_coordinates(const struct index *index, const uint64_t *scaled, struct why *why)
+{
+    if (!is_inside(index, scaled))
+        return why_refused(why, -EINVAL,
+                           "chunk index at address %" PRIu64 ": a chunk outside of the max dims",
+                           index->address);
+    return 0;
+}
+
+/* Before a change, so that an error of writing is not one of the change. */
+static int make_room(struct index *index, struct why *why)
+{
+    return index->changes.bytes > MOST_CHANGED_BYTES ? changes_write(index, why) : 0;
+}
+
+int index_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
+                 struct why *why)
+{
+    assert(record->exists);
+    int error = check_coordinates(index, scaled, why);
+    if (error)
+        return error;
+    if (chunk_record_check(&index->format, store_size(index->store), index->address, record, why))
+        return -EINVAL;
+    error = chunk_record_fits(&index->format, index->superblock, record, why);
+    if (error)
+        return error;
+    pthread_rwlock_wrlock(&index->lock);
+    error = make_room(index, why);
+    if (!error)
+        error = index->ops->insert(index, scaled, record, why);
+    pthread_rwlock_unlock(&index->lock);
+    return error;
+}
+
+int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
+{
+    int error = check_coordinates(index, scaled, why);
+    if (error)
+        return error;
+    pthread_rwlock_wrlock(&index->lock);
+    error = make_room(index, why);
+    if (!error && index->address != NO_ADDRESS)
+        error = index->ops->remove(index, scaled, why);
+    pthread_rwlock_unlock(&index->lock);
+    return error;
+}
+
+int index_flush(struct index *index, struct why *why)
+{
+    pthread_rwlock_wrlock(&index->lock);
+    int error = changes_write(index, why);
+    pthread_rwlock_unlock(&index->lock);
+    return error;
+}
+
+static struct layout_message with_layout(const struct index *index,
+                                         const struct layout_message *layout)
+{
+    struct layout_message l = *layout;
+    l.address = index->address;
+    if (l.index != INDEX_SINGLE)
+        return l;
+    l.single = (struct chunk_record){0};
+    l.single_filtered = index->format.form == CHUNK_STRUCTURED_FILTERED;
+    if (index->address != NO_ADDRESS)
+        l.single = *(const struct chunk_record *)index->kind;
+    return l;
+}
+
+void index_layout(struct index *index, struct layout_message *layout)
+{
+    pthread_rwlock_rdlock(&index->lock);
+    *layout = with_layout(index, layout);
+    pthread_rwlock_unlock(&index->lock);
+}
+
+bool index_layout_changed(struct index *index, const struct layout_message *layout)
+{
+    struct layout_message l = *layout;
+    index_layout(index, &l);
+    return l.address != layout->address || l.single_filtered != layout->single_filtered ||
+           memcmp(&l.single, &layout->single, sizeof(l.single)) != 0;
+}
+
+/* ---- What the kinds have in common ---- */
 
 int index_begin(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
                 unsigned type, struct cursor *cursor, struct why *why)
@@ -101,6 +214,15 @@ int index_begin(const char *name, uint64_t address, const unsigned char *bytes, 
     return 0;
 }
 
+void index_put_begin(const struct index *index, const struct block_kind *kind, unsigned type,
+                     struct output *output)
+{
+    bool dense = index->format.form < CHUNK_STRUCTURED; /* whose versions are all 0 */
+    output_bytes(output, kind->signature, SIGNATURE_BYTES);
+    output_uint(output, dense ? 0 : kind->version, 1);
+    output_uint(output, type, 1);
+}
+
 int index_begin_block(const struct index *index, const char *name, const struct block *block,
                       struct cursor *cursor, struct why *why)
 {
@@ -112,6 +234,14 @@ int index_begin_block(const struct index *index, const char *name, const struct 
     return error;
 }
 
+struct output index_put_begin_block(const struct index *index, struct block *block)
+{
+    struct output output = output_over(block->bytes, block->n);
+    index_put_begin(index, block->kind, index->format.form, &output);
+    superblock_put_address(index->superblock, &output, index->address);
+    return output;
+}
+
 int index_element(const struct index *index, const struct block *block, size_t offset,
                   struct chunk_record *record, struct why *why)
 {
@@ -119,6 +249,36 @@ int index_element(const struct index *index, const struct block *block, size_t o
     cursor_skip(&c, offset);
     return chunk_record_decode(&index->format, index->superblock, store_size(index->store),
                                block->address, &c, NULL, record, why);
+}
+
+int index_put_element(const struct index *index, struct block *block, size_t offset,
+                      const struct chunk_record *record, struct why *why)
+{
+    static const struct chunk_record nothing = {0};
+    return chunk_record_encode(&index->format, index->superblock, NULL, record ? record : &nothing,
+                               block->bytes + offset, why);
+}
+
+void index_put_no_elements(const struct index *index, struct block *block, size_t offset,
+                           uint64_t n)
+{
+    size_t bytes = chunk_record_element(&index->format, index->superblock);
+    struct output output = output_over(block->bytes + offset, block->n - offset);
+    for (uint64_t i = 0; i < n; i++) {
+        superblock_put_address(index->superblock, &output, NO_ADDRESS);
+        output_zeros(&output, bytes - index->superblock->offset_size);
+    }
+}
+
+uint64_t index_most_length(const struct index *index)
+{
+    return UINT64_MAX >> (64 - 8 * index->superblock->length_size);
+}
+
+uint64_t index_most_elements(const struct index *index)
+{
+    uint64_t most = (uint64_t)1 << 32;
+    return most < index_most_length(index) ? most : index_most_length(index);
 }
 
 int index_spend(const char *name, uint64_t address, uint64_t bytes, uint64_t *budget,

@@ -1,5 +1,5 @@
-/* Chunk indexes: where each chunk of a dataset is. One interface over four kinds, of which the
- * layout message says which it is:
+/* Chunk indexes: where each chunk of a dataset is, read and written. One interface over four kinds,
+ * of which the layout message says which it is:
  *
  *   single            one chunk, which the layout message itself describes
  *   fixed array       no axis is unlimited: an array over the grid of the max dims
@@ -9,14 +9,17 @@
  * (HDF5 file format specification, sections III.A.2 and VII; the structures of sparse datasets
  * differ from those of dense ones only in their records and version numbers, and both are read.)
  *
- * An index knows the store and src/format, and neither dataset nor cache. It does not change once
- * it is open, but for a few blocks that it keeps under a lock of its own: all functions but
- * index_close may be called from any thread at once. What another hand writes to the index behind
- * its back is not seen: close it and open it again.
+ * An index knows the store and src/format, and neither dataset nor cache. All functions but
+ * index_close may be called from any thread at once: a lock of its own lets in either one that
+ * changes it or any number that do not, none of which sees half a change. What another hand writes
+ * to the index behind its back is not seen: close it and open it again.
+ *
+ * Changes are seen at once, but are in memory until index_flush, or until there are several MiB of
+ * them: only after a flush does the store hold an index that can be committed.
  *
  * Errors of all functions: -EIO (the store failed and has logged it) and -EILSEQ, of which why
- * says what is wrong and where; -ENOMEM. Results are untouched on error. Whatever the
- * file holds, memory and time stay in proportion to its size. */
+ * says what is wrong and where; -ENOMEM. Results are untouched on error, and so is the index.
+ * Whatever the file holds, memory and time stay in proportion to its size. */
 #ifndef SPARSEFS_INDEX_INDEX_H
 #define SPARSEFS_INDEX_INDEX_H
 
@@ -31,7 +34,7 @@ struct store;
 int index_open(struct store *store, const struct superblock *superblock,
                const struct layout_message *layout, const struct chunk_record_format *format,
                const uint64_t *max_dims, struct index **index, struct why *why);
-void index_close(struct index *index); /* NULL is fine */
+void index_close(struct index *index); /* forgets what was not flushed; NULL is fine */
 
 /* Finds the chunk with these scaled coordinates. One that is not stored, or lies outside of the max
  * dims, does not exist, which is no error. Reads of the store: single chunk none; fixed array at
@@ -39,7 +42,8 @@ void index_close(struct index *index); /* NULL is fine */
 int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                  struct why *why);
 
-/* Called with a chunk that exists; what is not 0 ends the iteration and is returned by it. */
+/* Called with a chunk that exists; what is not 0 ends the iteration and is returned by it. It may
+ * look up chunks, but not change the index. */
 typedef int (*index_each_function)(void *context, const uint64_t *scaled,
                                    const struct chunk_record *record);
 
@@ -47,5 +51,29 @@ typedef int (*index_each_function)(void *context, const uint64_t *scaled,
  * unlimited axis first; B-trees by coordinates. Those that the dataset has lost by shrinking are
  * among them if they are stored. */
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why);
+
+/* ---- Writing: the store is writable ---- */
+
+/* Sets where the chunk with these scaled coordinates is, whether it was there before or not; the
+ * structures that it needs are made. Arrays: in constant time, whatever the number of chunks;
+ * B-tree: in logarithmic time. Errors besides those above, of which why says more: -EINVAL: the
+ * coordinates lie outside of the max dims, or the record contradicts itself or the store's size;
+ * -EFBIG: an array has no such element, or a field of the file is too narrow; what store_allocate
+ * and, when changes are written, store_write return. */
+int index_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
+                 struct why *why);
+
+/* The chunk with these scaled coordinates exists no more; it is no error if it did not. Errors are
+ * those of index_insert. */
+int index_remove(struct index *index, const uint64_t *scaled, struct why *why);
+
+/* Writes all changes to the store: what is pointed to before what points to it. On error they are
+ * still in memory, and it can be tried again; what is in the store must not be committed then. */
+int index_flush(struct index *index, struct why *why);
+
+/* Puts into the layout message what it has to say of the index: its address, or the record of the
+ * single chunk; and whether this would change the message. */
+void index_layout(struct index *index, struct layout_message *layout);
+bool index_layout_changed(struct index *index, const struct layout_message *layout);
 
 #endif

@@ -5,16 +5,28 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/hash.h"
+#include "format/output.h"
 #include "format/structure.h"
 #include "index/index.h"
+
+#define MOST_HEADER_BYTES 72 /* of an index's header: that of an extensible array */
 
 struct index_ops {
     /* Makes the kind's own part, index->kind; on error what it has made is closed all the same. */
     int (*open)(struct index *index, const struct layout_message *layout, struct why *why);
     void (*close)(struct index *index);
+    /* With the lock held for reading. */
     int (*lookup)(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                   struct why *why);
     int (*iterate)(struct index *index, index_each_function each, void *context, struct why *why);
+    /* With the lock held for writing, of chunks within the max dims. If they fail the chunks are
+     * those of before, though there may be more blocks. */
+    int (*insert)(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
+                  struct why *why);
+    int (*remove)(struct index *index, const uint64_t *scaled, struct why *why);
+    /* Makes the bytes of the header but for its checksum; NULL: it has none. */
+    void (*encode_header)(const struct index *index, struct output *output);
 };
 
 extern const struct index_ops index_single;
@@ -24,17 +36,24 @@ extern const struct index_ops index_btree2;
 
 /* ---- Blocks: pieces of an index in memory, verified when they are read ---- */
 
-/* A kind of block: what it is called, and its signature; NULL for pages, which have none. */
+/* A kind of block: what it is called, its signature, NULL for pages, which have none, and the
+ * version that the prototype writes in those of sparse datasets. */
 struct block_kind {
     const char *name;
     const char *signature;
+    unsigned version;
 };
 
 struct block {
     atomic_uint users;
     const struct block_kind *kind;
     uint64_t address;
-    uint64_t summed; /* bytes that were verified */
+    uint64_t summed;              /* bytes with the checksum at their end */
+    atomic_uint_fast64_t checked; /* B-tree: its content was checked, for so many records in and
+                                   * under it */
+    bool changed;    /* it is one of the changed blocks; its checksum is not right yet */
+    unsigned height; /* changed: blocks of less height are written before it */
+    UT_hash_handle hh;
     size_t n;
     unsigned char bytes[];
 };
@@ -42,7 +61,7 @@ struct block {
 #define KEPT_BLOCKS 8 /* more than a lookup needs, so that neighbours find theirs in memory */
 
 struct block_cache {
-    pthread_mutex_t lock; /* guards the slots, not the blocks, which do not change */
+    pthread_mutex_t lock; /* guards the slots, not the blocks */
     struct {
         struct block *block; /* the cache is one of its users; NULL: free */
         uint64_t last_use;
@@ -53,15 +72,67 @@ struct block_cache {
 int block_cache_init(struct block_cache *cache);
 void block_cache_destroy(struct block_cache *cache);
 
+/* Puts the block in as the one used last. */
+void block_cache_keep(struct block_cache *cache, struct block *block);
+
+/* Lets go of what is read from this address. */
+void block_cache_drop(struct block_cache *cache, uint64_t address);
+
+/* A block of n bytes, all zero, of which the caller is the one user. */
+int block_make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
+               struct block **block);
+
 /* Reads n bytes at address, of which summed end in a checksum (the rest is not covered), and checks
  * signature and checksum. The caller ends its use with block_put. */
 int block_read(struct store *store, const struct block_kind *kind, uint64_t address, uint64_t n,
                uint64_t summed, struct block **block, struct why *why);
 
-/* The same out of the cache, if it is there. */
-int block_get(struct block_cache *cache, struct store *store, const struct block_kind *kind,
-              uint64_t address, uint64_t n, uint64_t summed, struct block **block, struct why *why);
-void block_put(struct block *block); /* NULL is fine */
+/* The same out of the changed blocks or the cache, if it is there. Blocks do not change as long as
+ * the index's lock is held for reading. */
+int block_get(struct index *index, const struct block_kind *kind, uint64_t address, uint64_t n,
+              uint64_t summed, struct block **block, struct why *why);
+struct block *block_use(struct block *block); /* one user more */
+void block_put(struct block *block);          /* NULL is fine */
+
+/* ---- Changes: what the store does not hold yet; all with the lock held for writing ---- */
+
+#define MOST_CHANGED_BYTES ((size_t)4 << 20)
+
+struct changes {
+    struct block *blocks; /* hash by address; it is one of their users */
+    size_t bytes;         /* that they take in memory */
+    bool header;          /* the header is among what has changed */
+    struct extent {
+        uint64_t address, n;
+    } * freed; /* until the next flush, as the store still points there */
+    size_t n_freed, room_freed;
+};
+
+void changes_destroy(struct changes *changes);
+
+/* The changed block at an address, NULL if there is none; the lock may be held for reading. */
+struct block *changes_find(const struct index *index, uint64_t address);
+
+/* Counts a block that was read among the changed ones: from now on its bytes may be changed. */
+int block_change(struct index *index, struct block *block, unsigned height, struct why *why);
+
+/* Makes a block of n bytes, all zero, as a changed one: at an address; or at a new one, where space
+ * for `whole` bytes is allocated. The caller is a user, too. */
+int block_make_changed(struct index *index, const struct block_kind *kind, uint64_t address,
+                       uint64_t n, unsigned height, struct block **block, struct why *why);
+int block_allocate(struct index *index, const struct block_kind *kind, uint64_t n, uint64_t whole,
+                   unsigned height, struct block **block, struct why *why);
+
+/* Gives the space of a block back; there is room for n of them after changes_reserve. It stays in
+ * the hands of its users. */
+int changes_reserve(struct index *index, size_t n);
+void block_discard(struct index *index, struct block *block);
+
+/* Space for the header, which has so many bytes. */
+int header_allocate(struct index *index, const struct block_kind *kind, uint64_t n,
+                    struct why *why);
+
+int changes_write(struct index *index, struct why *why);
 
 /* ---- Indexes ---- */
 
@@ -72,8 +143,10 @@ struct index {
     struct chunk_record_format format;
     int rank;
     uint64_t max_chunks[SFS_MAX_RANK]; /* chunks per axis; SFS_UNLIMITED */
+    pthread_rwlock_t lock;             /* guards all that follows; readers may take it twice */
     uint64_t address;                  /* of its header; NO_ADDRESS: nothing was ever stored */
     void *kind;
+    struct changes changes;
     struct block_cache cache;
 };
 
@@ -82,14 +155,28 @@ struct index {
 #define INDEX_BEGIN_BYTES (SIGNATURE_BYTES + 2)
 int index_begin(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
                 unsigned type, struct cursor *cursor, struct why *why);
+void index_put_begin(const struct index *index, const struct block_kind *kind, unsigned type,
+                     struct output *output);
 
 /* The same, and the address of the index's header behind it, as in all blocks of arrays. */
 int index_begin_block(const struct index *index, const char *name, const struct block *block,
                       struct cursor *cursor, struct why *why);
+struct output index_put_begin_block(const struct index *index, struct block *block);
 
 /* Reads an element of an array at offset of a block. */
 int index_element(const struct index *index, const struct block *block, size_t offset,
                   struct chunk_record *record, struct why *why);
+
+/* Writes one, of a chunk that does not exist if record is NULL; or n of these. */
+int index_put_element(const struct index *index, struct block *block, size_t offset,
+                      const struct chunk_record *record, struct why *why);
+void index_put_no_elements(const struct index *index, struct block *block, size_t offset,
+                           uint64_t n);
+
+/* The most that a length in this file can say, and the most elements of an array of which chunks
+ * are written, which are numbered with 32 bits. */
+uint64_t index_most_length(const struct index *index);
+uint64_t index_most_elements(const struct index *index);
 
 /* What an iteration reads cannot be more than the store holds, unless blocks lie over each other:
  * takes bytes off the budget, which begins as the size of the store. */

@@ -1,4 +1,5 @@
-/* The index of a dataset that is one chunk: its record stands in the layout message. */
+/* The index of a dataset that is one chunk: its record stands in the layout message, and here in
+ * index->kind; index->address says whether it exists. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,9 +56,29 @@ static int single_iterate(struct index *index, index_each_function each, void *c
     return each(context, origin, index->kind);
 }
 
+static int single_insert(struct index *index, const uint64_t *scaled,
+                         const struct chunk_record *record, struct why *why)
+{
+    (void)scaled, (void)why; /* it is within the max dims: the only one */
+    if (!index->kind && !(index->kind = malloc(sizeof(*record))))
+        return -ENOMEM;
+    *(struct chunk_record *)index->kind = *record;
+    index->address = record->address;
+    return 0;
+}
+
+static int single_remove(struct index *index, const uint64_t *scaled, struct why *why)
+{
+    (void)scaled, (void)why;
+    index->address = NO_ADDRESS;
+    return 0;
+}
+
 const struct index_ops index_single = {
     .open = single_open,
     .close = single_close,
     .lookup = single_lookup,
     .iterate = single_iterate,
+    .insert = single_insert,
+    .remove = single_remove,
 };
