@@ -11,8 +11,9 @@
 #define MAX_COPIED_BYTES  ((uint64_t)64 << 20) /* of one attribute, in memory */
 #define MAX_CHUNK_BYTES   UINT32_MAX
 #define SELECTION_VERSION "sparsefs.selection_version"
-#define MOST_COMPACT      65535 /* attributes in the header itself: more than libhdf5 can count there \
-                                 */
+#define MOST_COMPACT                                                                               \
+    65535 /* attributes in the header itself: more than libhdf5 can count there                    \
+           */
 
 /* ---- Paths ---- */
 
@@ -32,11 +33,7 @@ static int check_group(struct hdf5 *hdf5, const char *path, hid_t lapl)
 static int walk_down(struct hdf5 *hdf5, char *path, hid_t lapl)
 {
     for (char *end = path; *end;) {
-        end += strspn(end, "/");
-        size_t n = strcspn(end, "/");
-        if (n == 0 || (n == 1 && *end == '.'))
-            return library_failed_because(-EINVAL, "the path has an empty part");
-        end += n;
+        end += 1 + strcspn(end + 1, "/");
         char slash = *end;
         *end = '\0';
         htri_t exists = H5Lexists(hdf5->file, path, lapl);
@@ -48,14 +45,25 @@ static int walk_down(struct hdf5 *hdf5, char *path, hid_t lapl)
         if (error || !exists)
             return error;
     }
-    return library_failed_because(-EEXIST, "the root group is there already");
+    return 0;
 }
 
-/* Whether something can be made at a path: absolute, with no trailing slash. */
+/* Absolute, and no part of it empty or ".". */
+static bool is_path(const char *path)
+{
+    bool good = *path == '/';
+    while (good && *path == '/') {
+        size_t n = strcspn(++path, "/");
+        good = n > 0 && (n > 1 || *path != '.');
+        path += n;
+    }
+    return good;
+}
+
+/* Whether something can be made at a path. */
 static int check_path(struct hdf5 *hdf5, const char *path)
 {
-    size_t length = strlen(path);
-    if (path[0] != '/' || path[length - 1] == '/')
+    if (!is_path(path))
         return library_failed_because(-EINVAL, "not an absolute path of an object");
     hid_t lapl = tree_link_access();
     char *copy = strdup(path);

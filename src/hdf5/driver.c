@@ -126,7 +126,8 @@ static haddr_t driver_get_eoa(const H5FD_t *public, H5FD_mem_t type)
 {
     (void)type;
     const struct driver_file *file = (const struct driver_file *)public;
-    return store_is_writable(file->store) ? store_size(file->store) + 1 : file->end_of_allocation;
+    uint64_t end = store_size(file->store);
+    return store_is_writable(file->store) && end > 0 ? end + 1 : file->end_of_allocation;
 }
 
 /* While it opens a file, libhdf5 says step by step how much of it it knows of. */

@@ -91,14 +91,18 @@ static hid_t number(char kind, unsigned long size)
                : size == 4 ? H5Tcopy(H5T_IEEE_F32LE)
                : size == 8 ? H5Tcopy(H5T_IEEE_F64LE)
                            : H5I_INVALID_HID;
-    if (size != 1 && size != 2 && size != 4 && size != 8)
-        return H5I_INVALID_HID;
-    hid_t type = H5Tcopy(kind == 'u' ? H5T_STD_U8LE : H5T_STD_I8LE);
-    if (type >= 0 && H5Tset_size(type, size) < 0) {
-        H5Tclose(type);
+    switch (size) {
+    case 1:
+        return H5Tcopy(kind == 'u' ? H5T_STD_U8LE : H5T_STD_I8LE);
+    case 2:
+        return H5Tcopy(kind == 'u' ? H5T_STD_U16LE : H5T_STD_I16LE);
+    case 4:
+        return H5Tcopy(kind == 'u' ? H5T_STD_U32LE : H5T_STD_I32LE);
+    case 8:
+        return H5Tcopy(kind == 'u' ? H5T_STD_U64LE : H5T_STD_I64LE);
+    default:
         return H5I_INVALID_HID;
     }
-    return type;
 }
 
 /* As h5py writes them. */
