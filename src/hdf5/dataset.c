@@ -21,7 +21,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
     free_filters(info->n_selection_filters, info->selection_filters);
     free(info->fill);
     free(info->fill_json);
-    type_free(&info->type);
+    hdf5_type_free(&info->type);
     memset(info, 0, sizeof(*info));
 }
 
@@ -231,11 +231,11 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
     if (!error)
         error = describe_layout(dataset->id, dcpl, info, storage);
     H5Pclose(dcpl);
-    dataset->rank = info->rank;
     return error;
 }
 
-static void close_dataset(struct open_dataset *dataset)
+/* What libhdf5 has of it. */
+static void close_ids(struct open_dataset *dataset)
 {
     if (dataset->space >= 0)
         H5Sclose(dataset->space);
@@ -243,30 +243,58 @@ static void close_dataset(struct open_dataset *dataset)
         H5Tclose(dataset->type);
     if (dataset->id >= 0)
         H5Dclose(dataset->id);
+    dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
+}
+
+static void close_dataset(struct open_dataset *dataset)
+{
+    close_ids(dataset);
     free(dataset);
 }
 
-int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
-                      struct hdf5_storage *storage)
+static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
 {
-    struct open_dataset *dataset = calloc(1, sizeof(*dataset));
-    if (!dataset)
-        return -ENOMEM;
-    memset(info, 0, sizeof(*info));
-    memset(storage, 0, sizeof(*storage));
-    dataset->address = address;
-    dataset->type = dataset->space = H5I_INVALID_HID;
-
-    library_enter();
-    int error = 0;
-    dataset->id = H5Oopen_by_addr(hdf5->file, address);
+    dataset->id = H5Oopen_by_addr(hdf5->file, dataset->address);
     if (dataset->id >= 0) {
         dataset->type = H5Dget_type(dataset->id);
         dataset->space = H5Dget_space(dataset->id);
     }
     if (dataset->type < 0 || dataset->space < 0)
-        error = library_failed(-EIO);
-    else
+        return library_failed(-EIO);
+    dataset->rank = H5Sget_simple_extent_ndims(dataset->space);
+    return dataset->rank < 0 ? library_failed(-EIO) : 0;
+}
+
+void datasets_close_all(struct hdf5 *hdf5)
+{
+    struct open_dataset *dataset, *next;
+    HASH_ITER (hh, hdf5->datasets, dataset, next) {
+        close_ids(dataset);
+    }
+}
+
+int datasets_open_all(struct hdf5 *hdf5)
+{
+    struct open_dataset *dataset, *next;
+    int error = 0;
+    HASH_ITER (hh, hdf5->datasets, dataset, next) {
+        if (!error)
+            error = open_ids(hdf5, dataset);
+    }
+    return error;
+}
+
+/* Opens a dataset and, unless info is NULL, describes it. The caller holds the library lock. */
+static int open_dataset(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                        struct hdf5_storage *storage, struct open_dataset **out)
+{
+    struct open_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return -ENOMEM;
+    dataset->address = address;
+    dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
+    int error = open_ids(hdf5, dataset);
+    if (!error && info)
         error = describe_dataset(dataset, info, storage);
     if (!error) {
         HASH_ADD(hh, hdf5->datasets, address, sizeof(dataset->address), dataset);
@@ -274,8 +302,20 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
     }
     if (error)
         close_dataset(dataset);
-    library_leave();
+    else
+        *out = dataset;
+    return error;
+}
 
+int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                      struct hdf5_storage *storage)
+{
+    struct open_dataset *dataset;
+    memset(info, 0, sizeof(*info));
+    memset(storage, 0, sizeof(*storage));
+    library_enter();
+    int error = open_dataset(hdf5, address, info, storage, &dataset);
+    library_leave();
     if (error)
         hdf5_info_free(info);
     return error;
@@ -402,6 +442,65 @@ int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, si
     library_enter();
     struct open_dataset *dataset = find_dataset(hdf5, address);
     int error = dataset ? text_dataset(dataset, limit, text, n) : -EBADF;
+    library_leave();
+    return error;
+}
+
+static int write_box(const struct open_dataset *dataset, const uint64_t *start,
+                     const uint64_t *count, const void *buffer)
+{
+    hsize_t file_start[SFS_MAX_RANK], file_count[SFS_MAX_RANK];
+    uint64_t n;
+    if (dataset->rank == 0)
+        return H5Dwrite(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) < 0
+                   ? library_failed(-EIO)
+                   : 0;
+    if (!box_product(count, dataset->rank, 1, &n))
+        return -EINVAL;
+    if (n == 0)
+        return 0;
+    for (int i = 0; i < dataset->rank; i++) {
+        file_start[i] = start[i];
+        file_count[i] = count[i];
+    }
+    hid_t memory = H5Screate_simple(dataset->rank, file_count, NULL);
+    int error = 0;
+    if (memory < 0 ||
+        H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, file_start, NULL, file_count, NULL) < 0)
+        error = library_failed(-EIO);
+    else if (H5Sselect_valid(dataset->space) <= 0)
+        error = library_failed_because(-EINVAL, "the box lies outside the dataset");
+    else if (H5Dwrite(dataset->id, dataset->type, memory, dataset->space, H5P_DEFAULT, buffer) < 0)
+        error = library_failed(-EIO);
+    if (memory >= 0)
+        H5Sclose(memory);
+    return error;
+}
+
+/* Elements with pointers are not bytes; what a virtual dataset shows is in other files. */
+static int check_writable(const struct open_dataset *dataset)
+{
+    hid_t dcpl = H5Dget_create_plist(dataset->id);
+    if (dcpl < 0)
+        return library_failed(-EIO);
+    int error = 0;
+    if (type_has_pointers(dataset->type) || H5Pget_layout(dcpl) == H5D_VIRTUAL ||
+        H5Pget_external_count(dcpl) > 0)
+        error = library_failed_because(-EOPNOTSUPP, "such a dataset can only be read");
+    H5Pclose(dcpl);
+    return error;
+}
+
+int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
+               const void *buffer)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? 0 : open_dataset(hdf5, address, NULL, NULL, &dataset);
+    if (!error)
+        error = check_writable(dataset);
+    if (!error)
+        error = write_box(dataset, start, count, buffer);
     library_leave();
     return error;
 }

@@ -7,16 +7,16 @@
 
 #define MAX_NESTING 32 /* compounds in arrays in compounds: a file may hold a bomb */
 
-void type_free(struct sfs_type *type)
+void hdf5_type_free(struct sfs_type *type)
 {
     if (!type)
         return;
     for (size_t i = 0; i < type->n_members; i++) {
         free(type->members[i].name);
-        type_free(&type->members[i].type);
+        hdf5_type_free(&type->members[i].type);
     }
     free(type->members);
-    type_free(type->base);
+    hdf5_type_free(type->base);
     free(type->base);
     free(type->description);
     memset(type, 0, sizeof(*type));
@@ -127,7 +127,7 @@ static int describe_enum(hid_t type, struct sfs_type *out, int depth)
         out->is_signed = base->is_signed;
         out->is_boolean = out->class == SFS_ENUM && is_boolean(type);
     }
-    type_free(base);
+    hdf5_type_free(base);
     free(base);
     return error;
 }
@@ -285,6 +285,6 @@ int type_describe(hid_t type, struct sfs_type *out)
     if (!error)
         error = type_words(type, &out->description);
     if (error)
-        type_free(out);
+        hdf5_type_free(out);
     return error;
 }

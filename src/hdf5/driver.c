@@ -1,6 +1,11 @@
-/* The virtual file driver that puts libhdf5 on a store. libhdf5 reads metadata, and the raw data of
- * layouts that are left to it, through this; files that it opens by itself (sources of virtual
- * datasets) get a store of their own.
+/* The virtual file driver that puts libhdf5 on a store. libhdf5 reads and writes metadata, and the
+ * raw data of layouts that are left to it, through this; files that it opens by itself (sources of
+ * virtual datasets) get a store of their own, which is only read.
+ *
+ * Space comes from the store, block by block, and lies between that of others. libhdf5 also likes
+ * to extend a block that ends where the file ends, in two steps between which others may be given
+ * that space. So the end that it is told always lies one byte behind the store's: no block ends
+ * there.
  *
  * It can also note a read of raw data instead of doing it. That is how hdf5_locate asks for the
  * address of a chunk: libhdf5 1.10 looks chunks up in O(log n) when it reads one, but its
@@ -28,13 +33,13 @@ struct driver_info {
 static _Thread_local struct driver_noted *noting;
 
 /* libhdf5 learns only that a callback has failed. */
-static _Thread_local bool out_of_memory;
+static _Thread_local int failure;
 
-bool driver_ran_out_of_memory(void)
+int driver_failure(void)
 {
-    bool ran_out = out_of_memory;
-    out_of_memory = false;
-    return ran_out;
+    int error = failure;
+    failure = 0;
+    return error;
 }
 
 void driver_note_reads(struct driver_noted *noted)
@@ -55,7 +60,7 @@ static void *driver_get_info(H5FD_t *public)
     if (info)
         info->store = ((struct driver_file *)public)->store;
     else
-        out_of_memory = true;
+        failure = -ENOMEM;
     return info;
 }
 
@@ -63,7 +68,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
 {
     (void)max_address;
     const struct driver_info *info = H5Pget_driver_info(fapl);
-    if (!info || (flags & H5F_ACC_RDWR))
+    if (!info || ((flags & H5F_ACC_RDWR) && !store_is_writable(info->store)))
         return NULL;
 
     struct driver_file *file = calloc(1, sizeof(*file));
@@ -82,7 +87,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         file->owns_store = !error;
     }
     if (error) {
-        out_of_memory |= error == -ENOMEM;
+        failure = error == -ENOMEM ? error : failure;
         free(file);
         return NULL;
     }
@@ -107,24 +112,51 @@ static int driver_compare(const H5FD_t *a, const H5FD_t *b)
     return left->store < right->store ? -1 : 1;
 }
 
+/* Raw data is written at once where others read it: the sieve would keep it back. */
 static herr_t driver_query(const H5FD_t *public, unsigned long *flags)
 {
-    (void)public;
-    *flags = H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE;
+    const struct driver_file *file = (const struct driver_file *)public;
+    *flags = H5FD_FEAT_ACCUMULATE_METADATA;
+    if (file && !store_is_writable(file->store))
+        *flags |= H5FD_FEAT_DATA_SIEVE;
     return 0;
 }
 
 static haddr_t driver_get_eoa(const H5FD_t *public, H5FD_mem_t type)
 {
     (void)type;
-    return ((const struct driver_file *)public)->end_of_allocation;
+    const struct driver_file *file = (const struct driver_file *)public;
+    uint64_t end = store_size(file->store);
+    return store_is_writable(file->store) && end > 0 ? end + 1 : file->end_of_allocation;
 }
 
+/* While it opens a file, libhdf5 says step by step how much of it it knows of. */
 static herr_t driver_set_eoa(H5FD_t *public, H5FD_mem_t type, haddr_t address)
 {
     (void)type;
     ((struct driver_file *)public)->end_of_allocation = address;
     return 0;
+}
+
+static haddr_t driver_alloc(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, hsize_t size)
+{
+    (void)type, (void)dxpl;
+    uint64_t address;
+    int error = store_allocate(((struct driver_file *)public)->store, size, &address);
+    if (error) {
+        failure = error;
+        return HADDR_UNDEF;
+    }
+    return address;
+}
+
+static herr_t driver_free(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address,
+                          hsize_t size)
+{
+    (void)type, (void)dxpl;
+    int error = store_free(((struct driver_file *)public)->store, address, size);
+    failure = error ? error : failure;
+    return error ? -1 : 0;
 }
 
 static haddr_t driver_get_eof(const H5FD_t *public, H5FD_mem_t type)
@@ -151,11 +183,18 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     return n > 0 && store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
 }
 
+/* A source of virtual datasets is opened as the file is, and marked as open for writing. Nobody
+ * sees that; its raw data cannot be written. */
 static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address,
                            size_t size, const void *buffer)
 {
-    (void)public, (void)type, (void)dxpl, (void)address, (void)size, (void)buffer;
-    return -1; /* every file is opened for reading */
+    (void)dxpl;
+    struct driver_file *file = (struct driver_file *)public;
+    if (file->owns_store && type != H5FD_MEM_DRAW)
+        return 0;
+    int error = store_write(file->store, address, buffer, size);
+    failure = error ? error : failure;
+    return error ? -1 : 0;
 }
 
 static const H5FD_class_t driver_class = {
@@ -168,6 +207,8 @@ static const H5FD_class_t driver_class = {
     .close = driver_close,
     .cmp = driver_compare,
     .query = driver_query,
+    .alloc = driver_alloc,
+    .free = driver_free,
     .get_eoa = driver_get_eoa,
     .set_eoa = driver_set_eoa,
     .get_eof = driver_get_eof,

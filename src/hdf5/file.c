@@ -8,6 +8,10 @@
 #include "hdf5/private.h"
 #include "store/store.h"
 
+#define MARKED                                                                                     \
+    "it is marked as open for writing: its writer still runs, or has died (then h5clear -s "       \
+    "clears the mark)"
+
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local char reason[512];
 
@@ -15,7 +19,7 @@ void library_enter(void)
 {
     static _Thread_local bool silenced;
     pthread_mutex_lock(&library_lock);
-    driver_ran_out_of_memory(); /* what was before is forgotten */
+    driver_failure(); /* what was before is forgotten */
     if (!silenced)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
 }
@@ -48,7 +52,8 @@ int library_failed(int error)
     snprintf(reason, sizeof(reason), "libhdf5 gives no reason");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, NULL);
     H5Eclear2(H5E_DEFAULT);
-    return driver_ran_out_of_memory() ? -ENOMEM : error;
+    int failure = driver_failure();
+    return failure ? failure : error;
 }
 
 int library_failed_because(int error, const char *why)
@@ -70,28 +75,15 @@ static int check_mark(struct hdf5 *hdf5)
     if (!error)
         error = store_read(hdf5->store, user_block, bytes, sizeof(bytes));
     if (!error && superblock_is_marked(bytes))
-        error = library_failed_because(
-            -EBUSY, "it is marked as open for writing: its writer still runs, or has died (then "
-                    "h5clear -s clears the mark)");
+        error = library_failed_because(-EBUSY, MARKED);
     return error;
 }
 
-static int open_file(struct hdf5 *hdf5)
+static int keep_root(struct hdf5 *hdf5)
 {
-    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
-    if (fapl < 0)
-        return library_failed(-EIO);
-    /* libhdf5's own chunk cache keeps nothing: ours lies above it. (With no slot at all libhdf5
-     * divides by zero.) */
-    if (driver_set(fapl, hdf5->store) >= 0 && H5Pset_cache(fapl, 0, 1, 0, 1.0) >= 0)
-        hdf5->file = H5Fopen(store_path(hdf5->store), H5F_ACC_RDONLY, fapl);
-    int error = hdf5->file < 0 ? library_failed(-EINVAL) : check_mark(hdf5);
-    H5Pclose(fapl);
-    if (error)
-        return error;
-
     hid_t root = H5Gopen2(hdf5->file, "/", H5P_DEFAULT);
     H5O_info_t info;
+    int error = 0;
     if (root < 0 || H5Oget_info2(root, &info, H5O_INFO_BASIC) < 0)
         error = library_failed(-EINVAL);
     else
@@ -101,16 +93,115 @@ static int open_file(struct hdf5 *hdf5)
     return error;
 }
 
-int hdf5_open(struct store *store, struct hdf5 **out)
+/* How libhdf5 is to work on the store. Its own chunk cache keeps nothing: ours lies above it. (With
+ * no slot at all it divides by zero.) What is new is in the formats of version 1.10. */
+static hid_t file_access(const struct hdf5 *hdf5)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    if (fapl < 0)
+        return fapl;
+    if (driver_set(fapl, hdf5->store) < 0 || H5Pset_cache(fapl, 0, 1, 0, 1.0) < 0 ||
+        (store_is_writable(hdf5->store) &&
+         H5Pset_libver_bounds(fapl, H5F_LIBVER_V110, H5F_LIBVER_LATEST) < 0)) {
+        H5Pclose(fapl);
+        return H5I_INVALID_HID;
+    }
+    return fapl;
+}
+
+/* Where libhdf5 keeps account of free space in the file, or divides it into pages, it must have the
+ * file for itself. */
+static int check_strategy(struct hdf5 *hdf5)
+{
+    H5F_fspace_strategy_t strategy;
+    hbool_t persistent;
+    hsize_t threshold;
+    hid_t fcpl = H5Fget_create_plist(hdf5->file);
+    int error = 0;
+    if (fcpl < 0 || H5Pget_file_space_strategy(fcpl, &strategy, &persistent, &threshold) < 0)
+        error = library_failed(-EIO);
+    else if (persistent || strategy == H5F_FSPACE_STRATEGY_PAGE)
+        error = library_failed_because(
+            -EOPNOTSUPP, "files with paged or persistent free space can only be read");
+    if (fcpl >= 0)
+        H5Pclose(fcpl);
+    return error;
+}
+
+static int open_file(struct hdf5 *hdf5)
+{
+    bool writable = store_is_writable(hdf5->store);
+    hid_t fapl = file_access(hdf5);
+    if (fapl < 0)
+        return library_failed(-EIO);
+    hdf5->file = H5Fopen(store_path(hdf5->store), writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
+    int error = hdf5->file < 0 ? library_failed(-EINVAL)
+                : writable     ? check_strategy(hdf5)
+                               : check_mark(hdf5);
+    H5Pclose(fapl);
+    return error ? error : keep_root(hdf5);
+}
+
+static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
+{
+    struct why why;
+    int error = superblock_read(hdf5->store, superblock, &why);
+    return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+}
+
+/* Bytes behind the end that the superblock names belong to nobody: a program that died before its
+ * commit has left them. */
+static int free_rest(struct hdf5 *hdf5)
+{
+    struct superblock superblock;
+    uint64_t end = store_size(hdf5->store);
+    int error = read_superblock(hdf5, &superblock);
+    if (!error && superblock.version >= 3 && superblock.flags != 0)
+        error = library_failed_because(-EBUSY, MARKED);
+    if (!error && superblock.end < end)
+        error = store_free(hdf5->store, superblock.end, end - superblock.end);
+    return error;
+}
+
+/* What libhdf5 writes while it has the file open is right but for the superblock: that has the mark
+ * of a writer, and not our end. */
+static int settle_superblock(struct hdf5 *hdf5)
+{
+    struct superblock superblock;
+    uint64_t end = store_size(hdf5->store);
+    int error = read_superblock(hdf5, &superblock);
+    if (!error && (superblock.end != end || superblock.flags != 0))
+        error = superblock_set_end(hdf5->store, &superblock, end);
+    return error;
+}
+
+static int new_hdf5(struct store *store, struct hdf5 **out)
 {
     struct hdf5 *hdf5 = calloc(1, sizeof(*hdf5));
     if (!hdf5)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
+    *out = hdf5;
+    return 0;
+}
+
+int hdf5_open(struct store *store, struct hdf5 **out)
+{
+    struct hdf5 *hdf5;
+    int error = new_hdf5(store, &hdf5);
+    if (error)
+        return error;
+    bool writable = store_is_writable(store);
 
     library_enter();
-    int error = H5open() < 0 ? library_failed(-EIO) : open_file(hdf5);
+    error = H5open() < 0 ? library_failed(-EIO) : 0;
+    if (!error && writable)
+        error = free_rest(hdf5);
+    if (!error)
+        error = open_file(hdf5);
+    if (!error && writable)
+        error = settle_superblock(hdf5);
     library_leave();
     if (error) {
         hdf5_close(hdf5);
@@ -118,6 +209,107 @@ int hdf5_open(struct store *store, struct hdf5 **out)
     }
     *out = hdf5;
     return 0;
+}
+
+static int create_file(struct hdf5 *hdf5)
+{
+    hid_t fapl = file_access(hdf5);
+    if (fapl < 0)
+        return library_failed(-EIO);
+    hdf5->file = H5Fcreate(store_path(hdf5->store), H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    int error = hdf5->file < 0 ? library_failed(-EIO) : keep_root(hdf5);
+    H5Pclose(fapl);
+    return error;
+}
+
+int hdf5_create(struct store *store, struct hdf5 **out)
+{
+    struct hdf5 *hdf5;
+    if (!store_is_writable(store) || store_size(store) > 0)
+        return -EINVAL;
+    int error = new_hdf5(store, &hdf5);
+    if (error)
+        return error;
+    library_enter();
+    error = H5open() < 0 ? library_failed(-EIO) : create_file(hdf5);
+    library_leave();
+    if (!error)
+        error = hdf5_flush(hdf5);
+    if (error) {
+        hdf5_close(hdf5);
+        return error;
+    }
+    *out = hdf5;
+    return 0;
+}
+
+int hdf5_flush(struct hdf5 *hdf5)
+{
+    library_enter();
+    int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
+    if (!error)
+        error = settle_superblock(hdf5);
+    library_leave();
+    return error;
+}
+
+/* ---- Opening it again ---- */
+
+/* Space that libhdf5 has freed and keeps for itself as long as the file is open. */
+static int free_sections(struct hdf5 *hdf5, H5F_sect_info_t **out, size_t *n)
+{
+    ssize_t count = H5Fget_free_sections(hdf5->file, H5FD_MEM_DEFAULT, 0, NULL);
+    *n = 0;
+    *out = NULL;
+    if (count <= 0)
+        return count < 0 ? library_failed(-EIO) : 0;
+    *out = calloc((size_t)count, sizeof(**out));
+    if (!*out)
+        return -ENOMEM;
+    if (H5Fget_free_sections(hdf5->file, H5FD_MEM_DEFAULT, (size_t)count, *out) != count)
+        return library_failed(-EIO);
+    *n = (size_t)count;
+    return 0;
+}
+
+/* Its end and base are known only now; sections count from the base. */
+static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t n)
+{
+    struct superblock superblock;
+    int error = read_superblock(hdf5, &superblock);
+    for (size_t i = 0; i < n && !error; i++)
+        error = store_free(hdf5->store, superblock.base + sections[i].addr, sections[i].size);
+    return error;
+}
+
+static int reopen(struct hdf5 *hdf5)
+{
+    H5F_sect_info_t *sections = NULL;
+    size_t n = 0;
+    int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO)
+                                                          : free_sections(hdf5, &sections, &n);
+    if (!error) {
+        datasets_close_all(hdf5);
+        hid_t file = hdf5->file;
+        hdf5->file = H5I_INVALID_HID;
+        error = H5Fclose(file) < 0 ? library_failed(-EIO) : settle_superblock(hdf5);
+    }
+    if (!error)
+        error = give_back(hdf5, sections, n);
+    free(sections);
+    if (!error)
+        error = open_file(hdf5);
+    if (!error)
+        error = settle_superblock(hdf5);
+    return error ? error : datasets_open_all(hdf5);
+}
+
+int hdf5_reopen(struct hdf5 *hdf5)
+{
+    library_enter();
+    int error = reopen(hdf5);
+    library_leave();
+    return error;
 }
 
 void hdf5_close(struct hdf5 *hdf5)
@@ -132,6 +324,7 @@ void hdf5_close(struct hdf5 *hdf5)
     if (hdf5->file >= 0)
         H5Fclose(hdf5->file);
     library_leave();
+    seen_clear(hdf5);
     free(hdf5);
 }
 

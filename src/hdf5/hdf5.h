@@ -21,15 +21,37 @@ const char *hdf5_error(void);
 
 const char *hdf5_version(void);
 
-/* Opens the HDF5 file in the store, which must outlive it. -EINVAL: not an HDF5 file, or a damaged
- * one; -EBUSY: its superblock says that it is open for writing. */
+/* Opens the HDF5 file in the store, which must outlive it; for writing if the store is writable.
+ * -EINVAL: not an HDF5 file, or a damaged one; -EBUSY: its superblock says that it is open for
+ * writing; -EOPNOTSUPP: it cannot be written, libhdf5 keeps account of its free space itself. Bytes
+ * of a writable store behind the end of the HDF5 file are freed: nobody knows them. */
 int hdf5_open(struct store *store, struct hdf5 **hdf5);
+
+/* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
+ * it stands in the file with the first store_commit. */
+int hdf5_create(struct store *store, struct hdf5 **hdf5);
+
+/* Makes everything that libhdf5 holds in memory visible in the store, with the superblock's end at
+ * the store's and without the mark of a writer. It comes right before store_commit: until then
+ * nobody may change the file or allocate space. Errors of this and of all that changes the file
+ * are also those of store_write and store_allocate. */
+int hdf5_flush(struct hdf5 *hdf5);
+
+/* Closes and opens libhdf5's file again, with the datasets that are open here, so that it holds no
+ * old copy of what others have changed in the store (a header that was turned into that of a sparse
+ * dataset). What it held is in the store then, as after hdf5_flush; space that it had freed and
+ * kept for itself is given back. After an error the file is of no use. */
+int hdf5_reopen(struct hdf5 *hdf5);
+
+/* What was not flushed and committed before is lost. */
 void hdf5_close(struct hdf5 *hdf5);
 uint64_t hdf5_root(const struct hdf5 *hdf5);
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
 int hdf5_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
 int hdf5_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
+
+/* Type and attributes of sparse datasets, too, which libhdf5 cannot open otherwise. */
 int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
 int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
 
@@ -66,6 +88,74 @@ int hdf5_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
  * array of dims `memory_dims`. rank, start, count are ignored for a scalar dataspace. */
 int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
               const uint64_t *memory_dims, void *buffer);
+
+/* Writes a row-major box of elements, in the file's datatype, through libhdf5; opens the dataset if
+ * it is not open. -EINVAL: out of bounds; -EOPNOTSUPP: its elements have pointers, or are in other
+ * files. */
+int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+               const void *buffer);
+
+/* ---- New objects ----
+ *
+ * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
+ * -ENOENT: what stands on the way is no group, or leads nowhere; -EINVAL. */
+
+int hdf5_create_group(struct hdf5 *hdf5, const char *path);
+
+struct hdf5_create {
+    int rank; /* 0: a scalar, which cannot be chunked */
+    const uint64_t *dims;
+    const uint64_t *max_dims;   /* SFS_UNLIMITED where there is no limit; NULL: as dims */
+    const uint64_t *chunk_dims; /* NULL: contiguous, then max_dims do not matter */
+    const void *type;           /* as H5Tencode encodes it */
+    size_t type_size;           /* bytes of that */
+    const void *fill;           /* one element; NULL: none */
+    size_t n_filters;
+    const struct sfs_filter *filters; /* their parameters are adapted to the datatype */
+    struct hdf5 *attributes_from;     /* NULL: no attributes are copied */
+    uint64_t attributes_of;           /* the object there that has them */
+    bool selection_version_1;         /* marked by the attribute sparsefs.selection_version */
+};
+
+/* A chunked dataset to be turned into a sparse one; *address is that of its header. Attributes that
+ * mean nothing elsewhere (references) or cannot be read are left out, and the log says so. -EFBIG:
+ * chunks of 4 GiB and more; -EOPNOTSUPP: a filter that cannot be run. On error nothing is there,
+ * except for groups on the way. */
+int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                        uint64_t *address);
+
+/* A dense dataset, chunked or contiguous. */
+int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                      uint64_t *address);
+
+/* ---- Datatypes and elements ----
+ *
+ * A datatype outside of a file is its bytes as H5Tencode encodes them; the caller frees *type.
+ * -EINVAL: it is damaged, or none that libhdf5 knows. */
+
+/* Of a NumPy name: uint16, <u2, >f4, f2, bool, complex64, S10, V4 and so on, as h5py writes them.
+ */
+int hdf5_type_of_name(const char *numpy, void **type, size_t *n);
+
+/* Of the bytes of a datatype message in an object header. */
+int hdf5_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
+
+int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description);
+void hdf5_type_free(struct sfs_type *description);
+int hdf5_type_size(const void *type, size_t n, size_t *size);
+bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
+
+/* Converts n elements in place; buffer has room for n of the larger ones, and so has background,
+ * which is needed for compounds only. -EOPNOTSUPP: there is no conversion. */
+int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, size_t n,
+                 void *buffer, void *background);
+
+/* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */
+int hdf5_element_json(const void *type, size_t n, const void *element, char **json);
+
+/* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
+ * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */
+int hdf5_element_parse(const void *type, size_t n, const char *text, void *element);
 
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);

@@ -17,11 +17,21 @@ struct open_dataset {
     UT_hash_handle hh;
 };
 
+/* Under which name an object was seen: the only way to the attributes of one that libhdf5 cannot
+ * open. */
+struct seen {
+    uint64_t address;
+    uint64_t group; /* in which it has the name */
+    char *name;     /* or path */
+    UT_hash_handle hh;
+};
+
 struct hdf5 {
     hid_t file;
     struct store *store;
     uint64_t root;
     struct open_dataset *datasets; /* by address; under the library lock */
+    struct seen *seen;             /* by address, longest seen first; under the library lock */
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences
@@ -29,16 +39,33 @@ struct hdf5 {
 void library_enter(void);
 void library_leave(void);
 
-/* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or
- * -ENOMEM if libhdf5 failed because our driver did for want of memory. */
+/* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or that
+ * of our driver if libhdf5 failed because it did. */
 int library_failed(int error);
 int library_failed_because(int error, const char *why);
+
+/* Closes and opens again what libhdf5 has of all open datasets (dataset.c). */
+void datasets_close_all(struct hdf5 *hdf5);
+int datasets_open_all(struct hdf5 *hdf5);
+
+/* Forgets all names (attributes.c). seen_note keeps one; without memory it does nothing. */
+void seen_clear(struct hdf5 *hdf5);
+void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t address);
+
+/* Link access that never leaves the file (tree.c). The caller closes it. */
+hid_t tree_link_access(void);
+
+/* Does something with every attribute of an object, sparse datasets included (attributes.c). `id`
+ * is invalid for one that cannot be opened. Stops at the first error and returns it. */
+typedef int (*attribute_action)(hid_t id, const char *name, void *context);
+int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action, void *context);
 
 /* The file driver over a store (driver.c). */
 herr_t driver_set(hid_t fapl, struct store *store);
 
-/* Whether a callback of this thread has failed for want of memory since the last call. */
-bool driver_ran_out_of_memory(void);
+/* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said to
+ * writing; 0 if none has. */
+int driver_failure(void);
 
 /* The next read of raw data by this thread is not done but noted. */
 struct driver_noted {
@@ -65,10 +92,15 @@ int filter_image_make(const struct sfs_filter *filter, int outer, struct filter_
 bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most);
 bool filter_guard_encode(const struct sfs_filter *filter, size_t n);
 
-/* Describes a datatype (datatype.c); what it points to is freed by type_free. */
+/* Describes a datatype (datatype.c); freed with hdf5_type_free. */
 int type_describe(hid_t type, struct sfs_type *description);
-void type_free(struct sfs_type *description);
 int type_words(hid_t type, char **words);
+
+/* A datatype out of its bytes (type.c), which the caller closes; invalid on error. */
+int type_decode(const void *type, size_t n, hid_t *id);
+
+/* Whether elements hold pointers, in doubt yes. */
+bool type_has_pointers(hid_t type);
 
 /* Writes one element of a native (memory) datatype as text or JSON (text.c). */
 enum text_style { TEXT_BARE, TEXT_QUOTED, TEXT_JSON };
@@ -77,6 +109,9 @@ int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum 
 /* The type in which elements of a file type become text: its native form, or itself where there is
  * none (opaque, time). The caller closes it. */
 hid_t text_memory_type(hid_t type);
+
+/* Frees what the variable-length parts of n elements point to. */
+void text_reclaim(hid_t type, hsize_t n, void *elements);
 
 /* Reads a whole attribute or dataset and writes it as text. */
 int text_attribute(hid_t attribute, char **text, char **json);

@@ -290,7 +290,7 @@ hid_t text_memory_type(hid_t type)
 
 /* Frees what the variable-length parts of n elements point to. In one dimension: walking a space of
  * 32 dimensions libhdf5 1.10 divides by zero. */
-static void reclaim(hid_t type, hsize_t n, void *elements)
+void text_reclaim(hid_t type, hsize_t n, void *elements)
 {
     hid_t space = H5Screate_simple(1, &n, NULL);
     if (space >= 0) {
@@ -376,7 +376,7 @@ int text_attribute(hid_t attribute, char **text, char **json)
     if (!error)
         error = write_attribute(attribute, native, space, elements, json, TEXT_JSON);
     if (n > 0)
-        reclaim(native, (hsize_t)n, elements);
+        text_reclaim(native, (hsize_t)n, elements);
 
 done:
     H5Eclear2(H5E_DEFAULT);
@@ -420,7 +420,7 @@ static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native
                                  single ? TEXT_BARE : TEXT_QUOTED);
             putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
         }
-        reclaim(native, n, elements);
+        text_reclaim(native, n, elements);
     }
     free(elements);
     if (memory >= 0)

@@ -1,4 +1,4 @@
-/* Groups, links and attributes. */
+/* Groups and links. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,19 +23,6 @@ void sfs_links_free(struct sfs_links *links)
         sfs_link_free(&links->link[i]);
     free(links->link);
     memset(links, 0, sizeof(*links));
-}
-
-void sfs_attributes_free(struct sfs_attributes *attributes)
-{
-    if (!attributes)
-        return;
-    for (size_t i = 0; i < attributes->n; i++) {
-        free(attributes->attribute[i].name);
-        free(attributes->attribute[i].text);
-        free(attributes->attribute[i].json);
-    }
-    free(attributes->attribute);
-    memset(attributes, 0, sizeof(*attributes));
 }
 
 /* Fills the targets of a soft or external link. */
@@ -165,6 +152,8 @@ int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sf
         error = library_failed(-EIO);
     else
         error = describe_link(group, name, &info, link);
+    if (!error && link->type == SFS_LINK_HARD)
+        seen_note(hdf5, address, name, link->address);
     if (group >= 0)
         H5Oclose(group);
     library_leave();
@@ -181,20 +170,32 @@ static herr_t refuse_external(const char *parent_file, const char *parent_group,
     return -1;
 }
 
-/* Asks for the object's address without opening it, which libhdf5 cannot do with sparse datasets. */
+hid_t tree_link_access(void)
+{
+    hid_t lapl = H5Pcreate(H5P_LINK_ACCESS);
+    if (lapl >= 0 && H5Pset_elink_cb(lapl, refuse_external, NULL) < 0) {
+        H5Pclose(lapl);
+        return H5I_INVALID_HID;
+    }
+    return lapl;
+}
+
+/* Without opening the object, which libhdf5 cannot do with a sparse dataset. */
 int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
 {
     library_enter();
     int error = 0;
-    hid_t lapl = H5Pcreate(H5P_LINK_ACCESS);
+    hid_t lapl = tree_link_access();
     hid_t group = H5Oopen_by_addr(hdf5->file, address);
     H5O_info_t info;
-    if (lapl < 0 || group < 0 || H5Pset_elink_cb(lapl, refuse_external, NULL) < 0)
+    if (lapl < 0 || group < 0) {
         error = library_failed(-EIO);
-    else if (H5Oget_info_by_name2(group, path, &info, H5O_INFO_BASIC, lapl) < 0)
+    } else if (H5Oget_info_by_name2(group, path, &info, H5O_INFO_BASIC, lapl) < 0) {
         error = library_failed(-ENOENT);
-    else
+    } else {
+        seen_note(hdf5, address, path, info.addr);
         *found = info.addr;
+    }
     if (group >= 0)
         H5Oclose(group);
     if (lapl >= 0)
@@ -203,87 +204,29 @@ int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *f
     return error;
 }
 
+/* Without opening the object, too. */
 int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type)
 {
     library_enter();
     int error = 0;
-    hid_t object = H5Oopen_by_addr(hdf5->file, address);
-    switch (object < 0 ? H5I_BADID : H5Iget_type(object)) {
-    case H5I_GROUP:
+    haddr_t reference = address;
+    H5O_type_t found = H5O_TYPE_UNKNOWN;
+    if (H5Rget_obj_type2(hdf5->file, H5R_OBJECT, &reference, &found) < 0)
+        found = H5O_TYPE_UNKNOWN;
+    switch (found) {
+    case H5O_TYPE_GROUP:
         *type = SFS_GROUP;
         break;
-    case H5I_DATASET:
+    case H5O_TYPE_DATASET:
         *type = SFS_DATASET;
         break;
-    case H5I_DATATYPE:
+    case H5O_TYPE_NAMED_DATATYPE:
         *type = SFS_DATATYPE;
         break;
     default:
         error = library_failed(-EIO);
     }
-    if (object >= 0)
-        H5Oclose(object);
     library_leave();
-    return error;
-}
-
-struct attribute_listing {
-    struct sfs_attributes *attributes;
-    int error;
-};
-
-static herr_t add_attribute(hid_t object, const char *name, const H5A_info_t *info, void *data)
-{
-    (void)info;
-    struct attribute_listing *listing = data;
-    struct sfs_attributes *attributes = listing->attributes;
-    struct sfs_attribute *grown =
-        reallocarray(attributes->attribute, attributes->n + 1, sizeof(*grown));
-    if (!grown) {
-        listing->error = -ENOMEM;
-        return -1;
-    }
-    attributes->attribute = grown;
-
-    struct sfs_attribute *attribute = &grown[attributes->n];
-    memset(attribute, 0, sizeof(*attribute));
-    attribute->name = strdup(name);
-    if (!attribute->name) {
-        listing->error = -ENOMEM;
-        return -1;
-    }
-    attributes->n++;
-    hid_t id = H5Aopen(object, name, H5P_DEFAULT);
-    /* One attribute that cannot be read must not hide the others. */
-    int error = id < 0 ? -EIO : text_attribute(id, &attribute->text, &attribute->json);
-    if (error)
-        H5Eclear2(H5E_DEFAULT);
-    if (id >= 0)
-        H5Aclose(id);
-    listing->error = error == -ENOMEM ? error : 0;
-    return listing->error ? -1 : 0;
-}
-
-int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
-{
-    struct sfs_attributes attributes = {0};
-    struct attribute_listing listing = {.attributes = &attributes};
-
-    library_enter();
-    int error = 0;
-    hid_t object = H5Oopen_by_addr(hdf5->file, address);
-    if (object < 0)
-        error = library_failed(-EIO);
-    else if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, add_attribute, &listing) < 0)
-        error = listing.error ? listing.error : library_failed(-EIO);
-    if (object >= 0)
-        H5Oclose(object);
-    library_leave();
-
-    if (error)
-        sfs_attributes_free(&attributes);
-    else
-        *out = attributes;
     return error;
 }
 

@@ -1,0 +1,580 @@
+/* Reading, writing and erasing selections: elements of a dataset on one side, elements in memory,
+ * perhaps of another datatype, on the other. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/box.h"
+#include "common/log.h"
+#include "dataset/parts.h"
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
+#include "layout/piece.h"
+#include "selection/selection.h"
+
+/* Elements of a dataset that is not sparse are read so many bytes at once. */
+#define BATCH_BYTES ((size_t)1 << 20)
+
+/* ---- Elements in memory, in the order of a selection ---- */
+
+struct memory {
+    char *buffer;
+    size_t size; /* of an element */
+    struct selection selection;
+    uint64_t *place; /* of the k-th element; NULL: the selection is in row-major order */
+};
+
+static void memory_free(struct memory *memory)
+{
+    selection_free(&memory->selection);
+    free(memory->place);
+}
+
+/* Where the k-th element is, and how many follow it without a gap, at most n. */
+static char *memory_at(const struct memory *memory, uint64_t k, uint64_t *n)
+{
+    if (memory->place) {
+        *n = 1;
+        return memory->buffer + memory->place[k] * memory->size;
+    }
+    const struct runs *runs = &memory->selection.runs;
+    size_t low = 0, high = runs->n;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (runs->entries[middle].index <= k)
+            low = middle;
+        else
+            high = middle;
+    }
+    uint64_t left = runs->entries[low + 1].index - k;
+    if (*n > left)
+        *n = left;
+    return memory->buffer + (runs->entries[low].first + (k - runs->entries[low].index)) *
+                                memory->size;
+}
+
+/* A list of points in another order than row-major says where each of its elements is. */
+static int memory_place(struct memory *memory)
+{
+    const struct selection *selection = &memory->selection;
+    if (!selection->order)
+        return 0;
+    if (selection->values != selection->runs.elements)
+        return -EINVAL; /* a point twice: which of the two elements is meant? */
+    memory->place = reallocarray(NULL, (size_t)selection->values, sizeof(*memory->place));
+    if (!memory->place)
+        return -ENOMEM;
+    for (size_t i = 0; i < selection->runs.n; i++) {
+        struct run run = runs_at(&selection->runs, i);
+        for (uint64_t k = 0; k < run.last - run.first; k++)
+            memory->place[selection->order[run.index + k]] = run.first + k;
+    }
+    return 0;
+}
+
+/* ---- A transfer: which elements, where in memory, and the conversion between the two ---- */
+
+struct transfer {
+    struct sfs_dataset *dataset;
+    struct selection selection; /* of the dataset */
+    struct memory memory;
+    const struct sfs_encoded *type; /* of memory; NULL: no conversion */
+    size_t room;                    /* bytes for an element in either datatype */
+};
+
+static int refuse(const struct sfs_dataset *dataset, const char *what, const char *why)
+{
+    log_error("%s: %s: %s: %s", sfs_path(dataset->file), dataset->path, what, why);
+    return -EINVAL;
+}
+
+/* Decodes a selection of a dataspace of these dims; space NULL: all. */
+static int take_selection(const struct sfs_dataset *dataset, const char *what,
+                          const struct sfs_encoded *space, int rank, const uint64_t *dims,
+                          struct selection *selection)
+{
+    *selection = (struct selection){0};
+    uint64_t elements;
+    const char *why;
+    if (!box_product(dims, rank, 1, &elements))
+        return refuse(dataset, what, "too many elements");
+    if (!space) {
+        selection->values = elements;
+        return runs_append(&selection->runs, 0, elements);
+    }
+    int error = selection_decode(space->bytes, space->n, rank, dims, SIZE_MAX, selection, &why);
+    return error == -EILSEQ ? refuse(dataset, what, why) : error;
+}
+
+static int take_space(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                      struct selection *selection)
+{
+    const struct layout *layout = &dataset->layout;
+    bool scalar = dataset->info.rank == 0 && space;
+    return take_selection(dataset, "selection", space, scalar ? 0 : layout->rank, layout->dims,
+                          selection);
+}
+
+static int take_memory(struct transfer *transfer, const struct sfs_encoded *memory_space,
+                       const struct sfs_encoded *space)
+{
+    struct memory *memory = &transfer->memory;
+    uint64_t dims[SFS_MAX_RANK];
+    int rank, error;
+    const char *why;
+    if (!memory_space) {
+        error = take_space(transfer->dataset, space, &memory->selection);
+    } else {
+        error = selection_extent(memory_space->bytes, memory_space->n, &rank, dims, &why);
+        if (error)
+            return refuse(transfer->dataset, "memory dataspace", why);
+        error = take_selection(transfer->dataset, "memory dataspace", memory_space, rank, dims,
+                               &memory->selection);
+    }
+    if (!error && memory->selection.values != transfer->selection.values)
+        error = refuse(transfer->dataset, "memory dataspace",
+                       "it selects another number of elements than the dataset's");
+    if (!error)
+        error = memory_place(memory);
+    return error;
+}
+
+static void transfer_end(struct transfer *transfer)
+{
+    selection_free(&transfer->selection);
+    memory_free(&transfer->memory);
+}
+
+static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset,
+                          const struct sfs_encoded *type, const struct sfs_encoded *memory_space,
+                          const struct sfs_encoded *space, void *buffer)
+{
+    size_t size = dataset->info.type.size;
+    *transfer = (struct transfer){.dataset = dataset, .memory = {.buffer = buffer, .size = size}};
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
+    if (type && !hdf5_type_equal(type, &dataset->info.encoded_type)) {
+        transfer->type = type;
+        int error = hdf5_type_size(type, &transfer->memory.size);
+        if (error)
+            return refuse(dataset, "memory datatype", hdf5_error());
+    }
+    transfer->room = size > transfer->memory.size ? size : transfer->memory.size;
+    int error = take_space(dataset, space, &transfer->selection);
+    if (!error)
+        error = take_memory(transfer, memory_space, space);
+    if (error)
+        transfer_end(transfer);
+    return error;
+}
+
+/* Converts n packed elements in place. */
+static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, void *elements)
+{
+    if (!transfer->type)
+        return 0;
+    const struct sfs_encoded *own = &transfer->dataset->info.encoded_type;
+    int error = hdf5_convert(to_memory ? own : transfer->type, to_memory ? transfer->type : own,
+                             (size_t)n, elements);
+    if (error == -EOPNOTSUPP)
+        log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
+                  hdf5_error());
+    return error;
+}
+
+/* Copies `length` elements, from the index-th selected one on, between memory and packed elements. */
+static void copy_elements(const struct transfer *transfer, uint64_t index, uint64_t length,
+                          char *packed, bool to_memory)
+{
+    const uint64_t *order = transfer->selection.order;
+    size_t size = transfer->memory.size;
+    while (length > 0) {
+        uint64_t n = order ? 1 : length;
+        char *at = memory_at(&transfer->memory, order ? order[index] : index, &n);
+        if (to_memory)
+            memcpy(at, packed, n * size);
+        else
+            memcpy(packed, at, n * size);
+        packed += n * size;
+        index += n;
+        length -= n;
+    }
+}
+
+static void copy_part(const struct transfer *transfer, const struct part *part, char *packed,
+                      bool to_memory)
+{
+    for (size_t i = 0; i < part->n_pieces; i++) {
+        const struct part_piece *piece = &part->pieces[i];
+        copy_elements(transfer, piece->index, piece->length, packed, to_memory);
+        packed += piece->length * transfer->memory.size;
+    }
+}
+
+/* The elements of a part where they already lie packed in memory, or NULL. */
+static char *packed_in_memory(const struct transfer *transfer, const struct part *part)
+{
+    if (transfer->type || transfer->selection.order)
+        return NULL;
+    uint64_t next = part->pieces[0].index, n = part->positions.elements;
+    for (size_t i = 0; i < part->n_pieces; i++) {
+        if (part->pieces[i].index != next)
+            return NULL;
+        next += part->pieces[i].length;
+    }
+    char *at = memory_at(&transfer->memory, part->pieces[0].index, &n);
+    return n == part->positions.elements ? at : NULL;
+}
+
+/* ---- Writing ---- */
+
+static int write_part(void *context, const struct part *part)
+{
+    const struct transfer *transfer = context;
+    struct cache_dataset *cache = transfer->dataset->cache;
+    char *packed = packed_in_memory(transfer, part);
+    if (packed)
+        return cache_write(cache, part->scaled, &part->positions, packed, part->is_whole);
+    char *copy = reallocarray(NULL, part->positions.elements, transfer->room);
+    if (!copy)
+        return -ENOMEM;
+    copy_part(transfer, part, copy, false);
+    int error = convert(transfer, false, part->positions.elements, copy);
+    if (!error)
+        error = cache_write(cache, part->scaled, &part->positions, copy, part->is_whole);
+    free(copy);
+    return error;
+}
+
+static int check_writable(const struct sfs_dataset *dataset)
+{
+    if (!sfs_is_writable(dataset->file))
+        return -EROFS;
+    return dataset->info.type.has_pointers ? -EOPNOTSUPP : 0;
+}
+
+/* Dense datasets are written by libhdf5, box by box of the selection. */
+static int write_dense(struct transfer *transfer)
+{
+    struct sfs_dataset *dataset = transfer->dataset;
+    const struct layout *layout = &dataset->layout;
+    struct box all = {.rank = layout->rank};
+    memcpy(all.count, layout->dims, sizeof(all.count));
+    const struct runs *runs = &transfer->selection.runs;
+    uint64_t most = BATCH_BYTES / transfer->room ? BATCH_BYTES / transfer->room : 1;
+    char *packed = reallocarray(NULL, most, transfer->room);
+    int error = packed ? 0 : -ENOMEM;
+    for (size_t i = 0; i < runs->n && !error; i++) {
+        struct run run = runs_at(runs, i);
+        while (run.first < run.last && !error) {
+            struct box piece;
+            uint64_t n = run.last - run.first < most ? run.last - run.first : most;
+            n = box_of_interval(&all, run.first, n, &piece);
+            copy_elements(transfer, run.index, n, packed, false);
+            error = convert(transfer, false, n, packed);
+            if (!error)
+                error = dataset_write_dense(dataset, &piece, packed);
+            run.first += n;
+            run.index += n;
+        }
+    }
+    free(packed);
+    return error;
+}
+
+static int write_selected(struct transfer *transfer)
+{
+    if (!transfer->dataset->sparse)
+        return write_dense(transfer);
+    return parts_each(&transfer->dataset->layout, &transfer->selection.runs, write_part, transfer);
+}
+
+int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                      const void *buffer)
+{
+    struct transfer transfer;
+    int error = check_writable(dataset);
+    if (!error)
+        error = transfer_begin(&transfer, dataset, type, memory_space, space, (void *)buffer);
+    if (error)
+        return error;
+    error = write_selected(&transfer);
+    transfer_end(&transfer);
+    return error;
+}
+
+/* Writes packed elements to positions in the dataset. Takes over the runs. */
+static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void *packed)
+{
+    size_t size = dataset->info.type.size;
+    struct transfer transfer = {.dataset = dataset,
+                                .selection = {.runs = *runs, .values = runs->elements},
+                                .memory = {.buffer = (void *)packed, .size = size},
+                                .room = size};
+    int error = runs_append(&transfer.memory.selection.runs, 0, runs->elements);
+    if (!error)
+        error = write_selected(&transfer);
+    transfer_end(&transfer);
+    return error;
+}
+
+int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box;
+    struct runs runs = {0};
+    int error = check_writable(dataset);
+    if (!error)
+        error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = runs_of_box(layout->rank, layout->dims, box.start, box.count, &runs);
+    return error ? error : write_runs(dataset, &runs, buffer);
+}
+
+/* Positions in a slab become positions in the dataset. */
+static int place_in_dataset(const struct layout *layout, const struct box *box,
+                            const struct sfs_defined *defined, struct runs *runs)
+{
+    uint64_t all, row_length = box->count[layout->rank - 1], first;
+    if (!box_product(box->count, box->rank, 1, &all))
+        return -EINVAL;
+    bool contiguous = box_is_contiguous(layout->rank, box->count, layout->dims, box->start, &first);
+    uint64_t end = 0;
+    int error = 0;
+    for (size_t i = 0; i < defined->n && !error; i++) {
+        uint64_t at = defined->interval[i].first;
+        uint64_t left = defined->interval[i + 1].index - defined->interval[i].index;
+        if (at < end || at > all || left > all - at || left == 0)
+            return -EINVAL;
+        end = at + left;
+        while (left > 0 && !error) {
+            uint64_t in_row = contiguous ? left : row_length - at % row_length;
+            uint64_t n = left < in_row ? left : in_row;
+            uint64_t place = contiguous ? first + at
+                                        : box_translate(layout->rank, box->count, at, layout->dims,
+                                                        box->start);
+            error = runs_append(runs, place, place + n);
+            at += n;
+            left -= n;
+        }
+    }
+    return error;
+}
+
+int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                     const struct sfs_defined *defined, const void *values)
+{
+    struct box box;
+    struct runs runs = {0};
+    int error = check_writable(dataset);
+    if (!error)
+        error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = place_in_dataset(&dataset->layout, &box, defined, &runs);
+    if (error) {
+        runs_free(&runs);
+        return error;
+    }
+    return write_runs(dataset, &runs, values);
+}
+
+/* ---- Reading ---- */
+
+static int read_part(void *context, const struct part *part)
+{
+    const struct transfer *transfer = context;
+    struct sfs_dataset *dataset = transfer->dataset;
+    uint64_t n = part->positions.elements;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    int error = cache_pin(dataset->cache, part->scaled, PART_VALUES, &form, &chunk);
+    if (error)
+        return error;
+    char *in_memory = packed_in_memory(transfer, part);
+    char *packed = in_memory ? in_memory : reallocarray(NULL, n, transfer->room);
+    if (!packed)
+        error = -ENOMEM;
+    else if (form)
+        form_gather(&dataset->layout, form, &part->positions, packed);
+    else
+        fill_elements(packed, n, dataset->info.type.size, dataset->info.fill);
+    cache_return(chunk);
+    if (!error)
+        error = convert(transfer, true, n, packed);
+    if (!in_memory && !error)
+        copy_part(transfer, part, packed, true);
+    if (!in_memory)
+        free(packed);
+    return error;
+}
+
+static int read_dense(struct transfer *transfer)
+{
+    struct sfs_dataset *dataset = transfer->dataset;
+    struct box all = {.rank = dataset->layout.rank};
+    memcpy(all.count, dataset->layout.dims, sizeof(all.count));
+    const struct runs *runs = &transfer->selection.runs;
+    uint64_t most = BATCH_BYTES / transfer->room ? BATCH_BYTES / transfer->room : 1;
+    char *packed = reallocarray(NULL, most, transfer->room);
+    int error = packed ? 0 : -ENOMEM;
+    for (size_t i = 0; i < runs->n && !error; i++) {
+        struct run run = runs_at(runs, i);
+        while (run.first < run.last && !error) {
+            uint64_t n = run.last - run.first < most ? run.last - run.first : most;
+            error = dataset_read_elements(dataset, &all, run.first, n, packed);
+            if (!error)
+                error = convert(transfer, true, n, packed);
+            if (!error)
+                copy_elements(transfer, run.index, n, packed, true);
+            run.first += n;
+            run.index += n;
+        }
+    }
+    free(packed);
+    return error;
+}
+
+int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                     const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                     void *buffer)
+{
+    struct transfer transfer;
+    int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
+    if (error)
+        return error;
+    if (transfer.selection.values != transfer.selection.runs.elements)
+        error = refuse(dataset, "selection", "it names an element twice");
+    else if (dataset->sparse)
+        error = parts_each(&dataset->layout, &transfer.selection.runs, read_part, &transfer);
+    else
+        error = read_dense(&transfer);
+    transfer_end(&transfer);
+    return error;
+}
+
+/* ---- Erasing ---- */
+
+static int erase_part(void *context, const struct part *part)
+{
+    struct sfs_dataset *dataset = context;
+    return cache_erase(dataset->cache, part->scaled, &part->positions, part->is_whole);
+}
+
+static int check_erasable(const struct sfs_dataset *dataset)
+{
+    if (!dataset->sparse)
+        return -EOPNOTSUPP;
+    return check_writable(dataset);
+}
+
+int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
+{
+    struct selection selection;
+    int error = check_erasable(dataset);
+    if (!error)
+        error = take_space(dataset, space, &selection);
+    if (error)
+        return error;
+    error = parts_each(&dataset->layout, &selection.runs, erase_part, dataset);
+    selection_free(&selection);
+    return error;
+}
+
+int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box;
+    struct runs runs = {0};
+    int error = check_erasable(dataset);
+    if (!error)
+        error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = runs_of_box(layout->rank, layout->dims, box.start, box.count, &runs);
+    if (!error)
+        error = parts_each(layout, &runs, erase_part, dataset);
+    runs_free(&runs);
+    return error;
+}
+
+/* ---- What is defined ---- */
+
+/* Adds what is defined of one part, as positions in the dataset, unsorted between chunks. */
+struct finding {
+    struct sfs_dataset *dataset;
+    const struct runs *selected;
+    struct runs *found;
+};
+
+static int find_in_band(struct finding *finding, uint64_t first_row, uint64_t rows)
+{
+    const struct layout *layout = &finding->dataset->layout;
+    struct sfs_slab slab = {.rank = layout->rank, .start = {first_row}, .count = {rows}};
+    uint64_t in_first = 1;
+    for (int i = 1; i < layout->rank; i++) {
+        slab.count[i] = layout->dims[i];
+        in_first *= layout->dims[i];
+    }
+    struct runs defined, selected = {0};
+    int error = dataset_defined(finding->dataset, &slab, &defined);
+    uint64_t first = first_row * in_first;
+    if (!error)
+        error = runs_shift(&defined, (int64_t)first);
+    if (!error)
+        error = runs_clip(finding->selected, first, first + rows * in_first, &selected);
+    if (!error)
+        error = runs_intersection(&selected, &defined, &selected);
+    for (size_t i = 0; i < selected.n && !error; i++) {
+        struct run run = runs_at(&selected, i);
+        error = runs_append(finding->found, run.first, run.last);
+    }
+    runs_free(&defined);
+    runs_free(&selected);
+    return error;
+}
+
+/* Band by band of chunks along the first axis, those in which nothing is selected left out. */
+static int find_defined(struct finding *finding)
+{
+    const struct layout *layout = &finding->dataset->layout;
+    const struct runs *selected = finding->selected;
+    uint64_t in_first = 1, row = 0;
+    for (int i = 1; i < layout->rank; i++)
+        in_first *= layout->dims[i];
+    int error = 0;
+    for (size_t next = 0; !error; ) {
+        next = runs_find_from(selected, next, row * in_first);
+        if (next == selected->n)
+            break;
+        uint64_t at = runs_at(selected, next).first / in_first;
+        if (at > row)
+            row = at;
+        row -= row % layout->chunk_dims[0];
+        uint64_t rows = layout->dims[0] - row;
+        if (rows > layout->chunk_dims[0])
+            rows = layout->chunk_dims[0];
+        error = find_in_band(finding, row, rows);
+        row += rows;
+    }
+    return error;
+}
+
+int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                            void **encoded, size_t *n)
+{
+    const struct layout *layout = &dataset->layout;
+    struct selection selection;
+    struct runs found = {0};
+    int error = take_space(dataset, space, &selection);
+    if (error)
+        return error;
+    struct finding finding = {dataset, &selection.runs, &found};
+    error = dataset->sparse ? find_defined(&finding) : runs_copy(&selection.runs, &found);
+    if (!error)
+        error = selection_encode(dataset->info.rank, layout->dims, dataset->info.max_dims, &found,
+                                 SELECTION_LIBHDF5_1_10, encoded, n);
+    runs_free(&found);
+    selection_free(&selection);
+    return error;
+}

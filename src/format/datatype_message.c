@@ -1,0 +1,161 @@
+/* Walking through datatype messages. */
+#include "format/datatype_message.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "format/cursor.h"
+#include "format/why.h"
+
+#define NAME        "datatype"
+#define MAX_NESTING 32
+#define MAX_RANK    32
+
+enum {
+    CLASS_INTEGER,
+    CLASS_FLOAT,
+    CLASS_TIME,
+    CLASS_STRING,
+    CLASS_BITFIELD,
+    CLASS_OPAQUE,
+    CLASS_COMPOUND,
+    CLASS_REFERENCE,
+    CLASS_ENUM,
+    CLASS_VARIABLE,
+    CLASS_ARRAY,
+};
+
+static int check(struct cursor *c, int depth, uint64_t *size, struct why *why);
+
+/* A name and its NUL; before version 3 a multiple of 8 bytes. */
+static void skip_name(struct cursor *c, unsigned version)
+{
+    const unsigned char *end = c->left > 0 ? memchr(c->at, 0, c->left) : NULL;
+    if (!end) {
+        c->failed = true;
+        return;
+    }
+    size_t n = (size_t)(end - c->at) + 1;
+    cursor_skip(c, version < 3 ? (n + 7) / 8 * 8 : n);
+}
+
+/* Bytes of a member's offset. */
+static unsigned offset_width(unsigned version, uint64_t size)
+{
+    unsigned width = 1;
+    while (version >= 3 && width < 4 && size >> 8 * width)
+        width++;
+    return version < 3 ? 4 : width;
+}
+
+static int check_compound(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
+                          struct why *why)
+{
+    int error = n > 0 ? 0 : why_damaged(why, NAME ": a compound without members");
+    for (unsigned i = 0; i < n && !error; i++) {
+        uint64_t member;
+        skip_name(c, version);
+        uint64_t offset = cursor_uint(c, offset_width(version, size));
+        if (version == 1)
+            cursor_skip(c, 28); /* dims, as of old */
+        error = check(c, depth + 1, &member, why);
+        if (!error && (member > size || offset > size - member))
+            error = why_damaged(why, NAME ": member %u lies outside of its compound", i);
+    }
+    return error;
+}
+
+static int check_enum(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
+                      struct why *why)
+{
+    uint64_t base;
+    int error = check(c, depth + 1, &base, why);
+    if (error)
+        return error;
+    if (base != size)
+        return why_damaged(why, NAME ": an enumeration of other size than its base");
+    for (unsigned i = 0; i < n && !c->failed; i++)
+        skip_name(c, version);
+    cursor_skip(c, n * base);
+    return 0;
+}
+
+static int check_array(struct cursor *c, unsigned version, uint64_t size, int depth,
+                       struct why *why)
+{
+    unsigned rank = (unsigned)cursor_uint(c, 1);
+    if (version < 2 || rank < 1 || rank > MAX_RANK)
+        return why_damaged(why, NAME ": an array of version %u and rank %u", version, rank);
+    uint64_t dims = 1, base;
+    bool overflow = false;
+    if (version == 2)
+        cursor_skip(c, 3);
+    for (unsigned i = 0; i < rank; i++)
+        overflow |= __builtin_mul_overflow(dims, cursor_uint(c, 4), &dims);
+    if (version == 2)
+        cursor_skip(c, 4 * rank); /* permutation */
+    int error = check(c, depth + 1, &base, why);
+    if (!error && (overflow || __builtin_mul_overflow(dims, base, &dims) || dims != size))
+        error = why_damaged(why, NAME ": an array of other size than its elements");
+    return error;
+}
+
+static int check_properties(struct cursor *c, unsigned class, unsigned version, uint64_t bits,
+                            uint64_t size, int depth, struct why *why)
+{
+    uint64_t base;
+    switch (class) {
+    case CLASS_INTEGER:
+    case CLASS_BITFIELD:
+        cursor_skip(c, 4);
+        return 0;
+    case CLASS_FLOAT:
+        cursor_skip(c, 12);
+        return 0;
+    case CLASS_TIME:
+        cursor_skip(c, 2);
+        return 0;
+    case CLASS_STRING:
+    case CLASS_REFERENCE:
+        return 0;
+    case CLASS_OPAQUE:
+        cursor_skip(c, bits & 0xff); /* a tag */
+        return 0;
+    case CLASS_COMPOUND:
+        return check_compound(c, version, (unsigned)(bits & 0xffff), size, depth, why);
+    case CLASS_ENUM:
+        return check_enum(c, version, (unsigned)(bits & 0xffff), size, depth, why);
+    case CLASS_VARIABLE:
+        return check(c, depth + 1, &base, why);
+    case CLASS_ARRAY:
+        return check_array(c, version, size, depth, why);
+    default:
+        return why_damaged(why, NAME ": class %u", class);
+    }
+}
+
+static int check(struct cursor *c, int depth, uint64_t *size, struct why *why)
+{
+    if (depth > MAX_NESTING)
+        return why_damaged(why, NAME ": nested too deeply");
+    unsigned head = (unsigned)cursor_uint(c, 1), version = head >> 4;
+    uint64_t bits = cursor_uint(c, 3);
+    *size = cursor_uint(c, 4);
+    if (c->failed)
+        return why_damaged(why, NAME ": it is cut short");
+    if (version < 1 || version > 3)
+        return why_damaged(why, NAME ": version %u", version);
+    if (*size == 0)
+        return why_damaged(why, NAME ": an element has no bytes");
+    int error = check_properties(c, head & 15, version, bits, *size, depth, why);
+    if (!error && c->failed)
+        error = why_damaged(why, NAME ": it is cut short");
+    return error;
+}
+
+int datatype_check(const void *message, size_t n, struct why *why)
+{
+    struct cursor c = cursor_over(message, n);
+    uint64_t size;
+    return check(&c, 0, &size, why);
+}
