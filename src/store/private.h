@@ -72,9 +72,10 @@ struct page *pages_find(struct store *store, uint64_t number);
 int pages_add(struct store *store, uint64_t number, struct page **page); /* bytes not set */
 void pages_clear(struct store *store);
 
-/* pages.c: of pages and file together. Takes pages_lock. */
+/* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
+ * file becomes pages. */
 int pages_read(struct store *store, uint64_t address, void *buffer, size_t n);
-int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 
 /* journal.c: writes a durable journal of all pages up to new_end. The caller holds `change`. */
