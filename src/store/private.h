@@ -27,6 +27,7 @@ struct store {
     int fd;
     char *path;      /* as given */
     char *place;     /* the same without symbolic links: the journal stands beside the file */
+    char *directory; /* that it is in */
     char *journal;   /* its name; NULL if the place cannot be told */
     char *temporary; /* the name until the first commit; NULL: it stands at its place */
     bool replace;    /* whether the first commit may replace a file */
@@ -56,6 +57,9 @@ struct store {
  * store_open names. */
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
+
+/* file.c: what stands beside the place: its directory and its journal. */
+int file_name_neighbours(struct store *store);
 
 /* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
