@@ -67,6 +67,12 @@ herr_t driver_set(hid_t fapl, struct store *store);
  * writing; 0 if none has. */
 int driver_failure(void);
 
+/* From here on, what this thread writes goes nowhere: a file can be closed whose disk is full. */
+void driver_discard(bool discard);
+
+/* After a file could not be closed: libhdf5 does not touch the store any more. */
+void driver_cut_off(const struct store *store);
+
 /* The next read of raw data by this thread is not done but noted. */
 struct driver_noted {
     unsigned reads;
