@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "index/private.h"
 #include "store/store.h"
@@ -247,7 +246,7 @@ bool index_layout_changed(struct index *index, const struct layout_message *layo
     struct layout_message l = *layout;
     index_layout(index, &l);
     return l.address != layout->address || l.single_filtered != layout->single_filtered ||
-           memcmp(&l.single, &layout->single, sizeof(l.single)) != 0;
+           !chunk_record_is_same(l.n_sections, &l.single, &layout->single);
 }
 
 /* ---- What the kinds have in common ---- */
