@@ -154,6 +154,11 @@ struct sfs_attributes {
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes);
 void sfs_attributes_free(struct sfs_attributes *attributes);
 
+/* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
+ * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
+int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                        uint64_t from_address);
+
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
 int sfs_group_create(struct sfs_file *file, const char *path);
 
@@ -169,6 +174,9 @@ struct sfs_encoded {
 /* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
  * which the caller frees. -EINVAL: there is no such type. */
 int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+
+/* Bytes of an element. -EINVAL: it is not a datatype. */
+int sfs_type_size(const struct sfs_encoded *type, size_t *size);
 
 /* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as JSON.
  * element has room for it. -EINVAL: the text is not one, or does not fit. */
