@@ -443,6 +443,22 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
 int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                     const void *const sections[SFS_SECTIONS]);
 
+/* ---- Checking ---- */
+
+enum sfs_finding {
+    SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
+    SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
+    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the disk failed */
+};
+
+typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);
+
+/* Verifies a file that is open for reading: opens everything in its tree; of sparse datasets reads
+ * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
+ * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
+ * in this thread, and not to the log. -EINVAL: the file is open for writing; -ENOMEM. */
+int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
+
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values
  * separated by a space, strings of arrays quoted; a line's end closes each. -EFBIG if it exceeds
  * limit bytes. The caller frees *text. */
