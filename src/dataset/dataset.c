@@ -311,12 +311,3 @@ void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
     cache_return(loan->holder);
     loan->holder = NULL;
 }
-
-int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
-{
-    int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
-    if (error == -EIO)
-        log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
-                  hdf5_error());
-    return error;
-}
