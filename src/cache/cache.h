@@ -53,19 +53,30 @@ int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned pa
 struct runs;
 
 /* Makes the elements at these positions of a chunk defined, with these packed values; or undefined.
- * Positions are those in the chunk; scaled coordinates. The dataset's layout is sparse. The change
- * is in the cache only until it is flushed or evicted. On error nothing has changed. */
+ * Positions are those in the chunk; scaled coordinates. whole: they are all of the chunk that lies
+ * in the dataset, so that what is stored need not be read. The dataset's layout is sparse. The
+ * change is in the cache only until it is flushed or evicted. On error nothing has changed. */
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, const void *values);
+                const struct runs *positions, const void *values, bool whole);
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions);
+                const struct runs *positions, bool whole);
+
+struct encoded;
+
+/* Stores a chunk from its stored form, in place of what there was (the RFC's direct_chunk_write). */
+int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct encoded *encoded);
 
 /* Writes all changed chunks to the store, of one dataset or (NULL) of all. What was written while
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
-/* Forgets a chunk, also what was changed in it and not flushed. */
-void cache_evict(struct cache_dataset *dataset, const uint64_t *scaled);
+/* After the dataset's dims have shrunk: forgets the chunks that lie outside of them, also what was
+ * changed in them and not flushed (the RFC's set_extent_notify). */
+void cache_forget_outside(struct cache_dataset *dataset);
+
+/* Forgets all chunks of a dataset that is not sparse, whose storage another hand has changed. */
+void cache_forget(struct cache_dataset *dataset);
 
 /* Fills the cache_* and chunks_decoded members. */
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics);

@@ -48,6 +48,7 @@ int write_back(struct chunk *chunk)
 struct change {
     const struct runs *positions;
     const void *values;
+    bool whole; /* nothing of what was there stays */
 };
 
 /* Memory of the form that a change makes, of a chunk whose own form has old_bytes. */
@@ -66,21 +67,20 @@ static int begin_change(struct cache_dataset *dataset, const uint64_t *scaled,
                         const struct change *change, struct chunk **out)
 {
     struct cache *cache = dataset->cache;
-    uint64_t all = dataset->layout->chunk_bytes / dataset->layout->element_size;
-    unsigned parts = change->values && change->positions->elements == all ? 0 : PART_PACKED;
+    unsigned parts = change->whole ? 0 : PART_PACKED;
     for (;;) {
         struct chunk *chunk;
         int error = chunk_acquire(dataset, scaled, parts, &chunk);
         if (error)
             return error;
         pthread_mutex_lock(&cache->lock);
-        bool mine = !chunk->gone && !chunk->changing;
+        bool gone = chunk->gone, mine = !gone && !chunk->changing;
         if (mine)
             chunk->changing = true;
-        else if (!chunk->gone) /* the pin must not keep memory while this thread waits */
-            chunk_unpin(chunk), pthread_cond_wait(&cache->changed, &cache->lock);
         else
-            chunk_unpin(chunk);
+            chunk_unpin(chunk); /* a pin must not keep memory while this thread waits */
+        if (!mine && !gone)
+            pthread_cond_wait(&cache->changed, &cache->lock);
         pthread_mutex_unlock(&cache->lock);
         if (mine) {
             *out = chunk;
@@ -128,21 +128,21 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
     if (error)
         return error;
 
-    bool has_old = chunk->state == CHUNK_LOADED && form_has(&chunk->form, PART_PACKED);
-    const struct cache_form *old = has_old ? &chunk->form : NULL;
+    bool exists = chunk->state == CHUNK_LOADED;
+    const struct cache_form *old = exists && !change->whole ? &chunk->form : NULL;
     pthread_mutex_lock(&cache->lock);
-    reserved = change_bytes(layout, change, has_old ? chunk->form_bytes : 0);
+    reserved = change_bytes(layout, change, old ? chunk->form_bytes : 0);
     reserve_now(cache, reserved);
     pthread_mutex_unlock(&cache->lock);
 
     struct cache_form form = {0};
     if (change->values)
         error = form_write(layout, old, change->positions, change->values, &cache->pool, &form);
-    else if (old)
+    else if (exists)
         error = form_erase(layout, old, change->positions, &cache->pool, &form);
 
     pthread_mutex_lock(&cache->lock);
-    if (!error && (change->values || old))
+    if (!error && (change->values || exists))
         error = replace(dataset, chunk, &form);
     unreserve(cache, reserved);
     chunk->changing = false;
@@ -155,17 +155,40 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
 }
 
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, const void *values)
+                const struct runs *positions, const void *values, bool whole)
 {
-    struct change change = {positions, values};
+    struct change change = {positions, values, whole};
     return change_chunk(dataset, scaled, &change);
 }
 
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions)
+                const struct runs *positions, bool whole)
 {
-    struct change change = {positions, NULL};
+    struct change change = {positions, NULL, whole};
     return change_chunk(dataset, scaled, &change);
+}
+
+int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct encoded *encoded)
+{
+    struct cache *cache = dataset->cache;
+    struct layout *layout = dataset->layout;
+    struct change change = {.whole = true};
+    struct chunk *chunk;
+    int error = begin_change(dataset, scaled, &change, &chunk);
+    if (error)
+        return error;
+    struct chunk_record record = chunk->record;
+    error = layout->ops->insert(layout, scaled, encoded, &record);
+
+    pthread_mutex_lock(&cache->lock);
+    if (!error) /* what was cached of it is no longer so */
+        chunk_unlink(chunk);
+    chunk->changing = false;
+    pthread_cond_broadcast(&cache->changed);
+    chunk_unpin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    return error;
 }
 
 /* ---- Flushing ---- */
@@ -197,17 +220,36 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     return error;
 }
 
-void cache_evict(struct cache_dataset *dataset, const uint64_t *scaled)
+/* Whether a chunk has nothing inside of the dims. */
+static bool is_outside(const struct layout *layout, const uint64_t *scaled)
+{
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->dims[i] == 0 || scaled[i] > (layout->dims[i] - 1) / layout->chunk_dims[i])
+            return true;
+    return false;
+}
+
+static void forget(struct cache_dataset *dataset, bool only_outside)
 {
     struct cache *cache = dataset->cache;
-    struct chunk *chunk;
+    struct chunk *chunk, *next;
     pthread_mutex_lock(&cache->lock);
-    while ((chunk = chunk_find(dataset, scaled)) && chunk->changing)
-        pthread_cond_wait(&cache->changed, &cache->lock);
-    if (chunk) {
+    HASH_ITER (hh, dataset->chunks, chunk, next) {
+        if (only_outside && !is_outside(dataset->layout, chunk->scaled))
+            continue;
         chunk_pin(chunk);
         chunk_unlink(chunk);
         chunk_unpin(chunk);
     }
     pthread_mutex_unlock(&cache->lock);
+}
+
+void cache_forget_outside(struct cache_dataset *dataset)
+{
+    forget(dataset, true);
+}
+
+void cache_forget(struct cache_dataset *dataset)
+{
+    forget(dataset, false);
 }

@@ -56,6 +56,30 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
     return 0;
 }
 
+/* Type and fill value. */
+static int describe_elements(const struct dataset_header *header, struct sfs_dataset_info *info)
+{
+    void *type = NULL;
+    int error =
+        hdf5_type_of_message(header->datatype.data, header->datatype.size, &type,
+                             &info->encoded_type.n);
+    info->encoded_type.bytes = type;
+    if (!error)
+        error = hdf5_type_describe(type, info->encoded_type.n, &info->type);
+    if (error || info->type.has_pointers)
+        return error;
+    char *fill = calloc(1, info->type.size);
+    if (!fill)
+        return -ENOMEM;
+    if (header->fill.size > 0)
+        memcpy(fill, header->fill.value, info->type.size);
+    info->fill = fill;
+    info->fill_is_zero = true;
+    for (size_t i = 0; i < info->type.size; i++)
+        info->fill_is_zero &= fill[i] == 0;
+    return hdf5_element_json(type, info->encoded_type.n, fill, &info->fill_json);
+}
+
 static int describe_sparse(struct sfs_dataset *dataset)
 {
     const struct dataset_header *header = &dataset->sparse->header;
@@ -73,10 +97,9 @@ static int describe_sparse(struct sfs_dataset *dataset)
         error = copy_filters(dataset->sparse, 0, &info->n_selection_filters,
                              &info->selection_filters);
     if (!error)
-        error = hdf5_describe_elements(header->datatype.data, header->datatype.size,
-                                       header->fill.size ? header->fill.value : NULL, info);
-    if (error == -EIO)
-        cannot_open(dataset, error, hdf5_error());
+        error = describe_elements(header, info);
+    if (error == -EIO || error == -EINVAL)
+        return cannot_open(dataset, -EIO, hdf5_error());
     return error;
 }
 
@@ -97,7 +120,7 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
-static int create_dataset(struct sfs_file *file, uint64_t address, const char *path,
+static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
                           struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
@@ -115,6 +138,7 @@ static int create_dataset(struct sfs_file *file, uint64_t address, const char *p
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
                             &dataset->info, &storage, dataset->sparse);
+    dataset->layout.commit_lock = &file->commit_lock;
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error)
@@ -132,7 +156,7 @@ int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
     pthread_mutex_lock(&file->lock);
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
     if (!dataset) {
-        error = create_dataset(file, address, path, &dataset);
+        error = open_dataset(file, address, path, &dataset);
         if (!error) {
             HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
             if (hash_failed()) {
@@ -152,17 +176,37 @@ int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
     return error;
 }
 
+uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
+{
+    return dataset->address;
+}
+
+/* Whether nothing is lost with a dataset that nobody uses. What cannot be written now stays in
+ * memory, and sfs_flush says why. */
+static bool can_go(struct sfs_dataset *dataset)
+{
+    if (!dataset->sparse || !sfs_is_writable(dataset->file))
+        return true;
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error) {
+        pthread_rwlock_wrlock(&dataset->file->commit_lock);
+        error = sparse_flush(&dataset->layout);
+        pthread_rwlock_unlock(&dataset->file->commit_lock);
+    }
+    return error == 0;
+}
+
 void sfs_dataset_close(struct sfs_dataset *dataset)
 {
     if (!dataset)
         return;
     struct sfs_file *file = dataset->file;
-    struct sfs_dataset *oldest = NULL;
+    struct sfs_dataset *oldest;
     pthread_mutex_lock(&file->lock);
     if (--dataset->users == 0) {
         DL_APPEND(file->unused, dataset);
-        if (++file->n_unused > MAX_UNUSED) {
-            oldest = file->unused;
+        oldest = file->unused;
+        if (++file->n_unused > MAX_UNUSED && can_go(oldest)) {
             DL_DELETE(file->unused, oldest);
             file->n_unused--;
             HASH_DEL(file->datasets, oldest);

@@ -111,8 +111,7 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
     return error;
 }
 
-/* What is defined in a slab, as positions in it. The caller frees the runs, also after an error. */
-static int get_runs(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs)
+int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs)
 {
     struct box box;
     uint64_t elements;
@@ -129,7 +128,7 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined)
 {
     struct runs runs;
-    int error = get_runs(dataset, slab, &runs);
+    int error = dataset_defined(dataset, slab, &runs);
     if (!error)
         error = runs_reserve(&runs, runs.n + 1); /* room for the end even if there is nothing */
     if (error) {
@@ -150,7 +149,7 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!dataset->sparse)
         return selection_encode_all(space_rank, dims, encoded, n);
     struct runs runs;
-    int error = get_runs(dataset, slab, &runs);
+    int error = dataset_defined(dataset, slab, &runs);
     if (!error)
         error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10, encoded, n);
     runs_free(&runs);
@@ -195,7 +194,7 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
         return 0;
     memcpy(slab.start, part.start, sizeof(slab.start));
     memcpy(slab.count, part.count, sizeof(slab.count));
-    int error = get_runs(count->dataset, &slab, &runs);
+    int error = dataset_defined(count->dataset, &slab, &runs);
     if (!error)
         count->elements += runs.elements;
     runs_free(&runs);
@@ -234,6 +233,9 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
+    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
+    if (error)
+        return error;
 
     struct count count = {&dataset->layout, &box, dataset, 0};
     struct piece piece;
@@ -330,64 +332,4 @@ int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     }
     free(window);
     return error;
-}
-
-/* ---- Stored chunks ---- */
-
-static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
-                           const struct chunk_record *record, struct sfs_chunk_info *info)
-{
-    const struct chunk_record_format *format = &layout->sparse->format;
-    *info = (struct sfs_chunk_info){.address = record->address, .size = record->size};
-    for (int i = 0; i < layout->rank; i++)
-        info->start[i] = scaled[i] * layout->chunk_dims[i];
-    for (int i = 0; i < SFS_SECTIONS; i++) {
-        info->section_size[i] = chunk_record_section_size(format, record, i);
-        info->unfiltered_size[i] =
-            layout->sparse->header.filtered ? record->unfiltered_size[i] : info->section_size[i];
-        info->filter_mask[i] = record->filter_mask[i];
-    }
-}
-
-int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info)
-{
-    struct layout *layout = &dataset->layout;
-    uint64_t scaled[SFS_MAX_RANK];
-    struct chunk_record record;
-    if (!dataset->sparse)
-        return -EOPNOTSUPP;
-    for (int i = 0; i < layout->rank; i++) {
-        if (start[i] >= layout->dims[i])
-            return -EINVAL;
-        scaled[i] = start[i] / layout->chunk_dims[i];
-    }
-    int error = layout->ops->lookup(layout, scaled, &record);
-    if (error)
-        return error;
-    if (!record.exists)
-        return -ENOENT;
-    describe_chunk(layout, scaled, &record, info);
-    return 0;
-}
-
-struct each_chunk {
-    const struct layout *layout;
-    sfs_chunk_function each;
-    void *context;
-};
-
-static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
-{
-    const struct each_chunk *each = context;
-    struct sfs_chunk_info info;
-    describe_chunk(each->layout, scaled, record, &info);
-    return each->each(each->context, &info);
-}
-
-int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
-{
-    if (!dataset->sparse)
-        return -EOPNOTSUPP;
-    struct each_chunk all = {&dataset->layout, each, context};
-    return layout_each_chunk(&dataset->layout, tell_chunk, &all);
 }

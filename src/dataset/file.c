@@ -12,6 +12,7 @@
 #include "dataset/private.h"
 #include "format/dataset_header.h"
 #include "hdf5/hdf5.h"
+#include "layout/sparse.h"
 #include "store/store.h"
 
 const char *sfs_hdf5_version(void)
@@ -19,64 +20,126 @@ const char *sfs_hdf5_version(void)
     return hdf5_version();
 }
 
-/* Opens path over a cache, or over one of its own of cache_size bytes. */
-static int open_file(const char *path, struct cache *cache, size_t cache_size,
-                     struct sfs_file **out)
+/* What is made over a store, which is taken over; on error it is closed. */
+static int open_store(struct store *store, struct cache *cache, size_t cache_size, bool create,
+                      struct sfs_file **out)
 {
     struct sfs_file *file = calloc(1, sizeof(*file));
-    if (!file)
+    if (!file) {
+        store_close(store);
         return -ENOMEM;
+    }
+    struct why why;
     pthread_mutex_init(&file->lock, NULL);
+    pthread_rwlock_init(&file->commit_lock, NULL);
+    file->store = store;
     file->cache = cache;
     file->owns_cache = !cache;
     int error = cache ? 0 : cache_create(cache_size, &file->cache);
-    if (!error)
-        error = store_open(path, &file->store);
     if (!error) {
-        error = hdf5_open(file->store, &file->hdf5);
+        error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
+        if (!error && create)
+            error = hdf5_flush(file->hdf5);
         if (error)
-            log_error("%s: cannot open as HDF5: %s", path, hdf5_error());
+            log_error("%s: cannot %s: %s", store_path(store),
+                      create ? "create an HDF5 file" : "open as HDF5", hdf5_error());
     }
-    struct why why;
     if (!error) {
-        error = superblock_read(file->store, &file->superblock, &why);
+        error = superblock_read(store, &file->superblock, &why);
         if (error == -EIO || error == -EILSEQ) {
-            log_error("%s: %s", path, why.text);
+            log_error("%s: %s", store_path(store), why.text);
             error = -EINVAL;
         }
     }
-    if (error) {
-        sfs_close(file);
-        return error;
-    }
-    *out = file;
-    return 0;
+    if (error)
+        sfs_discard(file);
+    else
+        *out = file;
+    return error;
+}
+
+/* Opens path over a cache, or over one of its own of cache_size bytes. */
+static int open_file(const char *path, bool writable, struct cache *cache, size_t cache_size,
+                     struct sfs_file **out)
+{
+    struct store *store;
+    int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
+    return error ? error : open_store(store, cache, cache_size, false, out);
+}
+
+static size_t cache_size_of(const struct sfs_options *options)
+{
+    return options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
 }
 
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
-    size_t cache_size = options ? options->cache_size : 0;
-    return open_file(path, NULL, cache_size ? cache_size : SFS_DEFAULT_CACHE_SIZE, file);
+    return open_file(path, options && options->writable, NULL, cache_size_of(options), file);
+}
+
+int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
+{
+    struct store *store;
+    int error = store_create(path, options && options->replace, &store);
+    return error ? error : open_store(store, NULL, cache_size_of(options), true, file);
 }
 
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
 {
     if (name[0] == '/')
-        return open_file(name, from->cache, 0, file);
+        return open_file(name, false, from->cache, 0, file);
 
     char *directory = strdup(sfs_path(from)), *path = NULL;
     int error = !directory || asprintf(&path, "%s/%s", dirname(directory), name) < 0
                     ? -ENOMEM
-                    : open_file(path, from->cache, 0, file);
+                    : open_file(path, false, from->cache, 0, file);
     free(path);
     free(directory);
     return error;
 }
 
+bool sfs_is_writable(const struct sfs_file *file)
+{
+    return store_is_writable(file->store);
+}
+
+/* With both locks held: brings what only memory knows into the store, and commits it. */
+static int commit(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        int error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
+        if (error)
+            return error;
+    }
+    int error = hdf5_flush(file->hdf5);
+    if (error) {
+        log_error("%s: cannot flush: %s", sfs_path(file), hdf5_error());
+        return error;
+    }
+    return store_commit(file->store);
+}
+
+int sfs_flush(struct sfs_file *file)
+{
+    if (!sfs_is_writable(file))
+        return 0;
+    int error = cache_flush(file->cache, NULL);
+    if (error)
+        return error;
+    pthread_mutex_lock(&file->lock);
+    pthread_rwlock_wrlock(&file->commit_lock);
+    error = commit(file);
+    pthread_rwlock_unlock(&file->commit_lock);
+    pthread_mutex_unlock(&file->lock);
+    return error;
+}
+
 int sfs_close(struct sfs_file *file)
 {
+    int error = file ? sfs_flush(file) : 0;
     sfs_discard(file);
-    return 0;
+    return error;
 }
 
 void sfs_discard(struct sfs_file *file)
@@ -88,6 +151,7 @@ void sfs_discard(struct sfs_file *file)
     store_close(file->store);
     if (file->owns_cache)
         cache_destroy(file->cache);
+    pthread_rwlock_destroy(&file->commit_lock);
     pthread_mutex_destroy(&file->lock);
     free(file);
 }

@@ -32,6 +32,9 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
+    /* For reading while a chunk is put into store and index; for writing while the store is
+     * committed, and while libhdf5 changes it. */
+    pthread_rwlock_t commit_lock;
     pthread_mutex_t lock;         /* guards what follows; held while a dataset is being opened */
     struct sfs_dataset *datasets; /* all open ones, by address */
     struct sfs_dataset *unused;
@@ -43,6 +46,13 @@ void dataset_close_all(struct sfs_file *file);
 
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
+
+/* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees the
+ * runs, also after an error. */
+int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs);
+
+/* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
+int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,

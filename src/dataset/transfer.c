@@ -89,6 +89,11 @@ static int refuse(const struct sfs_dataset *dataset, const char *what, const cha
     return -EINVAL;
 }
 
+static bool same_type(const struct sfs_encoded *a, const struct sfs_encoded *b)
+{
+    return hdf5_type_equal(a->bytes, a->n, b->bytes, b->n);
+}
+
 /* Decodes a selection of a dataspace of these dims; space NULL: all. */
 static int take_selection(const struct sfs_dataset *dataset, const char *what,
                           const struct sfs_encoded *space, int rank, const uint64_t *dims,
@@ -154,9 +159,9 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
     *transfer = (struct transfer){.dataset = dataset, .memory = {.buffer = buffer, .size = size}};
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
-    if (type && !hdf5_type_equal(type, &dataset->info.encoded_type)) {
+    if (type && !same_type(type, &dataset->info.encoded_type)) {
         transfer->type = type;
-        int error = hdf5_type_size(type, &transfer->memory.size);
+        int error = hdf5_type_size(type->bytes, type->n, &transfer->memory.size);
         if (error)
             return refuse(dataset, "memory datatype", hdf5_error());
     }
@@ -175,8 +180,17 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     if (!transfer->type)
         return 0;
     const struct sfs_encoded *own = &transfer->dataset->info.encoded_type;
-    int error = hdf5_convert(to_memory ? own : transfer->type, to_memory ? transfer->type : own,
-                             (size_t)n, elements);
+    const struct sfs_encoded *from = to_memory ? own : transfer->type;
+    const struct sfs_encoded *to = to_memory ? transfer->type : own;
+    void *background = NULL;
+    if (transfer->dataset->info.type.class == SFS_COMPOUND) {
+        background = calloc((size_t)n, transfer->room);
+        if (!background)
+            return -ENOMEM;
+    }
+    int error = hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements,
+                             background);
+    free(background);
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
                   hdf5_error());

@@ -349,3 +349,11 @@ int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cre
     library_leave();
     return error;
 }
+
+int hdf5_unlink(struct hdf5 *hdf5, const char *path)
+{
+    library_enter();
+    int error = H5Ldelete(hdf5->file, path, H5P_DEFAULT) < 0 ? library_failed(-EIO) : 0;
+    library_leave();
+    return error;
+}

@@ -21,6 +21,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
     free_filters(info->n_selection_filters, info->selection_filters);
     free(info->fill);
     free(info->fill_json);
+    free((void *)info->encoded_type.bytes);
     hdf5_type_free(&info->type);
     memset(info, 0, sizeof(*info));
 }
@@ -85,46 +86,7 @@ static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
     return 0;
 }
 
-/* The fill value as JSON: by way of its native form, as every element becomes text. */
-static int describe_fill_text(hid_t type, struct sfs_dataset_info *info)
-{
-    hid_t native = text_memory_type(type);
-    size_t size = native < 0 ? 0 : H5Tget_size(native), n;
-    size_t room = size > info->type.size ? size : info->type.size;
-    char *element = calloc(1, room ? room : 1);
-    char *background = calloc(1, room ? room : 1); /* conversion of compounds wants one */
-    FILE *out = open_memstream(&info->fill_json, &n);
-    int error = 0;
-    if (!element || !background || !out)
-        error = -ENOMEM;
-    else if (native < 0)
-        error = library_failed(-EIO);
-    if (!error) {
-        memcpy(element, info->fill, info->type.size);
-        if (H5Tconvert(type, native, 1, element, background, H5P_DEFAULT) < 0)
-            error = library_failed(-EIO);
-    }
-    if (!error)
-        error = text_element(out, H5I_INVALID_HID, native, element, TEXT_JSON);
-    if (out && fclose(out) != 0 && !error)
-        error = -ENOMEM;
-    free(background);
-    free(element);
-    if (native >= 0)
-        H5Tclose(native);
-    return error;
-}
-
-/* What is known of a fill value that stands in info already. */
-static int describe_fill(hid_t type, struct sfs_dataset_info *info)
-{
-    info->fill_is_zero = true;
-    for (size_t i = 0; i < info->type.size; i++)
-        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
-    return describe_fill_text(type, info);
-}
-
-static int read_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
+static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
 {
     H5D_fill_value_t defined;
     info->fill = calloc(1, info->type.size);
@@ -134,42 +96,10 @@ static int read_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
         return library_failed(-EIO);
     if (defined == H5D_FILL_VALUE_USER_DEFINED && H5Pget_fill_value(dcpl, type, info->fill) < 0)
         return library_failed(-EIO);
-    return describe_fill(type, info);
-}
-
-#define DATATYPE_MESSAGE 3 /* what H5Tencode puts before a datatype message: its number, */
-#define ENCODE_VERSION   0 /* and a version */
-
-/* The datatype that a datatype message describes. */
-static hid_t decode_type(const void *message, size_t n)
-{
-    unsigned char *encoded = malloc(n + 2);
-    if (!encoded)
-        return H5I_INVALID_HID;
-    encoded[0] = DATATYPE_MESSAGE;
-    encoded[1] = ENCODE_VERSION;
-    memcpy(encoded + 2, message, n);
-    hid_t type = H5Tdecode(encoded);
-    free(encoded);
-    return type;
-}
-
-int hdf5_describe_elements(const void *datatype_message, size_t n, const void *fill,
-                           struct sfs_dataset_info *info)
-{
-    library_enter();
-    hid_t type = decode_type(datatype_message, n);
-    int error = type < 0 ? library_failed(-EIO) : type_describe(type, &info->type);
-    if (!error && !info->type.has_pointers) {
-        info->fill = calloc(1, info->type.size);
-        if (info->fill && fill)
-            memcpy(info->fill, fill, info->type.size);
-        error = info->fill ? describe_fill(type, info) : -ENOMEM;
-    }
-    if (type >= 0)
-        H5Tclose(type);
-    library_leave();
-    return error;
+    info->fill_is_zero = true;
+    for (size_t i = 0; i < info->type.size; i++)
+        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
+    return element_json(type, info->fill, &info->fill_json);
 }
 
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
@@ -221,13 +151,17 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
     hid_t dcpl = H5Dget_create_plist(dataset->id);
     if (dcpl < 0)
         return library_failed(-EIO);
+    void *encoded = NULL;
     int error = describe_space(dataset->space, info);
     if (!error)
         error = type_describe(dataset->type, &info->type);
     if (!error)
+        error = type_encode(dataset->type, &encoded, &info->encoded_type.n);
+    info->encoded_type.bytes = encoded;
+    if (!error)
         error = describe_filters(dcpl, info);
     if (!error && !info->type.has_pointers)
-        error = read_fill(dcpl, dataset->type, info);
+        error = describe_fill(dcpl, dataset->type, info);
     if (!error)
         error = describe_layout(dataset->id, dcpl, info, storage);
     H5Pclose(dcpl);

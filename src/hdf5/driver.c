@@ -7,6 +7,11 @@
  * that space. So the end that it is told always lies one byte behind the store's: no block ends
  * there.
  *
+ * libhdf5 1.10 cannot even close a file any more after its cache could not be flushed. So metadata
+ * that the disk does not take are kept in memory (the commit fails then), and what it still writes
+ * when a file is closed goes nowhere. Should it fail all the same, for want of memory, the file
+ * stays in libhdf5 and is cut off from the store.
+ *
  * It can also note a read of raw data instead of doing it. That is how hdf5_locate asks for the
  * address of a chunk: libhdf5 1.10 looks chunks up in O(log n) when it reads one, but its
  * H5Dget_chunk_info_by_coord walks the whole index. */
@@ -14,23 +19,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "common/log.h"
 #include "hdf5/private.h"
 #include "store/store.h"
 
 struct driver_file {
-    H5FD_t public; /* must be first */
-    struct store *store;
+    H5FD_t public;       /* must be first */
+    struct store *store; /* NULL: it is cut off */
     bool owns_store;
     haddr_t end_of_allocation;
+    struct driver_file *prev, *next;
 };
+
+static struct driver_file *files; /* all open ones; under the library lock */
 
 struct driver_info {
     struct store *store;
 };
 
 static _Thread_local struct driver_noted *noting;
+static _Thread_local bool discarding;
 
 /* libhdf5 learns only that a callback has failed. */
 static _Thread_local int failure;
@@ -51,6 +61,25 @@ void driver_note_reads(struct driver_noted *noted)
 void driver_do_reads(void)
 {
     noting = NULL;
+}
+
+void driver_discard(bool discard)
+{
+    discarding = discard;
+}
+
+void driver_cut_off(const struct store *store)
+{
+    struct driver_file *file;
+    DL_FOREACH (files, file) {
+        if (file->store == store)
+            file->store = NULL;
+    }
+}
+
+static bool is_writable(const struct driver_file *file)
+{
+    return file->store && store_is_writable(file->store);
 }
 
 /* What libhdf5 passes on when it opens another file the same way; it frees it itself. */
@@ -91,12 +120,14 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         free(file);
         return NULL;
     }
+    DL_APPEND(files, file);
     return &file->public;
 }
 
 static herr_t driver_close(H5FD_t *public)
 {
     struct driver_file *file = (struct driver_file *)public;
+    DL_DELETE(files, file);
     if (file->owns_store)
         store_close(file->store);
     free(file);
@@ -107,9 +138,9 @@ static int driver_compare(const H5FD_t *a, const H5FD_t *b)
 {
     const struct driver_file *left = (const struct driver_file *)a;
     const struct driver_file *right = (const struct driver_file *)b;
-    if (store_is_same(left->store, right->store))
+    if (left->store && right->store && store_is_same(left->store, right->store))
         return 0;
-    return left->store < right->store ? -1 : 1;
+    return left < right ? -1 : left > right;
 }
 
 /* Raw data is written at once where others read it: the sieve would keep it back. */
@@ -117,7 +148,7 @@ static herr_t driver_query(const H5FD_t *public, unsigned long *flags)
 {
     const struct driver_file *file = (const struct driver_file *)public;
     *flags = H5FD_FEAT_ACCUMULATE_METADATA;
-    if (file && !store_is_writable(file->store))
+    if (file && !is_writable(file))
         *flags |= H5FD_FEAT_DATA_SIEVE;
     return 0;
 }
@@ -126,8 +157,11 @@ static haddr_t driver_get_eoa(const H5FD_t *public, H5FD_mem_t type)
 {
     (void)type;
     const struct driver_file *file = (const struct driver_file *)public;
+    if (!is_writable(file))
+        return file->end_of_allocation;
     uint64_t end = store_size(file->store);
-    return store_is_writable(file->store) && end > 0 ? end + 1 : file->end_of_allocation;
+    return end == 0 || (discarding && file->end_of_allocation > end) ? file->end_of_allocation
+                                                                     : end + 1;
 }
 
 /* While it opens a file, libhdf5 says step by step how much of it it knows of. */
@@ -140,9 +174,15 @@ static herr_t driver_set_eoa(H5FD_t *public, H5FD_mem_t type, haddr_t address)
 
 static haddr_t driver_alloc(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
-    (void)type, (void)dxpl;
+    (void)dxpl;
+    struct driver_file *file = (struct driver_file *)public;
     uint64_t address;
-    int error = store_allocate(((struct driver_file *)public)->store, size, &address);
+    if (discarding || !file->store) { /* where nothing is */
+        address = driver_get_eoa(public, type);
+        file->end_of_allocation = address + size;
+        return address;
+    }
+    int error = store_allocate(file->store, size, &address);
     if (error) {
         failure = error;
         return HADDR_UNDEF;
@@ -154,7 +194,8 @@ static herr_t driver_free(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
                           hsize_t size)
 {
     (void)type, (void)dxpl;
-    int error = store_free(((struct driver_file *)public)->store, address, size);
+    struct driver_file *file = (struct driver_file *)public;
+    int error = discarding || !file->store ? 0 : store_free(file->store, address, size);
     failure = error ? error : failure;
     return error ? -1 : 0;
 }
@@ -162,7 +203,8 @@ static herr_t driver_free(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
 static haddr_t driver_get_eof(const H5FD_t *public, H5FD_mem_t type)
 {
     (void)type;
-    return store_size(((const struct driver_file *)public)->store);
+    const struct driver_file *file = (const struct driver_file *)public;
+    return file->store ? store_size(file->store) : file->end_of_allocation;
 }
 
 static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
@@ -176,6 +218,8 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
         noting->size = size;
         return 0;
     }
+    if (!file->store)
+        return -1;
     /* libhdf5 reads ahead past the end of the file and expects zeros there. */
     uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
     size_t n = size < available ? size : (size_t)available;
@@ -190,9 +234,11 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
 {
     (void)dxpl;
     struct driver_file *file = (struct driver_file *)public;
-    if (file->owns_store && type != H5FD_MEM_DRAW)
+    bool is_raw = type == H5FD_MEM_DRAW;
+    if (discarding || !file->store || (file->owns_store && !is_raw))
         return 0;
-    int error = store_write(file->store, address, buffer, size);
+    int error = is_raw ? store_write(file->store, address, buffer, size)
+                       : store_write_or_keep(file->store, address, buffer, size);
     failure = error ? error : failure;
     return error ? -1 : 0;
 }

@@ -27,7 +27,7 @@ static void room_free(struct room *room)
     free(room->background);
 }
 
-static int write_json(hid_t type, const void *element, char **json)
+int element_json(hid_t type, const void *element, char **json)
 {
     size_t n;
     struct room room = {0};
@@ -62,7 +62,7 @@ int hdf5_element_json(const void *type, size_t n, const void *element, char **js
     if (!error && type_has_pointers(id))
         error = library_failed_because(-EOPNOTSUPP, "elements with pointers are not bytes");
     if (!error)
-        error = write_json(id, element, &text);
+        error = element_json(id, element, &text);
     if (id >= 0)
         H5Tclose(id);
     library_leave();

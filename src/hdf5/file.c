@@ -154,7 +154,7 @@ static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
 static int free_rest(struct hdf5 *hdf5)
 {
     struct superblock superblock;
-    uint64_t end = store_size(hdf5->store);
+    uint64_t end = store_end(hdf5->store);
     int error = read_superblock(hdf5, &superblock);
     if (!error && superblock.version >= 3 && superblock.flags != 0)
         error = library_failed_because(-EBUSY, MARKED);
@@ -168,7 +168,7 @@ static int free_rest(struct hdf5 *hdf5)
 static int settle_superblock(struct hdf5 *hdf5)
 {
     struct superblock superblock;
-    uint64_t end = store_size(hdf5->store);
+    uint64_t end = store_end(hdf5->store);
     int error = read_superblock(hdf5, &superblock);
     if (!error && (superblock.end != end || superblock.flags != 0))
         error = superblock_set_end(hdf5->store, &superblock, end);
@@ -290,9 +290,11 @@ static int reopen(struct hdf5 *hdf5)
                                                           : free_sections(hdf5, &sections, &n);
     if (!error) {
         datasets_close_all(hdf5);
-        hid_t file = hdf5->file;
+        error = H5Fclose(hdf5->file) < 0 ? library_failed(-EIO) : 0;
+    }
+    if (!error) {
         hdf5->file = H5I_INVALID_HID;
-        error = H5Fclose(file) < 0 ? library_failed(-EIO) : settle_superblock(hdf5);
+        error = settle_superblock(hdf5);
     }
     if (!error)
         error = give_back(hdf5, sections, n);
@@ -317,13 +319,17 @@ void hdf5_close(struct hdf5 *hdf5)
     if (!hdf5)
         return;
     struct open_dataset *dataset, *next;
+    driver_discard(true);
     HASH_ITER (hh, hdf5->datasets, dataset, next) {
         hdf5_dataset_close(hdf5, dataset->address);
     }
     library_enter();
-    if (hdf5->file >= 0)
-        H5Fclose(hdf5->file);
+    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
+        driver_cut_off(hdf5->store);
+        H5Eclear2(H5E_DEFAULT);
+    }
     library_leave();
+    driver_discard(false);
     seen_clear(hdf5);
     free(hdf5);
 }

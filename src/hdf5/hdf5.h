@@ -69,12 +69,6 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
 void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
 void hdf5_info_free(struct sfs_dataset_info *info);
 
-/* Describes type and fill value of a dataset that libhdf5 cannot open: the n bytes of its datatype
- * message, and an element in this datatype (NULL: all zero bytes). hdf5_info_free frees it. -EIO:
- * libhdf5 does not understand the message. */
-int hdf5_describe_elements(const void *datatype_message, size_t n, const void *fill,
-                           struct sfs_dataset_info *info);
-
 /* Where the chunk that begins at element coordinates `start` is stored. */
 struct hdf5_chunk {
     uint64_t address; /* UINT64_MAX: no such chunk */
@@ -127,6 +121,9 @@ int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_c
 /* A dense dataset, chunked or contiguous. */
 int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                       uint64_t *address);
+
+/* Takes the link at path away, and with the last one its object. */
+int hdf5_unlink(struct hdf5 *hdf5, const char *path);
 
 /* ---- Datatypes and elements ----
  *

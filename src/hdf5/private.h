@@ -67,6 +67,12 @@ herr_t driver_set(hid_t fapl, struct store *store);
  * writing; 0 if none has. */
 int driver_failure(void);
 
+/* From here on, what this thread writes goes nowhere: a file can be closed whose disk is full. */
+void driver_discard(bool discard);
+
+/* After a file could not be closed: libhdf5 does not touch the store any more. */
+void driver_cut_off(const struct store *store);
+
 /* The next read of raw data by this thread is not done but noted. */
 struct driver_noted {
     unsigned reads;
@@ -99,12 +105,18 @@ int type_words(hid_t type, char **words);
 /* A datatype out of its bytes (type.c), which the caller closes; invalid on error. */
 int type_decode(const void *type, size_t n, hid_t *id);
 
+/* The bytes of a datatype, which the caller frees. */
+int type_encode(hid_t type, void **bytes, size_t *n);
+
 /* Whether elements hold pointers, in doubt yes. */
 bool type_has_pointers(hid_t type);
 
 /* Writes one element of a native (memory) datatype as text or JSON (text.c). */
 enum text_style { TEXT_BARE, TEXT_QUOTED, TEXT_JSON };
 int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum text_style style);
+
+/* One element of a file's datatype as JSON (element.c), which the caller frees. */
+int element_json(hid_t type, const void *element, char **json);
 
 /* The type in which elements of a file type become text: its native form, or itself where there is
  * none (opaque, time). The caller closes it. */

@@ -33,7 +33,7 @@ int type_decode(const void *type, size_t n, hid_t *id)
     return error;
 }
 
-static int encode(hid_t type, void **out, size_t *n)
+int type_encode(hid_t type, void **out, size_t *n)
 {
     size_t size = 0;
     if (H5Tencode(type, NULL, &size) < 0)
@@ -62,7 +62,7 @@ int hdf5_type_of_message(const void *message, size_t n, void **out, size_t *type
     hid_t type;
     int error = type_decode(bytes, n + PREFIX_BYTES, &type);
     if (!error)
-        error = encode(type, out, type_n);
+        error = type_encode(type, out, type_n);
     if (type >= 0)
         H5Tclose(type);
     library_leave();
@@ -215,7 +215,7 @@ int hdf5_type_of_name(const char *numpy, void **out, size_t *n)
     } else {
         hid_t type = H5open() < 0 ? H5I_INVALID_HID : make_type(kind, size, big_endian);
         error = type < 0 ? library_failed_because(-EINVAL, "no datatype of this size")
-                         : encode(type, out, n);
+                         : type_encode(type, out, n);
         if (type >= 0)
             H5Tclose(type);
     }

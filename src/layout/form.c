@@ -241,11 +241,12 @@ static void merge_values(const struct cache_form *old, const struct runs *positi
         memcpy(to, values + done * size, (old->defined.elements - done) * size);
 }
 
+static const struct cache_form nothing;
+
 int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form)
 {
-    static const struct cache_form nothing;
     *form = (struct cache_form){0};
     old = old ? old : &nothing;
     int error = runs_union(&old->defined, positions, &form->defined);
@@ -263,6 +264,7 @@ int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {
     *form = (struct cache_form){0};
+    old = old ? old : &nothing;
     int error = runs_difference(&old->defined, positions, &form->defined);
     if (!error)
         error = allocate_values(layout, form, pool);

@@ -68,7 +68,7 @@ int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form);
 
-/* The same, with the elements at positions undefined. */
+/* The same, with the elements at positions undefined; old NULL: everything. */
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form);
 

@@ -12,6 +12,7 @@
 #ifndef SPARSEFS_LAYOUT_LAYOUT_H
 #define SPARSEFS_LAYOUT_LAYOUT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +93,7 @@ struct layout {
     uint64_t data_address; /* contiguous */
     bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
     struct sparse *sparse; /* sparse: owned by the dataset */
+    pthread_rwlock_t *commit_lock; /* sparse: of the file; for reading while a chunk is stored */
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose

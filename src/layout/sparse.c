@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/pool.h"
 #include "filter/filter.h"
-#include "format/checksum.h"
 #include "format/structure.h"
+#include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "selection/selection.h"
 #include "store/store.h"
@@ -78,6 +78,14 @@ static void stored(const struct layout *layout, const struct chunk_record *recor
          *offset;
 }
 
+bool sparse_is_edge(const struct layout *layout, const uint64_t *scaled)
+{
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
+            return true;
+    return false;
+}
+
 /* Whether a chunk was stored without its filters because it reached over the edge of the dataset,
  * which only the dims tell. Where they have changed since, sizes that agree tell it, too. */
 static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scaled,
@@ -86,9 +94,8 @@ static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scal
     const struct sparse *sparse = layout->sparse;
     if (!sparse->header.layout.unfiltered_edges)
         return false;
-    for (int i = 0; i < layout->rank; i++)
-        if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
-            return true;
+    if (sparse_is_edge(layout, scaled))
+        return true;
     for (int i = 0; i < sparse->format.n_sections; i++)
         if (chunk_record_section_size(&sparse->format, record, i) != record->unfiltered_size[i])
             return false;
@@ -128,7 +135,7 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
             continue;
         bytes += pool_block_size(plain);
         if (n > 0)
-            bytes += filter_scratch(sparse->header.filters.section[i].filters, n, plain);
+            bytes += filters_scratch(sparse->header.filters.section[i].filters, n, plain);
     }
     return bytes + most_run_bytes(layout, record);
 }
@@ -139,6 +146,19 @@ struct section {
     size_t n;
     void *owned; /* a block of the pool, of n bytes */
 };
+
+static int filter_failed(const struct layout *layout, const uint64_t *scaled,
+                         const struct chunk_record *record, int number, int error)
+{
+    if (error == -EILSEQ)
+        return layout_failed(layout, scaled, record->address,
+                             number == SELECTION
+                                 ? "its selection section is damaged: checksum or compressed data"
+                                 : "its values section is damaged: checksum or compressed data");
+    if (error == -EOPNOTSUPP || error == -EINVAL)
+        return layout_failed(layout, scaled, record->address, hdf5_error());
+    return error;
+}
 
 static int undo_filters(const struct layout *layout, const uint64_t *scaled,
                         const struct chunk_record *record, int number, const void *stored,
@@ -157,30 +177,22 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     }
 
     uint64_t plain = record->unfiltered_size[number];
-    bool native = filter_is_native(filters, n_filters);
-    if (native && plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
+    if (filter_is_native(filters, n_filters) && plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
         return layout_failed(layout, scaled, record->address,
                              "unfiltered size of a section is more than it can be");
-    if (!native)
-        return layout_failed(layout, scaled, record->address, "a filter is not available");
-    size_t scratch_size = filter_scratch(filters, n_filters, (size_t)plain);
+    size_t scratch_size = filters_scratch(filters, n_filters, (size_t)plain);
     void *scratch = scratch_size ? pool_get(pool, scratch_size) : NULL;
     section->n = (size_t)plain;
     section->owned = pool_get(pool, section->n);
     int error = -ENOMEM;
     if (section->owned && (scratch || scratch_size == 0))
-        error = filter_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
+        error = filters_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
                               scratch, section->owned, section->n);
     pool_put(pool, scratch, scratch_size);
     if (error) {
         pool_put(pool, section->owned, section->n);
         section->owned = NULL;
-        return error == -EILSEQ
-                   ? layout_failed(layout, scaled, record->address,
-                                   number == SELECTION
-                                       ? "its selection section is damaged: checksum or compressed data"
-                                       : "its values section is damaged: checksum or compressed data")
-                   : error;
+        return filter_failed(layout, scaled, record, number, error);
     }
     section->bytes = section->owned;
     return 0;
@@ -319,4 +331,7 @@ const struct layout_ops layout_sparse = {
     .decode = decode,
     .is_sparse = true,
     .defined_count = n_values,
+    .encode_bytes = sparse_encode_bytes,
+    .encode = sparse_encode,
+    .insert = sparse_insert,
 };

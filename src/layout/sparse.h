@@ -18,4 +18,25 @@ int sparse_open(struct store *store, const struct superblock *superblock, uint64
                 struct sparse **sparse, struct why *why);
 void sparse_close(struct sparse *sparse);
 
+struct layout;
+
+/* Puts what the index and the layout message have to say of written chunks into the store. The
+ * layout's commit lock is held for writing. Errors are logged. */
+int sparse_flush(struct layout *layout);
+
+/* ---- For the files of this folder: the callbacks that write ---- */
+
+struct cache_form;
+struct encoded;
+struct pool;
+
+/* Whether a chunk has elements outside of the dataset. */
+bool sparse_is_edge(const struct layout *layout, const uint64_t *scaled);
+
+size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form);
+int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
+                  struct pool *pool, struct encoded *encoded);
+int sparse_insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
+                  struct chunk_record *record);
+
 #endif

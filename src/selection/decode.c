@@ -319,3 +319,24 @@ int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *di
     }
     return error;
 }
+
+int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
+                     const char **why)
+{
+    const unsigned char *bytes = encoded;
+    *why = "rank of extent";
+    if (n < PREFIX_BYTES + 2 || bytes[PREFIX_BYTES + 1] > SFS_MAX_RANK)
+        return -EILSEQ;
+    int found = bytes[PREFIX_BYTES + 1];
+    size_t head = PREFIX_BYTES + (bytes[PREFIX_BYTES] == EXTENT_VERSION_1 ? 8 : 4);
+    if (n < head + (size_t)found * LENGTH_BYTES)
+        return -EILSEQ;
+    for (int i = 0; i < found; i++)
+        dims[i] = get_le(bytes + head + (size_t)i * LENGTH_BYTES, LENGTH_BYTES);
+    struct decoder d = {.at = bytes, .end = bytes + n, .extent = {.rank = found, .dims = dims}};
+    int error = decode_extent(&d);
+    *why = d.why;
+    if (!error)
+        *rank = found;
+    return error;
+}

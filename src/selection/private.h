@@ -1,5 +1,6 @@
 /* What the files of this folder share: the numbers of the format (HDF5 file format specification,
- * "dataspace message" and "selection"), little-endian integers, and sorting. */
+ * "dataspace message" and "selection"), and little-endian
+ * integers. */
 #ifndef SPARSEFS_SELECTION_PRIVATE_H
 #define SPARSEFS_SELECTION_PRIVATE_H
 
@@ -11,6 +12,7 @@
 
 #include "selection/runs.h"
 #include "selection/selection.h"
+#include "selection/sort.h"
 
 #define DATASPACE_MESSAGE 1 /* its number among object header messages */
 #define ENCODE_VERSION    0
@@ -85,13 +87,5 @@ int regular_runs(const struct extent *extent, const struct regular *regular, siz
  * bytes are there; their values are checked here. -EILSEQ with why, -ENOMEM. */
 int block_list_runs(const struct extent *extent, const unsigned char *bytes, uint64_t n, int width,
                     size_t max_runs, struct runs *runs, const char **why);
-
-struct pair {
-    uint64_t key, value;
-};
-
-/* Sorts by key, and pairs of one key as they stood if their values ascend. Keys are below limit. In
- * linear time, with spare memory for n more pairs. */
-void sort_pairs(struct pair *pairs, struct pair *spare, size_t n, uint64_t limit);
 
 #endif

@@ -32,6 +32,10 @@ void selection_free(struct selection *selection);
 int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why);
 
+/* Rank and dims of the dataspace that n bytes encode. -EILSEQ as above. */
+int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
+                     const char **why);
+
 enum selection_form {
     SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
     SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */

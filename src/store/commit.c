@@ -27,7 +27,8 @@ static int check_writable(const struct store *store)
     return !store->writable ? -EROFS : store->failed ? -EIO : 0;
 }
 
-int store_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+static int write_bytes(struct store *store, uint64_t address, const void *bytes, size_t n,
+                       bool or_keep)
 {
     uint64_t end;
     pthread_mutex_lock(&store->change);
@@ -39,10 +40,20 @@ int store_write(struct store *store, uint64_t address, const void *bytes, size_t
     }
     if (!error) {
         store->written = true;
-        error = pages_write(store, address, bytes, n);
+        error = pages_write(store, address, bytes, n, or_keep);
     }
     pthread_mutex_unlock(&store->change);
     return error;
+}
+
+int store_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    return write_bytes(store, address, bytes, n, false);
+}
+
+int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    return write_bytes(store, address, bytes, n, true);
 }
 
 /* ---- Space ---- */
@@ -146,6 +157,14 @@ static uint64_t end_in_use(const struct store *store)
     while (end > 0 && ((extents_after(&store->free, end - 1, &start, &length) && start < end) ||
                        (extents_after(&store->pending, end - 1, &start, &length) && start < end)))
         end = start;
+    return end;
+}
+
+uint64_t store_end(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    uint64_t end = end_in_use(store);
+    pthread_mutex_unlock(&store->change);
     return end;
 }
 

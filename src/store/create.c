@@ -15,33 +15,33 @@
 
 #define ATTEMPTS 100 /* to find a name that nobody has */
 
-/* The directory without symbolic links, and the name in it. A link at path itself is followed if it
- * leads to a file: that is the one to be replaced. */
+/* A place at which nothing stands yet, in a directory that is there. */
+static int find_new_place(struct store *store)
+{
+    char *for_directory = strdup(store->path), *for_name = strdup(store->path);
+    char *directory = NULL;
+    int error = for_directory && for_name ? 0 : -ENOMEM;
+    if (!error) {
+        directory = realpath(dirname(for_directory), NULL);
+        error = directory ? 0 : -errno;
+    }
+    if (!error && asprintf(&store->place, "%s/%s", directory, basename(for_name)) < 0) {
+        store->place = NULL;
+        error = -ENOMEM;
+    }
+    free(directory);
+    free(for_name);
+    free(for_directory);
+    return error;
+}
+
+/* The place without symbolic links. One at path itself is followed if it leads to a file: that is
+ * the one to be replaced. */
 static int find_place(struct store *store)
 {
     store->place = realpath(store->path, NULL);
-    if (!store->place) {
-        if (errno != ENOENT)
-            return -errno;
-        char *for_directory = strdup(store->path), *for_name = strdup(store->path);
-        char *directory = for_directory ? realpath(dirname(for_directory), NULL) : NULL;
-        int error = for_directory && !directory ? -errno : 0;
-        if (!error &&
-            (!for_name || asprintf(&store->place, "%s/%s", directory, basename(for_name)) < 0)) {
-            store->place = NULL;
-            error = -ENOMEM;
-        }
-        free(directory);
-        free(for_name);
-        free(for_directory);
-        if (error)
-            return error;
-    }
-    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
-        store->journal = NULL;
-        return -ENOMEM;
-    }
-    return 0;
+    int error = store->place ? 0 : errno == ENOENT ? find_new_place(store) : -errno;
+    return error ? error : file_name_neighbours(store);
 }
 
 /* Whether the place may be taken: by nobody who writes the file that stands there. */
@@ -67,17 +67,15 @@ static int check_free(const struct store *store)
 /* .NAME.XXXXXX in the directory of the place. */
 static int create_temporary(struct store *store)
 {
-    char *for_directory = strdup(store->place), *for_name = strdup(store->place);
-    int error = for_directory && for_name ? -EEXIST : -ENOMEM;
-    const char *directory = error == -ENOMEM ? NULL : dirname(for_directory);
-    const char *name = error == -ENOMEM ? NULL : basename(for_name);
+    const char *name = strrchr(store->place, '/') + 1;
+    int error = -EEXIST;
     for (int i = 0; i < ATTEMPTS && error == -EEXIST; i++) {
         uint32_t number;
         char *temporary;
         if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
             error = -EIO;
-        } else if (asprintf(&temporary, "%s/.%s.%06" PRIx32, directory, name, number & 0xffffff) <
-                   0) {
+        } else if (asprintf(&temporary, "%s/.%s.%06" PRIx32, store->directory, name,
+                            number & 0xffffff) < 0) {
             error = -ENOMEM;
         } else {
             store->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -88,8 +86,6 @@ static int create_temporary(struct store *store)
                 store->temporary = temporary;
         }
     }
-    free(for_directory);
-    free(for_name);
     return error;
 }
 

@@ -1,7 +1,6 @@
 /* The store's file: opening it under the lock that libhdf5 takes, reading, writing, closing. */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,17 +65,28 @@ struct store *file_new(const char *path, bool writable)
     return store;
 }
 
+int file_name_neighbours(struct store *store)
+{
+    store->directory = strdup(store->place);
+    if (!store->directory)
+        return -ENOMEM;
+    /* The place is absolute, and its directory may be the root. */
+    char *slash = strrchr(store->directory, '/');
+    slash[slash == store->directory] = '\0';
+    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
+        store->journal = NULL;
+        return -ENOMEM;
+    }
+    return 0;
+}
+
 /* Where the file is: a writer that cannot tell has no place for its journal. */
 static int find_place(struct store *store)
 {
     store->place = realpath(store->path, NULL);
     if (!store->place)
         return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
-    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
-        store->journal = NULL;
-        return -ENOMEM;
-    }
-    return 0;
+    return file_name_neighbours(store);
 }
 
 static int open_file(struct store *store)
@@ -178,6 +188,7 @@ void store_close(struct store *store)
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);
     free(store->journal);
+    free(store->directory);
     free(store->place);
     free(store->path);
     free(store);
@@ -210,10 +221,7 @@ int store_statvfs(const struct store *store, struct statvfs *st)
 
 int directory_sync(const struct store *store)
 {
-    char *place = strdup(store->place);
-    if (!place)
-        return -ENOMEM;
-    int fd = open(dirname(place), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(store->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int error = fd < 0 || fsync(fd) < 0 ? -errno : 0;
     /* Not every file system can do that; those that cannot keep names without it. */
     if (error == -EINVAL)
@@ -222,7 +230,6 @@ int directory_sync(const struct store *store)
         log_error("%s: cannot sync its directory: %s", store->path, strerror(-error));
     if (fd >= 0)
         close(fd);
-    free(place);
     return error;
 }
 

@@ -131,8 +131,30 @@ static int write_in_page(struct store *store, uint64_t address, const char *byte
     return error;
 }
 
+static int keep(struct store *store, uint64_t address, const char *bytes, size_t n)
+{
+    int error = 0;
+    for (size_t part; n > 0 && !error; n -= part) {
+        part = in_page(address, n);
+        error = write_in_page(store, address, bytes, part);
+        address += part;
+        bytes += part;
+    }
+    return error;
+}
+
+/* The last n bytes before address and bytes, none of which is committed. */
+static int write_behind(struct store *store, uint64_t address, const char *bytes, size_t n,
+                        bool or_keep)
+{
+    if (n == 0)
+        return 0;
+    int error = file_write(store, address - n, bytes - n, n);
+    return error && or_keep ? keep(store, address - n, bytes - n, n) : error;
+}
+
 /* Only who holds `change` alters the table: it is looked up here without the other lock. */
-int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep)
 {
     const char *from = bytes;
     size_t behind = 0; /* bytes before `from` that are still to be written to the file */
@@ -142,8 +164,7 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
         if (!pages_find(store, address / PAGE_BYTES) && uncommitted(store, address, part) == part) {
             behind += part;
         } else {
-            if (behind > 0)
-                error = file_write(store, address - behind, from - behind, behind);
+            error = write_behind(store, address, from, behind, or_keep);
             behind = 0;
             if (!error)
                 error = write_in_page(store, address, from, part);
@@ -152,7 +173,5 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
         address += part;
         n -= part;
     }
-    if (!error && behind > 0)
-        error = file_write(store, address - behind, from - behind, behind);
-    return error;
+    return error ? error : write_behind(store, address, from, behind, or_keep);
 }

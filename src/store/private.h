@@ -27,6 +27,7 @@ struct store {
     int fd;
     char *path;      /* as given */
     char *place;     /* the same without symbolic links: the journal stands beside the file */
+    char *directory; /* that it is in */
     char *journal;   /* its name; NULL if the place cannot be told */
     char *temporary; /* the name until the first commit; NULL: it stands at its place */
     bool replace;    /* whether the first commit may replace a file */
@@ -57,6 +58,9 @@ struct store {
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 
+/* file.c: what stands beside the place: its directory and its journal. */
+int file_name_neighbours(struct store *store);
+
 /* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n);
@@ -72,9 +76,10 @@ struct page *pages_find(struct store *store, uint64_t number);
 int pages_add(struct store *store, uint64_t number, struct page **page); /* bytes not set */
 void pages_clear(struct store *store);
 
-/* pages.c: of pages and file together. Takes pages_lock. */
+/* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
+ * file becomes pages. */
 int pages_read(struct store *store, uint64_t address, void *buffer, size_t n);
-int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 
 /* journal.c: writes a durable journal of all pages up to new_end. The caller holds `change`. */

@@ -39,6 +39,9 @@ const char *store_path(const struct store *store);
 /* Where the store ends, in bytes: of one that is only read, as of opening. */
 uint64_t store_size(const struct store *store);
 
+/* Where the file will end if it is committed now: what is free at the end is left out. */
+uint64_t store_end(struct store *store);
+
 int store_stat(const struct store *store, struct stat *st);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
@@ -49,8 +52,12 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 /* Writes n bytes at address, within the store's end (else -EINVAL). store_read sees them at once;
  * they are durable after store_commit. Committed bytes in the file are not touched before that.
  * Errors: those of write(2), -ENOMEM; then the bytes of the range are old or new. -EROFS, of this
- * and the next three: the store is only read. */
+ * and the next four: the store is only read. */
 int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+
+/* The same for a writer that cannot go on after an error: what the file does not take, because the
+ * disk is full, stays in memory until store_commit, which tries again and reports it. */
+int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
  * the next commit, what was allocated since the last commit at once. Free space at the end shortens

@@ -339,6 +339,42 @@ static void a_full_disk_is_reported(void **state)
     assert_true(opens("full.h5", H5F_ACC_RDWR));
 }
 
+static void fill_disk(bool repeat)
+{
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    struct opened opened = create("full.h5");
+    commit(&opened);
+    const struct rlimit full = {store_size(opened.store), RLIM_INFINITY};
+    const struct rlimit enough = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &full);
+    for (int i = 0; i < 30; i++) {
+        char path[20];
+        snprintf(path, sizeof(path), "/g%d/h", i);
+        assert_int_equal(hdf5_create_group(opened.hdf5, path), 0);
+    }
+    assert_int_equal(hdf5_flush(opened.hdf5), 0);
+    assert_int_equal(store_commit(opened.store), -EFBIG);
+    setrlimit(RLIMIT_FSIZE, &enough);
+    if (repeat)
+        commit(&opened);
+    close_file(&opened);
+    assert_int_equal(H5Fget_obj_count(H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
+    hid_t file = open_copy("full.h5");
+    H5G_info_t info;
+    assert_true(H5Gget_info(file, &info) >= 0);
+    assert_int_equal(info.nlinks, repeat ? 30 : 0);
+    H5Fclose(file);
+}
+
+/* libhdf5 would never recover from a metadata cache that could not be flushed. */
+static void on_a_full_disk_the_commit_fails_and_can_be_repeated_or_not(void **state)
+{
+    (void)state;
+    for (int repeat = 0; repeat < 2; repeat++)
+        fill_disk(repeat);
+}
+
 static void sources_of_virtual_datasets_are_read_and_not_written(void **state)
 {
     (void)state;
@@ -1061,6 +1097,7 @@ TEST_MAIN(cmocka_unit_test(a_new_file_is_there_with_its_first_commit),
           cmocka_unit_test(files_whose_free_space_libhdf5_keeps_are_only_read),
           cmocka_unit_test(a_file_marked_by_a_writer_is_not_written),
           cmocka_unit_test(a_full_disk_is_reported),
+          cmocka_unit_test(on_a_full_disk_the_commit_fails_and_can_be_repeated_or_not),
           cmocka_unit_test(sources_of_virtual_datasets_are_read_and_not_written),
           cmocka_unit_test(a_dataset_is_made_as_asked),
           cmocka_unit_test(a_header_has_version_2_and_room),

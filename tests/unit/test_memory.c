@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include "filter/filter.h"
+#include "hdf5/hdf5.h"
 #include "index_files.h"
 #include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
+#include "store/store.h"
 #include "view/view.h"
 
 /* Allocations until one fails; beyond 0 none does. Those smaller than `smallest` do not count. */
@@ -384,6 +386,129 @@ static void every_failed_allocation_for_a_selection_is_an_error(void **state)
     assert_true(check(select_all_sorts, 0) > 12);
 }
 
+/* ---- Writing ---- */
+
+/* Bytes, space and commits, with pages of committed bytes and extents in the middle. */
+static int change_store(struct store *store)
+{
+    char bytes[9000] = {1};
+    uint64_t a, b;
+    int error = store_allocate(store, 60000, &a);
+    for (int i = 0; i < 3 && !error; i++) {
+        error = store_write(store, a + 5000, bytes, sizeof(bytes));
+        if (!error)
+            error = store_free(store, a + 20000 + 2000 * (uint64_t)i, 1000);
+        if (!error)
+            error = store_allocate(store, 300, &b);
+        if (!error)
+            error = store_free(store, b + 100, 100);
+        if (!error)
+            error = store_commit(store);
+    }
+    return error;
+}
+
+static int write_store(void)
+{
+    struct store *store;
+    int error = store_create("written", true, &store);
+    if (error)
+        return error;
+    error = change_store(store);
+    if (error == -ENOMEM) /* and all is well again */
+        assert_int_equal(change_store(store), 0);
+    store_close(store);
+    return error;
+}
+
+static int convert_elements(void)
+{
+    void *type = NULL, *wide = NULL;
+    size_t n, wide_n;
+    char element[8] = {0}, background[8], *json;
+    int error = hdf5_type_of_name("u2", &type, &n);
+    if (!error)
+        error = hdf5_type_of_name("f8", &wide, &wide_n);
+    if (!error)
+        error = hdf5_element_parse(type, n, "77", element);
+    if (!error)
+        error = hdf5_convert(type, n, wide, wide_n, 1, element, background);
+    if (!error)
+        error = hdf5_element_json(wide, wide_n, element, &json);
+    if (!error) {
+        assert_string_equal(json, "77");
+        free(json);
+    }
+    free(type);
+    free(wide);
+    return error;
+}
+
+static int make_datasets(struct hdf5 *hdf5, void *type, size_t type_size)
+{
+    static const uint64_t dims[] = {100}, chunk_dims[] = {10}, start[] = {5};
+    static const char values[200];
+    struct hdf5_create wanted = {.rank = 1,
+                                 .dims = dims,
+                                 .chunk_dims = chunk_dims,
+                                 .type = type,
+                                 .type_size = type_size,
+                                 .selection_version_1 = true};
+    struct sfs_attributes attributes;
+    uint64_t address;
+    int error = hdf5_create_group(hdf5, "/a/b");
+    for (int i = 0; i < 3 && !error; i++) {
+        static const char *const paths[] = {"/a/x", "/a/y", "/z"};
+        error = hdf5_create_dataset(hdf5, paths[i], &wanted, &address);
+        if (!error)
+            error = hdf5_write(hdf5, address, start, chunk_dims, values);
+        if (!error)
+            error = hdf5_reopen(hdf5);
+        wanted.attributes_from = hdf5;
+        wanted.attributes_of = address;
+    }
+    if (!error)
+        error = hdf5_attributes(hdf5, address, &attributes);
+    if (!error)
+        sfs_attributes_free(&attributes);
+    return error;
+}
+
+static int write_hdf5(void)
+{
+    struct store *store;
+    struct hdf5 *hdf5;
+    void *type = NULL;
+    size_t n;
+    int error = hdf5_type_of_name("u2", &type, &n);
+    if (!error)
+        error = store_create("written.h5", true, &store);
+    if (error) {
+        free(type);
+        return error;
+    }
+    error = hdf5_create(store, &hdf5);
+    if (!error) {
+        error = make_datasets(hdf5, type, n);
+        if (!error)
+            error = hdf5_flush(hdf5);
+        if (!error)
+            error = store_commit(store);
+        hdf5_close(hdf5);
+    }
+    store_close(store);
+    free(type);
+    return error;
+}
+
+static void every_failed_allocation_while_writing_is_an_error(void **state)
+{
+    (void)state;
+    assert_true(check(write_store, 0) > 20);
+    assert_true(check(convert_elements, 0) > 5);
+    assert_true(check(write_hdf5, 0) > 15);
+}
+
 /* ---- Filters ---- */
 
 /* Sections through our own filters, and through scale-offset, which runs in libhdf5. */
@@ -496,6 +621,7 @@ static int all_tests(void)
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
+        cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);

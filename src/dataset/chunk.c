@@ -1,0 +1,161 @@
+/* Stored chunks of sparse datasets, as they are: where they are, and their sections. */
+#include <errno.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/pool.h"
+#include "dataset/private.h"
+#include "layout/sparse.h"
+#include "store/store.h"
+
+static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
+                           const struct chunk_record *record, struct sfs_chunk_info *info)
+{
+    const struct chunk_record_format *format = &layout->sparse->format;
+    *info = (struct sfs_chunk_info){.address = record->address, .size = record->size};
+    for (int i = 0; i < layout->rank; i++)
+        info->start[i] = scaled[i] * layout->chunk_dims[i];
+    for (int i = 0; i < SFS_SECTIONS; i++) {
+        info->section_size[i] = chunk_record_section_size(format, record, i);
+        info->unfiltered_size[i] =
+            layout->sparse->header.filtered ? record->unfiltered_size[i] : info->section_size[i];
+        info->filter_mask[i] = record->filter_mask[i];
+    }
+}
+
+int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info)
+{
+    struct layout *layout = &dataset->layout;
+    uint64_t scaled[SFS_MAX_RANK];
+    struct chunk_record record;
+    if (!dataset->sparse)
+        return -EOPNOTSUPP;
+    for (int i = 0; i < layout->rank; i++) {
+        if (start[i] >= layout->dims[i])
+            return -EINVAL;
+        scaled[i] = start[i] / layout->chunk_dims[i];
+    }
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error)
+        error = layout->ops->lookup(layout, scaled, &record);
+    if (error)
+        return error;
+    if (!record.exists)
+        return -ENOENT;
+    describe_chunk(layout, scaled, &record, info);
+    return 0;
+}
+
+struct each_chunk {
+    const struct layout *layout;
+    sfs_chunk_function each;
+    void *context;
+};
+
+static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    const struct each_chunk *each = context;
+    struct sfs_chunk_info info;
+    describe_chunk(each->layout, scaled, record, &info);
+    return each->each(each->context, &info);
+}
+
+int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
+{
+    if (!dataset->sparse)
+        return -EOPNOTSUPP;
+    struct each_chunk all = {&dataset->layout, each, context};
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    return error ? error : layout_each_chunk(&dataset->layout, tell_chunk, &all);
+}
+
+int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                   void *const sections[SFS_SECTIONS])
+{
+    struct sfs_chunk_info now;
+    int error = sfs_chunk_info(dataset, info->start, &now);
+    if (error)
+        return error;
+    uint64_t address = now.address;
+    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+        if (now.address != info->address || now.section_size[i] != info->section_size[i])
+            return -ESTALE;
+        if (sections[i])
+            error = store_read(dataset->file->store, address, sections[i],
+                               (size_t)now.section_size[i]);
+        address += now.section_size[i];
+    }
+    return error;
+}
+
+/* The sections as they are to be stored, and their record. */
+static int join_sections(const struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                         const void *const sections[SFS_SECTIONS], struct pool *pool,
+                         struct encoded *encoded)
+{
+    uint64_t n;
+    if (__builtin_add_overflow(info->section_size[0], info->section_size[1], &n) ||
+        n > SIZE_MAX / 2 || info->section_size[0] == 0)
+        return -EINVAL;
+    *encoded = (struct encoded){.n = (size_t)n, .room = (size_t)n};
+    encoded->bytes = pool_get(pool, encoded->room);
+    if (!encoded->bytes)
+        return -ENOMEM;
+    memcpy(encoded->bytes, sections[0], (size_t)info->section_size[0]);
+    if (info->section_size[1] > 0)
+        memcpy((char *)encoded->bytes + info->section_size[0], sections[1],
+               (size_t)info->section_size[1]);
+    struct chunk_record *record = &encoded->record;
+    *record = (struct chunk_record){.exists = true, .size = n};
+    record->section_offset[1] = info->section_size[0];
+    for (int i = 0; i < SFS_SECTIONS && dataset->sparse->header.filtered; i++) {
+        record->unfiltered_size[i] = info->unfiltered_size[i];
+        record->filter_mask[i] = info->filter_mask[i];
+    }
+    return 0;
+}
+
+/* Whether they decode, and all that they define lies in the dataset. */
+static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
+                          const struct encoded *encoded, struct pool *pool)
+{
+    struct layout *layout = &dataset->layout;
+    struct cache_form form = {0};
+    struct why why;
+    if (chunk_record_check(&dataset->sparse->format, UINT64_MAX, 0, &encoded->record, &why) < 0)
+        return -EINVAL;
+    int error = layout->ops->decode(layout, scaled, &encoded->record, PART_DEFINED | PART_VALUES,
+                                    encoded->bytes, pool, &form);
+    if (!error && form.defined.elements == 0)
+        error = -EINVAL;
+    form_free(&form, pool);
+    return error == -EIO ? -EINVAL : error;
+}
+
+int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                    const void *const sections[SFS_SECTIONS])
+{
+    struct layout *layout = &dataset->layout;
+    uint64_t scaled[SFS_MAX_RANK];
+    struct encoded encoded;
+    if (!dataset->sparse || dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
+    if (!sfs_is_writable(dataset->file))
+        return -EROFS;
+    for (int i = 0; i < layout->rank; i++) {
+        if (info->start[i] >= layout->dims[i] || info->start[i] % layout->chunk_dims[i] != 0)
+            return -EINVAL;
+        scaled[i] = info->start[i] / layout->chunk_dims[i];
+    }
+    struct pool pool;
+    pool_init(&pool, 0); /* nothing is kept */
+    int error = join_sections(dataset, info, sections, &pool, &encoded);
+    if (!error) {
+        error = check_sections(dataset, scaled, &encoded, &pool);
+        if (!error)
+            error = cache_insert(dataset->cache, scaled, &encoded);
+        pool_put(&pool, encoded.bytes, encoded.room);
+    }
+    pool_destroy(&pool);
+    return error;
+}

@@ -1,0 +1,179 @@
+/* New groups and datasets. A sparse dataset is made in two steps: libhdf5 makes an ordinary chunked
+ * one with all its attributes, then its header is turned into that of a sparse one, which libhdf5
+ * never opens again. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/log.h"
+#include "dataset/private.h"
+#include "filter/filter.h"
+#include "hdf5/hdf5.h"
+#include "layout/sparse.h"
+
+static int refused(const struct sfs_file *file, const char *path, int error, const char *why)
+{
+    if (error != -ENOMEM)
+        log_error("%s: %s: cannot create it: %s", sfs_path(file), path, why);
+    return error == -EILSEQ || error == -EIO ? -EIO : error;
+}
+
+int sfs_group_create(struct sfs_file *file, const char *path)
+{
+    if (!sfs_is_writable(file))
+        return -EROFS;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = hdf5_create_group(file->hdf5, path);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error ? refused(file, path, error, hdf5_error()) : 0;
+}
+
+/* A datatype that can be written, and filters that can be run. */
+static int check_elements(const struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, size_t *element_size)
+{
+    struct sfs_type type;
+    int error = hdf5_type_describe(create->type.bytes, create->type.n, &type);
+    if (error)
+        return refused(file, path, error, hdf5_error());
+    *element_size = type.size;
+    bool has_pointers = type.has_pointers;
+    hdf5_type_free(&type);
+    if (has_pointers)
+        return refused(file, path, -EOPNOTSUPP,
+                       "elements of variable length and references cannot be written yet");
+    for (int section = 0; section < 2; section++) {
+        size_t n = create->n_filters[section];
+        const struct sfs_filter *filters = create->filters[section];
+        if (n > MAX_FILTERS)
+            return refused(file, path, -EINVAL, "too many filters");
+        for (size_t i = 0; i < n; i++)
+            if (!filter_is_native(&filters[i], 1) && !hdf5_filter_available(filters[i].id))
+                return refused(file, path, -EOPNOTSUPP, "a filter is not available");
+    }
+    return 0;
+}
+
+static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create)
+{
+    return (struct hdf5_create){
+        .rank = create->rank,
+        .dims = create->dims,
+        .max_dims = create->max_dims,
+        .chunk_dims = create->chunk_dims,
+        .type = create->type.bytes,
+        .type_size = create->type.n,
+        .fill = create->fill,
+        .n_filters = create->n_filters[1],
+        .filters = create->filters[1],
+        .attributes_from = create->attributes_file ? create->attributes_file->hdf5 : NULL,
+        .attributes_of = create->attributes_address,
+        .selection_version_1 = create->version_1_selections,
+    };
+}
+
+/* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
+static int convert_header(struct sfs_file *file, const char *path, uint64_t address,
+                          const struct sfs_dataset_create *create,
+                          const struct layout_message *layout)
+{
+    /* libhdf5 has adapted the parameters of the filters to the datatype. */
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    struct why why;
+    int error = hdf5_dataset_open(file->hdf5, address, &info, &storage);
+    if (error)
+        return refused(file, path, error, hdf5_error());
+    hdf5_dataset_close(file->hdf5, address);
+    struct section_filters filters = {
+        .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
+                    {info.n_filters, info.filters}}};
+
+    error = hdf5_reopen(file->hdf5); /* it must not know the old header */
+    if (error) {
+        error = refused(file, path, error, hdf5_error());
+    } else {
+        error = dataset_header_convert(file->store, &file->superblock, address, layout,
+                                       section_filters_any(&filters) ? &filters : NULL, &why);
+        if (error)
+            error = refused(file, path, error, why.text);
+    }
+    hdf5_info_free(&info);
+    return error;
+}
+
+static int create_sparse(struct sfs_file *file, const char *path,
+                         const struct sfs_dataset_create *create, size_t element_size,
+                         uint64_t *address)
+{
+    struct hdf5_create ordinary = for_libhdf5(create);
+    struct layout_message layout;
+    struct why why;
+    bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
+    int error = layout_message_init(create->rank, create->dims, create->max_dims,
+                                    create->chunk_dims, element_size, 2, filtered, &layout, &why);
+    if (error)
+        return refused(file, path, error, why.text);
+    error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
+    if (error)
+        return refused(file, path, error, hdf5_error());
+    error = convert_header(file, path, *address, create, &layout);
+    if (error && hdf5_unlink(file->hdf5, path) < 0)
+        log_error("%s: %s: an ordinary dataset is left there", sfs_path(file), path);
+    return error;
+}
+
+int sfs_dataset_create(struct sfs_file *file, const char *path,
+                       const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
+{
+    uint64_t address;
+    size_t element_size;
+    if (!sfs_is_writable(file))
+        return -EROFS;
+    if (create->rank < 1 || create->rank > SFS_MAX_RANK)
+        return refused(file, path, -EINVAL, "the rank is not 1 to 32");
+    int error = check_elements(file, path, create, &element_size);
+    if (error)
+        return error;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    if (create->is_dense) {
+        struct hdf5_create ordinary = for_libhdf5(create);
+        error = hdf5_create_dense(file->hdf5, path, &ordinary, &address);
+        if (error)
+            error = refused(file, path, error, hdf5_error());
+    } else {
+        error = create_sparse(file, path, create, element_size, &address);
+    }
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error ? error : sfs_dataset_open(file, address, path, dataset);
+}
+
+int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+{
+    struct sfs_file *file = dataset->file;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = hdf5_write(file->hdf5, dataset->address, box->start, box->count, elements);
+    pthread_rwlock_unlock(&file->commit_lock);
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+        log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
+    cache_forget(dataset->cache);
+    return error;
+}
+
+/* ---- Datatypes outside of files ---- */
+
+int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n)
+{
+    return hdf5_type_of_name(numpy_name, bytes, n);
+}
+
+int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element)
+{
+    return hdf5_element_parse(type->bytes, type->n, text, element);
+}
+
+int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json)
+{
+    return hdf5_element_json(type->bytes, type->n, element, json);
+}
