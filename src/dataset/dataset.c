@@ -108,8 +108,8 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
 {
     struct sfs_file *file = dataset->file;
     struct why why;
-    int error = sparse_open(file->store, &file->superblock, dataset->address, &dataset->sparse,
-                            &why);
+    int error = sparse_open(file->store, &file->superblock,
+                            dataset_store_address(file, dataset->address), &dataset->sparse, &why);
     if (!error)
         return describe_sparse(dataset);
     if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)

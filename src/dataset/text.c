@@ -7,13 +7,11 @@
 #include "common/log.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
-#include "layout/sparse.h"
 
 #define BATCH_BYTES ((size_t)1 << 20) /* of elements that become text at once */
 
 struct writing {
     struct sfs_dataset *dataset;
-    struct sfs_encoded type;
     struct box box; /* the whole dataset */
     uint64_t total; /* elements of it */
     char *elements; /* room for a batch */
@@ -27,8 +25,8 @@ static int write_batch(struct writing *writing, uint64_t first, uint64_t n, FILE
     int error = dataset_read_elements(writing->dataset, &writing->box, first, n, writing->elements);
     if (error)
         return error;
-    error =
-        hdf5_elements_text(&writing->type, first, n, row_length, writing->elements, &text, &text_n);
+    error = hdf5_elements_text(&writing->dataset->info.encoded_type, first, n, row_length,
+                               writing->elements, &text, &text_n);
     if (error == -EIO || error == -EINVAL) {
         log_error("%s: %s: cannot write it as text: %s", sfs_path(writing->dataset->file),
                   writing->dataset->path, hdf5_error());
@@ -66,24 +64,15 @@ static int write_all(struct writing *writing, size_t limit, char **text, size_t 
 
 static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
-    const struct dataset_header *header = &dataset->sparse->header;
     const struct sfs_dataset_info *info = &dataset->info;
     struct writing writing = {.dataset = dataset, .box.rank = info->rank};
-    void *type;
     if (info->type.has_pointers)
         return -EOPNOTSUPP;
     for (int i = 0; i < info->rank; i++)
         writing.box.count[i] = info->dims[i];
     if (!box_product(info->dims, info->rank, 1, &writing.total))
         return -EFBIG;
-    int error =
-        hdf5_type_of_message(header->datatype.data, header->datatype.size, &type, &writing.type.n);
-    if (error)
-        return error;
-    writing.type.bytes = type;
-    error = write_all(&writing, limit, text, n);
-    free(type);
-    return error;
+    return write_all(&writing, limit, text, n);
 }
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
