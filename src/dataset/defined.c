@@ -77,7 +77,12 @@ static int append_defined(const struct layout *layout, const struct piece *piece
 {
     struct runs_box_walk walk;
     struct run run;
-    uint64_t offset;
+    uint64_t offset, first, elements;
+    if (box_is_contiguous(layout->rank, piece->count, layout->chunk_dims, piece->in_chunk, &first) &&
+        box_product(piece->count, layout->rank, 1, &elements)) {
+        int error = runs_clip(defined, first, first + elements, runs);
+        return error ? error : runs_shift(runs, -(int64_t)first);
+    }
     int error = 0;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
@@ -140,6 +145,30 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     return 0;
 }
 
+/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
+static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            int space_rank, void **encoded, size_t *n, bool *is_done)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box;
+    struct piece piece;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    static const struct runs nothing;
+    int error = dataset_box(dataset, slab, &box);
+    *is_done = !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
+               memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
+    if (!*is_done)
+        return error;
+    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
+    if (error)
+        return error;
+    error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
+                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10, encoded, n);
+    cache_return(chunk);
+    return error;
+}
+
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n)
 {
@@ -149,7 +178,11 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!dataset->sparse)
         return selection_encode_all(space_rank, dims, encoded, n);
     struct runs runs;
-    int error = dataset_defined(dataset, slab, &runs);
+    bool is_done;
+    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
+    if (error || is_done)
+        return error;
+    error = dataset_defined(dataset, slab, &runs);
     if (!error)
         error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10, encoded, n);
     runs_free(&runs);

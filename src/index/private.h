@@ -143,7 +143,7 @@ struct index {
     struct chunk_record_format format;
     int rank;
     uint64_t max_chunks[SFS_MAX_RANK]; /* chunks per axis; SFS_UNLIMITED */
-    pthread_rwlock_t lock;             /* guards all that follows; readers may take it twice */
+    pthread_rwlock_t lock;             /* guards all that follows; writers first */
     uint64_t address;                  /* of its header; NO_ADDRESS: nothing was ever stored */
     void *kind;
     struct changes changes;

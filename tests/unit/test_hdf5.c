@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "format/checksum.h"
@@ -171,6 +172,56 @@ static void without_a_commit_nothing_is_changed(void **state)
     assert_int_equal(hdf5_flush(opened.hdf5), 0);
     close_file(&opened);
     assert_int_equal(system("cmp kept.h5 before.h5"), 0);
+}
+
+/* Commits one group after the other, says so, and never ends. */
+static void commit_for_ever(int said)
+{
+    struct opened opened = open_file("killed.h5");
+    H5G_info_t info;
+    hid_t file = open_copy("killed.h5");
+    assert_true(H5Gget_info(file, &info) >= 0);
+    H5Fclose(file);
+    for (unsigned i = (unsigned)info.nlinks;; i++) {
+        char path[20];
+        snprintf(path, sizeof(path), "/g%u", i);
+        assert_int_equal(hdf5_create_group(opened.hdf5, path), 0);
+        commit(&opened);
+        if (write(said, &i, sizeof(i)) != sizeof(i))
+            _exit(1);
+    }
+}
+
+static void a_process_that_is_killed_leaves_its_last_commit(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct opened opened = create("killed.h5");
+    commit(&opened);
+    close_file(&opened);
+    for (int round = 0; round < 20; round++) {
+        int pipes[2];
+        unsigned last = 0, i;
+        assert_int_equal(pipe(pipes), 0);
+        pid_t pid = fork();
+        if (pid == 0)
+            commit_for_ever(pipes[1]);
+        close(pipes[1]);
+        assert_int_equal(read(pipes[0], &last, sizeof(last)), sizeof(last));
+        usleep((useconds_t)random_below(20000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        while (read(pipes[0], &i, sizeof(i)) == sizeof(i))
+            last = i;
+        close(pipes[0]);
+        opened = open_file("killed.h5");
+        close_file(&opened);
+        hid_t file = H5Fopen("killed.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+        H5G_info_t info;
+        assert_true(H5Gget_info(file, &info) >= 0);
+        assert_in_range(info.nlinks, last + 1, last + 2);
+        H5Fclose(file);
+    }
 }
 
 static void blocks_of_others_lie_between_those_of_libhdf5(void **state)
@@ -1092,6 +1143,7 @@ static void elements_come_from_text_and_become_json(void **state)
 TEST_MAIN(cmocka_unit_test(a_new_file_is_there_with_its_first_commit),
           cmocka_unit_test(every_commit_leaves_a_whole_file_and_others_are_kept_out),
           cmocka_unit_test(without_a_commit_nothing_is_changed),
+          cmocka_unit_test(a_process_that_is_killed_leaves_its_last_commit),
           cmocka_unit_test(blocks_of_others_lie_between_those_of_libhdf5),
           cmocka_unit_test(files_of_libhdf5_are_written),
           cmocka_unit_test(files_whose_free_space_libhdf5_keeps_are_only_read),
