@@ -393,7 +393,8 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined);
 void sfs_defined_free(struct sfs_defined *defined);
 
-/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab. */
+/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab, or reach out
+ * of it only over an edge of the dataset where dim and max dim are the same. */
 int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements);
 
 /* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came from

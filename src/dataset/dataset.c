@@ -108,8 +108,8 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
 {
     struct sfs_file *file = dataset->file;
     struct why why;
-    int error = sparse_open(file->store, &file->superblock, dataset->address, &dataset->sparse,
-                            &why);
+    int error = sparse_open(file->store, &file->superblock,
+                            dataset_store_address(file, dataset->address), &dataset->sparse, &why);
     if (!error)
         return describe_sparse(dataset);
     if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
@@ -354,13 +354,4 @@ void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
     (void)dataset;
     cache_return(loan->holder);
     loan->holder = NULL;
-}
-
-int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
-{
-    int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
-    if (error == -EIO)
-        log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
-                  hdf5_error());
-    return error;
 }

@@ -198,13 +198,15 @@ struct count {
     uint64_t elements;
 };
 
-/* Whether a chunk lies wholly in the box. */
+/* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an edge
+ * that the dataset never went beyond. */
 static bool is_inside(const struct layout *layout, const struct box *box, const uint64_t *scaled)
 {
     for (int i = 0; i < layout->rank; i++) {
         uint64_t start = scaled[i] * layout->chunk_dims[i];
-        if (start < box->start[i] ||
-            start + layout->chunk_dims[i] > box->start[i] + box->count[i])
+        uint64_t end = box->start[i] + box->count[i];
+        bool is_last = end == layout->dims[i] && end == layout->info->max_dims[i];
+        if (start < box->start[i] || (start + layout->chunk_dims[i] > end && !is_last))
             return false;
     }
     return true;

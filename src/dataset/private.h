@@ -58,6 +58,10 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer);
 
+/* Where the header of an object is in the store: libhdf5 counts from the end of a user block.
+ * UINT64_MAX: nowhere. */
+uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address);
+
 /* Logs what libhdf5 says of an object; returns error. */
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);
 

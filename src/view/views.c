@@ -32,8 +32,24 @@ static void cut_into_frames(struct views *views, int frame_rank)
         info->space == SFS_SPACE_NULL ? 0 : product(info->dims, rank, info->type.size);
 }
 
-/* The slab that is one frame. */
-static struct sfs_slab frame_slab(const struct views *views, uint64_t frame)
+/* How the chunks of a sparse dataset lie to its frames. */
+static void look_at_chunks(struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    int nav_rank = info->rank - views->frame_rank;
+    views->is_sparse = info->layout == SFS_SPARSE;
+    views->has_holes = views->is_sparse && info->fill && info->fill_is_zero;
+    uint64_t chunks[SFS_MAX_RANK];
+    for (int i = 0; i < info->rank && views->is_sparse; i++) {
+        uint64_t over = info->dims[i] % info->chunk_dims[i];
+        chunks[i] = i < nav_rank ? 1 : info->dims[i] / info->chunk_dims[i] + (over > 0);
+        views->chunks_span_frames |= i < nav_rank && info->chunk_dims[i] > 1;
+        views->has_open_edges |= over > 0 && info->dims[i] != info->max_dims[i];
+    }
+    views->frame_chunks = views->is_sparse ? product(chunks, info->rank, 1) : 0;
+}
+
+struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame)
 {
     const struct sfs_dataset_info *info = views->info;
     struct sfs_slab slab = {.rank = info->rank > 0 ? info->rank : 1};
@@ -50,7 +66,7 @@ static struct sfs_slab frame_slab(const struct views *views, uint64_t frame)
     return slab;
 }
 
-static struct sfs_slab whole_slab(const struct views *views)
+struct sfs_slab view_whole_slab(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
     struct sfs_slab slab = {.rank = info->rank > 0 ? info->rank : 1};
@@ -68,14 +84,16 @@ static int make_heads(struct views *views)
     const uint64_t *frame_dims = info->dims + info->rank - views->frame_rank;
     if (info->space == SFS_SPACE_NULL)
         return 0;
-    /* Of a dense dataset all frames are alike: all is defined. */
     void *encoded;
-    struct sfs_slab slab = frame_slab(views, 0);
-    int error =
-        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &views->defined.n);
-    if (error)
-        return error;
-    views->defined.bytes = encoded;
+    struct sfs_slab slab = view_frame_slab(views, 0);
+    int error = 0;
+    if (!views->is_sparse) { /* all frames are alike: all is defined */
+        error = sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
+                                   &views->defined.n);
+        if (error)
+            return error;
+        views->defined.bytes = encoded;
+    }
     if (info->type.has_pointers)
         return 0;
     if (views->frame_bytes != UINT64_MAX)
@@ -96,6 +114,8 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!views)
         return -ENOMEM;
     pthread_mutex_init(&views->lock, NULL);
+    pthread_mutex_init(&views->count_lock, NULL);
+    defined_init(views);
     views->file = file;
     views->address = address;
     views->path = strdup(path);
@@ -103,6 +123,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!error) {
         views->info = sfs_dataset_info(views->dataset);
         cut_into_frames(views, frame_rank);
+        look_at_chunks(views);
         error = make_heads(views);
     }
     if (error)
@@ -122,15 +143,24 @@ void views_close(struct views *views)
     for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++)
         free(heads[i]->bytes);
     free(views->path);
+    counts_free(views->counts);
+    defined_destroy(views);
+    pthread_mutex_destroy(&views->count_lock);
     pthread_mutex_destroy(&views->lock);
     free(views);
 }
 
-size_t views_text_bytes(struct views *views)
+size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
     size_t n = views->json.n + views->text.n;
     pthread_mutex_unlock(&views->lock);
+    pthread_mutex_lock(&views->count_lock);
+    n += counts_bytes(views->counts);
+    pthread_mutex_unlock(&views->count_lock);
+    pthread_mutex_lock(&views->defined_frames.lock);
+    n += views->defined_frames.bytes;
+    pthread_mutex_unlock(&views->defined_frames.lock);
     return n;
 }
 
@@ -138,6 +168,8 @@ static bool has_text(const struct views *views)
 {
     const struct sfs_type *type = &views->info->type;
     bool only_text = type->has_pointers || type->class == SFS_STRING;
+    if (views->is_sparse && type->has_pointers) /* libhdf5 cannot follow them */
+        return false;
     return views->info->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
 }
 
@@ -184,10 +216,43 @@ bool view_exists(const struct views *views, enum view_kind kind)
     }
 }
 
-bool view_size_is_cheap(const struct views *views, enum view_kind kind)
+bool view_is_stack(enum view_kind kind)
 {
-    (void)views;
-    return kind != VIEW_VALUE_TXT && kind != VIEW_DATASET_JSON;
+    return kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;
+}
+
+bool view_has_holes(const struct views *views, enum view_kind kind)
+{
+    return views->has_holes &&
+           (kind == VIEW_RAW || kind == VIEW_NPY || kind == VIEW_TIFF || view_is_stack(kind));
+}
+
+size_t view_head_bytes(const struct views *views, enum view_kind kind)
+{
+    return kind == VIEW_NPY         ? views->npy.n
+           : kind == VIEW_TIFF      ? views->tiff.n
+           : kind == VIEW_STACK_NPY ? views->stack_npy.n
+                                    : 0;
+}
+
+bool view_size_is_cheap(struct views *views, enum view_kind kind)
+{
+    switch (kind) {
+    case VIEW_VALUE_TXT:
+    case VIEW_DATASET_JSON:
+        return false;
+    case VIEW_DEFINED:
+    case VIEW_CSR_INDICES:
+    case VIEW_CSR_DATA:
+        return !views->is_sparse;
+    case VIEW_STACK_RAW:
+    case VIEW_STACK_NPY:
+        return !views->has_holes;
+    case VIEW_VALUES:
+        return !views->is_sparse || count_is_cheap(views);
+    default:
+        return !view_has_holes(views, kind) || count_is_cheap(views);
+    }
 }
 
 int view_readable(const struct views *views, enum view_kind kind)
@@ -210,149 +275,271 @@ static int make_text(struct views *views, enum view_kind kind, struct view_head 
     return error;
 }
 
-enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_INDPTR, BODY_INDICES };
+enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
 
 /* What a view is made of: its head, and the kind and size of its body. */
-static int view_parts(struct views *views, enum view_kind kind, struct view_head *head,
-                      enum body *body, uint64_t *body_bytes)
+struct source {
+    struct views *views;
+    uint64_t frame;
+    struct view_head head;
+    enum body body;
+    uint64_t body_bytes;
+    struct defined_frame *defined; /* held for the head */
+};
+
+static void source_end(struct source *source)
 {
-    *head = (struct view_head){0};
-    *body = BODY_NONE;
-    *body_bytes = 0;
+    defined_put(source->views, source->defined);
+}
+
+static int defined_source(struct source *source)
+{
+    if (!source->views->is_sparse) {
+        source->head = source->views->defined;
+        return 0;
+    }
+    int error = defined_get(source->views, source->frame, DEFINED_ENCODED, &source->defined);
+    if (!error)
+        source->head = source->defined->encoded;
+    return error;
+}
+
+static int values_source(struct source *source)
+{
+    struct views *views = source->views;
+    uint64_t elements;
+    source->body = BODY_FRAME; /* of a dense dataset: all of them */
+    source->body_bytes = views->frame_bytes;
+    if (!views->is_sparse)
+        return 0;
+    int error = count_of_frame(views, source->frame, &elements);
+    source->body = BODY_VALUES;
+    if (!error)
+        source->body_bytes = elements * views->info->type.size;
+    return error;
+}
+
+static int csr_source(struct source *source, enum view_kind kind)
+{
+    struct views *views = source->views;
+    const struct counts *counts;
+    uint64_t elements = views->info->elements;
+    int error = 0;
+    if (kind != VIEW_CSR_INDPTR && views->is_sparse) {
+        error = counts_get(views, &counts);
+        elements = error ? 0 : counts->frame[counts->n].before;
+    }
+    if (kind == VIEW_CSR_INDPTR) {
+        source->body = BODY_INDPTR;
+        source->body_bytes = (views->frames + 1) * CSR_INDPTR_ITEM;
+    } else if (kind == VIEW_CSR_INDICES) {
+        source->body = BODY_INDICES;
+        source->body_bytes = elements * csr_index_item(views);
+    } else {
+        source->body = views->is_sparse ? BODY_DATA : BODY_STACK;
+        source->body_bytes = elements * views->info->type.size;
+    }
+    return error;
+}
+
+/* Ended by source_end, unless it fails. */
+static int source_begin(struct views *views, enum view_kind kind, uint64_t frame,
+                        struct source *source)
+{
+    *source = (struct source){.views = views, .frame = frame};
     switch (kind) {
     case VIEW_DEFINED:
-        *head = views->defined;
-        break;
+        return defined_source(source);
     case VIEW_CSR_TOML:
-        *head = views->csr_toml;
-        break;
+        source->head = views->csr_toml;
+        return 0;
     case VIEW_DATASET_JSON:
     case VIEW_VALUE_TXT:
-        return make_text(views, kind, head);
+        return make_text(views, kind, &source->head);
+    case VIEW_VALUES:
+        return values_source(source);
     case VIEW_RAW:
-    case VIEW_VALUES: /* of a dense dataset: all of them */
     case VIEW_NPY:
     case VIEW_TIFF:
         if (kind == VIEW_NPY)
-            *head = views->npy;
+            source->head = views->npy;
         if (kind == VIEW_TIFF)
-            *head = views->tiff;
-        *body = BODY_FRAME;
-        *body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
-        break;
+            source->head = views->tiff;
+        source->body = BODY_FRAME;
+        source->body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
+        return 0;
     case VIEW_STACK_NPY:
-        *head = views->stack_npy;
+        source->head = views->stack_npy;
         /* fall through */
     case VIEW_STACK_RAW:
-    case VIEW_CSR_DATA:
-        *body = BODY_STACK;
-        *body_bytes = views->total_bytes;
-        break;
+        source->body = BODY_STACK;
+        source->body_bytes = views->total_bytes;
+        return 0;
     case VIEW_CSR_INDPTR:
-        *body = BODY_INDPTR;
-        *body_bytes = (views->frames + 1) * CSR_INDPTR_ITEM;
-        break;
     case VIEW_CSR_INDICES:
-        *body = BODY_INDICES;
-        *body_bytes = views->info->elements * csr_index_item(views);
-        break;
+    case VIEW_CSR_DATA:
+        return csr_source(source, kind);
     default:
         return -EINVAL;
     }
-    return 0;
 }
 
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
 {
-    (void)frame; /* the frames of a dense dataset are all alike */
-    struct view_head head;
-    enum body body;
-    uint64_t body_bytes;
-    int error = view_parts(views, kind, &head, &body, &body_bytes);
-    if (!error)
-        *size = head.n + body_bytes;
-    return error;
-}
-
-/* Bytes of a computed array: whole items are made where the range cuts some. */
-static int read_index(const struct views *views, enum body body, uint64_t offset, size_t n,
-                      char *buffer)
-{
-    size_t item = body == BODY_INDPTR ? CSR_INDPTR_ITEM : csr_index_item(views);
-    int64_t items[512];
-    while (n > 0) {
-        uint64_t first = offset / item;
-        size_t skip = (size_t)(offset % item);
-        size_t want = (skip + n + item - 1) / item;
-        size_t room = sizeof(items) / item;
-        size_t made = want < room ? want : room;
-        if (body == BODY_INDPTR)
-            csr_indptr(views, first, made, items);
-        else
-            csr_indices(views, first, made, items);
-        size_t step = made * item - skip < n ? made * item - skip : n;
-        memcpy(buffer, (char *)items + skip, step);
-        offset += step;
-        buffer += step;
-        n -= step;
-    }
+    struct source source;
+    int error = source_begin(views, kind, frame, &source);
+    if (error)
+        return error;
+    *size = source.head.n + source.body_bytes;
+    source_end(&source);
     return 0;
 }
 
-static int read_body(struct views *views, enum body body, uint64_t frame, uint64_t offset, size_t n,
-                     char *buffer)
+/* ---- Bodies that are arrays of items which are made whole ---- */
+
+static size_t item_bytes(const struct source *source)
 {
-    if (body == BODY_INDPTR || body == BODY_INDICES)
-        return read_index(views, body, offset, n, buffer);
-    struct sfs_slab slab = body == BODY_FRAME ? frame_slab(views, frame) : whole_slab(views);
-    return sfs_read(views->dataset, &slab, offset, buffer, n);
+    return source->body == BODY_INDPTR    ? CSR_INDPTR_ITEM
+           : source->body == BODY_INDICES ? csr_index_item(source->views)
+                                          : source->views->info->type.size;
+}
+
+/* The values of one frame. */
+static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    struct views *views = source->views;
+    struct sfs_slab slab = view_frame_slab(views, source->frame);
+    struct defined_frame *defined;
+    int error = defined_get(views, source->frame, DEFINED_INTERVALS, &defined);
+    if (error)
+        return error;
+    if (defined->defined.elements != source->body_bytes / views->info->type.size)
+        error = count_is_wrong(views, source->frame);
+    else
+        error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
+    defined_put(views, defined);
+    return error;
+}
+
+static int read_items(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    switch (source->body) {
+    case BODY_VALUES:
+        return read_values(source, first, n, out);
+    case BODY_INDPTR:
+        return csr_indptr(source->views, first, n, out);
+    case BODY_INDICES:
+        return csr_indices(source->views, first, n, out);
+    default:
+        return csr_data(source->views, first, n, out);
+    }
+}
+
+/* The bytes [skip, skip + n) of one item. */
+static int read_part(const struct source *source, uint64_t which, size_t skip, size_t n, char *out)
+{
+    char small[64];
+    size_t size = item_bytes(source);
+    char *item = size <= sizeof(small) ? small : malloc(size);
+    if (!item)
+        return -ENOMEM;
+    int error = read_items(source, which, 1, item);
+    if (!error)
+        memcpy(out, item + skip, n);
+    if (item != small)
+        free(item);
+    return error;
+}
+
+static int read_array(const struct source *source, uint64_t offset, size_t n, char *out)
+{
+    size_t size = item_bytes(source), skip = (size_t)(offset % size);
+    uint64_t item = offset / size;
+    int error = 0;
+    if (skip > 0) {
+        size_t part = size - skip < n ? size - skip : n;
+        error = read_part(source, item++, skip, part, out);
+        out += part;
+        n -= part;
+    }
+    if (!error && n >= size) {
+        error = read_items(source, item, n / size, out);
+        item += n / size;
+        out += n / size * size;
+        n %= size;
+    }
+    if (!error && n > 0)
+        error = read_part(source, item, 0, n, out);
+    return error;
+}
+
+/* ---- Reading ---- */
+
+static struct sfs_slab slab_of(const struct source *source)
+{
+    return source->body == BODY_FRAME ? view_frame_slab(source->views, source->frame)
+                                      : view_whole_slab(source->views);
+}
+
+static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
+{
+    if (source->body != BODY_FRAME && source->body != BODY_STACK)
+        return read_array(source, offset, n, buffer);
+    struct sfs_slab slab = slab_of(source);
+    return sfs_read(source->views->dataset, &slab, offset, buffer, n);
 }
 
 /* Tries to lend a range of the body. */
-static bool lend_body(struct views *views, enum body body, uint64_t frame, uint64_t offset,
-                      size_t n, struct view_part *part, int *error)
+static bool lend_body(const struct source *source, uint64_t offset, size_t n,
+                      struct view_part *part, int *error)
 {
     *error = 0;
-    if (body != BODY_FRAME && body != BODY_STACK)
+    if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return false;
-    struct sfs_slab slab = body == BODY_FRAME ? frame_slab(views, frame) : whole_slab(views);
-    if (!sfs_lend(views->dataset, &slab, offset, n, &part->loan, error))
+    struct sfs_slab slab = slab_of(source);
+    if (!sfs_lend(source->views->dataset, &slab, offset, n, &part->loan, error))
         return false;
     part->bytes = part->loan.bytes;
     return true;
 }
 
-int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
-              void *buffer, struct view_part *part)
+static int read_source(const struct source *source, uint64_t offset, size_t n, char *buffer,
+                       struct view_part *part)
 {
-    struct view_head head;
-    enum body body;
-    uint64_t body_bytes;
-    int error = view_readable(views, kind);
-    if (!error)
-        error = view_parts(views, kind, &head, &body, &body_bytes);
-    if (error)
-        return error;
-
-    uint64_t size = head.n + body_bytes;
+    const struct view_head *head = &source->head;
+    uint64_t size = head->n + source->body_bytes;
     uint64_t left = offset < size ? size - offset : 0;
+    int error;
     *part = (struct view_part){.bytes = buffer, .n = left < n ? (size_t)left : n};
     if (part->n == 0)
         return 0;
-    if (offset >= head.n && lend_body(views, body, frame, offset - head.n, part->n, part, &error))
+    if (offset >= head->n && lend_body(source, offset - head->n, part->n, part, &error))
         return 0;
-    if (error)
+    if (offset >= head->n && error)
         return error;
 
     size_t from_head = 0;
-    if (offset < head.n) {
-        from_head = head.n - (size_t)offset < part->n ? head.n - (size_t)offset : part->n;
-        memcpy(buffer, head.bytes + offset, from_head);
+    if (offset < head->n) {
+        from_head = head->n - (size_t)offset < part->n ? head->n - (size_t)offset : part->n;
+        memcpy(buffer, head->bytes + offset, from_head);
     }
     if (from_head == part->n)
         return 0;
-    return read_body(views, body, frame, offset + from_head - head.n, part->n - from_head,
-                     (char *)buffer + from_head);
+    return read_body(source, offset + from_head - head->n, part->n - from_head, buffer + from_head);
+}
+
+int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
+              void *buffer, struct view_part *part)
+{
+    struct source source;
+    int error = view_readable(views, kind);
+    if (!error)
+        error = source_begin(views, kind, frame, &source);
+    if (error)
+        return error;
+    error = read_source(&source, offset, n, buffer, part);
+    source_end(&source);
+    return error;
 }
 
 void view_return(struct views *views, struct view_part *part)
