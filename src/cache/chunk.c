@@ -86,8 +86,10 @@ int chunk_link(struct chunk *chunk)
 
 void chunk_mark_dirty(struct chunk *chunk)
 {
+    struct cache *cache = chunk->dataset->cache;
     chunk->dirty = true;
-    DL_APPEND2(chunk->dataset->cache->dirty, chunk, dirty_prev, dirty_next);
+    chunk->dirty_since = ++cache->changes;
+    DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
 }
 
 void chunk_mark_clean(struct chunk *chunk)

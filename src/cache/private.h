@@ -40,7 +40,8 @@ struct chunk {
     bool gone;              /* from the table */
     bool changing;
     bool dirty;
-    int write_error; /* of the last attempt to write it to the store */
+    int write_error;      /* of the last attempt to write it to the store */
+    uint64_t dirty_since; /* the change that made it dirty, counted in the cache */
     unsigned pins;
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
@@ -63,6 +64,8 @@ struct cache {
     pthread_cond_t freed;   /* busy has shrunk */
     struct chunk *lru;
     struct chunk *dirty;
+    uint64_t changes; /* that have made a chunk dirty */
+    int write_error;  /* of the last chunk that could not be written, until all can be */
     size_t used, busy;
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
 };

@@ -31,6 +31,8 @@ int write_back(struct chunk *chunk)
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
     chunk->write_error = error;
+    if (error)
+        cache->write_error = error;
     if (!error) {
         chunk->record = record;
         chunk_mark_clean(chunk);
@@ -123,8 +125,12 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
     pthread_mutex_lock(&cache->lock);
     while (make_room(cache, reserved))
         ;
+    /* What cannot be written must not fill the memory. */
+    int error = cache->used + reserved > cache->limit ? cache->write_error : 0;
     pthread_mutex_unlock(&cache->lock);
-    int error = begin_change(dataset, scaled, change, &chunk);
+    if (error)
+        return error;
+    error = begin_change(dataset, scaled, change, &chunk);
     if (error)
         return error;
 
@@ -193,13 +199,16 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Flushing ---- */
 
-/* With the lock held: a dirty chunk of the dataset (NULL: of any) that was not written since the
- * flush began, or NULL. */
-static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset)
+/* With the lock held: the dirty chunk of the dataset (NULL: of any) that was changed first, if that
+ * was not after `last`. */
+static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset,
+                                uint64_t last)
 {
     struct chunk *chunk;
     DL_FOREACH2(cache->dirty, chunk, dirty_next)
     {
+        if (chunk->dirty_since > last)
+            break;
         if (!dataset || chunk->dataset == dataset)
             return chunk;
     }
@@ -211,12 +220,15 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     int error = 0;
     struct chunk *chunk;
     pthread_mutex_lock(&cache->lock);
-    while (!error && (chunk = next_dirty(cache, dataset))) {
+    uint64_t last = cache->changes; /* others may go on changing chunks */
+    while (!error && (chunk = next_dirty(cache, dataset, last))) {
         if (chunk->changing)
             pthread_cond_wait(&cache->changed, &cache->lock);
         else
             error = write_back(chunk);
     }
+    if (!error && !dataset)
+        cache->write_error = 0;
     pthread_mutex_unlock(&cache->lock);
     return error;
 }
