@@ -41,7 +41,7 @@ struct chunk {
     bool changing;
     bool dirty;
     int write_error;      /* of the last attempt to write it to the store */
-    uint64_t dirty_since; /* the change that made it dirty, counted in the cache */
+    uint64_t dirty_since; /* the first change since it was clean, counted in the cache */
     unsigned pins;
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
@@ -92,7 +92,9 @@ struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 /* Puts a new chunk into table and LRU list, beside one of the same coordinates if there is one. */
 int chunk_link(struct chunk *chunk);
 
-void chunk_mark_dirty(struct chunk *chunk);
+/* Of a chunk that takes the place of another: what was changed in that one since it was written is
+ * in it, too. */
+void chunk_mark_dirty(struct chunk *chunk, struct chunk *old);
 void chunk_mark_clean(struct chunk *chunk);
 
 /* Counts n bytes more, or fewer, for a chunk's form. */

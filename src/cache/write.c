@@ -110,8 +110,8 @@ static int replace(struct cache_dataset *dataset, struct chunk *old, struct cach
     fresh->record = old->record;
     fresh->form = *form;
     chunk_count(fresh, form_bytes(form));
+    chunk_mark_dirty(fresh, old);
     chunk_unlink(old);
-    chunk_mark_dirty(fresh);
     return 0;
 }
 
