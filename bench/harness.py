@@ -220,7 +220,8 @@ def print_table(title, columns, rows):
     """Rows of a name and milliseconds, None where there is nothing to measure."""
     print(f"\n{title:32}" + "".join(f"{column:>14}" for column in columns))
     for name, values in rows:
-        cells = ("-" if value is None else f"{1000 * value:.2f}" for value in values)
+        cells = ("-" if value is None else f"{1000 * value:.{2 if value >= 1e-4 else 4}f}"
+                 for value in values)
         print(f"{name:32}" + "".join(f"{cell:>14}" for cell in cells))
 
 

@@ -206,7 +206,7 @@ def measure_many(bench):
         for frames, hdf5 in rotated(files[1:], turn):
             start = int(random.integers(0, frames - TAKEN + 1))
             orders = {IN_ORDER: range(start, start + TAKEN),
-                      AT_RANDOM: random.integers(0, frames, TAKEN)}
+                      AT_RANDOM: random.choice(frames, TAKEN, replace=False)}
             for order, numbers in orders.items():
                 with Sparsefs(bench, hdf5, "direct_io") as mount:
                     bench.add(order, COLD, str(frames), bench.read_files(mount, numbers)[0])
@@ -215,7 +215,7 @@ def measure_many(bench):
 def metadata_per_chunk(bench, hdf5):
     info = json.loads(bench.run_sparsectl("info", "--json", f"{hdf5}:/d"))
     stored = info["datasets"][0]
-    return (hdf5.stat().st_size - stored["stored_bytes"]) / stored["chunks"]
+    return (hdf5.stat().st_size - stored["stored_bytes"]) / stored["stored_chunks"]
 
 
 def report_many(bench):
