@@ -154,6 +154,11 @@ struct sfs_attributes {
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes);
 void sfs_attributes_free(struct sfs_attributes *attributes);
 
+/* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
+ * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
+int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                        uint64_t from_address);
+
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
 int sfs_group_create(struct sfs_file *file, const char *path);
 
@@ -169,6 +174,9 @@ struct sfs_encoded {
 /* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
  * which the caller frees. -EINVAL: there is no such type. */
 int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+
+/* Bytes of an element. -EINVAL: it is not a datatype. */
+int sfs_type_size(const struct sfs_encoded *type, size_t *size);
 
 /* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as JSON.
  * element has room for it. -EINVAL: the text is not one, or does not fit. */
@@ -435,6 +443,22 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
  * -EINVAL: the sections are not a chunk of this dataset. */
 int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                     const void *const sections[SFS_SECTIONS]);
+
+/* ---- Checking ---- */
+
+enum sfs_finding {
+    SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
+    SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
+    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the disk failed */
+};
+
+typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);
+
+/* Verifies a file that is open for reading: opens everything in its tree; of sparse datasets reads
+ * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
+ * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
+ * in this thread, and not to the log. -EINVAL: the file is open for writing; -ENOMEM. */
+int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values
  * separated by a space, strings of arrays quoted; a line's end closes each. -EFBIG if it exceeds

@@ -96,6 +96,10 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
 
 int hdf5_create_group(struct hdf5 *hdf5, const char *path);
 
+/* Copies all attributes of an object to another one, which libhdf5 can open. -EEXIST: one of that
+ * name is there. Attributes are left out as by hdf5_create_dataset. */
+int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of);
+
 struct hdf5_create {
     int rank; /* 0: a scalar, which cannot be chunked */
     const uint64_t *dims;

@@ -385,16 +385,12 @@ static int share(struct path *path, uint64_t i, const uint64_t n[3])
 
 static int make_header(struct index *index, struct btree2 *tree, struct why *why)
 {
-    const struct superblock *superblock = index->superblock;
     if (index->address != NO_ADDRESS)
         return 0;
     int error = btree2_derive(index, tree, 0, why);
     if (error)
         return error;
-    return header_allocate(index, &btree2_header_kind,
-                           INDEX_BEGIN_BYTES + 12 + superblock->offset_size +
-                               superblock->length_size + CHECKSUM_BYTES,
-                           why);
+    return header_allocate(index, &btree2_header_kind, btree2_header_bytes(index->superblock), why);
 }
 
 void btree2_encode_header(const struct index *index, struct output *output)

@@ -162,6 +162,16 @@ int index_iterate(struct index *index, index_each_function each, void *context, 
     return result;
 }
 
+int index_each_block(struct index *index, index_block_function each, void *context, struct why *why)
+{
+    int result = 0;
+    pthread_rwlock_rdlock(&index->lock);
+    if (index->address != NO_ADDRESS && index->ops->each_block)
+        result = index->ops->each_block(index, each, context, why);
+    pthread_rwlock_unlock(&index->lock);
+    return result;
+}
+
 /* ---- Writing ---- */
 
 static int check_coordinates(const struct index *index, const uint64_t *scaled, struct why *why)
