@@ -52,6 +52,7 @@ def positions(random, pattern, density):
 
 
 def import_sparse(bench, source, path):
+    path.unlink(missing_ok=True)
     bench.run_sparsectl("import", f"{source}:/d", f"{path}:/d", "--undefined", "0")
 
 
