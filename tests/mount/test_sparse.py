@@ -577,7 +577,7 @@ def test_damage(mounts, tmp_path, kind):
         sparse_files.make(path, array, defined, **options)
     content = path.read_bytes()
     read = 0
-    for at in range(130, len(content), len(content) // 40):
+    for at in range(0, len(content), len(content) // 45):
         damaged = bytearray(content)
         damaged[at] ^= 0xFF if at % 2 else 1 << at % 8
         path.write_bytes(damaged)
