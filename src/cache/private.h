@@ -16,8 +16,8 @@
  *  - only who has set `changing` adds parts, replaces, or writes the chunk to the store;
  *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
  *    before memory is allocated and until it is given back;
- *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who holds
- *    such a part never waits for memory, so that who finds busy > 0 may. */
+ *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who
+ * holds such a part never waits for memory, so that who finds busy > 0 may. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 
@@ -42,8 +42,8 @@ struct chunk {
     bool dirty;
     int write_error; /* of the last attempt to write it to the store */
     unsigned pins;
-    size_t entry_bytes; /* of this struct with its coordinates */
-    size_t form_bytes;  /* counted for form */
+    size_t entry_bytes;         /* of this struct with its coordinates */
+    size_t form_bytes;          /* counted for form */
     struct chunk_record record; /* of what is stored */
     struct cache_form form;     /* CHUNK_LOADED */
     uint64_t scaled[];
@@ -114,8 +114,8 @@ int write_back(struct chunk *chunk);
 
 /* ---- The lock is not held ---- */
 
-/* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts 0:
- * where it is stored is enough. */
+/* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts
+ * 0: where it is stored is enough. */
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out);
 void chunk_release(struct chunk *chunk);

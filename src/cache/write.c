@@ -1,5 +1,5 @@
-/* Writing chunks: changes go into the cache, where the chunk becomes dirty; from there it is written
- * to the store when the cache is flushed or its memory is needed. */
+/* Writing chunks: changes go into the cache, where the chunk becomes dirty; from there it is
+ * written to the store when the cache is flushed or its memory is needed. */
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
@@ -21,9 +21,9 @@ int write_back(struct chunk *chunk)
     pthread_mutex_unlock(&cache->lock);
 
     bool is_empty = chunk->form.defined.elements == 0;
-    int error = is_empty ? 0
-                         : layout->ops->encode(layout, chunk->scaled, &chunk->form, &cache->pool,
-                                               &encoded);
+    int error =
+        is_empty ? 0
+                 : layout->ops->encode(layout, chunk->scaled, &chunk->form, &cache->pool, &encoded);
     if (!error)
         error = layout->ops->insert(layout, chunk->scaled, is_empty ? NULL : &encoded, &record);
     pool_put(&cache->pool, encoded.bytes, encoded.room);
@@ -154,15 +154,15 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
     return error;
 }
 
-int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, const void *values, bool whole)
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                const void *values, bool whole)
 {
     struct change change = {positions, values, whole};
     return change_chunk(dataset, scaled, &change);
 }
 
-int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, bool whole)
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                bool whole)
 {
     struct change change = {positions, NULL, whole};
     return change_chunk(dataset, scaled, &change);
@@ -198,7 +198,8 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset)
 {
     struct chunk *chunk;
-    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+    DL_FOREACH2(cache->dirty, chunk, dirty_next)
+    {
         if (!dataset || chunk->dataset == dataset)
             return chunk;
     }

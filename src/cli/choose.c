@@ -8,8 +8,8 @@
 #define TRIED_BLOCKS 4
 #define CANDIDATES   4
 
-/* Element sizes that fit a list of blocks, which has start and end of every axis: a whole block, one
- * corner of it, one coordinate, two. */
+/* Element sizes that fit a list of blocks, which has start and end of every axis: a whole block,
+ * one corner of it, one coordinate, two. */
 static void candidates(const struct sfs_dataset_create *create, unsigned size[CANDIDATES])
 {
     unsigned width = 2, rank = (unsigned)create->rank;
@@ -78,9 +78,9 @@ int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_c
     for (unsigned i = 0; i < CANDIDATES && !error; i++) {
         char name[16];
         snprintf(name, sizeof(name), "/%u", i);
-        error = set_filters(size[i], filters) ? -EINVAL
-                                              : try_filters(file, copy, create, filters, name,
-                                                            &bytes);
+        error = set_filters(size[i], filters)
+                    ? -EINVAL
+                    : try_filters(file, copy, create, filters, name, &bytes);
         if (!error && bytes < least) {
             least = bytes;
             best = i;

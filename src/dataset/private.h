@@ -47,8 +47,8 @@ void dataset_close_all(struct sfs_file *file);
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
 
-/* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees the
- * runs, also after an error. */
+/* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees
+ * the runs, also after an error. */
 int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs);
 
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */

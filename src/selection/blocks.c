@@ -13,9 +13,10 @@
 #include <stdlib.h>
 
 /* Writes the blocks of a row, one for each of the runs i to j, which lie in it at least in part. */
-static inline __attribute__((always_inline)) unsigned char *
-put_row(const struct block_list *list, unsigned char *at, uint64_t base, uint64_t limit, size_t i,
-        size_t j, int width)
+static inline __attribute__((always_inline)) unsigned char *put_row(const struct block_list *list,
+                                                                    unsigned char *at,
+                                                                    uint64_t base, uint64_t limit,
+                                                                    size_t i, size_t j, int width)
 {
     const struct sfs_interval *entries = list->runs->entries;
     int rank = list->extent->rank;
