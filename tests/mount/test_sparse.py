@@ -12,7 +12,7 @@ import pytest
 
 import sparse_files
 from compare import FRAME_DIRECTORIES
-from conftest import sparse_files as prototype_files
+from conftest import BUILD, sparse_files as prototype_files
 
 MIN_HOLE = 4096
 
@@ -256,6 +256,24 @@ def test_chunk_shapes(mounts, tmp_path, name, options):
     mount = mounts(tmp_path / "file.h5", *options)
     check_sparse(mount / "sparse", Expected(np.where(defined, array, fill).astype("<u2"), defined,
                                             fill == 0))
+
+
+@pytest.mark.parametrize("maxshape, chunk", [
+    ((9, 30, 41), "9,30,41"), ((9, 30, 41), "1,15,20"), ((None, 30, 41), "1,30,41"),
+    ((9, None, 41), "2,7,41"), ((None, None, 41), "1,16,16")], ids=str)
+def test_files_of_sparsectl(mounts, tmp_path, maxshape, chunk):
+    """All kinds of chunk index, selections in their smallest form, filters of both sections."""
+    array, defined = scattered((9, 30, 41))
+    with h5py.File(tmp_path / "dense.h5", "w") as f:
+        f.create_dataset("sparse", data=array, maxshape=maxshape, chunks=True)
+    subprocess.run([BUILD / "sparsectl", "import", "--chunk", chunk, tmp_path / "dense.h5",
+                    tmp_path / "file.h5"], check=True, capture_output=True)
+    mount = mounts(tmp_path / "file.h5")
+    check_sparse(mount / "sparse", Expected(array, defined, True))
+    described = json.loads((mount / "sparse/dataset.json").read_text())
+    assert described["max_dims"] == list(maxshape)
+    assert [[f["name"] for f in described["filters"][s]] for s in ("selection", "values")] \
+        == [["shuffle", "deflate"]] * 2
 
 
 @pytest.mark.parametrize("dtype", [">f8", "|u1", "<c8", "S3", "i2,f4"])
@@ -559,7 +577,7 @@ def test_damage(mounts, tmp_path, kind):
         sparse_files.make(path, array, defined, **options)
     content = path.read_bytes()
     read = 0
-    for at in range(130, len(content), len(content) // 40):
+    for at in range(0, len(content), len(content) // 45):
         damaged = bytearray(content)
         damaged[at] ^= 0xFF if at % 2 else 1 << at % 8
         path.write_bytes(damaged)
