@@ -86,15 +86,12 @@ static int take_options(int argc, char **argv, struct import *import)
 
 static int add_default_filters(const char *command, struct filters *filters)
 {
-    static const char *const defaults[SFS_SECTIONS][2] = {
-        [SELECTION_SECTION] = {"shuffle=4", "deflate=4"},
-        [VALUES_SECTION] = {"shuffle", "deflate=4"},
-    };
+    static const char *const defaults[] = {"shuffle", "deflate=4"};
     int code = 0;
     for (int section = 0; section < SFS_SECTIONS; section++) {
         bool given = filters->given[section];
         for (int i = 0; i < 2 && !given && !code; i++)
-            code = filter_parse(command, defaults[section][i], section, filters);
+            code = filter_parse(command, defaults[i], section, filters);
     }
     return code;
 }
@@ -196,6 +193,7 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     struct sfs_dataset_create create = {.type = info->encoded_type,
                                         .attributes_file = import->from,
                                         .attributes_address = sfs_dataset_address(from)};
+    struct filters filters = import->filters; /* which this dataset's chunk dims change */
     struct undefined undefined;
     struct pick pick;
     int code = check_source(import, from_path, info);
@@ -206,7 +204,7 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     void *element = malloc(info->type.size);
     code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
                    : fail(-ENOMEM, "%s", from_path);
-    filters_use(&import->filters, &create);
+    filters_use(&filters, &create);
     if (!code)
         code = pick_fit(&import->pick, from_path, info, &pick);
     if (!code) {
@@ -236,14 +234,24 @@ static int import_one(struct import *import)
 
 /* ---- All datasets ---- */
 
-/* A group that is there already keeps its attributes. */
+/* A group that has attributes already keeps them. */
+static int copy_attributes(struct import *import, uint64_t from, uint64_t to)
+{
+    struct sfs_attributes attributes;
+    int error = sfs_attributes(import->to, to, &attributes);
+    if (error)
+        return error;
+    size_t n = attributes.n;
+    sfs_attributes_free(&attributes);
+    return n ? 0 : sfs_attributes_copy(import->to, to, import->from, from);
+}
+
 static int import_group(struct import *import, const char *path, uint64_t address)
 {
     uint64_t to;
     enum sfs_object_type type;
     int error = strcmp(path, "/") ? sfs_group_create(import->to, path) : 0;
-    bool is_old = error == -EEXIST;
-    if (is_old) {
+    if (error == -EEXIST) {
         messages_forget();
         error = 0;
     }
@@ -253,8 +261,8 @@ static int import_group(struct import *import, const char *path, uint64_t addres
         error = sfs_object_type(import->to, to, &type);
     if (!error && type != SFS_GROUP)
         return fail_because("%s:%s: it is not a group", sfs_path(import->to), path);
-    if (!error && !is_old)
-        error = sfs_attributes_copy(import->to, to, import->from, address);
+    if (!error)
+        error = copy_attributes(import, address, to);
     return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
 }
 
