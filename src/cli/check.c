@@ -36,11 +36,12 @@ static void take_finding(void *context, enum sfs_finding finding, const char *li
         tally->unknown++;
 }
 
-/* A file that cannot even be opened as HDF5 is damaged if it is that file's fault. */
+/* What cannot even be opened as HDF5 is damaged if it is a file and that is its fault. */
 static int open_failed(const char *path, int error)
 {
+    struct stat st;
     fail(error, "%s", path);
-    return error == -EINVAL || error == -EIO ? DAMAGED : UNKNOWN;
+    return error == -EINVAL && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? DAMAGED : UNKNOWN;
 }
 
 static int check(const char *path)

@@ -39,7 +39,7 @@ static int add_size(void *context, const struct sfs_chunk_info *info)
 
 /* Bytes of the selections of some chunks with these filters. */
 static int try_filters(struct sfs_file *file, const struct copy *copy,
-                       const struct sfs_dataset_create *create, const struct filters *filters,
+                       const struct sfs_dataset_create *create, struct filters *filters,
                        const char *path, uint64_t *bytes)
 {
     struct sfs_dataset_create tried = *create;

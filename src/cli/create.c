@@ -161,11 +161,11 @@ static int run(int argc, char **argv)
     if (code)
         return code;
     create.version_1_selections = arguments.version_1;
-    filters_use(&arguments.filters, &create);
     void *fill = malloc(MOST_ELEMENT);
     code = fill ? take_type(argv[0], &arguments, &size, fill, &create) : fail(-ENOMEM, "create");
     if (!code)
         code = take_dims(argv[0], &arguments, size, &create);
+    filters_use(&arguments.filters, &create);
     interrupt_catch();
     if (!code)
         code = create_in(argv[optind], argv[optind + 1], &create);

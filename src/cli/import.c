@@ -236,14 +236,24 @@ static int import_one(struct import *import)
 
 /* ---- All datasets ---- */
 
-/* A group that is there already keeps its attributes. */
+/* A group that has attributes already keeps them. */
+static int copy_attributes(struct import *import, uint64_t from, uint64_t to)
+{
+    struct sfs_attributes attributes;
+    int error = sfs_attributes(import->to, to, &attributes);
+    if (error)
+        return error;
+    size_t n = attributes.n;
+    sfs_attributes_free(&attributes);
+    return n ? 0 : sfs_attributes_copy(import->to, to, import->from, from);
+}
+
 static int import_group(struct import *import, const char *path, uint64_t address)
 {
     uint64_t to;
     enum sfs_object_type type;
     int error = strcmp(path, "/") ? sfs_group_create(import->to, path) : 0;
-    bool is_old = error == -EEXIST;
-    if (is_old) {
+    if (error == -EEXIST) {
         messages_forget();
         error = 0;
     }
@@ -253,8 +263,8 @@ static int import_group(struct import *import, const char *path, uint64_t addres
         error = sfs_object_type(import->to, to, &type);
     if (!error && type != SFS_GROUP)
         return fail_because("%s:%s: it is not a group", sfs_path(import->to), path);
-    if (!error && !is_old)
-        error = sfs_attributes_copy(import->to, to, import->from, address);
+    if (!error)
+        error = copy_attributes(import, address, to);
     return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
 }
 

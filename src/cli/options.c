@@ -67,21 +67,21 @@ int dims_parse(const char *command, const char *option, const char *text, uint64
                bool allow_inf, int *rank, uint64_t *dims)
 {
     const char *at = text;
+    bool good;
     int n = 0;
-    for (;; at++) {
+    do {
         if (n == SFS_MAX_RANK)
             return refuse(command, "%s %s: more than %d axes", option, text, SFS_MAX_RANK);
         if (allow_inf && !strncmp(at, "inf", 3)) {
             dims[n] = SFS_UNLIMITED;
             at += 3;
-        } else if (!take_number(&at, &dims[n]) || dims[n] < least) {
-            break;
+            good = true;
+        } else {
+            good = take_number(&at, &dims[n]) && dims[n] >= least;
         }
         n++;
-        if (*at != ',')
-            break;
-    }
-    if (*at || n == 0)
+    } while (good && *at++ == ',');
+    if (!good || at[-1])
         return refuse(command, "%s %s: not numbers of at least %llu with commas between them%s",
                       option, text, (unsigned long long)least, allow_inf ? ", or inf" : "");
     if (*rank && n != *rank)
@@ -118,7 +118,7 @@ static bool take_values(const char *text, struct sfs_filter *filter, unsigned *v
 }
 
 /* What is optional is what libhdf5's own functions make optional. NULL: it is a filter. */
-static const char *set_filter(const char *name, size_t n, const char *parameters, bool values,
+static const char *set_filter(const char *name, size_t n, const char *parameters,
                               struct sfs_filter *filter, unsigned *numbers)
 {
     const char *at = name;
@@ -137,8 +137,6 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
     if (n == 7 && !strncmp(name, "shuffle", n)) {
         filter->id = SHUFFLE;
         filter->optional = true;
-        if (!values && filter->n_values == 0)
-            numbers[filter->n_values++] = 4;
         return filter->n_values <= 1 && (filter->n_values == 0 || numbers[0] > 0)
                    ? NULL
                    : "the size of what is shuffled is a number of bytes";
@@ -174,19 +172,40 @@ int filter_parse(const char *command, const char *text, int section, struct filt
     struct sfs_filter *filter = &filters->filter[section][i];
     size_t n = strcspn(name, "=");
     *filter = (struct sfs_filter){.values = filters->values[section][i]};
-    const char *why = set_filter(name, n, name[n] ? name + n + 1 : NULL, section == VALUES_SECTION,
-                                 filter, filters->values[section][i]);
+    const char *why =
+        set_filter(name, n, name[n] ? name + n + 1 : NULL, filter, filters->values[section][i]);
     if (why)
         return refuse(command, "--filter %s: %s", text, why);
     filters->n[section]++;
     return 0;
 }
 
-void filters_use(const struct filters *filters, struct sfs_dataset_create *create)
+/* Selections are lists of blocks, each its first and its last coordinates, of 2 bytes if that is
+ * enough. Bytes of the same meaning are brought together if those of a block are shuffled: this
+ * nearly halves what deflate makes of scattered points. */
+static unsigned block_bytes(const struct sfs_dataset_create *create)
 {
+    unsigned width = create->version_1_selections ? 4 : 2;
+    for (int i = 0; i < create->rank; i++)
+        if (create->chunk_dims[i] > UINT16_MAX)
+            width = 4;
+    return 2 * (unsigned)create->rank * width;
+}
+
+void filters_use(struct filters *filters, struct sfs_dataset_create *create)
+{
+    for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
+        struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
+        if (filter->id != SHUFFLE || filter->n_values > 0)
+            continue;
+        filters->values[SELECTION_SECTION][i][0] = block_bytes(create);
+        filter->n_values = 1;
+    }
     for (int i = 0; i < SFS_SECTIONS; i++) {
         create->n_filters[i] = filters->n[i];
         create->filters[i] = filters->filter[i];
+        for (size_t k = 0; k < filters->n[i]; k++) /* it may be a copy */
+            filters->filter[i][k].values = filters->values[i][k];
     }
 }
 

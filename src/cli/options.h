@@ -43,9 +43,9 @@ enum { SELECTION_SECTION, VALUES_SECTION };
 /* section: that of a text without SECTION:, or -1. */
 int filter_parse(const char *command, const char *text, int section, struct filters *filters);
 
-/* Puts the filters of a section, or those of both, into what is to be created, which points to them
+/* Puts the filters into what is to be created, of which rank and chunk dims are set; it points to them
  * then. */
-void filters_use(const struct filters *filters, struct sfs_dataset_create *create);
+void filters_use(struct filters *filters, struct sfs_dataset_create *create);
 
 /* The chunk dims where none were asked for: a frame (all but the first axis of three and more, else
  * everything), cut into halves along its longest axis until it has no more than 16 MiB. */
