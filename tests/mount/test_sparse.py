@@ -112,6 +112,8 @@ def check_defined(path, expected, frame):
     elif kind == h5py.h5s.SEL_HYPERSLABS:
         for first, last in space.get_select_hyper_blocklist().tolist():
             mask[tuple(slice(a, b + 1) for a, b in zip(first, last))] = True
+    elif kind == h5py.h5s.SEL_POINTS:
+        mask[tuple(space.get_select_elem_pointlist().T)] = True
     else:
         assert kind == h5py.h5s.SEL_NONE
     if expected.dims:
