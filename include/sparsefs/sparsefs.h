@@ -405,8 +405,8 @@ int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer);
 
 /* The selection of the defined elements of slab as H5Sencode would encode it in a dataspace of the
- * last space_rank axes of slab (the others have count 1), in a version that libhdf5 1.10 decodes.
- * The caller frees *encoded. */
+ * last space_rank axes of slab (the others have count 1), in the smallest form that libhdf5 1.10
+ * decodes: all, none, hyperslabs or points. The caller frees *encoded. */
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n);
 
