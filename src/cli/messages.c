@@ -37,13 +37,23 @@ void messages_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Names come from files: a control character must not reach a terminal or start a line. */
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
 static void say(char *line)
 {
     for (char *c = line; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+        if (is_control(*c))
             *c = '?';
     fprintf(stderr, "sparsectl: %s\n", line);
+}
+
+void print_text(const char *text)
+{
+    for (; *text; text++)
+        putchar(is_control(*text) ? '?' : *text);
 }
 
 int fail(int error, const char *format, ...)

@@ -172,8 +172,8 @@ int filter_parse(const char *command, const char *text, int section, struct filt
     struct sfs_filter *filter = &filters->filter[section][i];
     size_t n = strcspn(name, "=");
     *filter = (struct sfs_filter){.values = filters->values[section][i]};
-    const char *why = set_filter(name, n, name[n] ? name + n + 1 : NULL, filter,
-                                 filters->values[section][i]);
+    const char *why =
+        set_filter(name, n, name[n] ? name + n + 1 : NULL, filter, filters->values[section][i]);
     if (why)
         return refuse(command, "--filter %s: %s", text, why);
     filters->n[section]++;

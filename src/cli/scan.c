@@ -36,7 +36,7 @@ static uint64_t swap(uint64_t bits, size_t size)
             for (size_t i = 0; i < BATCH; i++)                                                     \
                 e[i] = __builtin_bswap##bits(e[i]);                                                \
         for (size_t i = 0; i < BATCH; i++)                                                         \
-            keep[i] = (uint##bits##_t)(e[i] & ~(sign)) <= (infinity);                                  \
+            keep[i] = (uint##bits##_t)(e[i] & ~(sign)) <= (infinity);                              \
     }
 
 COMPARE(8)
