@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_CLI_CLI_H
 #define SPARSEFS_CLI_CLI_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -49,7 +49,7 @@ void print_text(const char *text);
 
 /* Set by SIGINT and SIGTERM after interrupt_catch. Long work looks at it and ends with -EINTR; a
  * second signal ends the process. */
-extern volatile sig_atomic_t interrupted;
+extern atomic_bool interrupted;
 void interrupt_catch(void);
 
 /* Flushes stdout. Returns code, or FAILED with a message if not everything could be written. */

@@ -1,6 +1,7 @@
 /* What sparsectl says on stderr, and the signals that end it early. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,12 +98,12 @@ int refuse(const char *command, const char *format, ...)
     return USAGE;
 }
 
-volatile sig_atomic_t interrupted;
+atomic_bool interrupted;
 
 static void note_signal(int number)
 {
     (void)number;
-    interrupted = 1;
+    atomic_store(&interrupted, true); /* it has no lock */
 }
 
 void interrupt_catch(void)

@@ -802,7 +802,7 @@ def make_sparse_file(tmp_path, name, dims, maxdims, chunk):
 
 KINDS = {
     "single": ((8, 9), (8, 9), "8,9"), "fixed": ((8, 9), (8, 9), "2,3"),
-    "extensible": ((40, 9), (None, 9), "2,3"), "btree": ((8, 9), (None, None), "2,3"),
+    "extensible": ((20, 9), (None, 9), "2,3"), "btree": ((8, 9), (None, None), "2,3"),
 }
 
 
@@ -816,9 +816,9 @@ def test_check_finds_every_flipped_byte(tmp_path, kind):
     damaged = tmp_path / "damaged.h5"
     codes = {}
     chunks = only(path, "--chunks")["chunks"]
-    positions = set(range(0, len(sound), 7))
+    positions = set(range(0, len(sound), 11))
     for chunk in chunks:
-        positions.update(range(chunk["address"], chunk["address"] + chunk["size"], 3))
+        positions.update(range(chunk["address"], chunk["address"] + chunk["size"], 7))
     for at in sorted(positions):
         flipped = bytearray(sound)
         flipped[at] ^= 0xFF
