@@ -848,6 +848,74 @@ def test_check_names_dataset_structure_and_address(tmp_path):
     assert "damaged" in summary and "1 faults" in summary
 
 
+def lookup3(data):
+    """The checksum of HDF5's metadata."""
+    def rotate(x, n):
+        return (x << n | x >> 32 - n) & 0xFFFFFFFF
+
+    mask = 0xFFFFFFFF
+    a = b = c = 0xDEADBEEF + len(data) & mask
+    words = np.frombuffer(data + bytes(-len(data) % 12), "<u4").astype(int).tolist()
+    while len(words) > 3:
+        a, b, c = (x + y & mask for x, y in zip((a, b, c), words))
+        words = words[3:]
+        a = (a - c & mask) ^ rotate(c, 4)
+        c = c + b & mask
+        b = (b - a & mask) ^ rotate(a, 6)
+        a = a + c & mask
+        c = (c - b & mask) ^ rotate(b, 8)
+        b = b + a & mask
+        a = (a - c & mask) ^ rotate(c, 16)
+        c = c + b & mask
+        b = (b - a & mask) ^ rotate(a, 19)
+        a = a + c & mask
+        c = (c - b & mask) ^ rotate(b, 4)
+        b = b + a & mask
+    a, b, c = (x + y & mask for x, y in zip((a, b, c), words))
+    c = (c ^ b) - rotate(b, 14) & mask
+    a = (a ^ c) - rotate(c, 11) & mask
+    b = (b ^ a) - rotate(a, 25) & mask
+    c = (c ^ b) - rotate(b, 16) & mask
+    a = (a ^ c) - rotate(c, 4) & mask
+    b = (b ^ a) - rotate(a, 14) & mask
+    c = (c ^ b) - rotate(b, 24) & mask
+    return c
+
+
+def test_check_finds_chunks_over_each_other(tmp_path):
+    """Two elements of a fixed array that are the same, under a right checksum."""
+    path = make_sparse_file(tmp_path, "s.h5", *KINDS["fixed"])
+    chunks = only(path, "--chunks")["chunks"]
+    content = bytearray(path.read_bytes())
+    block = content.index(b"FADB")
+    first = content.index(chunks[0]["address"].to_bytes(8, "little"), block)
+    size = content.index(chunks[1]["address"].to_bytes(8, "little"), block) - first
+    content[first + size:first + 2 * size] = content[first:first + size]
+    end = first + size * len(chunks)  # all chunks are stored
+    assert int.from_bytes(path.read_bytes()[end:end + 4], "little") == \
+        lookup3(path.read_bytes()[block:end])
+    content[end:end + 4] = lookup3(bytes(content[block:end])).to_bytes(4, "little")
+    path.write_bytes(content)
+    result = run("check", path)
+    assert result.returncode == FAILED
+    assert result.stdout.splitlines()[0] == (
+        "damaged: /d: chunk at address %d: it overlaps the chunk at address %d of /d"
+        % (chunks[0]["address"], chunks[0]["address"]))
+
+
+def test_check_counts_the_blocks_of_an_extensible_array(tmp_path):
+    path = make_sparse_file(tmp_path, "s.h5", *KINDS["extensible"])
+    content = bytearray(path.read_bytes())
+    header = content.index(b"EAHD")
+    content[header + 6 + 6 + 2 * 8] += 1  # the number of data blocks
+    end = header + 6 + 6 + 7 * 8
+    content[end:end + 4] = lookup3(bytes(content[header:end])).to_bytes(4, "little")
+    path.write_bytes(content)
+    result = run("check", path)
+    assert result.returncode == FAILED
+    assert "/d: extensible array header at address %d: number of data blocks" % header in result.stdout
+
+
 def test_check_finds_a_short_file(tmp_path):
     path = make_sparse_file(tmp_path, "s.h5", *KINDS["btree"])
     content = path.read_bytes()
