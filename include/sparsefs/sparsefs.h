@@ -58,8 +58,8 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
- * that or a later state. On error it holds the state of an earlier flush, and what was written since
- * is still here to be flushed again. */
+ * that or a later state. On error it holds the state of an earlier flush, and what was written
+ * since is still here to be flushed again. */
 int sfs_flush(struct sfs_file *file);
 
 bool sfs_is_writable(const struct sfs_file *file);
@@ -164,8 +164,8 @@ int sfs_group_create(struct sfs_file *file, const char *path);
 
 /* ---- Datatypes ---- */
 
-/* A datatype, or a dataspace with a selection in it, as H5Tencode and H5Sencode give it; a dataspace
- * in any of its versions. */
+/* A datatype, or a dataspace with a selection in it, as H5Tencode and H5Sencode give it; a
+ * dataspace in any of its versions. */
 struct sfs_encoded {
     const void *bytes;
     size_t n;
@@ -178,8 +178,8 @@ int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
 /* Bytes of an element. -EINVAL: it is not a datatype. */
 int sfs_type_size(const struct sfs_encoded *type, size_t *size);
 
-/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as JSON.
- * element has room for it. -EINVAL: the text is not one, or does not fit. */
+/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as
+ * JSON. element has room for it. -EINVAL: the text is not one, or does not fit. */
 int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
 int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
 
@@ -279,7 +279,8 @@ struct sfs_dataset_create {
     /* H5Pset_filter2 with a section, in the order of writing; the parameters of a filter of the
      * values section may be changed to suit the datatype, as libhdf5 does. */
     size_t n_filters[2];
-    const struct sfs_filter *filters[2]; /* [0] of the selection section, [1] of the values section */
+    const struct sfs_filter
+        *filters[2];           /* [0] of the selection section, [1] of the values section */
     bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
     bool is_dense;             /* an ordinary chunked dataset, with filters[1] */
     /* All attributes of this object are copied, unless the file is NULL. */
@@ -288,9 +289,10 @@ struct sfs_dataset_create {
 };
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
- * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims, fill
- * value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or references, or a
- * filter that is not available; -EROFS: the file is open for reading. The log says why. */
+ * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
+ * fill value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or
+ * references, or a filter that is not available; -EROFS: the file is open for reading. The log says
+ * why. */
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset);
 
@@ -393,11 +395,12 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined);
 void sfs_defined_free(struct sfs_defined *defined);
 
-/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab. */
+/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab, or reach
+ * out of it only over an edge of the dataset where dim and max dim are the same. */
 int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements);
 
-/* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came from
- * sfs_get_defined of this slab. Errors as sfs_read. */
+/* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came
+ * from sfs_get_defined of this slab. Errors as sfs_read. */
 int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer);
 
@@ -413,33 +416,33 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
 
 /* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
 struct sfs_chunk_info {
-    uint64_t start[SFS_MAX_RANK];          /* of the chunk, in elements */
-    uint64_t address;                      /* in the file */
-    uint64_t size;                         /* bytes stored */
-    uint64_t section_size[SFS_SECTIONS];   /* bytes of each section as stored */
+    uint64_t start[SFS_MAX_RANK];           /* of the chunk, in elements */
+    uint64_t address;                       /* in the file */
+    uint64_t size;                          /* bytes stored */
+    uint64_t section_size[SFS_SECTIONS];    /* bytes of each section as stored */
     uint64_t unfiltered_size[SFS_SECTIONS]; /* before its filters */
-    uint32_t filter_mask[SFS_SECTIONS];    /* bit i: filter i was not applied */
+    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied */
 };
 
 /* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
  * stored for it. -EOPNOTSUPP: the dataset is not sparse. */
 int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info);
 
-/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration unless
- * it is 0, and is returned. */
+/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
+ * unless it is 0, and is returned. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
-/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by section
- * and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a NULL section
- * is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
+/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by
+ * section and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a
+ * NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
 int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                    void *const sections[SFS_SECTIONS]);
 
-/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered as
- * info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked as
- * if they had been read from a file. info->start is the chunk; address and size are not looked at.
- * -EINVAL: the sections are not a chunk of this dataset. */
+/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered
+ * as info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked
+ * as if they had been read from a file. info->start is the chunk; address and size are not looked
+ * at. -EINVAL: the sections are not a chunk of this dataset. */
 int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                     const void *const sections[SFS_SECTIONS]);
 

@@ -158,14 +158,26 @@ static void note_error(struct work *work, int error)
     atomic_compare_exchange_strong(&work->error, &none, error);
 }
 
+static int bench_init(struct bench *bench, struct work *work)
+{
+    size_t bytes = work->blocks.most_elements * work->size;
+    *bench = (struct bench){.work = work, .elements = malloc(bytes)};
+    bench->packed = work->to_sparse ? malloc(bytes) : NULL;
+    return !bench->elements || (work->to_sparse && !bench->packed) ? -ENOMEM : 0;
+}
+
+static void bench_free(struct bench *bench)
+{
+    findings_free(&bench->findings);
+    free(bench->elements);
+    free(bench->packed);
+}
+
 static void *run(void *context)
 {
     struct work *work = context;
-    struct bench bench = {.work = work};
-    size_t bytes = work->blocks.most_elements * work->size;
-    bench.elements = malloc(bytes);
-    bench.packed = work->to_sparse ? malloc(bytes) : NULL;
-    if (!bench.elements || (work->to_sparse && !bench.packed))
+    struct bench bench;
+    if (bench_init(&bench, work) < 0)
         note_error(work, -ENOMEM);
     while (!atomic_load(&work->error)) {
         uint64_t i = atomic_fetch_add(&work->next, 1);
@@ -178,9 +190,7 @@ static void *run(void *context)
         else
             progress_add(&work->progress, slab_elements(&bench.slab));
     }
-    findings_free(&bench.findings);
-    free(bench.elements);
-    free(bench.packed);
+    bench_free(&bench);
     return NULL;
 }
 
@@ -198,19 +208,42 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
-int copy_elements(const struct copy *copy)
+static int work_init(struct work *work, const struct copy *copy)
 {
     const struct sfs_dataset_info *from = sfs_dataset_info(copy->from);
     const struct sfs_dataset_info *to = sfs_dataset_info(copy->to);
-    struct work work = {.copy = copy,
-                        .from_sparse = from->layout == SFS_SPARSE,
-                        .to_sparse = to->layout == SFS_SPARSE,
-                        .size = from->type.size};
-    int error = blocks_of_chunks(to, to->chunk_dims, &work.blocks);
+    *work = (struct work){.copy = copy,
+                          .from_sparse = from->layout == SFS_SPARSE,
+                          .to_sparse = to->layout == SFS_SPARSE,
+                          .size = from->type.size};
+    return blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+}
+
+int copy_elements(const struct copy *copy)
+{
+    struct work work;
+    int error = work_init(&work, copy);
     if (error || work.blocks.n == 0)
         return error;
-    progress_begin(&work.progress, copy->what, from->elements);
+    progress_begin(&work.progress, copy->what, sfs_dataset_info(copy->from)->elements);
     run_all(&work);
     progress_end(&work.progress);
     return atomic_load(&work.error);
+}
+
+int copy_some(const struct copy *copy, uint64_t most)
+{
+    struct work work;
+    struct bench bench;
+    int error = work_init(&work, copy);
+    if (error || work.blocks.n == 0)
+        return error;
+    uint64_t n = work.blocks.n < most ? work.blocks.n : most;
+    error = bench_init(&bench, &work);
+    for (uint64_t i = 0; i < n && !error; i++) {
+        blocks_at(&work.blocks, i * (work.blocks.n / n), &bench.slab);
+        error = interrupted ? -EINTR : copy_block(&bench);
+    }
+    bench_free(&bench);
+    return error;
 }

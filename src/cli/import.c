@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/choose.h"
 #include "cli/copy.h"
 #include "cli/options.h"
 #include "cli/target.h"
@@ -24,7 +25,8 @@ static const char help[] =
     "  --filter SECTION:NAME[=LEVEL]\n"
     "                              filters as of sparsectl create, or none, instead of the "
     "default\n"
-    "                              of that section: shuffle and deflate=4\n"
+    "                              of that section: shuffle and deflate=4; for selections with\n"
+    "                              the element size that suits some chunks of SRC best\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
     "--roi may be given several times; with --points, what is in any of them stays defined.";
@@ -84,16 +86,13 @@ static int take_options(int argc, char **argv, struct import *import)
     return code;
 }
 
+/* Those of the selection section are chosen when the dataset is known. */
 static int add_default_filters(const char *command, struct filters *filters)
 {
-    static const char *const defaults[] = {"shuffle", "deflate=4"};
-    int code = 0;
-    for (int section = 0; section < SFS_SECTIONS; section++) {
-        bool given = filters->given[section];
-        for (int i = 0; i < 2 && !given && !code; i++)
-            code = filter_parse(command, defaults[i], section, filters);
-    }
-    return code;
+    if (filters->given[VALUES_SECTION])
+        return 0;
+    int code = filter_parse(command, "shuffle", VALUES_SECTION, filters);
+    return code ? code : filter_parse(command, "deflate=4", VALUES_SECTION, filters);
 }
 
 static int take_arguments(int argc, char **argv, struct import *import)
@@ -173,16 +172,21 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
 
 /* Makes the sparse dataset and fills it. */
 static int import_to(struct import *import, struct sfs_dataset *from, const char *path,
-                     const struct sfs_dataset_create *create, const struct undefined *undefined,
+                     struct sfs_dataset_create *create, const struct undefined *undefined,
                      const struct pick *pick)
 {
-    struct sfs_dataset *to;
-    int error = sfs_dataset_create(import->to, path, create, &to);
+    struct copy copy = {from, NULL, *undefined, pick, "importing"};
+    struct filters filters = import->filters;
+    int error = 0;
+    if (!filters.given[SELECTION_SECTION])
+        error = choose_selection_filters(&copy, create, &filters);
+    filters_use(&filters, create);
+    if (!error)
+        error = sfs_dataset_create(import->to, path, create, &copy.to);
     if (error)
         return fail(error, "%s:%s", sfs_path(import->to), path);
-    struct copy copy = {from, to, *undefined, pick, "importing"};
     error = copy_elements(&copy);
-    sfs_dataset_close(to);
+    sfs_dataset_close(copy.to);
     return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
 }
 
@@ -193,7 +197,6 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     struct sfs_dataset_create create = {.type = info->encoded_type,
                                         .attributes_file = import->from,
                                         .attributes_address = sfs_dataset_address(from)};
-    struct filters filters = import->filters; /* which this dataset's chunk dims change */
     struct undefined undefined;
     struct pick pick;
     int code = check_source(import, from_path, info);
@@ -204,7 +207,6 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     void *element = malloc(info->type.size);
     code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
                    : fail(-ENOMEM, "%s", from_path);
-    filters_use(&filters, &create);
     if (!code)
         code = pick_fit(&import->pick, from_path, info, &pick);
     if (!code) {

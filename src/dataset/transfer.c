@@ -50,8 +50,8 @@ static char *memory_at(const struct memory *memory, uint64_t k, uint64_t *n)
     uint64_t left = runs->entries[low + 1].index - k;
     if (*n > left)
         *n = left;
-    return memory->buffer + (runs->entries[low].first + (k - runs->entries[low].index)) *
-                                memory->size;
+    return memory->buffer +
+           (runs->entries[low].first + (k - runs->entries[low].index)) * memory->size;
 }
 
 /* A list of points in another order than row-major says where each of its elements is. */
@@ -188,8 +188,8 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
         if (!background)
             return -ENOMEM;
     }
-    int error = hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements,
-                             background);
+    int error =
+        hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements, background);
     free(background);
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
@@ -197,7 +197,8 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     return error;
 }
 
-/* Copies `length` elements, from the index-th selected one on, between memory and packed elements. */
+/* Copies `length` elements, from the index-th selected one on, between memory and packed elements.
+ */
 static void copy_elements(const struct transfer *transfer, uint64_t index, uint64_t length,
                           char *packed, bool to_memory)
 {
@@ -366,9 +367,9 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
         while (left > 0 && !error) {
             uint64_t in_row = contiguous ? left : row_length - at % row_length;
             uint64_t n = left < in_row ? left : in_row;
-            uint64_t place = contiguous ? first + at
-                                        : box_translate(layout->rank, box->count, at, layout->dims,
-                                                        box->start);
+            uint64_t place =
+                contiguous ? first + at
+                           : box_translate(layout->rank, box->count, at, layout->dims, box->start);
             error = runs_append(runs, place, place + n);
             at += n;
             left -= n;
@@ -557,7 +558,7 @@ static int find_defined(struct finding *finding)
     for (int i = 1; i < layout->rank; i++)
         in_first *= layout->dims[i];
     int error = 0;
-    for (size_t next = 0; !error; ) {
+    for (size_t next = 0; !error;) {
         next = runs_find_from(selected, next, row * in_first);
         if (next == selected->n)
             break;

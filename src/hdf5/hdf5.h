@@ -154,6 +154,12 @@ int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, s
 /* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */
 int hdf5_element_json(const void *type, size_t n, const void *element, char **json);
 
+/* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
+ * row_length (0: it has a single element), as sfs_text has them; the caller frees *text.
+ * -EOPNOTSUPP: they have pointers. */
+int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                       uint64_t row_length, const void *elements, char **text, size_t *text_n);
+
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
  * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element);

@@ -1,7 +1,7 @@
-/* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk (HDF
- * Group, RFC "File Format Changes for Enabling Sparse Storage"). Knows nothing of datasets. An extent
- * has rank 0 (a scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from any
- * thread. */
+/* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk
+ * (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Knows nothing of datasets. An
+ * extent has rank 0 (a scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from
+ * any thread. */
 #ifndef SPARSEFS_SELECTION_SELECTION_H
 #define SPARSEFS_SELECTION_SELECTION_H
 

@@ -241,6 +241,8 @@ static int read_views(struct sfs_file *file, const char *name)
             error = view_read(views, kind, 1, 0, sizeof(buffer), buffer, &part);
         if (!error)
             view_return(views, &part);
+        if (!error && view_seek(views, kind, 1, 0, false, &bytes) == -ENOMEM)
+            error = -ENOMEM;
     }
     views_close(views);
     return error;
@@ -265,6 +267,39 @@ static int do_everything(void)
         if (!error)
             error = read_views(file, names[i]);
     }
+    sfs_close(file);
+    return error;
+}
+
+static void make_sparse(uint64_t chunk_rows)
+{
+    void *type;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_dataset_create create = {
+        .rank = 2, .dims = {40, 50}, .max_dims = {40, 50}, .chunk_dims = {chunk_rows, 20}};
+    assert_int_equal(sfs_type_encode("<i4", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create("sparse.h5", &(struct sfs_options){.replace = true}, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/d", &create, &dataset), 0);
+    for (uint64_t row = 0; row < 40; row += 1 + row % 3) {
+        struct sfs_slab slab = {.rank = 2, .start = {row, row}, .count = {1, 5}};
+        assert_int_equal(sfs_write(dataset, &slab, elements), 0);
+    }
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    free(type);
+}
+
+static int view_sparse(void)
+{
+    struct sfs_file *file;
+    int error = sfs_open("sparse.h5", NULL, &file);
+    if (error)
+        return error;
+    error = read_views(file, "d");
+    if (!error)
+        error = read_text(file, "d");
     sfs_close(file);
     return error;
 }
@@ -325,6 +360,16 @@ static void every_failed_allocation_is_an_error_of_its_call(void **state)
 {
     (void)state;
     assert_true(check(do_everything, 0) > 100);
+}
+
+/* With chunks that lie in a frame, and that span some. */
+static void every_failed_allocation_for_a_sparse_view_is_an_error(void **state)
+{
+    (void)state;
+    for (uint64_t chunk_rows = 1; chunk_rows <= 3; chunk_rows += 2) {
+        make_sparse(chunk_rows);
+        assert_true(check(view_sparse, 0) > 50);
+    }
 }
 
 /* Growing hash tables and lists, and buffers. */
@@ -742,6 +787,7 @@ static int all_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_failed_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
+        cmocka_unit_test(every_failed_allocation_for_a_sparse_view_is_an_error),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),

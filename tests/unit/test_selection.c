@@ -314,7 +314,8 @@ static bool is_sound(hid_t space, int rank, const hsize_t *dims)
     return inside && elements == (hsize_t)H5Sget_select_npoints(space);
 }
 
-/* H5S_SELECT_AND is left out: with some regular selections libhdf5 1.10.8 takes all memory in it. */
+/* H5S_SELECT_AND is left out: with some regular selections libhdf5 1.10.8 takes all memory in it.
+ */
 static hid_t random_selection(int rank, hsize_t *dims)
 {
     static const H5S_seloper_t operations[] = {H5S_SELECT_OR, H5S_SELECT_OR, H5S_SELECT_XOR,
