@@ -29,7 +29,9 @@ static void take_finding(void *context, enum sfs_finding finding, const char *li
         tally->sound++;
         return;
     }
-    printf("%s: %s\n", finding == SFS_DAMAGED ? "damaged" : "cannot tell", line);
+    fputs(finding == SFS_DAMAGED ? "damaged: " : "cannot tell: ", stdout);
+    print_text(line);
+    putchar('\n');
     if (finding == SFS_DAMAGED)
         tally->damaged++;
     else

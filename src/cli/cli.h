@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_CLI_CLI_H
 #define SPARSEFS_CLI_CLI_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,9 +43,13 @@ int fail_because(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Says on one line of stderr what is wrong with the command line. Returns USAGE. */
 int refuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints text that comes from a file on stdout: control characters, which must not reach a terminal
+ * or start a line, as '?'. */
+void print_text(const char *text);
+
 /* Set by SIGINT and SIGTERM after interrupt_catch. Long work looks at it and ends with -EINTR; a
  * second signal ends the process. */
-extern volatile sig_atomic_t interrupted;
+extern atomic_bool interrupted;
 void interrupt_catch(void);
 
 /* Flushes stdout. Returns code, or FAILED with a message if not everything could be written. */

@@ -284,8 +284,10 @@ static int import_object(void *context, const char *path, uint64_t address,
     int code = 0;
     if (info->rank >= 2 && is_numeric(&info->type)) {
         code = import_dataset(import, from, path, path);
-        if (!code)
-            printf("%s\n", path);
+        if (!code) {
+            print_text(path);
+            putchar('\n');
+        }
     }
     sfs_dataset_close(from);
     return code;

@@ -99,7 +99,8 @@ static void print_filters(const char *section, size_t n, const struct sfs_filter
 
 static void print_head(const char *path, const struct sfs_dataset_info *info)
 {
-    printf("%s: %s\n  dims        ", path, layout_names[info->layout]);
+    print_text(path);
+    printf(": %s\n  dims        ", layout_names[info->layout]);
     if (info->space == SFS_SPACE_NULL)
         fputs("none", stdout);
     else

@@ -1,6 +1,7 @@
 /* What sparsectl says on stderr, and the signals that end it early. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,13 +38,23 @@ void messages_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Names come from files: a control character must not reach a terminal or start a line. */
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
 static void say(char *line)
 {
     for (char *c = line; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+        if (is_control(*c))
             *c = '?';
     fprintf(stderr, "sparsectl: %s\n", line);
+}
+
+void print_text(const char *text)
+{
+    for (; *text; text++)
+        putchar(is_control(*text) ? '?' : *text);
 }
 
 int fail(int error, const char *format, ...)
@@ -87,12 +98,12 @@ int refuse(const char *command, const char *format, ...)
     return USAGE;
 }
 
-volatile sig_atomic_t interrupted;
+atomic_bool interrupted;
 
 static void note_signal(int number)
 {
     (void)number;
-    interrupted = 1;
+    atomic_store(&interrupted, true); /* it has no lock */
 }
 
 void interrupt_catch(void)

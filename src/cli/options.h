@@ -43,8 +43,8 @@ enum { SELECTION_SECTION, VALUES_SECTION };
 /* section: that of a text without SECTION:, or -1. */
 int filter_parse(const char *command, const char *text, int section, struct filters *filters);
 
-/* Puts the filters into what is to be created, of which rank and chunk dims are set; it points to them
- * then. */
+/* Puts the filters into what is to be created, of which rank and chunk dims are set; it points to
+ * them then. */
 void filters_use(struct filters *filters, struct sfs_dataset_create *create);
 
 /* The chunk dims where none were asked for: a frame (all but the first axis of three and more, else
