@@ -3,9 +3,9 @@
  * handle enters libsparsefs, so that the program's libhdf5 may be another than that of libsparsefs;
  * everything here is compiled into the program. For libhdf5 1.10 and later.
  *
- * Functions return 0 or a negative errno: those of the call of sparsefs.h, -EINVAL for a handle that
- * libhdf5 refuses (its error stack says why), -ENOMEM. Datatypes are those of the buffer, native
- * ones too. H5S_ALL means what it means in H5Dread and H5Dwrite: as space, all elements; as
+ * Functions return 0 or a negative errno: those of the call of sparsefs.h, -EINVAL for a handle
+ * that libhdf5 refuses (its error stack says why), -ENOMEM. Datatypes are those of the buffer,
+ * native ones too. H5S_ALL means what it means in H5Dread and H5Dwrite: as space, all elements; as
  * memory_space, the selection of space in a buffer with the dims of the dataset. Files, datasets,
  * extents and chunks need no handles: their calls are in sparsefs.h. */
 #ifndef SPARSEFS_HDF5_H
@@ -133,8 +133,8 @@ static inline int sfs_h5_erase(struct sfs_dataset *dataset, hid_t space)
     return error;
 }
 
-/* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of space
- * that are defined. The caller closes *defined. */
+/* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
+ * space that are defined. The caller closes *defined. */
 static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
 {
     struct sfs_encoded encoded;
@@ -211,7 +211,8 @@ static inline int sfs_h5_dims(hid_t space, hid_t dcpl, struct sfs_dataset_create
     return 0;
 }
 
-/* The fill value in the dataset's datatype, NULL if dcpl does not define one; the caller frees it. */
+/* The fill value in the dataset's datatype, NULL if dcpl does not define one; the caller frees it.
+ */
 static inline int sfs_h5_fill(hid_t type, hid_t dcpl, void **fill)
 {
     H5D_fill_value_t status;
@@ -227,10 +228,10 @@ static inline int sfs_h5_fill(hid_t type, hid_t dcpl, void **fill)
     return H5Pget_fill_value(dcpl, type, *fill) < 0 ? -EINVAL : 0;
 }
 
-/* H5Dcreate2 of a sparse dataset, with the groups on the way that are missing. path is absolute. dcpl
- * gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), fill value, and the filters of the
- * values section; the filters of selection_dcpl (H5P_DEFAULT: none) are those of the selection
- * section (H5Pset_filter2). What else they hold is not looked at. */
+/* H5Dcreate2 of a sparse dataset, with the groups on the way that are missing. path is absolute.
+ * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), fill value, and the filters
+ * of the values section; the filters of selection_dcpl (H5P_DEFAULT: none) are those of the
+ * selection section (H5Pset_filter2). What else they hold is not looked at. */
 static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
                                 hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
 {

@@ -382,7 +382,8 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
                                     void **defined, size_t *n);
 
 /* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. No other call
- * on this dataset may run meanwhile. -EINVAL, -EOPNOTSUPP (not sparse). */
+ * on this dataset may run meanwhile. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP (not
+ * sparse). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */

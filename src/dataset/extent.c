@@ -100,8 +100,7 @@ static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
         memcpy(dataset->sparse->header.dataspace.dims, dims, bytes);
         memcpy(layout->dims, dims, bytes);
         memcpy(dataset->info.dims, dims, bytes);
-        if (!box_product(dims, layout->rank, 1, &dataset->info.elements))
-            dataset->info.elements = UINT64_MAX;
+        (void)box_product(dims, layout->rank, 1, &dataset->info.elements); /* checked before */
     }
     pthread_rwlock_unlock(&file->commit_lock);
     if (error && error != -ENOMEM)
@@ -114,6 +113,7 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     struct layout *layout = &dataset->layout;
     struct concerned chunks = {.layout = layout, .dims = dims};
     bool shrinks = false;
+    uint64_t elements;
     if (!dataset->sparse)
         return -EOPNOTSUPP;
     if (!sfs_is_writable(dataset->file))
@@ -123,6 +123,8 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
             return -EINVAL;
         shrinks |= dims[i] < layout->dims[i];
     }
+    if (!box_product(dims, layout->rank, 1, &elements))
+        return -EINVAL;
     size_t rank = (size_t)layout->rank;
     bool edges = dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */

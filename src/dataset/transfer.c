@@ -304,7 +304,11 @@ static int check_writable(const struct sfs_dataset *dataset)
 {
     if (!sfs_is_writable(dataset->file))
         return -EROFS;
-    return dataset->info.type.has_pointers ? -EOPNOTSUPP : 0;
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
+    if (dataset->info.elements == UINT64_MAX) /* they have no positions */
+        return refuse(dataset, "writing", "too many elements");
+    return 0;
 }
 
 /* Dense datasets are written by libhdf5, box by box of the selection. */
