@@ -1,5 +1,5 @@
-/* A detector's frames are appended one by one while the file grows. A frame in which nothing was seen
- * is not written: it takes no space and reads as the fill value.
+/* A detector's frames are appended one by one while the file grows. A frame in which nothing was
+ * seen is not written: it takes no space and reads as the fill value.
  *
  * Output:
  *   6 frames, 4 of them stored */

@@ -1,5 +1,5 @@
-/* Stored chunks are copied from one dataset to another of the same chunk dims, datatype and filters,
- * as they are: nothing is decoded for it, except to check what is stored.
+/* Stored chunks are copied from one dataset to another of the same chunk dims, datatype and
+ * filters, as they are: nothing is decoded for it, except to check what is stored.
  *
  * Output:
  *   copied chunk at 0: 2 sections

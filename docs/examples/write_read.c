@@ -1,5 +1,5 @@
-/* A sparse dataset is created, written in part and read back: what was not written reads as the fill
- * value.
+/* A sparse dataset is created, written in part and read back: what was not written reads as the
+ * fill value.
  *
  * Output:
  *   0 0 0 0 0 0

@@ -79,12 +79,30 @@ static hid_t array_of_compounds(void)
     return type;
 }
 
-static hid_t int16(void) { return H5Tcopy(H5T_STD_I16LE); }
-static hid_t int32(void) { return H5Tcopy(H5T_STD_I32BE); }
-static hid_t uint8(void) { return H5Tcopy(H5T_STD_U8LE); }
-static hid_t float64(void) { return H5Tcopy(H5T_IEEE_F64LE); }
-static hid_t float32(void) { return H5Tcopy(H5T_IEEE_F32BE); }
-static hid_t uint64(void) { return H5Tcopy(H5T_STD_U64BE); }
+static hid_t int16(void)
+{
+    return H5Tcopy(H5T_STD_I16LE);
+}
+static hid_t int32(void)
+{
+    return H5Tcopy(H5T_STD_I32BE);
+}
+static hid_t uint8(void)
+{
+    return H5Tcopy(H5T_STD_U8LE);
+}
+static hid_t float64(void)
+{
+    return H5Tcopy(H5T_IEEE_F64LE);
+}
+static hid_t float32(void)
+{
+    return H5Tcopy(H5T_IEEE_F32BE);
+}
+static hid_t uint64(void)
+{
+    return H5Tcopy(H5T_STD_U64BE);
+}
 
 typedef hid_t (*make_type)(void);
 
@@ -188,8 +206,8 @@ static hid_t random_selection(int rank, const hsize_t *dims)
     return space;
 }
 
-/* A dataspace of other dims with n elements selected; points are in one of the same rank: libhdf5 1.10
- * writes out of bounds where it brings points to another rank. */
+/* A dataspace of other dims with n elements selected; points are in one of the same rank:
+ * libhdf5 1.10 writes out of bounds where it brings points to another rank. */
 static hid_t memory_for(int dataset_rank, hsize_t n, hsize_t *elements)
 {
     bool rows = n > 0 && random_below(2);
@@ -263,8 +281,8 @@ static void make_pair(struct pair *pair, make_type type)
     H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(dcpl, H5D_FILL_TIME_ALLOC);
     pair->file = H5Fcreate("dense.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    pair->dense = H5Dcreate2(pair->file, "x", pair->type, pair->space, H5P_DEFAULT, dcpl,
-                             H5P_DEFAULT);
+    pair->dense =
+        H5Dcreate2(pair->file, "x", pair->type, pair->space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     assert_true(pair->dense >= 0);
     assert_int_equal(sfs_create("sparse.h5", &options, &pair->sparse_file), 0);
     assert_int_equal(sfs_h5_create(pair->sparse_file, "/x", pair->type, pair->space, dcpl,
