@@ -142,6 +142,8 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
     if (create->is_dense) {
         struct hdf5_create ordinary = for_libhdf5(create);
         error = hdf5_create_dense(file->hdf5, path, &ordinary, &address);
+        if (!error)
+            error = hdf5_reopen(file->hdf5); /* its header is to be in the store for opening it */
         if (error)
             error = refused(file, path, error, hdf5_error());
     } else {
