@@ -86,8 +86,22 @@ int chunk_link(struct chunk *chunk)
 
 void chunk_mark_dirty(struct chunk *chunk)
 {
+    struct cache *cache = chunk->dataset->cache;
     chunk->dirty = true;
-    DL_APPEND2(chunk->dataset->cache->dirty, chunk, dirty_prev, dirty_next);
+    chunk->dirty_since = ++cache->changes;
+    DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
+}
+
+void chunk_mark_dirty_for(struct chunk *chunk, struct chunk *old)
+{
+    if (!old->dirty) {
+        chunk_mark_dirty(chunk);
+        return;
+    }
+    chunk->dirty = true;
+    chunk->dirty_since = old->dirty_since;
+    DL_REPLACE_ELEM2(chunk->dataset->cache->dirty, old, chunk, dirty_prev, dirty_next);
+    old->dirty = false;
 }
 
 void chunk_mark_clean(struct chunk *chunk)

@@ -33,13 +33,14 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
 struct chunk {
     UT_hash_handle hh;                     /* in its dataset's table, by scaled */
     struct chunk *prev, *next;             /* LRU list, least recently used first */
-    struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, first written first */
+    struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, longest dirty first */
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
     int error;              /* CHUNK_FAILED */
     bool gone;              /* from the table */
     bool changing;
     bool dirty;
+    uint64_t dirty_since; /* cache->changes when it became dirty */
     int write_error; /* of the last attempt to write it to the store */
     unsigned pins;
     size_t entry_bytes; /* of this struct with its coordinates */
@@ -63,6 +64,7 @@ struct cache {
     pthread_cond_t freed;   /* busy has shrunk */
     struct chunk *lru;
     struct chunk *dirty;
+    uint64_t changes; /* of clean chunks into dirty ones */
     size_t used, busy;
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
 };
@@ -90,6 +92,10 @@ struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 int chunk_link(struct chunk *chunk);
 
 void chunk_mark_dirty(struct chunk *chunk);
+
+/* The same for one that takes the place of another, which is no longer dirty: if that was, it is so
+ * for as long, and written no later. */
+void chunk_mark_dirty_for(struct chunk *chunk, struct chunk *old);
 void chunk_mark_clean(struct chunk *chunk);
 
 /* Counts n bytes more, or fewer, for a chunk's form. */

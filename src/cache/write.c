@@ -108,8 +108,8 @@ static int replace(struct cache_dataset *dataset, struct chunk *old, struct cach
     fresh->record = old->record;
     fresh->form = *form;
     chunk_count(fresh, form_bytes(form));
+    chunk_mark_dirty_for(fresh, old);
     chunk_unlink(old);
-    chunk_mark_dirty(fresh);
     return 0;
 }
 
@@ -193,24 +193,30 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Flushing ---- */
 
-/* With the lock held: a dirty chunk of the dataset (NULL: of any) that was not written since the
- * flush began, or NULL. */
-static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset)
+/* With the lock held: a chunk of the dataset (NULL: of any) that has been dirty since before a change,
+ * or NULL. */
+static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset,
+                                uint64_t change)
 {
     struct chunk *chunk;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (chunk->dirty_since > change)
+            break;
         if (!dataset || chunk->dataset == dataset)
             return chunk;
     }
     return NULL;
 }
 
+/* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
+ * on and on. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset)
 {
     int error = 0;
     struct chunk *chunk;
     pthread_mutex_lock(&cache->lock);
-    while (!error && (chunk = next_dirty(cache, dataset))) {
+    uint64_t change = cache->changes;
+    while (!error && (chunk = next_dirty(cache, dataset, change))) {
         if (chunk->changing)
             pthread_cond_wait(&cache->changed, &cache->lock);
         else
