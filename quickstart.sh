@@ -48,36 +48,45 @@ trap 'exit 130' INT TERM
 cd "$work"
 
 echo "
-A run of 20 detector frames, 512 x 512 pixels of 16 bits, compressed, as a beamline writes it:"
+A run of 20 detector frames, 512 x 512 pixels of 16 bits, gzipped, as a beamline writes it: 1 % of the
+pixels saw something."
 /usr/bin/python3 - <<'PYTHON'
 import h5py, numpy
 random = numpy.random.default_rng(42)
-frames = random.poisson(0.3, (20, 512, 512)).astype("uint16")
-frames[:, 200:210, 300:330] += 1000
-with h5py.File("run42.h5", "w") as file:
-    detector = file.create_dataset("entry/data/detector", data=frames, chunks=(1, 512, 512),
-                                   compression="gzip", shuffle=True)
+frames = random.poisson(8, (20, 512, 512)) * (random.random((20, 512, 512)) < 0.01)
+frames[:, 200:210, 300:330] = 1000
+with h5py.File("dense.h5", "w") as file:
+    detector = file.create_dataset("entry/data/detector", data=frames.astype("uint16"),
+                                   chunks=(1, 512, 512), compression="gzip", shuffle=True)
     detector.attrs["units"] = "counts"
 PYTHON
-run ls -l run42.h5
+echo "
+A sparse dataset of it: only what is not zero exists in it, but for every tenth frame, kept in full."
+run sparsectl import dense.h5 run42.h5 --undefined 0 --full-every 10
+run sparsectl info run42.h5
+run ls -l dense.h5 run42.h5
+
+echo "
+Mounted, every frame is a file, dense as programs know it and sparse where they want it:"
 mkdir run42
 run sparsefs run42.h5 run42
 run ls run42/entry/data/detector
-run ls -l run42/entry/data/detector/raw
-
-echo "
-Any program reads a frame as a file:"
+run ls -ls run42/entry/data/detector/raw
 run cp run42/entry/data/detector/frames/7.raw frame7.raw
 run dd if=run42/entry/data/detector/frames/7.raw of=rows.raw bs=1024 skip=200 count=10 status=none
-run ls -l frame7.raw rows.raw
+run ls -ls frame7.raw rows.raw
 run /usr/bin/python3 -c 'import numpy
 frame = numpy.memmap("run42/entry/data/detector/frames/7.raw", "uint16", "r", shape=(512, 512))
 print("brightest pixel:", frame.max(), "in row", frame.argmax() // 512)'
+run ls -l run42/entry/data/detector/frames/7.defined run42/entry/data/detector/values/000007.values
 run cat run42/entry/data/detector/dataset.json
+printf '\n$ sparsectl dump run42.h5:/entry/data/detector --frame 7 | head -5\n'
+sparsectl dump run42.h5:/entry/data/detector --frame 7 | head -5
 
 echo "
-The bytes are those that the HDF5 tools give:"
-run h5dump -d /entry/data/detector -s 7,0,0 -c 1,512,512 -b LE -o reference.raw run42.h5 | head -2
+The bytes are those that the HDF5 tools give of the dense file:"
+run h5dump -d /entry/data/detector -s 7,0,0 -c 1,512,512 -b LE -o reference.raw dense.h5 | head -2
 run cmp frame7.raw reference.raw
 echo "(no difference)"
 run $unmount run42
+run sparsectl check run42.h5

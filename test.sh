@@ -36,7 +36,7 @@ meson test -C "$build" --print-errorlogs
 
 # In namespaces of its own nothing that is mounted or started can stay behind, whatever happens. The
 # shell between is their first process and takes care of orphans.
-set -- /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/mount "$@"
+set -- /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/cli tests/mount "$@"
 if [ "$(id -u)" = 0 ] && unshare --mount --pid --fork --kill-child --mount-proc true 2>/dev/null; then
     set -- unshare --mount --pid --fork --kill-child --mount-proc sh -c '"$@"; exit $?' sh "$@"
 fi

@@ -65,8 +65,8 @@ SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct
 SFS_API int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
- * that or a later state. On error it holds the state of an earlier flush, and what was written since
- * is still here to be flushed again. */
+ * that or a later state. On error it holds the state of an earlier flush, and what was written
+ * since is still here to be flushed again. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
@@ -163,13 +163,18 @@ SFS_API int sfs_attributes(struct sfs_file *file, uint64_t address,
                            struct sfs_attributes *attributes);
 SFS_API void sfs_attributes_free(struct sfs_attributes *attributes);
 
+/* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
+ * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
+SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                                uint64_t from_address);
+
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
 SFS_API int sfs_group_create(struct sfs_file *file, const char *path);
 
 /* ---- Datatypes ---- */
 
-/* A datatype, or a dataspace with a selection in it, as H5Tencode and H5Sencode give it; a dataspace
- * in any of its versions. */
+/* A datatype, or a dataspace with a selection in it, as H5Tencode and H5Sencode give it; a
+ * dataspace in any of its versions. */
 struct sfs_encoded {
     const void *bytes;
     size_t n;
@@ -179,8 +184,11 @@ struct sfs_encoded {
  * which the caller frees. -EINVAL: there is no such type. */
 SFS_API int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
 
-/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as JSON.
- * element has room for it. -EINVAL: the text is not one, or does not fit. */
+/* Bytes of an element. -EINVAL: it is not a datatype. */
+SFS_API int sfs_type_size(const struct sfs_encoded *type, size_t *size);
+
+/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as
+ * JSON. element has room for it. -EINVAL: the text is not one, or does not fit. */
 SFS_API int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
 SFS_API int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
 
@@ -280,7 +288,8 @@ struct sfs_dataset_create {
     /* H5Pset_filter2 with a section, in the order of writing; the parameters of a filter of the
      * values section may be changed to suit the datatype, as libhdf5 does. */
     size_t n_filters[2];
-    const struct sfs_filter *filters[2]; /* [0] of the selection section, [1] of the values section */
+    const struct sfs_filter
+        *filters[2];           /* [0] of the selection section, [1] of the values section */
     bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
     bool is_dense;             /* an ordinary chunked dataset, with filters[1] */
     /* All attributes of this object are copied, unless the file is NULL. */
@@ -289,9 +298,10 @@ struct sfs_dataset_create {
 };
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
- * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims, fill
- * value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or references, or a
- * filter that is not available; -EROFS: the file is open for reading. The log says why. */
+ * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
+ * fill value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or
+ * references, or a filter that is not available; -EROFS: the file is open for reading. The log says
+ * why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -382,8 +392,8 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
                                     void **defined, size_t *n);
 
 /* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. No other call
- * on this dataset may run meanwhile. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP (not
- * sparse). */
+ * on this dataset may run meanwhile. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP
+ * (not sparse). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
@@ -396,19 +406,20 @@ SFS_API int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *
                             struct sfs_defined *defined);
 SFS_API void sfs_defined_free(struct sfs_defined *defined);
 
-/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab. */
+/* Their number alone. It takes the chunk index only for chunks that lie wholly in slab, or reach
+ * out of it only over an edge of the dataset where dim and max dim are the same. */
 SFS_API int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                               uint64_t *elements);
 
-/* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came from
- * sfs_get_defined of this slab. Errors as sfs_read. */
+/* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came
+ * from sfs_get_defined of this slab. Errors as sfs_read. */
 SFS_API int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             const struct sfs_defined *defined, uint64_t first, uint64_t n,
                             void *buffer);
 
 /* The selection of the defined elements of slab as H5Sencode would encode it in a dataspace of the
- * last space_rank axes of slab (the others have count 1), in a version that libhdf5 1.10 decodes.
- * The caller frees *encoded. */
+ * last space_rank axes of slab (the others have count 1), in the smallest form that libhdf5 1.10
+ * decodes: all, none, hyperslabs or points. The caller frees *encoded. */
 SFS_API int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                                int space_rank, void **encoded, size_t *n);
 
@@ -418,12 +429,12 @@ SFS_API int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_sla
 
 /* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
 struct sfs_chunk_info {
-    uint64_t start[SFS_MAX_RANK];          /* of the chunk, in elements */
-    uint64_t address;                      /* in the file */
-    uint64_t size;                         /* bytes stored */
-    uint64_t section_size[SFS_SECTIONS];   /* bytes of each section as stored */
+    uint64_t start[SFS_MAX_RANK];           /* of the chunk, in elements */
+    uint64_t address;                       /* in the file */
+    uint64_t size;                          /* bytes stored */
+    uint64_t section_size[SFS_SECTIONS];    /* bytes of each section as stored */
     uint64_t unfiltered_size[SFS_SECTIONS]; /* before its filters */
-    uint32_t filter_mask[SFS_SECTIONS];    /* bit i: filter i was not applied */
+    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied */
 };
 
 /* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
@@ -431,23 +442,39 @@ struct sfs_chunk_info {
 SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
-/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration unless
- * it is 0, and is returned. */
+/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
+ * unless it is 0, and is returned. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
-/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by section
- * and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a NULL section
- * is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
+/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by
+ * section and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a
+ * NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
 SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS]);
 
-/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered as
- * info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked as
- * if they had been read from a file. info->start is the chunk; address and size are not looked at.
- * -EINVAL: the sections are not a chunk of this dataset. */
+/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered
+ * as info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked
+ * as if they had been read from a file. info->start is the chunk; address and size are not looked
+ * at. -EINVAL: the sections are not a chunk of this dataset. */
 SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                             const void *const sections[SFS_SECTIONS]);
+
+/* ---- Checking ---- */
+
+enum sfs_finding {
+    SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
+    SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
+    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the disk failed */
+};
+
+typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);
+
+/* Verifies a file that is open for reading: opens everything in its tree; of sparse datasets reads
+ * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
+ * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
+ * in this thread, and not to the log. -EINVAL: the file is open for writing; -ENOMEM. */
+SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values
  * separated by a space, strings of arrays quoted; a line's end closes each. -EFBIG if it exceeds

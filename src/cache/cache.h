@@ -55,15 +55,17 @@ struct runs;
 /* Makes the elements at these positions of a chunk defined, with these packed values; or undefined.
  * Positions are those in the chunk; scaled coordinates. whole: they are all of the chunk that lies
  * in the dataset, so that what is stored need not be read. The dataset's layout is sparse. The
- * change is in the cache only until it is flushed or evicted. On error nothing has changed. */
-int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, const void *values, bool whole);
-int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, bool whole);
+ * change is in the cache only until it is flushed or evicted. On error nothing has changed; where
+ * there is no room because changed chunks cannot be written, that is the error. */
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                const void *values, bool whole);
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                bool whole);
 
 struct encoded;
 
-/* Stores a chunk from its stored form, in place of what there was (the RFC's direct_chunk_write). */
+/* Stores a chunk from its stored form, in place of what there was (the RFC's direct_chunk_write).
+ */
 int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
                  const struct encoded *encoded);
 

@@ -84,24 +84,18 @@ int chunk_link(struct chunk *chunk)
     return 0;
 }
 
-void chunk_mark_dirty(struct chunk *chunk)
+void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
 {
     struct cache *cache = chunk->dataset->cache;
     chunk->dirty = true;
-    chunk->dirty_since = ++cache->changes;
-    DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
-}
-
-void chunk_mark_dirty_for(struct chunk *chunk, struct chunk *old)
-{
-    if (!old->dirty) {
-        chunk_mark_dirty(chunk);
-        return;
+    if (old->dirty) {
+        chunk->dirty_since = old->dirty_since;
+        old->dirty = false;
+        DL_REPLACE_ELEM2(cache->dirty, old, chunk, dirty_prev, dirty_next);
+    } else {
+        chunk->dirty_since = ++cache->changes;
+        DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
     }
-    chunk->dirty = true;
-    chunk->dirty_since = old->dirty_since;
-    DL_REPLACE_ELEM2(chunk->dataset->cache->dirty, old, chunk, dirty_prev, dirty_next);
-    old->dirty = false;
 }
 
 void chunk_mark_clean(struct chunk *chunk)

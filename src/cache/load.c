@@ -68,8 +68,8 @@ static int read_and_decode(struct layout *layout, const struct chunk *chunk, uns
     if (!error && n)
         error = store_read(layout->store, address, stored, n);
     if (!error)
-        error = layout->ops->decode(layout, chunk->scaled, &chunk->record, missing, stored, pool,
-                                    form);
+        error =
+            layout->ops->decode(layout, chunk->scaled, &chunk->record, missing, stored, pool, form);
     pool_put(pool, stored, n);
     return error;
 }
@@ -247,8 +247,8 @@ static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *sc
     return chunk;
 }
 
-/* With the lock held: whether a chunk that was found has all parts, or has failed, and is pinned. If
- * not, this thread is to load them, and has marked the chunk as changing; or it has waited for
+/* With the lock held: whether a chunk that was found has all parts, or has failed, and is pinned.
+ * If not, this thread is to load them, and has marked the chunk as changing; or it has waited for
  * another, and is to look for the chunk again. */
 enum found { FOUND_READY, FOUND_TO_LOAD, FOUND_CHANGED };
 
@@ -303,9 +303,9 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     if (!chunk)
         return -ENOMEM;
 
-    int error = is_new                    ? load(cache, chunk, parts)
+    int error = is_new                   ? load(cache, chunk, parts)
                 : found == FOUND_TO_LOAD ? load_more(cache, chunk, parts)
-                                          : chunk->error;
+                                         : chunk->error;
     if (error)
         chunk_release(chunk);
     else

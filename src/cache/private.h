@@ -16,8 +16,8 @@
  *  - only who has set `changing` adds parts, replaces, or writes the chunk to the store;
  *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
  *    before memory is allocated and until it is given back;
- *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who holds
- *    such a part never waits for memory, so that who finds busy > 0 may. */
+ *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who
+ * holds such a part never waits for memory, so that who finds busy > 0 may. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 
@@ -40,11 +40,11 @@ struct chunk {
     bool gone;              /* from the table */
     bool changing;
     bool dirty;
-    uint64_t dirty_since; /* cache->changes when it became dirty */
-    int write_error; /* of the last attempt to write it to the store */
+    int write_error;      /* of the last attempt to write it to the store */
+    uint64_t dirty_since; /* the first change since it was clean, counted in the cache */
     unsigned pins;
-    size_t entry_bytes; /* of this struct with its coordinates */
-    size_t form_bytes;  /* counted for form */
+    size_t entry_bytes;         /* of this struct with its coordinates */
+    size_t form_bytes;          /* counted for form */
     struct chunk_record record; /* of what is stored */
     struct cache_form form;     /* CHUNK_LOADED */
     uint64_t scaled[];
@@ -64,7 +64,8 @@ struct cache {
     pthread_cond_t freed;   /* busy has shrunk */
     struct chunk *lru;
     struct chunk *dirty;
-    uint64_t changes; /* of clean chunks into dirty ones */
+    uint64_t changes; /* that have made a chunk dirty */
+    int write_error;  /* of the last chunk that could not be written, until all can be */
     size_t used, busy;
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
 };
@@ -91,11 +92,9 @@ struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 /* Puts a new chunk into table and LRU list, beside one of the same coordinates if there is one. */
 int chunk_link(struct chunk *chunk);
 
-void chunk_mark_dirty(struct chunk *chunk);
-
-/* The same for one that takes the place of another, which is no longer dirty: if that was, it is so
- * for as long, and written no later. */
-void chunk_mark_dirty_for(struct chunk *chunk, struct chunk *old);
+/* Of a chunk that takes the place of another: what was changed in that one since it was written is
+ * in it, too. */
+void chunk_mark_dirty(struct chunk *chunk, struct chunk *old);
 void chunk_mark_clean(struct chunk *chunk);
 
 /* Counts n bytes more, or fewer, for a chunk's form. */
@@ -120,8 +119,8 @@ int write_back(struct chunk *chunk);
 
 /* ---- The lock is not held ---- */
 
-/* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts 0:
- * where it is stored is enough. */
+/* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts
+ * 0: where it is stored is enough. */
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out);
 void chunk_release(struct chunk *chunk);

@@ -1,5 +1,5 @@
-/* Writing chunks: changes go into the cache, where the chunk becomes dirty; from there it is written
- * to the store when the cache is flushed or its memory is needed. */
+/* Writing chunks: changes go into the cache, where the chunk becomes dirty; from there it is
+ * written to the store when the cache is flushed or its memory is needed. */
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
@@ -21,9 +21,9 @@ int write_back(struct chunk *chunk)
     pthread_mutex_unlock(&cache->lock);
 
     bool is_empty = chunk->form.defined.elements == 0;
-    int error = is_empty ? 0
-                         : layout->ops->encode(layout, chunk->scaled, &chunk->form, &cache->pool,
-                                               &encoded);
+    int error =
+        is_empty ? 0
+                 : layout->ops->encode(layout, chunk->scaled, &chunk->form, &cache->pool, &encoded);
     if (!error)
         error = layout->ops->insert(layout, chunk->scaled, is_empty ? NULL : &encoded, &record);
     pool_put(&cache->pool, encoded.bytes, encoded.room);
@@ -31,6 +31,8 @@ int write_back(struct chunk *chunk)
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
     chunk->write_error = error;
+    if (error)
+        cache->write_error = error;
     if (!error) {
         chunk->record = record;
         chunk_mark_clean(chunk);
@@ -108,7 +110,7 @@ static int replace(struct cache_dataset *dataset, struct chunk *old, struct cach
     fresh->record = old->record;
     fresh->form = *form;
     chunk_count(fresh, form_bytes(form));
-    chunk_mark_dirty_for(fresh, old);
+    chunk_mark_dirty(fresh, old);
     chunk_unlink(old);
     return 0;
 }
@@ -123,8 +125,12 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
     pthread_mutex_lock(&cache->lock);
     while (make_room(cache, reserved))
         ;
+    /* What cannot be written must not fill the memory. */
+    int error = cache->used + reserved > cache->limit ? cache->write_error : 0;
     pthread_mutex_unlock(&cache->lock);
-    int error = begin_change(dataset, scaled, change, &chunk);
+    if (error)
+        return error;
+    error = begin_change(dataset, scaled, change, &chunk);
     if (error)
         return error;
 
@@ -154,15 +160,15 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
     return error;
 }
 
-int cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, const void *values, bool whole)
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                const void *values, bool whole)
 {
     struct change change = {positions, values, whole};
     return change_chunk(dataset, scaled, &change);
 }
 
-int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled,
-                const struct runs *positions, bool whole)
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                bool whole)
 {
     struct change change = {positions, NULL, whole};
     return change_chunk(dataset, scaled, &change);
@@ -193,14 +199,14 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Flushing ---- */
 
-/* With the lock held: a chunk of the dataset (NULL: of any) that has been dirty since before a change,
- * or NULL. */
+/* With the lock held: the dirty chunk of the dataset (NULL: of any) that was changed first, if that
+ * was not after `last`. */
 static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset *dataset,
-                                uint64_t change)
+                                uint64_t last)
 {
     struct chunk *chunk;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
-        if (chunk->dirty_since > change)
+        if (chunk->dirty_since > last)
             break;
         if (!dataset || chunk->dataset == dataset)
             return chunk;
@@ -215,13 +221,15 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     int error = 0;
     struct chunk *chunk;
     pthread_mutex_lock(&cache->lock);
-    uint64_t change = cache->changes;
-    while (!error && (chunk = next_dirty(cache, dataset, change))) {
+    uint64_t last = cache->changes; /* others may go on changing chunks */
+    while (!error && (chunk = next_dirty(cache, dataset, last))) {
         if (chunk->changing)
             pthread_cond_wait(&cache->changed, &cache->lock);
         else
             error = write_back(chunk);
     }
+    if (!error && !dataset)
+        cache->write_error = 0;
     pthread_mutex_unlock(&cache->lock);
     return error;
 }

@@ -60,8 +60,8 @@ void fill_elements(void *dst, uint64_t n, size_t element_size, const void *fill)
 bool box_is_contiguous(int rank, const uint64_t *count, const uint64_t *dims, const uint64_t *start,
                        uint64_t *position);
 
-/* Where the element at row-major position of a box of count elements per axis is in an array of dims
- * that has the box at start: its row-major position there. NULL for start is the origin. */
+/* Where the element at row-major position of a box of count elements per axis is in an array of
+ * dims that has the box at start: its row-major position there. NULL for start is the origin. */
 uint64_t box_translate(int rank, const uint64_t *count, uint64_t position, const uint64_t *dims,
                        const uint64_t *start);
 

@@ -22,9 +22,19 @@ void sfs_set_log(sfs_log_function function, int level)
     atomic_store(&log_level, level);
 }
 
+static _Thread_local void (*diverted_to)(void *context, const char *line);
+static _Thread_local void *diverted_context;
+
+void log_divert(void (*function)(void *context, const char *line), void *context)
+{
+    diverted_to = function;
+    diverted_context = context;
+}
+
 void log_message(int level, const char *format, ...)
 {
-    if (level > atomic_load(&log_level))
+    bool diverted = diverted_to && level <= LOG_ERR;
+    if (!diverted && level > atomic_load(&log_level))
         return;
 
     char line[2048];
@@ -36,5 +46,8 @@ void log_message(int level, const char *format, ...)
     for (char *c = line; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
-    atomic_load (&log_function)(level, line);
+    if (diverted)
+        diverted_to(diverted_context, line);
+    else
+        atomic_load (&log_function)(level, line);
 }

@@ -8,6 +8,9 @@
 /* Hands one formatted line without a newline to the log function. Any thread. */
 void log_message(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Sends the errors of this thread to function instead, until it is called with NULL. */
+void log_divert(void (*function)(void *context, const char *line), void *context);
+
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)

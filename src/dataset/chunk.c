@@ -81,8 +81,8 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
         if (now.address != info->address || now.section_size[i] != info->section_size[i])
             return -ESTALE;
         if (sections[i])
-            error = store_read(dataset->file->store, address, sections[i],
-                               (size_t)now.section_size[i]);
+            error =
+                store_read(dataset->file->store, address, sections[i], (size_t)now.section_size[i]);
         address += now.section_size[i];
     }
     return error;

@@ -29,6 +29,18 @@ int sfs_group_create(struct sfs_file *file, const char *path)
     return error ? refused(file, path, error, hdf5_error()) : 0;
 }
 
+int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                        uint64_t from_address)
+{
+    if (!sfs_is_writable(to))
+        return -EROFS;
+    pthread_rwlock_rdlock(&to->commit_lock);
+    int error = hdf5_copy_attributes(to->hdf5, to_address, from->hdf5, from_address);
+    pthread_rwlock_unlock(&to->commit_lock);
+    return error == -EEXIST ? error
+                            : object_failed(to, "attributes of the object", to_address, error);
+}
+
 /* A datatype that can be written, and filters that can be run. */
 static int check_elements(const struct sfs_file *file, const char *path,
                           const struct sfs_dataset_create *create, size_t *element_size)
@@ -143,7 +155,7 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
         struct hdf5_create ordinary = for_libhdf5(create);
         error = hdf5_create_dense(file->hdf5, path, &ordinary, &address);
         if (!error)
-            error = hdf5_reopen(file->hdf5); /* its header is to be in the store for opening it */
+            error = hdf5_reopen(file->hdf5); /* its header is looked at in the store */
         if (error)
             error = refused(file, path, error, hdf5_error());
     } else {
@@ -170,6 +182,11 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n)
 {
     return hdf5_type_of_name(numpy_name, bytes, n);
+}
+
+int sfs_type_size(const struct sfs_encoded *type, size_t *size)
+{
+    return hdf5_type_size(type->bytes, type->n, size);
 }
 
 int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element)

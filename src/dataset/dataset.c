@@ -29,8 +29,8 @@ static void destroy_dataset(struct sfs_dataset *dataset)
 
 static int cannot_open(const struct sfs_dataset *dataset, int error, const char *why)
 {
-    log_error("%s: %s: cannot open the dataset at address %" PRIu64 ": %s",
-              sfs_path(dataset->file), dataset->path, dataset->address, why);
+    log_error("%s: %s: cannot open the dataset at address %" PRIu64 ": %s", sfs_path(dataset->file),
+              dataset->path, dataset->address, why);
     return error;
 }
 
@@ -60,9 +60,8 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
 static int describe_elements(const struct dataset_header *header, struct sfs_dataset_info *info)
 {
     void *type = NULL;
-    int error =
-        hdf5_type_of_message(header->datatype.data, header->datatype.size, &type,
-                             &info->encoded_type.n);
+    int error = hdf5_type_of_message(header->datatype.data, header->datatype.size, &type,
+                                     &info->encoded_type.n);
     info->encoded_type.bytes = type;
     if (!error)
         error = hdf5_type_describe(type, info->encoded_type.n, &info->type);
@@ -94,8 +93,8 @@ static int describe_sparse(struct sfs_dataset *dataset)
     memcpy(info->chunk_dims, header->layout.chunk_dims, sizeof(info->chunk_dims));
     int error = copy_filters(dataset->sparse, 1, &info->n_filters, &info->filters);
     if (!error)
-        error = copy_filters(dataset->sparse, 0, &info->n_selection_filters,
-                             &info->selection_filters);
+        error =
+            copy_filters(dataset->sparse, 0, &info->n_selection_filters, &info->selection_filters);
     if (!error)
         error = describe_elements(header, info);
     if (error == -EIO || error == -EINVAL)
@@ -108,8 +107,8 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
 {
     struct sfs_file *file = dataset->file;
     struct why why;
-    int error = sparse_open(file->store, &file->superblock, dataset->address, &dataset->sparse,
-                            &why);
+    int error = sparse_open(file->store, &file->superblock,
+                            dataset_store_address(file, dataset->address), &dataset->sparse, &why);
     if (!error)
         return describe_sparse(dataset);
     if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
@@ -121,7 +120,7 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
 }
 
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                          struct sfs_dataset **out)
+                        struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
@@ -354,13 +353,4 @@ void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
     (void)dataset;
     cache_return(loan->holder);
     loan->holder = NULL;
-}
-
-int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
-{
-    int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
-    if (error == -EIO)
-        log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
-                  hdf5_error());
-    return error;
 }

@@ -47,8 +47,7 @@ static int add_piece(struct pieces *pieces, uint64_t first, uint64_t length)
 
 /* Adds what is defined in one piece of box, as positions in the box. */
 static int add_defined(const struct layout *layout, const struct box *box,
-                       const struct piece *piece, const struct runs *defined,
-                       struct pieces *pieces)
+                       const struct piece *piece, const struct runs *defined, struct pieces *pieces)
 {
     struct runs_box_walk walk;
     struct run run;
@@ -60,10 +59,9 @@ static int add_defined(const struct layout *layout, const struct box *box,
         for (uint64_t left = run.last - run.first; left > 0 && !error;) {
             uint64_t in_row = row_length - offset % row_length;
             uint64_t n = left < in_row ? left : in_row;
-            error = add_piece(pieces,
-                              box_translate(layout->rank, piece->count, offset, box->count,
-                                            piece->in_box),
-                              n);
+            error = add_piece(
+                pieces,
+                box_translate(layout->rank, piece->count, offset, box->count, piece->in_box), n);
             offset += n;
             left -= n;
         }
@@ -77,7 +75,13 @@ static int append_defined(const struct layout *layout, const struct piece *piece
 {
     struct runs_box_walk walk;
     struct run run;
-    uint64_t offset;
+    uint64_t offset, first, elements;
+    if (box_is_contiguous(layout->rank, piece->count, layout->chunk_dims, piece->in_chunk,
+                          &first) &&
+        box_product(piece->count, layout->rank, 1, &elements)) {
+        int error = runs_clip(defined, first, first + elements, runs);
+        return error ? error : runs_shift(runs, -(int64_t)first);
+    }
     int error = 0;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
@@ -140,6 +144,32 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     return 0;
 }
 
+/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
+static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            int space_rank, void **encoded, size_t *n, bool *is_done)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box;
+    struct piece piece;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    static const struct runs nothing;
+    int error = dataset_box(dataset, slab, &box);
+    *is_done =
+        !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
+        memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
+    if (!*is_done)
+        return error;
+    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
+    if (error)
+        return error;
+    error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
+                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
+                             encoded, n);
+    cache_return(chunk);
+    return error;
+}
+
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n)
 {
@@ -149,9 +179,14 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!dataset->sparse)
         return selection_encode_all(space_rank, dims, encoded, n);
     struct runs runs;
-    int error = dataset_defined(dataset, slab, &runs);
+    bool is_done;
+    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
+    if (error || is_done)
+        return error;
+    error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10, encoded, n);
+        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
+                                 encoded, n);
     runs_free(&runs);
     return error;
 }
@@ -165,13 +200,15 @@ struct count {
     uint64_t elements;
 };
 
-/* Whether a chunk lies wholly in the box. */
+/* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
+ * edge that the dataset never went beyond. */
 static bool is_inside(const struct layout *layout, const struct box *box, const uint64_t *scaled)
 {
     for (int i = 0; i < layout->rank; i++) {
         uint64_t start = scaled[i] * layout->chunk_dims[i];
-        if (start < box->start[i] ||
-            start + layout->chunk_dims[i] > box->start[i] + box->count[i])
+        uint64_t end = box->start[i] + box->count[i];
+        bool is_last = end == layout->dims[i] && end == layout->info->max_dims[i];
+        if (start < box->start[i] || (start + layout->chunk_dims[i] > end && !is_last))
             return false;
     }
     return true;
@@ -318,8 +355,8 @@ int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!window)
         return -ENOMEM;
     while (n > 0) {
-        int64_t got = read_window(dataset, &box, defined, first, first + n, window,
-                                  window_elements, to);
+        int64_t got =
+            read_window(dataset, &box, defined, first, first + n, window, window_elements, to);
         if (got < 0) {
             error = (int)got;
             break;

@@ -135,7 +135,8 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!box_product(dims, layout->rank, 1, &elements))
         return -EINVAL;
     size_t rank = (size_t)layout->rank;
-    bool edges = dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    bool edges =
+        dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
         error = layout_each_chunk(layout, note_edge, &chunks);

@@ -177,6 +177,12 @@ void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statisti
     store_counters(file->store, &statistics->store_reads, &statistics->store_bytes_read);
 }
 
+uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address)
+{
+    uint64_t at;
+    return __builtin_add_overflow(address, file->superblock.base, &at) ? UINT64_MAX : at;
+}
+
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error)
 {
     if (error == -EIO)
@@ -210,7 +216,8 @@ static int check_sparse(struct sfs_file *file, uint64_t address)
 {
     struct dataset_header header;
     struct why why;
-    int error = dataset_header_read(file->store, &file->superblock, address, &header, &why);
+    int error = dataset_header_read(file->store, &file->superblock,
+                                    dataset_store_address(file, address), &header, &why);
     if (!error)
         dataset_header_free(&header);
     if (error != -EIO && error != -EILSEQ && error != -EOPNOTSUPP)

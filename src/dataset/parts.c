@@ -143,8 +143,8 @@ static int give_part(struct cutter *cutter, size_t first, size_t n, struct part_
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         pieces[i] = cutter->cuts[first + i].piece;
-        error = runs_append(&part.positions, pieces[i].position,
-                            pieces[i].position + pieces[i].length);
+        error =
+            runs_append(&part.positions, pieces[i].position, pieces[i].position + pieces[i].length);
     }
     if (!error) {
         part.is_whole = part.positions.elements == elements_inside(layout, part.scaled);

@@ -15,7 +15,7 @@ struct part_piece {
 /* What is selected of one chunk. */
 struct part {
     uint64_t scaled[SFS_MAX_RANK];
-    struct runs positions; /* in the chunk */
+    struct runs positions;           /* in the chunk */
     const struct part_piece *pieces; /* the same, ascending, with where they come from */
     size_t n_pieces;
     bool is_whole; /* everything of the chunk that lies in the dataset */
@@ -23,9 +23,9 @@ struct part {
 
 typedef int (*part_function)(void *context, const struct part *part);
 
-/* Calls each for every chunk that has elements of runs, which are row-major positions in the dataset,
- * until one returns an error. Memory is in proportion to the runs of one row of chunks along the
- * first axis. -ENOMEM. */
+/* Calls each for every chunk that has elements of runs, which are row-major positions in the
+ * dataset, until one returns an error. Memory is in proportion to the runs of one row of chunks
+ * along the first axis. -ENOMEM. */
 int parts_each(const struct layout *layout, const struct runs *runs, part_function each,
                void *context);
 

@@ -47,8 +47,8 @@ void dataset_close_all(struct sfs_file *file);
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
 
-/* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees the
- * runs, also after an error. */
+/* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees
+ * the runs, also after an error. */
 int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs);
 
 /* The positions of a chunk that lie outside of dims; whole: all of them. The caller frees the runs,
@@ -62,6 +62,10 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer);
+
+/* Where the header of an object is in the store: libhdf5 counts from the end of a user block.
+ * UINT64_MAX: nowhere. */
+uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address);
 
 /* Logs what libhdf5 says of an object; returns error. */
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);

@@ -50,8 +50,8 @@ static char *memory_at(const struct memory *memory, uint64_t k, uint64_t *n)
     uint64_t left = runs->entries[low + 1].index - k;
     if (*n > left)
         *n = left;
-    return memory->buffer + (runs->entries[low].first + (k - runs->entries[low].index)) *
-                                memory->size;
+    return memory->buffer +
+           (runs->entries[low].first + (k - runs->entries[low].index)) * memory->size;
 }
 
 /* A list of points in another order than row-major says where each of its elements is. */
@@ -190,8 +190,8 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     const struct sfs_encoded *own = &transfer->dataset->info.encoded_type;
     const struct sfs_encoded *from = to_memory ? own : transfer->type;
     const struct sfs_encoded *to = to_memory ? transfer->type : own;
-    int error = hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements,
-                             background);
+    int error =
+        hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements, background);
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
                   hdf5_error());
@@ -215,7 +215,8 @@ static int make_packed(const struct transfer *transfer, uint64_t n, char **packe
     return 0;
 }
 
-/* Copies `length` elements, from the index-th selected one on, between memory and packed elements. */
+/* Copies `length` elements, from the index-th selected one on, between memory and packed elements.
+ */
 static void copy_elements(const struct transfer *transfer, uint64_t index, uint64_t length,
                           char *packed, bool to_memory)
 {
@@ -412,9 +413,9 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
         while (left > 0 && !error) {
             uint64_t in_row = contiguous ? left : row_length - at % row_length;
             uint64_t n = left < in_row ? left : in_row;
-            uint64_t place = contiguous ? first + at
-                                        : box_translate(layout->rank, box->count, at, layout->dims,
-                                                        box->start);
+            uint64_t place =
+                contiguous ? first + at
+                           : box_translate(layout->rank, box->count, at, layout->dims, box->start);
             error = runs_append(runs, place, place + n);
             at += n;
             left -= n;
@@ -597,7 +598,7 @@ static int find_defined(struct finding *finding)
     for (int i = 1; i < layout->rank; i++)
         in_first *= layout->dims[i];
     int error = 0;
-    for (size_t next = 0; !error; ) {
+    for (size_t next = 0; !error;) {
         next = runs_find_from(selected, next, row * in_first);
         if (next == selected->n)
             break;

@@ -4,45 +4,95 @@
 
 #include "filter/filter.h"
 
-/* The element size as a constant lets the compiler turn the loop into interleaving instructions. */
+/* The number of bytes as a constant lets the compiler turn the loop into interleaving instructions.
+ * The k-th bytes of all elements stand at k * plane. */
 #define INTERLEAVE(N)                                                                              \
-    static void interleave_##N(const unsigned char *restrict in, unsigned char *restrict out,      \
-                               size_t n)                                                           \
+    static void interleave_##N(const unsigned char *restrict in, size_t plane,                     \
+                               unsigned char *restrict out, size_t n)                              \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
             for (size_t k = 0; k < (N); k++)                                                       \
-                out[i * (N) + k] = in[k * n + i];                                                  \
+                out[i * (N) + k] = in[k * plane + i];                                              \
     }
 INTERLEAVE(2)
 INTERLEAVE(4)
 INTERLEAVE(8)
 
-static void interleave_any(const unsigned char *restrict in, unsigned char *restrict out, size_t n,
-                           size_t element_size)
-{
-    for (size_t k = 0; k < element_size; k++)
-        for (size_t i = 0; i < n; i++)
-            out[i * element_size + k] = in[k * n + i];
-}
-
 #define SEPARATE(N)                                                                                \
     static void separate_##N(const unsigned char *restrict in, unsigned char *restrict out,        \
-                             size_t n)                                                             \
+                             size_t plane, size_t n)                                               \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
             for (size_t k = 0; k < (N); k++)                                                       \
-                out[k * n + i] = in[i * (N) + k];                                                  \
+                out[k * plane + i] = in[i * (N) + k];                                              \
     }
 SEPARATE(2)
 SEPARATE(4)
 SEPARATE(8)
 
-static void separate_any(const unsigned char *restrict in, unsigned char *restrict out, size_t n,
-                         size_t element_size)
+/* Elements of other sizes are made of parts of 8, 4, 2 and 1 bytes, some hundreds at a time, by way
+ * of a buffer that stays in the processor's cache. */
+#define BLOCK 512
+
+static size_t part_of(size_t bytes)
 {
-    for (size_t k = 0; k < element_size; k++)
-        for (size_t i = 0; i < n; i++)
-            out[k * n + i] = in[i * element_size + k];
+    return bytes >= 8 ? 8 : bytes >= 4 ? 4 : bytes >= 2 ? 2 : 1;
+}
+
+/* Copies n parts, each `from_step` bytes behind the one before, to places `to_step` apart. */
+static void copy_parts(const unsigned char *from, size_t from_step, unsigned char *to,
+                       size_t to_step, size_t part, size_t n)
+{
+#define COPY(N)                                                                                    \
+    for (size_t i = 0; i < n; i++)                                                                 \
+    memcpy(to + i * to_step, from + i * from_step, (N))
+    if (part == 8)
+        COPY(8);
+    else if (part == 4)
+        COPY(4);
+    else if (part == 2)
+        COPY(2);
+    else
+        COPY(1);
+#undef COPY
+}
+
+static void interleave_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
+{
+    unsigned char parts[8 * BLOCK];
+    for (size_t first = 0; first < n; first += BLOCK) {
+        size_t count = n - first < BLOCK ? n - first : BLOCK;
+        for (size_t k = 0, part; k < size; k += part) {
+            part = part_of(size - k);
+            const unsigned char *from = in + k * n + first;
+            if (part == 8)
+                interleave_8(from, n, parts, count);
+            else if (part == 4)
+                interleave_4(from, n, parts, count);
+            else if (part == 2)
+                interleave_2(from, n, parts, count);
+            copy_parts(part == 1 ? from : parts, part, out + first * size + k, size, part, count);
+        }
+    }
+}
+
+static void separate_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
+{
+    unsigned char parts[8 * BLOCK];
+    for (size_t first = 0; first < n; first += BLOCK) {
+        size_t count = n - first < BLOCK ? n - first : BLOCK;
+        for (size_t k = 0, part; k < size; k += part) {
+            part = part_of(size - k);
+            unsigned char *to = out + k * n + first;
+            copy_parts(in + first * size + k, size, part == 1 ? to : parts, part, part, count);
+            if (part == 8)
+                separate_8(parts, to, n, count);
+            else if (part == 4)
+                separate_4(parts, to, n, count);
+            else if (part == 2)
+                separate_2(parts, to, n, count);
+        }
+    }
 }
 
 /* What does not fill an element. */
@@ -56,11 +106,11 @@ void shuffle_decode(const void *in, void *out, size_t size, size_t element_size)
 {
     size_t n = element_size > 1 ? size / element_size : 0;
     if (element_size == 2)
-        interleave_2(in, out, n);
+        interleave_2(in, n, out, n);
     else if (element_size == 4)
-        interleave_4(in, out, n);
+        interleave_4(in, n, out, n);
     else if (element_size == 8)
-        interleave_8(in, out, n);
+        interleave_8(in, n, out, n);
     else
         interleave_any(in, out, n, element_size);
     copy_tail(in, out, size, n * element_size);
@@ -70,11 +120,11 @@ void shuffle_encode(const void *in, void *out, size_t size, size_t element_size)
 {
     size_t n = element_size > 1 ? size / element_size : 0;
     if (element_size == 2)
-        separate_2(in, out, n);
+        separate_2(in, out, n, n);
     else if (element_size == 4)
-        separate_4(in, out, n);
+        separate_4(in, out, n, n);
     else if (element_size == 8)
-        separate_8(in, out, n);
+        separate_8(in, out, n, n);
     else
         separate_any(in, out, n, element_size);
     copy_tail(in, out, size, n * element_size);

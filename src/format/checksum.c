@@ -25,15 +25,22 @@ uint32_t checksum(const void *bytes, size_t n)
     if (n == 0)
         return s[2];
 
+    /* Step by step, with names: every step waits for the one before, and nothing else may. */
+    uint32_t a = s[0], b = s[1], c = s[2];
     for (; n > 12; n -= 12, p += 12) {
-        static const unsigned char bits[6] = {4, 6, 8, 16, 19, 4};
-        add_words(s, p);
-        for (int i = 0; i < 6; i++) {
-            uint32_t *x = &s[i % 3], *y = &s[(i + 1) % 3], *z = &s[(i + 2) % 3];
-            *x = (*x - *z) ^ rotate(*z, bits[i]);
-            *z += *y;
-        }
+        uint32_t words[3];
+        memcpy(words, p, sizeof(words));
+        a += le32toh(words[0]);
+        b += le32toh(words[1]);
+        c += le32toh(words[2]);
+        a = (a - c) ^ rotate(c, 4), c += b;
+        b = (b - a) ^ rotate(a, 6), a += c;
+        c = (c - b) ^ rotate(b, 8), b += a;
+        a = (a - c) ^ rotate(c, 16), c += b;
+        b = (b - a) ^ rotate(a, 19), a += c;
+        c = (c - b) ^ rotate(b, 4), b += a;
     }
+    s[0] = a, s[1] = b, s[2] = c;
 
     unsigned char rest[12] = {0};
     memcpy(rest, p, n);

@@ -68,6 +68,22 @@ uint64_t chunk_record_section_size(const struct chunk_record_format *format,
     return end - record->section_offset[section];
 }
 
+bool chunk_record_is_same(int n_sections, const struct chunk_record *a,
+                          const struct chunk_record *b)
+{
+    if (a->exists != b->exists)
+        return false;
+    if (!a->exists)
+        return true;
+    bool same =
+        a->address == b->address && a->size == b->size && a->filter_mask[0] == b->filter_mask[0];
+    for (int i = 0; i < n_sections; i++)
+        same &= a->section_offset[i] == b->section_offset[i] &&
+                a->unfiltered_size[i] == b->unfiltered_size[i] &&
+                a->filter_mask[i] == b->filter_mask[i];
+    return same;
+}
+
 static int damaged(const struct chunk_record *record, uint64_t where, const char *what,
                    struct why *why)
 {

@@ -80,6 +80,10 @@ int chunk_record_fits(const struct chunk_record_format *format, const struct sup
 int chunk_record_check(const struct chunk_record_format *format, uint64_t store_size,
                        uint64_t where, const struct chunk_record *record, struct why *why);
 
+/* Whether two records say the same of a chunk; n_sections is that of its format. */
+bool chunk_record_is_same(int n_sections, const struct chunk_record *a,
+                          const struct chunk_record *b);
+
 /* Bytes of a section as stored. Valid for what the functions above have let pass. */
 uint64_t chunk_record_section_size(const struct chunk_record_format *format,
                                    const struct chunk_record *record, int section);

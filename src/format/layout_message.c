@@ -324,6 +324,7 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
         .offset_size = 8,
         .n_sections = n_sections,
         .address = NO_ADDRESS,
+        .single = {.address = NO_ADDRESS},
     };
     if (rank < 1 || rank > SFS_MAX_RANK)
         return why_refused(why, -EINVAL, "rank %d is not 1 to %d", rank, SFS_MAX_RANK);

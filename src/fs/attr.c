@@ -32,12 +32,13 @@ static void as_directory(struct stat *st)
     st->st_mode = S_IFDIR | st->st_mode | st->st_mode >> 2;
 }
 
-/* All elements of a dense dataset are defined, so a file has no holes. */
-static void as_file(struct stat *st, uint64_t size)
+/* Of its size in bytes so many are allocated, the others are holes. Programs take a file without
+ * any block for one hole: a part of a block counts as one. */
+static void as_file(struct stat *st, uint64_t size, uint64_t allocated)
 {
     st->st_mode |= S_IFREG;
     st->st_size = (off_t)size;
-    st->st_blocks = (blkcnt_t)(size / 512 + (size % 512 != 0));
+    st->st_blocks = (blkcnt_t)(allocated / 512 + (allocated % 512 != 0));
 }
 
 bool mount_is_directory(const struct node *node, struct inode inode)
@@ -56,7 +57,7 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     if (error)
         return error;
     common(mount, node->file_stat, inode, st);
-    as_file(st, size);
+    as_file(st, size, view_allocated(views, inode_view(inode), inode.frame, size));
     return 0;
 }
 
@@ -75,7 +76,7 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
         error = sfs_datatype_text(node->file, node->address, &text);
         if (error)
             return error;
-        as_file(st, strlen(text) + 1);
+        as_file(st, strlen(text) + 1, strlen(text) + 1);
         free(text);
         return 0;
     default:
@@ -98,7 +99,7 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
     if (error)
         return error;
     free(text);
-    as_file(st, n);
+    as_file(st, n, n);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -265,9 +266,20 @@ static int start(struct options *options)
     return run(options);
 }
 
+/* Selections and encoded ones are blocks of some megabytes that come and go with every frame: given
+ * back to the kernel each time they would cost more page faults than anything that is done in them.
+ * Two arenas bound what is kept. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 32 << 20);
+    mallopt(M_ARENA_MAX, 2);
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
+    keep_memory();
     if (!daemon_fill_descriptors())
         return EXIT_SYSTEM;
     int status = options_parse(argc, argv, &options);

@@ -16,8 +16,8 @@
 #include "fs/inode.h"
 #include "fs/name.h"
 
-#define MAX_IDLE_VIEWS      256
-#define MAX_IDLE_TEXT_BYTES ((size_t)32 << 20) /* in the texts of all idle views */
+#define MAX_IDLE_VIEWS 256
+#define MAX_IDLE_BYTES ((size_t)32 << 20) /* kept by all idle views */
 
 struct node_key {
     uint32_t parent;
@@ -30,7 +30,7 @@ struct entry_of_node {
     struct views *views;
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
-    size_t text_bytes;                 /* of views while they are idle */
+    size_t kept_bytes;                 /* of views while they are idle */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
     struct node_key *key;
 };
@@ -60,7 +60,7 @@ struct nodes {
     struct entry_of_node *by_key;
     struct entry_of_node *idle;
     unsigned n_idle;
-    size_t idle_text_bytes;
+    size_t idle_bytes;
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
@@ -476,8 +476,8 @@ static char *path_of(const struct node *node)
 /* The lock must be held. */
 static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
-    entry->text_bytes = views_text_bytes(entry->views);
-    nodes->idle_text_bytes += entry->text_bytes;
+    entry->kept_bytes = views_kept_bytes(entry->views);
+    nodes->idle_bytes += entry->kept_bytes;
     nodes->n_idle++;
     DL_APPEND(nodes->idle, entry);
 }
@@ -487,7 +487,7 @@ static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
     DL_DELETE(nodes->idle, entry);
     nodes->n_idle--;
-    nodes->idle_text_bytes -= entry->text_bytes;
+    nodes->idle_bytes -= entry->kept_bytes;
 }
 
 /* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
@@ -533,7 +533,7 @@ void node_put_views(struct nodes *nodes, const struct node *node)
     pthread_mutex_lock(&nodes->lock);
     if (--entry->users == 0)
         append_idle(nodes, entry);
-    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_text_bytes > MAX_IDLE_TEXT_BYTES) {
+    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
         struct entry_of_node *oldest = nodes->idle;
         struct views *views = oldest->views;
         remove_idle(nodes, oldest);

@@ -264,21 +264,43 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     put_file(mount, file);
 }
 
-/* Dense: everything up to the end is data. */
+/* A text has no holes. */
+static int seek_in_text(struct mount *mount, struct inode inode, uint64_t offset, bool data,
+                        uint64_t *found)
+{
+    struct stat st;
+    int error = mount_attributes(mount, inode, &st);
+    if (!error && offset >= (uint64_t)st.st_size)
+        error = -ENXIO;
+    if (!error)
+        *found = data ? offset : (uint64_t)st.st_size;
+    return error;
+}
+
 static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
                      struct fuse_file_info *info)
 {
-    (void)info;
-    struct stat st;
-    int error = mount_attributes(mount_of(request), inode_unpack(number), &st);
-    if (!error && whence != SEEK_DATA && whence != SEEK_HOLE)
+    struct mount *mount = mount_of(request);
+    struct open_file *file = file_of(info);
+    struct inode inode = inode_unpack(number);
+    bool data = whence == SEEK_DATA;
+    uint64_t found = 0;
+    int error;
+    atomic_fetch_add(&file->users, 1);
+    if (!data && whence != SEEK_HOLE)
         error = -EINVAL;
-    if (!error && (offset < 0 || offset >= st.st_size))
+    else if (offset < 0)
         error = -ENXIO;
+    else if (file->views)
+        error =
+            view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
+    else
+        error = seek_in_text(mount, inode, (uint64_t)offset, data, &found);
     if (error)
         fuse_reply_err(request, -error);
     else
-        fuse_reply_lseek(request, whence == SEEK_DATA ? offset : st.st_size);
+        fuse_reply_lseek(request, (off_t)found);
+    put_file(mount, file);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)

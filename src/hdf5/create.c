@@ -7,6 +7,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "hdf5/private.h"
+#include "store/store.h"
 
 #define MAX_COPIED_BYTES  ((uint64_t)64 << 20) /* of one attribute, in memory */
 #define MAX_CHUNK_BYTES   UINT32_MAX
@@ -281,6 +282,29 @@ static int copy_or_leave_out(hid_t from, const char *name, void *context)
         log_warning("%s: attribute %s is left out: %s", copying->path, name, hdf5_error());
         error = 0;
     }
+    return error;
+}
+
+/* libhdf5 cannot tell that from other errors. */
+static int copy_new_attribute(hid_t from, const char *name, void *context)
+{
+    const struct copying *copying = context;
+    htri_t exists = H5Aexists(copying->to, name);
+    if (exists > 0)
+        return library_failed_because(-EEXIST, "an attribute is there already");
+    return exists < 0 ? library_failed(-EIO) : copy_or_leave_out(from, name, context);
+}
+
+int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
+{
+    library_enter();
+    struct copying copying = {.to = H5Oopen_by_addr(to->file, object),
+                              .path = store_path(to->store)};
+    int error = copying.to < 0 ? library_failed(-EIO)
+                               : attributes_each(from, of, copy_new_attribute, &copying);
+    if (copying.to >= 0)
+        H5Oclose(copying.to);
+    library_leave();
     return error;
 }
 

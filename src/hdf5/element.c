@@ -1,4 +1,4 @@
-/* Single elements: as JSON, and out of text. */
+/* Elements outside of a file: as JSON, as text, and single ones out of text. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -68,6 +68,66 @@ int hdf5_element_json(const void *type, size_t n, const void *element, char **js
     library_leave();
     if (!error)
         *json = text;
+    return error;
+}
+
+/* Converts elements to their native form in a buffer of their own, which the caller frees. */
+static int make_native(hid_t type, hid_t native, const void *elements, uint64_t n, char **out)
+{
+    size_t size = H5Tget_size(type), native_size = H5Tget_size(native);
+    char *converted = calloc(n ? n : 1, size > native_size ? size : native_size);
+    char *background = calloc(n ? n : 1, native_size);
+    int error = converted && background ? 0 : -ENOMEM;
+    if (!error) {
+        memcpy(converted, elements, n * size);
+        if (H5Tconvert(type, native, n, converted, background, H5P_DEFAULT) < 0)
+            error = library_failed(-EIO);
+    }
+    free(background);
+    if (error)
+        free(converted);
+    else
+        *out = converted;
+    return error;
+}
+
+static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_length,
+                      const void *elements, char **text, size_t *text_n)
+{
+    char *converted = NULL;
+    hid_t native = text_memory_type(type);
+    if (native < 0)
+        return library_failed(-EIO);
+    int error = make_native(type, native, elements, n, &converted);
+    FILE *out = error ? NULL : open_memstream(text, text_n);
+    if (!error && !out)
+        error = -ENOMEM;
+    if (!error)
+        error = text_elements(out, H5I_INVALID_HID, native, converted, n, row_length, &first);
+    if (out && fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    if (error && out) {
+        free(*text);
+        *text = NULL;
+    }
+    free(converted);
+    H5Tclose(native);
+    return error;
+}
+
+int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                       uint64_t row_length, const void *elements, char **text, size_t *text_n)
+{
+    hid_t id;
+    library_enter();
+    int error = type_decode(type->bytes, type->n, &id);
+    if (!error && type_has_pointers(id))
+        error = library_failed_because(-EOPNOTSUPP, "elements with pointers are not bytes");
+    if (!error)
+        error = write_text(id, first, n, row_length, elements, text, text_n);
+    if (id >= 0)
+        H5Tclose(id);
+    library_leave();
     return error;
 }
 

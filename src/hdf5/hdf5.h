@@ -96,6 +96,10 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
 
 int hdf5_create_group(struct hdf5 *hdf5, const char *path);
 
+/* Copies all attributes of an object to another one, which libhdf5 can open. -EEXIST: one of that
+ * name is there. Attributes are left out as by hdf5_create_dataset. */
+int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of);
+
 struct hdf5_create {
     int rank; /* 0: a scalar, which cannot be chunked */
     const uint64_t *dims;
@@ -149,6 +153,12 @@ int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, s
 
 /* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */
 int hdf5_element_json(const void *type, size_t n, const void *element, char **json);
+
+/* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
+ * row_length (0: it has a single element), as sfs_text has them; the caller frees *text.
+ * -EOPNOTSUPP: they have pointers. */
+int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                       uint64_t row_length, const void *elements, char **text, size_t *text_n);
 
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
  * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */

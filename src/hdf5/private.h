@@ -125,6 +125,11 @@ hid_t text_memory_type(hid_t type);
 /* Frees what the variable-length parts of n elements point to. */
 void text_reclaim(hid_t type, hsize_t n, void *elements);
 
+/* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
+ * line ends after every row_length. 0: it is a single value, bare. */
+int text_elements(FILE *out, hid_t object, hid_t type, const char *elements, uint64_t n,
+                  uint64_t row_length, uint64_t *position);
+
 /* Reads a whole attribute or dataset and writes it as text. */
 int text_attribute(hid_t attribute, char **text, char **json);
 int text_dataset(const struct open_dataset *dataset, size_t limit, char **text, size_t *n);

@@ -390,12 +390,24 @@ done:
     return error;
 }
 
-/* Writes the elements of one box of a dataset; a line ends after each row of the last axis. */
+int text_elements(FILE *out, hid_t object, hid_t type, const char *elements, uint64_t n,
+                  uint64_t row_length, uint64_t *position)
+{
+    bool single = row_length == 0;
+    int error = 0;
+    for (uint64_t i = 0; i < n && !error; i++, ++*position) {
+        error = text_element(out, object, type, elements + i * H5Tget_size(type),
+                             single ? TEXT_BARE : TEXT_QUOTED);
+        putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
+    }
+    return error;
+}
+
+/* Writes the elements of one box of a dataset. */
 static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native,
                      const struct box *box, uint64_t row_length, uint64_t *position)
 {
     uint64_t n = box_elements(box);
-    size_t size = H5Tget_size(native);
     hsize_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     for (int i = 0; i < box->rank; i++) {
         start[i] = box->start[i];
@@ -403,7 +415,7 @@ static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native
     }
     /* Of the same shape in memory: with another one libhdf5 1.10 divides by zero at rank 32. */
     hid_t memory = H5Screate_simple(box->rank, count, NULL);
-    char *elements = calloc(n, size);
+    char *elements = calloc(n, H5Tget_size(native));
     int error = 0;
     if (!elements)
         error = -ENOMEM;
@@ -414,12 +426,7 @@ static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native
         error = library_failed(-EIO);
 
     if (!error) {
-        bool single = row_length == 0;
-        for (uint64_t i = 0; i < n && !error; i++, ++*position) {
-            error = text_element(out, dataset->id, native, elements + i * size,
-                                 single ? TEXT_BARE : TEXT_QUOTED);
-            putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
-        }
+        error = text_elements(out, dataset->id, native, elements, n, row_length, position);
         text_reclaim(native, n, elements);
     }
     free(elements);

@@ -180,11 +180,16 @@ static int check_root(const struct index *index, const struct btree2 *tree, stru
     return 0;
 }
 
+size_t btree2_header_bytes(const struct superblock *superblock)
+{
+    return INDEX_BEGIN_BYTES + 12 + superblock->offset_size + superblock->length_size +
+           CHECKSUM_BYTES;
+}
+
 static int read_header(struct index *index, struct btree2 *tree, struct why *why)
 {
     const struct superblock *superblock = index->superblock;
-    size_t size =
-        INDEX_BEGIN_BYTES + 12 + superblock->offset_size + superblock->length_size + CHECKSUM_BYTES;
+    size_t size = btree2_header_bytes(superblock);
     struct block *block;
     struct cursor c;
     int error =
@@ -295,7 +300,8 @@ static int btree2_lookup(struct index *index, const uint64_t *scaled, struct chu
 
 struct walk {
     struct index *index;
-    index_each_function each;
+    index_each_function each; /* of these one is NULL */
+    index_block_function each_block;
     void *context;
     uint64_t budget; /* bytes that nodes may still have */
     bool any;        /* a record came before, with these coordinates: */
@@ -327,6 +333,9 @@ static int walk_node(struct walk *walk, const struct block *node,
     const struct btree2 *tree = walk->index->kind;
     int result = index_spend(btree2_node_kind(depth)->name, node->address, tree->node_bytes,
                              &walk->budget, walk->why);
+    if (!result && walk->each_block)
+        result = walk->each_block(walk->context, btree2_node_kind(depth)->name, node->address,
+                                  tree->node_bytes);
     for (uint64_t i = 0; !result && i <= pointer->n; i++) {
         if (depth > 0) {
             struct node_pointer child;
@@ -340,7 +349,7 @@ static int walk_node(struct walk *walk, const struct block *node,
                 block_put(block);
             }
         }
-        if (!result && i < pointer->n)
+        if (!result && walk->each && i < pointer->n)
             result = walk_record(walk, node, i);
     }
     return result;
@@ -360,11 +369,30 @@ static int btree2_iterate(struct index *index, index_each_function each, void *c
     return tree->root_block ? walk_node(&walk, tree->root_block, &tree->root, tree->depth) : 0;
 }
 
+static int btree2_each_block(struct index *index, index_block_function each, void *context,
+                             struct why *why)
+{
+    const struct btree2 *tree = index->kind;
+    struct walk walk = {
+        .index = index,
+        .each_block = each,
+        .context = context,
+        .budget = store_size(index->store),
+        .why = why,
+    };
+    int result =
+        each(context, BTREE2_HEADER, index->address, btree2_header_bytes(index->superblock));
+    if (!result && tree->root_block)
+        result = walk_node(&walk, tree->root_block, &tree->root, tree->depth);
+    return result;
+}
+
 const struct index_ops index_btree2 = {
     .open = btree2_open,
     .close = btree2_close,
     .lookup = btree2_lookup,
     .iterate = btree2_iterate,
+    .each_block = btree2_each_block,
     .insert = btree2_insert,
     .remove = btree2_remove,
     .encode_header = btree2_encode_header,

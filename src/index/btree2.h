@@ -39,6 +39,8 @@ struct btree2 {
     unsigned char *scratch;   /* for moving records between nodes; NULL before the first time */
 };
 
+size_t btree2_header_bytes(const struct superblock *superblock);
+
 const struct block_kind *btree2_node_kind(unsigned depth);
 
 /* Sets the levels up to a depth. */

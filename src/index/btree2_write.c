@@ -157,6 +157,14 @@ static int change_step(struct path *path, unsigned k)
     return block_change(path->index, path->step[k].node, depth_of(path, k), path->why);
 }
 
+static int change_path(struct path *path)
+{
+    int error = 0;
+    for (unsigned k = 0; !error && k < path->n; k++)
+        error = change_step(path, k);
+    return error;
+}
+
 static int make_node(struct index *index, unsigned depth, struct block **node, struct why *why)
 {
     const struct btree2 *tree = index->kind;
@@ -377,16 +385,12 @@ static int share(struct path *path, uint64_t i, const uint64_t n[3])
 
 static int make_header(struct index *index, struct btree2 *tree, struct why *why)
 {
-    const struct superblock *superblock = index->superblock;
     if (index->address != NO_ADDRESS)
         return 0;
     int error = btree2_derive(index, tree, 0, why);
     if (error)
         return error;
-    return header_allocate(index, &btree2_header_kind,
-                           INDEX_BEGIN_BYTES + 12 + superblock->offset_size +
-                               superblock->length_size + CHECKSUM_BYTES,
-                           why);
+    return header_allocate(index, &btree2_header_kind, btree2_header_bytes(index->superblock), why);
 }
 
 void btree2_encode_header(const struct index *index, struct output *output)
@@ -466,52 +470,113 @@ static int grow(struct path *path)
     return 0;
 }
 
-/* Gives the child of the last step that the record belongs to room for it. */
-static int make_room(struct path *path, const uint64_t *scaled, uint64_t *child)
+/* Gives the child of the last step that the record belongs to room for it. *full: there is no room
+ * for splitting it here. */
+static int make_room(struct path *path, const uint64_t *scaled, uint64_t *child, bool *full)
 {
     const struct btree2 *tree = tree_of(path);
     struct step *last = last_of(path);
     unsigned depth = depth_of(path, path->n - 1);
-    uint64_t full = split_at(tree, depth - 1);
+    uint64_t most = split_at(tree, depth - 1);
     for (int tries = TRIES;; tries--) {
         bool found;
         uint64_t n[3], i = btree2_search(path->index, last->node, last->pointer.n, scaled, &found);
         int error = count_around(path, i, UINT64_MAX, n);
         *child = i;
-        if (error || n[1] < full)
+        *full = false;
+        if (error || n[1] < most)
             return error;
-        if (tries > 0 && (n[0] < full || n[2] < full))
+        if (tries > 0 && (n[0] < most || n[2] < most))
             error = share(path, i, n);
         else if (last->pointer.n < tree->level[depth].max_records)
             error = move_records(path, i, 1, 2, (uint64_t[]){n[1] / 2, n[1] - n[1] / 2 - 1});
-        else /* only where nodes are fuller than the header wants them */
-            return why_unsupported(
-                path->why, BTREE2_HEADER " at address %" PRIu64 ": nodes are fuller than it says",
-                path->index->address);
-        if (error)
+        else
+            *full = true;
+        if (error || *full)
             return error;
     }
 }
 
-/* The path leads to a leaf that is full: lead it to one that has room. */
-static int make_room_in_leaf(struct path *path, const uint64_t *scaled)
+/* Whether the child of the last step might have to be split though it has neighbours to share with:
+ * as libhdf5 says it, if it and one of them have room for one record at most. */
+static int may_split(struct path *path, bool *split)
+{
+    uint64_t n[3], most = split_at(tree_of(path), depth_of(path, path->n - 1) - 1);
+    int error = count_around(path, last_of(path)->child, 0, n);
+    if (!error)
+        *split = n[0] + n[1] >= 2 * most - 1 || n[1] + n[2] >= 2 * most - 1;
+    return error;
+}
+
+/* Cuts the path, which leads to a full leaf, to the lowest node from which room can be made there:
+ * one that is not full itself, or (if only that is asked for) whose child need not be split. *none:
+ * there is none. */
+static int climb(struct path *path, bool share_only, bool *none)
 {
     const struct btree2 *tree = tree_of(path);
-    unsigned k = path->n - 1;
-    while (k > 0 && path->step[k].pointer.n >= split_at(tree, depth_of(path, k)))
-        k--;
-    cut_path(path, k + 1);
     int error = 0;
-    if (path->step[k].pointer.n >= split_at(tree, depth_of(path, k)))
-        error = grow(path);
+    *none = false;
+    while (!error && path->n > 1) {
+        cut_path(path, path->n - 1);
+        bool split = true;
+        if (last_of(path)->pointer.n < split_at(tree, depth_of(path, path->n - 1)))
+            return 0;
+        if (share_only)
+            error = may_split(path, &split);
+        if (!split)
+            return error;
+    }
+    *none = true;
+    return error;
+}
+
+/* Leads the path from its last step to a leaf that has room; *full: it could not be made. */
+static int go_to_room(struct path *path, const uint64_t *scaled, bool *full)
+{
+    int error = 0;
+    *full = false;
     while (!error && depth_of(path, path->n - 1) > 0) {
         uint64_t child;
-        error = make_room(path, scaled, &child);
-        if (!error)
-            error = descend(path, child);
+        error = make_room(path, scaled, &child, full);
+        if (error || *full)
+            return error;
+        error = descend(path, child);
         if (!error)
             error = change_step(path, path->n - 1);
     }
+    return error;
+}
+
+static int find_again(struct path *path, const uint64_t *scaled)
+{
+    bool found;
+    begin_path(path);
+    int error = find(path, scaled, &found);
+    return error ? error : change_path(path);
+}
+
+/* The path leads to a leaf that is full: lead it to one that has room. Sharing may turn out not to
+ * suffice where the tree was thought to be able to do without a split: then with splits. */
+static int make_room_in_leaf(struct path *path, const uint64_t *scaled)
+{
+    bool none, full = true;
+    int error = 0;
+    for (int share_only = 1; !error && full && share_only >= 0; share_only--) {
+        if (!share_only)
+            error = find_again(path, scaled);
+        if (!error && last_of(path)->pointer.n < split_at(tree_of(path), 0))
+            return 0;
+        if (!error)
+            error = climb(path, share_only, &none);
+        if (!error && none)
+            error = grow(path);
+        if (!error)
+            error = go_to_room(path, scaled, &full);
+    }
+    if (!error && full) /* only where the header wants nodes less full than they are */
+        error = why_unsupported(
+            path->why, BTREE2_HEADER " at address %" PRIu64 ": its nodes are fuller than it says",
+            path->index->address);
     return error;
 }
 
@@ -524,14 +589,6 @@ static void count_record(struct path *path, int d)
         path->step[k - 1].pointer.total += (uint64_t)(int64_t)d;
         update_pointer(path, k - 1);
     }
-}
-
-static int change_path(struct path *path)
-{
-    int error = 0;
-    for (unsigned k = 0; !error && k < path->n; k++)
-        error = change_step(path, k);
-    return error;
 }
 
 /* Of a record that is not there; the path leads to its leaf. */

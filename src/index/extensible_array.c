@@ -91,12 +91,17 @@ int earray_derive(const struct index *index, struct extensible_array *array, str
     return 0;
 }
 
+size_t earray_header_bytes(const struct superblock *superblock)
+{
+    return INDEX_BEGIN_BYTES + 6 + 6 * superblock->length_size + superblock->offset_size +
+           CHECKSUM_BYTES;
+}
+
 static int read_header(struct index *index, struct extensible_array *array, struct why *why)
 {
     const struct superblock *superblock = index->superblock;
     unsigned length_size = superblock->length_size;
-    size_t size =
-        INDEX_BEGIN_BYTES + 6 + 6 * length_size + superblock->offset_size + CHECKSUM_BYTES;
+    size_t size = earray_header_bytes(superblock);
     struct block *block;
     struct cursor c;
     int error =
@@ -385,9 +390,11 @@ static int extensible_array_lookup(struct index *index, const uint64_t *scaled,
 
 struct walk {
     struct index *index;
-    index_each_function each;
+    index_each_function each; /* of these one is NULL */
+    index_block_function each_block;
     void *context;
-    uint64_t budget; /* bytes that blocks may still have */
+    uint64_t budget;                /* bytes that blocks may still have */
+    struct extensible_array counts; /* its statistics, of the blocks that were met */
     struct why *why;
 };
 
@@ -431,7 +438,7 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
     uint64_t address;
     struct block *block;
     int result = data_block_address(index, u, t, super, &address, walk->why);
-    if (result || address == NO_ADDRESS || first >= array->max_set)
+    if (result || address == NO_ADDRESS || (walk->each && first >= array->max_set))
         return result;
     result = earray_get_data_block(index, u, address, &block, walk->why);
     if (result)
@@ -439,6 +446,16 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
     uint64_t in_pages = n_pages * earray_page_bytes(array);
     result = index_spend(earray_data_block_kind.name, address, block->n + in_pages, &walk->budget,
                          walk->why);
+    if (walk->each_block) {
+        walk->counts.data_blocks++;
+        walk->counts.data_block_bytes += block->n + in_pages;
+        walk->counts.realised += n;
+        if (!result)
+            result = walk->each_block(walk->context, earray_data_block_kind.name, address,
+                                      block->n + in_pages);
+        block_put(block);
+        return result;
+    }
     if (!result && n_pages == 0)
         result = walk_elements(walk, block, earray_behind_offset(index, array), first, n);
     block_put(block);
@@ -466,6 +483,11 @@ static int walk_super_block(struct walk *walk, unsigned u)
             return result;
         result = index_spend(earray_super_block_kind.name, super->address, super->n, &walk->budget,
                              walk->why);
+        walk->counts.super_blocks++;
+        walk->counts.super_block_bytes += super->n;
+        if (!result && walk->each_block)
+            result = walk->each_block(walk->context, earray_super_block_kind.name, super->address,
+                                      super->n);
     }
     for (uint64_t t = 0; !result && t < earray_blocks(u); t++)
         result = walk_data_block(walk, u, t, super);
@@ -479,11 +501,53 @@ static int extensible_array_iterate(struct index *index, index_each_function eac
     const struct extensible_array *array = index->kind;
     if (array->block_address == NO_ADDRESS)
         return 0;
-    struct walk walk = {index, each, context, store_size(index->store), why};
+    struct walk walk = {.index = index,
+                        .each = each,
+                        .context = context,
+                        .budget = store_size(index->store),
+                        .why = why};
     int result = walk_elements(&walk, array->block, array->elements_at, 0, array->in_index_block);
     for (unsigned u = 0; !result && u < array->n_super; u++)
         result = walk_super_block(&walk, u);
     return result;
+}
+
+/* Whether the statistics in the header are those of what was met. */
+static int check_counts(const struct index *index, const struct extensible_array *counts,
+                        struct why *why)
+{
+    const struct extensible_array *array = index->kind;
+    if (array->super_blocks != counts->super_blocks)
+        return header_damaged(index, "number of super blocks", array->super_blocks, why);
+    if (array->super_block_bytes != counts->super_block_bytes)
+        return header_damaged(index, "bytes of super blocks", array->super_block_bytes, why);
+    if (array->data_blocks != counts->data_blocks)
+        return header_damaged(index, "number of data blocks", array->data_blocks, why);
+    if (array->data_block_bytes != counts->data_block_bytes)
+        return header_damaged(index, "bytes of data blocks", array->data_block_bytes, why);
+    if (array->realised != counts->realised)
+        return header_damaged(index, "number of elements", array->realised, why);
+    return 0;
+}
+
+static int extensible_array_each_block(struct index *index, index_block_function each,
+                                       void *context, struct why *why)
+{
+    const struct extensible_array *array = index->kind;
+    struct walk walk = {.index = index,
+                        .each_block = each,
+                        .context = context,
+                        .budget = store_size(index->store),
+                        .why = why};
+    int result =
+        each(context, EARRAY_HEADER, index->address, earray_header_bytes(index->superblock));
+    if (result || array->block_address == NO_ADDRESS)
+        return result;
+    walk.counts.realised = array->in_index_block;
+    result = each(context, earray_index_block_kind.name, array->block_address, array->block_bytes);
+    for (unsigned u = 0; !result && u < array->n_super; u++)
+        result = walk_super_block(&walk, u);
+    return result ? result : check_counts(index, &walk.counts, why);
 }
 
 const struct index_ops index_extensible_array = {
@@ -491,6 +555,7 @@ const struct index_ops index_extensible_array = {
     .close = extensible_array_close,
     .lookup = extensible_array_lookup,
     .iterate = extensible_array_iterate,
+    .each_block = extensible_array_each_block,
     .insert = earray_insert,
     .remove = earray_remove,
     .encode_header = earray_encode_header,

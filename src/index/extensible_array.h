@@ -46,6 +46,8 @@ struct earray_place {
     uint64_t page_element; /* and which of its elements */
 };
 
+size_t earray_header_bytes(const struct superblock *superblock);
+
 /* Checks the parameters that come from the header or the layout message, and what follows from
  * them. */
 int earray_derive(const struct index *index, struct extensible_array *array, struct why *why);

@@ -39,16 +39,12 @@ static void put_address(const struct index *index, struct block *block, size_t a
 
 static int make_header(struct index *index, struct extensible_array *array, struct why *why)
 {
-    const struct superblock *superblock = index->superblock;
     if (index->address != NO_ADDRESS)
         return 0;
     int error = earray_derive(index, array, why);
     if (error)
         return error;
-    return header_allocate(index, &earray_header_kind,
-                           INDEX_BEGIN_BYTES + 6 + 6 * superblock->length_size +
-                               superblock->offset_size + CHECKSUM_BYTES,
-                           why);
+    return header_allocate(index, &earray_header_kind, earray_header_bytes(index->superblock), why);
 }
 
 static int make_index_block(struct index *index, struct extensible_array *array, struct why *why)

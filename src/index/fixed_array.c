@@ -45,11 +45,16 @@ static int count_elements(const struct index *index, uint64_t *n, struct why *wh
     return 0;
 }
 
+static size_t header_bytes(const struct superblock *superblock)
+{
+    return INDEX_BEGIN_BYTES + 2 + superblock->length_size + superblock->offset_size +
+           CHECKSUM_BYTES;
+}
+
 static int read_header(struct index *index, struct fixed_array *array, struct why *why)
 {
     const struct superblock *superblock = index->superblock;
-    size_t size =
-        INDEX_BEGIN_BYTES + 2 + superblock->length_size + superblock->offset_size + CHECKSUM_BYTES;
+    size_t size = header_bytes(superblock);
     struct block *block;
     struct cursor c;
     int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
@@ -254,6 +259,18 @@ static int fixed_array_iterate(struct index *index, index_each_function each, vo
     return result;
 }
 
+static int fixed_array_each_block(struct index *index, index_block_function each, void *context,
+                                  struct why *why)
+{
+    struct fixed_array array = *(const struct fixed_array *)index->kind;
+    uint64_t size, whole;
+    (void)why;
+    int result = each(context, HEADER, index->address, header_bytes(index->superblock));
+    if (result || array.block_address == NO_ADDRESS || !measure_block(index, &array, &size, &whole))
+        return result;
+    return each(context, block_kind.name, array.block_address, whole);
+}
+
 /* ---- Writing ---- */
 
 enum { PAGES, DATA_BLOCK }; /* heights of changed blocks */
@@ -270,13 +287,9 @@ static void fixed_array_encode_header(const struct index *index, struct output *
 
 static int make_header(struct index *index, struct why *why)
 {
-    const struct superblock *superblock = index->superblock;
     if (index->address != NO_ADDRESS)
         return 0;
-    return header_allocate(index, &header_kind,
-                           INDEX_BEGIN_BYTES + 2 + superblock->length_size +
-                               superblock->offset_size + CHECKSUM_BYTES,
-                           why);
+    return header_allocate(index, &header_kind, header_bytes(index->superblock), why);
 }
 
 static int make_block(struct index *index, struct fixed_array *array, struct why *why)
@@ -376,6 +389,7 @@ const struct index_ops index_fixed_array = {
     .close = fixed_array_close,
     .lookup = fixed_array_lookup,
     .iterate = fixed_array_iterate,
+    .each_block = fixed_array_each_block,
     .insert = fixed_array_insert,
     .remove = fixed_array_remove,
     .encode_header = fixed_array_encode_header,

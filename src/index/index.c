@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "index/private.h"
 #include "store/store.h"
@@ -25,6 +24,56 @@ static const struct index_ops *ops_of(enum chunk_index_kind kind)
     return NULL;
 }
 
+/* ---- The lock ---- */
+
+/* Iterations that this thread is in the middle of: their lock is held, and what they call must not
+ * wait for it behind a writer. */
+static _Thread_local const struct iteration {
+    const struct index *index;
+    const struct iteration *outer;
+} * iterations;
+
+/* Readers that look up without a pause would otherwise keep a writer out for ever. */
+static int init_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    int error = -pthread_rwlockattr_init(&attributes);
+    if (error)
+        return error;
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    error = -pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+    return error;
+}
+
+static bool is_iterating(const struct index *index)
+{
+    for (const struct iteration *i = iterations; i; i = i->outer)
+        if (i->index == index)
+            return true;
+    return false;
+}
+
+static void lock_to_read(struct index *index)
+{
+    if (!is_iterating(index))
+        pthread_rwlock_rdlock(&index->lock);
+}
+
+static void unlock_read(struct index *index)
+{
+    if (!is_iterating(index))
+        pthread_rwlock_unlock(&index->lock);
+}
+
+static void lock_to_write(struct index *index)
+{
+    assert(!is_iterating(index));
+    pthread_rwlock_wrlock(&index->lock);
+}
+
+/* ---- Opening ---- */
+
 int index_open(struct store *store, const struct superblock *superblock,
                const struct layout_message *layout, const struct chunk_record_format *format,
                const uint64_t *max_dims, struct index **out, struct why *why)
@@ -32,7 +81,7 @@ int index_open(struct store *store, const struct superblock *superblock,
     struct index *index = calloc(1, sizeof(*index));
     if (!index)
         return -ENOMEM;
-    int error = -pthread_rwlock_init(&index->lock, NULL);
+    int error = init_lock(&index->lock);
     if (error) {
         free(index);
         return error;
@@ -91,10 +140,10 @@ int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_recor
 {
     struct chunk_record found = {0};
     int error = 0;
-    pthread_rwlock_rdlock(&index->lock);
+    lock_to_read(index);
     if (index->address != NO_ADDRESS && is_inside(index, scaled))
         error = index->ops->lookup(index, scaled, &found, why);
-    pthread_rwlock_unlock(&index->lock);
+    unlock_read(index);
     if (!error)
         *record = found;
     return error;
@@ -103,9 +152,22 @@ int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_recor
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why)
 {
     int result = 0;
-    pthread_rwlock_rdlock(&index->lock);
+    lock_to_read(index);
+    const struct iteration iteration = {index, iterations};
+    iterations = &iteration;
     if (index->address != NO_ADDRESS)
         result = index->ops->iterate(index, each, context, why);
+    iterations = iteration.outer;
+    unlock_read(index);
+    return result;
+}
+
+int index_each_block(struct index *index, index_block_function each, void *context, struct why *why)
+{
+    int result = 0;
+    pthread_rwlock_rdlock(&index->lock);
+    if (index->address != NO_ADDRESS && index->ops->each_block)
+        result = index->ops->each_block(index, each, context, why);
     pthread_rwlock_unlock(&index->lock);
     return result;
 }
@@ -139,7 +201,7 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
     error = chunk_record_fits(&index->format, index->superblock, record, why);
     if (error)
         return error;
-    pthread_rwlock_wrlock(&index->lock);
+    lock_to_write(index);
     error = make_room(index, why);
     if (!error)
         error = index->ops->insert(index, scaled, record, why);
@@ -152,7 +214,7 @@ int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
     int error = check_coordinates(index, scaled, why);
     if (error)
         return error;
-    pthread_rwlock_wrlock(&index->lock);
+    lock_to_write(index);
     error = make_room(index, why);
     if (!error && index->address != NO_ADDRESS)
         error = index->ops->remove(index, scaled, why);
@@ -162,7 +224,7 @@ int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
 
 int index_flush(struct index *index, struct why *why)
 {
-    pthread_rwlock_wrlock(&index->lock);
+    lock_to_write(index);
     int error = changes_write(index, why);
     pthread_rwlock_unlock(&index->lock);
     return error;
@@ -175,7 +237,7 @@ static struct layout_message with_layout(const struct index *index,
     l.address = index->address;
     if (l.index != INDEX_SINGLE)
         return l;
-    l.single = (struct chunk_record){0};
+    l.single = (struct chunk_record){.address = NO_ADDRESS};
     l.single_filtered = index->format.form == CHUNK_STRUCTURED_FILTERED;
     if (index->address != NO_ADDRESS)
         l.single = *(const struct chunk_record *)index->kind;
@@ -184,9 +246,9 @@ static struct layout_message with_layout(const struct index *index,
 
 void index_layout(struct index *index, struct layout_message *layout)
 {
-    pthread_rwlock_rdlock(&index->lock);
+    lock_to_read(index);
     *layout = with_layout(index, layout);
-    pthread_rwlock_unlock(&index->lock);
+    unlock_read(index);
 }
 
 bool index_layout_changed(struct index *index, const struct layout_message *layout)
@@ -194,7 +256,7 @@ bool index_layout_changed(struct index *index, const struct layout_message *layo
     struct layout_message l = *layout;
     index_layout(index, &l);
     return l.address != layout->address || l.single_filtered != layout->single_filtered ||
-           memcmp(&l.single, &layout->single, sizeof(l.single)) != 0;
+           !chunk_record_is_same(l.n_sections, &l.single, &layout->single);
 }
 
 /* ---- What the kinds have in common ---- */

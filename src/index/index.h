@@ -52,6 +52,15 @@ typedef int (*index_each_function)(void *context, const uint64_t *scaled,
  * among them if they are stored. */
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why);
 
+/* Called with n bytes at address that a structure of the index takes, whether all of them are in
+ * use or not; name says which. What is not 0 ends the iteration and is returned by it. */
+typedef int (*index_block_function)(void *context, const char *name, uint64_t address, uint64_t n);
+
+/* All structures of the index, verified as far as they are read for this; and the counts of them
+ * that it keeps. A single chunk has none. */
+int index_each_block(struct index *index, index_block_function each, void *context,
+                     struct why *why);
+
 /* ---- Writing: the store is writable ---- */
 
 /* Sets where the chunk with these scaled coordinates is, whether it was there before or not; the

@@ -20,6 +20,9 @@ struct index_ops {
     int (*lookup)(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                   struct why *why);
     int (*iterate)(struct index *index, index_each_function each, void *context, struct why *why);
+    /* The same; NULL: it has no structures of its own. */
+    int (*each_block)(struct index *index, index_block_function each, void *context,
+                      struct why *why);
     /* With the lock held for writing, of chunks within the max dims. If they fail the chunks are
      * those of before, though there may be more blocks. */
     int (*insert)(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
@@ -143,7 +146,7 @@ struct index {
     struct chunk_record_format format;
     int rank;
     uint64_t max_chunks[SFS_MAX_RANK]; /* chunks per axis; SFS_UNLIMITED */
-    pthread_rwlock_t lock;             /* guards all that follows; readers may take it twice */
+    pthread_rwlock_t lock;             /* guards all that follows; writers first */
     uint64_t address;                  /* of its header; NO_ADDRESS: nothing was ever stored */
     void *kind;
     struct changes changes;

@@ -75,7 +75,8 @@ scatter_interval_of(const struct runs *runs, const char *values, size_t element_
     }
 }
 
-/* Puts the values in positions [first, last) in their places behind `to`, which is that of first. */
+/* Puts the values in positions [first, last) in their places behind `to`, which is that of first.
+ */
 static void scatter_interval(const struct cache_form *form, size_t element_size, uint64_t first,
                              uint64_t last, char *to)
 {
@@ -216,8 +217,8 @@ static uint64_t rank_from(const struct runs *runs, size_t *hint, uint64_t positi
     return entry->index + (position - entry->first);
 }
 
-/* Copies the values of old to `to`, leaving out those at positions, in whose place go `with`'s (NULL:
- * none). */
+/* Copies the values of old to `to`, leaving out those at positions, in whose place go `with`'s
+ * (NULL: none). */
 static void merge_values(const struct cache_form *old, const struct runs *positions,
                          const char *with, size_t size, char *to)
 {

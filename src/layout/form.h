@@ -1,10 +1,9 @@
-/* The cache form of a chunk: what the chunk cache holds of it, in memory. Elements are in the file's
- * datatype throughout.
+/* The cache form of a chunk: what the chunk cache holds of it, in memory. Elements are in the
+ * file's datatype throughout.
  *
- *   dense   elements   all of the chunk, row-major, whole even where it reaches over the edge of the
- *                      dataset; of a sparse chunk with the fill value where nothing is defined
- *   packed  defined    which elements are defined, as positions in the chunk
- *           values     those elements, row-major without gaps
+ *   dense   elements   all of the chunk, row-major, whole even where it reaches over the edge of
+ * the dataset; of a sparse chunk with the fill value where nothing is defined packed  defined which
+ * elements are defined, as positions in the chunk values     those elements, row-major without gaps
  *
  * A chunk of a dense layout has the dense form. Of a sparse one any part can be there without the
  * others: `defined` alone answers what is defined, and `elements` alone is what a reader of nearly

@@ -62,8 +62,8 @@ struct layout_ops {
     int (*encode)(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded);
 
-    /* Puts a chunk into the store and the index, in place of what *record says is there; NULL: takes
-     * it out of both (the RFC's insert and delete_chunk). *record is then what is there. */
+    /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:
+     * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
 };
@@ -109,8 +109,8 @@ extern const struct layout_ops layout_contiguous;
 extern const struct layout_ops layout_library;
 extern const struct layout_ops layout_sparse;
 
-/* Calls each for every chunk that a sparse layout stores, in the order of its index, those outside of
- * the dims left out; what it returns ends the walk unless it is 0, and is returned. */
+/* Calls each for every chunk that a sparse layout stores, in the order of its index, those outside
+ * of the dims left out; what it returns ends the walk unless it is 0, and is returned. */
 int layout_each_chunk(struct layout *layout,
                       int (*each)(void *context, const uint64_t *scaled,
                                   const struct chunk_record *record),

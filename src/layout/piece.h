@@ -11,15 +11,15 @@
 struct layout;
 
 struct piece {
-    uint64_t scaled[SFS_MAX_RANK];    /* the chunk */
-    uint64_t in_chunk[SFS_MAX_RANK];  /* start, in the chunk */
-    uint64_t in_box[SFS_MAX_RANK];    /* start, in the box */
+    uint64_t scaled[SFS_MAX_RANK];   /* the chunk */
+    uint64_t in_chunk[SFS_MAX_RANK]; /* start, in the chunk */
+    uint64_t in_box[SFS_MAX_RANK];   /* start, in the box */
     uint64_t count[SFS_MAX_RANK];
     uint64_t first[SFS_MAX_RANK], last[SFS_MAX_RANK]; /* chunks that the box touches */
 };
 
-/* The piece of the box in the first chunk that it touches, in row-major order of chunks; false if the
- * box is empty. Then piece_next gives the others until it returns false. */
+/* The piece of the box in the first chunk that it touches, in row-major order of chunks; false if
+ * the box is empty. Then piece_next gives the others until it returns false. */
 bool piece_first(const struct layout *layout, const struct box *box, struct piece *piece);
 bool piece_next(const struct layout *layout, const struct box *box, struct piece *piece);
 

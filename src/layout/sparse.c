@@ -130,7 +130,8 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
     const struct sparse *sparse = layout->sparse;
     size_t bytes = 0;
     for (int i = SELECTION; i <= VALUES; i++) {
-        size_t plain = (size_t)plain_size(sparse, record, i), n = sparse->header.filters.section[i].n;
+        size_t plain = (size_t)plain_size(sparse, record, i),
+               n = sparse->header.filters.section[i].n;
         if (i == VALUES && !(parts & (PART_VALUES | PART_PACKED)))
             continue;
         bytes += pool_block_size(plain);
@@ -177,7 +178,8 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     }
 
     uint64_t plain = record->unfiltered_size[number];
-    if (filter_is_native(filters, n_filters) && plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
+    if (filter_is_native(filters, n_filters) &&
+        plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
         return layout_failed(layout, scaled, record->address,
                              "unfiltered size of a section is more than it can be");
     size_t scratch_size = filters_scratch(filters, n_filters, (size_t)plain);
@@ -187,7 +189,7 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     int error = -ENOMEM;
     if (section->owned && (scratch || scratch_size == 0))
         error = filters_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
-                              scratch, section->owned, section->n);
+                               scratch, section->owned, section->n);
     pool_put(pool, scratch, scratch_size);
     if (error) {
         pool_put(pool, section->owned, section->n);
@@ -214,15 +216,14 @@ static int decode_selection(const struct layout *layout, const uint64_t *scaled,
                          (const unsigned char *)section->bytes, section->n, &why))
         return layout_failed(layout, scaled, record->address,
                              "the checksum of its selection section is wrong");
-    int error = selection_decode(section->bytes, section->n - CHECKSUM_BYTES, layout->rank,
-                                 layout->chunk_dims, most_run_bytes(layout, record), &selection,
-                                 &reason);
+    int error =
+        selection_decode(section->bytes, section->n - CHECKSUM_BYTES, layout->rank,
+                         layout->chunk_dims, most_run_bytes(layout, record), &selection, &reason);
     if (error == -EILSEQ)
         return layout_failed(layout, scaled, record->address, reason);
     if (error)
         return error;
-    if (layout->sparse->format.n_sections == 2 &&
-        selection.values != n_values(layout, record)) {
+    if (layout->sparse->format.n_sections == 2 && selection.values != n_values(layout, record)) {
         selection_free(&selection);
         return layout_failed(layout, scaled, record->address,
                              "its selection and its values differ in number");

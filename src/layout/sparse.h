@@ -12,8 +12,8 @@ struct sparse {
     struct index *index;
 };
 
-/* Opens the dataset whose header is at address; store and superblock must outlive it. -EINVAL: it is
- * not a sparse dataset. Of -EIO, -EILSEQ and -EOPNOTSUPP why says what and where; -ENOMEM. */
+/* Opens the dataset whose header is at address; store and superblock must outlive it. -EINVAL: it
+ * is not a sparse dataset. Of -EIO, -EILSEQ and -EOPNOTSUPP why says what and where; -ENOMEM. */
 int sparse_open(struct store *store, const struct superblock *superblock, uint64_t address,
                 struct sparse **sparse, struct why *why);
 void sparse_close(struct sparse *sparse);

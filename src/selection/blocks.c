@@ -12,20 +12,49 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static inline void put_block(struct block_list *list, uint64_t first, uint64_t end)
+/* Writes the blocks of a row, one for each of the runs i to j, which lie in it at least in part. */
+static inline __attribute__((always_inline)) unsigned char *put_row(const struct block_list *list,
+                                                                    unsigned char *at,
+                                                                    uint64_t base, uint64_t limit,
+                                                                    size_t i, size_t j, int width)
 {
+    const struct sfs_interval *entries = list->runs->entries;
     int rank = list->extent->rank;
-    list->n++;
+    for (; i <= j; i++) {
+        uint64_t first = entries[i].first;
+        uint64_t last = first + (entries[i + 1].index - entries[i].index);
+        first = first > base ? first - base : 0;
+        last = (last < limit ? last : limit) - base - 1;
+        for (int k = 0; k < rank - 1; k++)
+            at = put_le(at, list->start[k], width);
+        at = put_le(at, first, width);
+        for (int k = 0; k < rank - 1; k++)
+            at = put_le(at, list->end[k], width);
+        at = put_le(at, last, width);
+    }
+    return at;
+}
+
+/* The blocks of a row, of which run i is the first that ends behind its base; j is the first that
+ * ends behind its limit. */
+static void list_row(struct block_list *list, uint64_t base, uint64_t limit, size_t i, size_t j)
+{
+    const struct runs *runs = list->runs;
+    if (j == runs->n || runs->entries[j].first >= limit) {
+        if (j == i)
+            return;
+        j--;
+    }
+    uint64_t last = runs_at(runs, j).last, end = (last < limit ? last : limit) - base - 1;
+    list->n += j - i + 1;
     if (end > list->highest)
         list->highest = end;
-    if (!list->at)
-        return;
-    for (int i = 0; i < rank - 1; i++)
-        list->at = put_le(list->at, list->start[i], list->width);
-    list->at = put_le(list->at, first, list->width);
-    for (int i = 0; i < rank - 1; i++)
-        list->at = put_le(list->at, list->end[i], list->width);
-    list->at = put_le(list->at, end, list->width);
+    if (list->at && list->width == 4)
+        list->at = put_row(list, list->at, base, limit, i, j, 4);
+    else if (list->at && list->width == 2)
+        list->at = put_row(list, list->at, base, limit, i, j, 2);
+    else if (list->at)
+        list->at = put_row(list, list->at, base, limit, i, j, list->width);
 }
 
 /* ---- libhdf5's list ---- */
@@ -73,20 +102,19 @@ static void note_span(struct regular *regular, int axis, uint64_t first, uint64_
 }
 
 /* The blocks within a slab at position base, which is all that the axes from `axis` on span. Run i
- * is the first that ends after base. */
-static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i, bool note)
+ * is the first that ends after base, run end the first that ends after the slab. */
+static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i, size_t end,
+                      bool note)
 {
     const struct extent *extent = list->extent;
     const struct runs *runs = list->runs;
     uint64_t size = extent->stride[axis], limit = base + extent->dims[axis] * size, low = base;
     if (axis == extent->rank - 1) {
-        for (; i < runs->n && runs->entries[i].first < limit; i++) {
+        list_row(list, base, limit, i, end);
+        for (; note && i < runs->n && runs->entries[i].first < limit; i++) {
             struct run run = runs_at(runs, i);
-            uint64_t first = run.first > base ? run.first - base : 0;
-            uint64_t end = (run.last < limit ? run.last : limit) - base - 1;
-            put_block(list, first, end);
-            if (note)
-                note_span(&list->regular, axis, first, end);
+            note_span(&list->regular, axis, run.first > base ? run.first - base : 0,
+                      (run.last < limit ? run.last : limit) - base - 1);
         }
         return;
     }
@@ -97,7 +125,8 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
         uint64_t next = k + 1;
         if (run.first <= slab && run.last >= slab + size) /* whole slabs: as many as there are */
             next = ((run.last < limit ? run.last : limit) - base) / size;
-        size_t j = runs_find_from(runs, i, base + next * size);
+        size_t first_end = runs_find_from(runs, i, slab + size);
+        size_t j = next == k + 1 ? first_end : runs_find_from(runs, first_end, base + next * size);
         while (next < extent->dims[axis] &&
                slabs_are_equal(runs, slab, i, base + next * size, &j, size))
             next++;
@@ -107,7 +136,7 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
             list->highest = next - 1;
         if (note)
             note_span(&list->regular, axis, k, next - 1);
-        list_slab(list, axis + 1, slab, i, note_inner);
+        list_slab(list, axis + 1, slab, i, first_end, note_inner);
         note_inner = false;
         i = j;
         low = base + next * size;
@@ -118,14 +147,14 @@ void blocks_count(struct block_list *list, const struct extent *extent, const st
 {
     *list = (struct block_list){.extent = extent, .runs = runs};
     if (runs->n > 0)
-        list_slab(list, 0, 0, 0, true);
+        list_slab(list, 0, 0, 0, runs->n, true);
 }
 
 void blocks_write(struct block_list *list, unsigned char *to, int width)
 {
     list->at = to;
     list->width = width;
-    list_slab(list, 0, 0, 0, false);
+    list_slab(list, 0, 0, 0, list->runs->n, false);
 }
 
 bool blocks_are_regular(const struct block_list *list)

@@ -11,7 +11,7 @@ struct encoder {
     struct tall_list tall;
     uint64_t blocks;               /* in the list that is written */
     uint64_t version, width, size; /* of the selection; size in bytes */
-    bool regular;
+    bool regular, points;
 };
 
 static size_t extent_bytes(int rank)
@@ -94,6 +94,14 @@ static void consider_version_1(struct encoder *e)
         consider(e, 1, false, 4, 24, rank * 8, e->list.n);
 }
 
+static void consider_points(struct encoder *e)
+{
+    uint64_t rank = (uint64_t)e->extent->rank, n = e->list.runs->elements, size = e->size;
+    if (max(e->list.highest, n) <= UINT32_MAX && n <= (UINT32_MAX - 8) / (4 * rank))
+        consider(e, 1, false, 4, 24, rank * 4, n);
+    e->points = e->size < size;
+}
+
 static void consider_regular(struct encoder *e, uint64_t version)
 {
     const struct regular *regular = &e->list.regular;
@@ -141,10 +149,53 @@ static int choose(struct encoder *e, enum selection_form form)
     }
     if (form == SELECTION_SMALLEST)
         consider_list(e);
+    if (form == SELECTION_LIBHDF5_1_10_POINTS)
+        consider_points(e);
     return e->size == UINT64_MAX ? -EOVERFLOW : 0;
 }
 
 /* ---- Writing ---- */
+
+/* The coordinates of the first element of a row, given its position. */
+static void begin_row(const struct extent *extent, uint64_t position, uint32_t *coordinates)
+{
+    for (int i = extent->rank - 1; i >= 0; i--) {
+        coordinates[i] = (uint32_t)(position % extent->dims[i]);
+        position /= extent->dims[i];
+    }
+}
+
+static void put_points(struct encoder *e, unsigned char *p)
+{
+    const struct extent *extent = e->extent;
+    const struct runs *runs = e->list.runs;
+    int rank = extent->rank;
+    uint64_t row = extent->dims[rank - 1], row_first = 0;
+    uint32_t coordinates[SFS_MAX_RANK] = {0};
+    p = put_le(p, SELECT_POINTS, 4);
+    p = put_le(p, 1, 4);
+    p = put_le(p, 0, 4);
+    p = put_le(p, e->size - 16, 4);
+    p = put_le(p, (uint64_t)rank, 4);
+    p = put_le(p, runs->elements, 4);
+    for (size_t i = 0; i < runs->n; i++) {
+        struct run run = runs_at(runs, i);
+        for (uint64_t position = run.first; position < run.last; position++) {
+            if (position - row_first >= row) {
+                row_first = position - position % row;
+                begin_row(extent, row_first, coordinates);
+            }
+            uint64_t last = position - row_first;
+            if (rank == 2) { /* as frames are: both at once */
+                p = put_le(p, last << 32 | coordinates[0], 8);
+                continue;
+            }
+            for (int k = 0; k < rank - 1; k++)
+                p = put_le(p, coordinates[k], 4);
+            p = put_le(p, last, 4);
+        }
+    }
+}
 
 static void put_hyperslabs(struct encoder *e, unsigned char *p)
 {
@@ -197,8 +248,13 @@ int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
         *encoded = malloc(*n);
         error = *encoded ? 0 : -ENOMEM;
     }
-    if (error == 0)
-        put_hyperslabs(&e, put_extent(*encoded, rank, dims, max_dims));
+    if (error == 0) {
+        unsigned char *p = put_extent(*encoded, rank, dims, max_dims);
+        if (e.points)
+            put_points(&e, p);
+        else
+            put_hyperslabs(&e, p);
+    }
     tall_list_free(&e.tall);
     return error;
 }

@@ -70,9 +70,23 @@ static inline uint64_t get_le(const unsigned char *p, int bytes)
 
 static inline unsigned char *put_le(unsigned char *p, uint64_t value, int bytes)
 {
-    for (int i = 0; i < bytes; i++)
-        *p++ = (unsigned char)(value >> (8 * i));
-    return p;
+    uint16_t of_2 = htole16((uint16_t)value);
+    uint32_t of_4 = htole32((uint32_t)value);
+    uint64_t of_8 = htole64(value);
+    switch (bytes) {
+    case 1:
+        *p = (unsigned char)value;
+        break;
+    case 2:
+        memcpy(p, &of_2, 2);
+        break;
+    case 4:
+        memcpy(p, &of_4, 4);
+        break;
+    default:
+        memcpy(p, &of_8, 8);
+    }
+    return p + bytes;
 }
 
 /* Whether it selects something, its blocks do not overlap, and all lies in the extent. */

@@ -147,6 +147,8 @@ int runs_difference(const struct runs *a, const struct runs *b, struct runs *res
 int runs_clip(const struct runs *a, uint64_t first, uint64_t last, struct runs *result)
 {
     struct runs out = {0};
+    if (a->n > 0 && first <= a->entries[0].first && runs_at(a, a->n - 1).last <= last)
+        return runs_copy(a, result);
     if (first < last) {
         size_t begin = runs_find(a, first), end = runs_find_from(a, begin, last);
         int error = runs_reserve(&out, end - begin + 1);

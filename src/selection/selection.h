@@ -1,7 +1,7 @@
-/* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk (HDF
- * Group, RFC "File Format Changes for Enabling Sparse Storage"). Knows nothing of datasets. An extent
- * has rank 0 (a scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from any
- * thread. */
+/* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk
+ * (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Knows nothing of datasets. An
+ * extent has rank 0 (a scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from
+ * any thread. */
 #ifndef SPARSEFS_SELECTION_SELECTION_H
 #define SPARSEFS_SELECTION_SELECTION_H
 
@@ -40,10 +40,11 @@ enum selection_form {
     SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
     SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */
     SELECTION_VERSION_1, /* what the prototype and H5Sencode of libhdf5 1.8 write, byte for byte */
+    SELECTION_LIBHDF5_1_10_POINTS, /* as SELECTION_LIBHDF5_1_10, or points where they are fewer bytes */
 };
 
-/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs, in an extent message of
- * version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
+/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs (or points, if the form says so; in
+ * row-major order), in an extent message of version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
  * same as dims. (The prototype writes the max dims of the dataset's own dataspace into hyperslabs
  * made from it.) -EOVERFLOW if no version of this form holds numbers this large (32 bits for lists
  * before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */

@@ -1,5 +1,5 @@
-/* Sorting of positions: a radix sort that looks only at the digits which positions can have, and runs
- * of intervals in any order. */
+/* Sorting of positions: a radix sort that looks only at the digits which positions can have, and
+ * runs of intervals in any order. */
 #include "selection/private.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
 /* The whole dataset as one compressed-sparse-row matrix, a row per frame. Of a dense dataset every
- * row is full, so that both index arrays can be computed at any place. */
+ * row is full, so that both index arrays can be computed at any place; of a sparse one the numbers
+ * of defined elements say where a row begins, and the selections of its frame what is in it. */
 #include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "view/private.h"
 
@@ -40,24 +42,126 @@ int csr_toml(const struct views *views, struct view_head *head)
     return head_end(out, head);
 }
 
-void csr_indptr(const struct views *views, uint64_t first, size_t n, int64_t *out)
+static void put_index(char *out, size_t item, uint64_t index)
 {
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int64_t)(htole64((first + i) * views->frame_elements));
+    uint32_t narrow = htole32((uint32_t)index);
+    uint64_t wide = htole64(index);
+    if (item == sizeof(narrow))
+        memcpy(out, &narrow, item);
+    else
+        memcpy(out, &wide, item);
 }
 
-void csr_indices(const struct views *views, uint64_t first, size_t n, void *out)
+int csr_indptr(struct views *views, uint64_t first, uint64_t n, char *out)
 {
-    uint64_t index = first % views->frame_elements;
-    int32_t *narrow = out;
-    int64_t *wide = out;
-    bool is_narrow = csr_index_item(views) == sizeof(*narrow);
-    for (size_t i = 0; i < n; i++) {
-        if (is_narrow)
-            narrow[i] = (int32_t)htole32((uint32_t)index);
+    const struct counts *counts = NULL;
+    int error = views->is_sparse ? counts_get(views, &counts) : 0;
+    if (error)
+        return error;
+    size_t at = counts ? counts_find(counts, first) : 0;
+    for (uint64_t frame = first; frame < first + n; frame++, out += CSR_INDPTR_ITEM) {
+        put_index(out, CSR_INDPTR_ITEM,
+                  counts ? counts->frame[at].before : frame * views->frame_elements);
+        if (counts && at < counts->n && counts->frame[at].frame == frame)
+            at++;
+    }
+    return 0;
+}
+
+/* ---- Defined elements, counted over all frames ---- */
+
+/* The frame in which the n-th is. */
+static size_t frame_with(const struct counts *counts, uint64_t n)
+{
+    size_t low = 0, high = counts->n;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (counts->frame[middle].before <= n)
+            low = middle;
         else
-            wide[i] = (int64_t)htole64(index);
+            high = middle;
+    }
+    return low;
+}
+
+/* Does something with n of the defined elements of one frame, from the first-th on. */
+typedef int (*elements_action)(struct views *views, const struct defined_frame *defined,
+                               uint64_t first, uint64_t n, char *out);
+
+static int in_frame(struct views *views, const struct frame_count *count, uint64_t first,
+                    uint64_t n, elements_action action, char *out)
+{
+    struct defined_frame *defined;
+    int error = defined_get(views, count->frame, DEFINED_INTERVALS, &defined);
+    if (error)
+        return error;
+    if (defined->defined.elements != count[1].before - count->before)
+        error = count_is_wrong(views, count->frame);
+    else
+        error = action(views, defined, first, n, out);
+    defined_put(views, defined);
+    return error;
+}
+
+static int in_frames(struct views *views, uint64_t first, uint64_t n, size_t item,
+                     elements_action action, char *out)
+{
+    const struct counts *counts;
+    int error = counts_get(views, &counts);
+    for (size_t at = !error && n > 0 ? frame_with(counts, first) : 0; n > 0 && !error; at++) {
+        const struct frame_count *count = &counts->frame[at];
+        uint64_t left = count[1].before - first;
+        uint64_t here = left < n ? left : n;
+        error = in_frame(views, count, first - count->before, here, action, out);
+        first += here;
+        n -= here;
+        out += here * item;
+    }
+    return error;
+}
+
+static int put_positions(struct views *views, const struct defined_frame *defined, uint64_t first,
+                         uint64_t n, char *out)
+{
+    size_t item = csr_index_item(views), i = 0, high = defined->defined.n;
+    const struct sfs_interval *interval = defined->defined.interval;
+    while (high - i > 1) {
+        size_t middle = i + (high - i) / 2;
+        if (interval[middle].index <= first)
+            i = middle;
+        else
+            high = middle;
+    }
+    for (; n > 0; n--, first++, out += item) {
+        if (first == interval[i + 1].index)
+            i++;
+        put_index(out, item, interval[i].first + (first - interval[i].index));
+    }
+    return 0;
+}
+
+static int put_values(struct views *views, const struct defined_frame *defined, uint64_t first,
+                      uint64_t n, char *out)
+{
+    struct sfs_slab slab = view_frame_slab(views, defined->frame);
+    return sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
+}
+
+int csr_indices(struct views *views, uint64_t first, uint64_t n, char *out)
+{
+    size_t item = csr_index_item(views);
+    if (views->is_sparse)
+        return in_frames(views, first, n, item, put_positions, out);
+    uint64_t index = first % views->frame_elements;
+    for (uint64_t i = 0; i < n; i++, out += item) {
+        put_index(out, item, index);
         if (++index == views->frame_elements)
             index = 0;
     }
+    return 0;
+}
+
+int csr_data(struct views *views, uint64_t first, uint64_t n, char *out)
+{
+    return in_frames(views, first, n, views->info->type.size, put_values, out);
 }

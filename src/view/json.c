@@ -1,6 +1,7 @@
 /* dataset.json: what a dataset is, in one object. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
@@ -76,12 +77,12 @@ static const char *byte_order(const struct sfs_type *type)
     }
 }
 
-static void write_filters(FILE *out, const struct sfs_dataset_info *info)
+static void write_section(FILE *out, const char *section, size_t n,
+                          const struct sfs_filter *filters)
 {
-    write_key(out, "filters");
-    fputs("{\"values\": [", out);
-    for (size_t i = 0; i < info->n_filters; i++) {
-        const struct sfs_filter *filter = &info->filters[i];
+    fprintf(out, "\"%s\": [", section);
+    for (size_t i = 0; i < n; i++) {
+        const struct sfs_filter *filter = &filters[i];
         fprintf(out, "%s{\"id\": %d, \"name\": ", i ? ", " : "", filter->id);
         json_string(out, filter->name, strnlen(filter->name, sizeof(filter->name)));
         fputs(", \"parameters\": [", out);
@@ -89,7 +90,19 @@ static void write_filters(FILE *out, const struct sfs_dataset_info *info)
             fprintf(out, "%s%u", k ? ", " : "", filter->values[k]);
         fputs("]}", out);
     }
-    fputs("]}", out);
+    putc(']', out);
+}
+
+static void write_filters(FILE *out, const struct sfs_dataset_info *info)
+{
+    write_key(out, "filters");
+    putc('{', out);
+    if (info->layout == SFS_SPARSE) {
+        write_section(out, "selection", info->n_selection_filters, info->selection_filters);
+        fputs(", ", out);
+    }
+    write_section(out, "values", info->n_filters, info->filters);
+    putc('}', out);
 }
 
 static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
@@ -107,10 +120,22 @@ static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
 
 static const char *const layout_names[] = {
     [SFS_COMPACT] = "compact", [SFS_CONTIGUOUS] = "contiguous", [SFS_EXTERNAL] = "external",
-    [SFS_CHUNKED] = "chunked", [SFS_VIRTUAL] = "virtual",
+    [SFS_CHUNKED] = "chunked", [SFS_VIRTUAL] = "virtual",       [SFS_SPARSE] = "sparse",
 };
 
-int json_of_dataset(const struct views *views, struct view_head *head)
+/* What cannot be counted, as the log says then, is null. */
+static int write_defined(FILE *out, struct views *views)
+{
+    uint64_t elements = views->info->elements;
+    int error = views->is_sparse ? count_of_all(views, &elements) : 0;
+    if (error == -EIO)
+        write_json(out, "defined_elements", NULL);
+    else
+        write_number(out, "defined_elements", elements);
+    return error == -EIO ? 0 : error;
+}
+
+int json_of_dataset(struct views *views, struct view_head *head)
 {
     const struct sfs_dataset_info *info = views->info;
     struct sfs_attributes attributes;
@@ -143,14 +168,19 @@ int json_of_dataset(const struct views *views, struct view_head *head)
     write_number(out, "item_size", info->type.size);
     write_json(out, "fill_value", info->fill_json);
     write_text(out, "layout", layout_names[info->layout]);
-    if (info->layout == SFS_CHUNKED)
+    if (info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE)
         write_dims(out, "chunk_dims", info->rank, info->chunk_dims);
     else
         write_json(out, "chunk_dims", NULL);
     write_filters(out, info);
-    write_number(out, "defined_elements", info->elements);
+    error = write_defined(out, views);
     write_attributes(out, &attributes);
     fputs("\n}\n", out);
     sfs_attributes_free(&attributes);
-    return head_end(out, head);
+    int end_error = head_end(out, head);
+    if (error && !end_error) {
+        free(head->bytes);
+        *head = (struct view_head){0};
+    }
+    return error ? error : end_error;
 }

@@ -4,7 +4,9 @@
  * A view is a head (a NumPy or TIFF header, a text, an encoded selection, or nothing) followed by a
  * body (elements of a slab, computed index arrays, or nothing). Heads that are the same for every
  * frame are made once per dataset, so that the size of any frame's view costs no more than a
- * comparison. Functions return 0 or a negative errno and may be called from any thread. */
+ * comparison. Of a sparse dataset sizes come from the chunk index where that can tell them, and
+ * what is defined in a frame is kept for a while, so that several requests work it out once.
+ * Functions return 0 or a negative errno and may be called from any thread. */
 #ifndef SPARSEFS_VIEW_VIEW_H
 #define SPARSEFS_VIEW_VIEW_H
 
@@ -40,6 +42,18 @@ struct view_head {
     size_t n;
 };
 
+struct counts;
+struct defined_frame;
+
+/* What is defined in the frames of a sparse dataset that were asked for last (defined.c). */
+struct defined_frames {
+    pthread_mutex_t lock;       /* guards what follows */
+    pthread_cond_t made;        /* an entry is no longer being made */
+    struct defined_frame *list; /* most recently used first */
+    size_t n;
+    size_t bytes; /* of what the entries hold */
+};
+
 /* A dataset cut into frames, with what its views have in common. */
 struct views {
     struct sfs_file *file;
@@ -52,9 +66,19 @@ struct views {
     uint64_t frame_elements; /* UINT64_MAX: too many for one file */
     uint64_t frame_bytes;    /* the same */
     uint64_t total_bytes;    /* the same */
+    bool is_sparse;
+    bool has_holes;          /* sparse, and the fill value is all zero bytes */
+    bool chunks_span_frames; /* sparse */
+    bool has_open_edges;     /* sparse: chunks reach over an edge of frames that may move */
+    uint64_t frame_chunks;   /* sparse: that a frame touches */
     struct view_head npy, stack_npy, tiff, defined, csr_toml; /* n = 0: there is no such view */
     pthread_mutex_t lock; /* guards the texts, which are made on first use */
     struct view_head json, text;
+    pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
+    struct counts *counts;
+    bool has_total;
+    uint64_t total; /* defined elements */
+    struct defined_frames defined_frames;
 };
 
 /* Opens a dataset for viewing; path is its HDF5 path. frame_rank < 0 asks for the default: of three
@@ -63,17 +87,27 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
                struct views **views);
 void views_close(struct views *views);
 
-/* Bytes of the texts that are kept, which may be many. */
-size_t views_text_bytes(struct views *views);
+/* Bytes of the texts and of what is known of sparse frames that are kept, which may be many. */
+size_t views_kept_bytes(struct views *views);
 
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
 bool view_exists(const struct views *views, enum view_kind kind);
 
-/* Whether its size is known without reading data. */
-bool view_size_is_cheap(const struct views *views, enum view_kind kind);
+/* Whether its size and allocated bytes are known without reading data, for every frame at the cost
+ * of a few look-ups in an index. */
+bool view_size_is_cheap(struct views *views, enum view_kind kind);
 
 /* The size of a view in bytes. frame < views->frames where the view is of one frame. */
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
+
+/* How many of its `size` bytes are no holes: header and defined elements, as the index counts them
+ * where it can. All of them where there are no holes or the number cannot be found out. */
+uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
+
+/* SEEK_DATA (data) and SEEK_HOLE of lseek(2) from offset on. What is reported as data may hold
+ * undefined elements, never the reverse. -ENXIO: offset is past the end, or past the last data. */
+int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, bool data,
+              uint64_t *found);
 
 /* Whether the view can be read: -EOPNOTSUPP where its bytes would be pointers. */
 int view_readable(const struct views *views, enum view_kind kind);

@@ -1,4 +1,4 @@
-/* A dataset as frames and views: geometry, sizes, and reading them. */
+/* A dataset as frames and views: its geometry, and which views it has. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */
-#define TEXT_BYTES      ((size_t)256 << 20)
 
 /* A product that means "too large for a file" by UINT64_MAX. */
 static uint64_t product(const uint64_t *dims, int n, uint64_t unit)
@@ -32,8 +31,24 @@ static void cut_into_frames(struct views *views, int frame_rank)
         info->space == SFS_SPACE_NULL ? 0 : product(info->dims, rank, info->type.size);
 }
 
-/* The slab that is one frame. */
-static struct sfs_slab frame_slab(const struct views *views, uint64_t frame)
+/* How the chunks of a sparse dataset lie to its frames. */
+static void look_at_chunks(struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    int nav_rank = info->rank - views->frame_rank;
+    views->is_sparse = info->layout == SFS_SPARSE;
+    views->has_holes = views->is_sparse && info->fill && info->fill_is_zero;
+    uint64_t chunks[SFS_MAX_RANK];
+    for (int i = 0; i < info->rank && views->is_sparse; i++) {
+        uint64_t over = info->dims[i] % info->chunk_dims[i];
+        chunks[i] = i < nav_rank ? 1 : info->dims[i] / info->chunk_dims[i] + (over > 0);
+        views->chunks_span_frames |= i < nav_rank && info->chunk_dims[i] > 1;
+        views->has_open_edges |= over > 0 && info->dims[i] != info->max_dims[i];
+    }
+    views->frame_chunks = views->is_sparse ? product(chunks, info->rank, 1) : 0;
+}
+
+struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame)
 {
     const struct sfs_dataset_info *info = views->info;
     struct sfs_slab slab = {.rank = info->rank > 0 ? info->rank : 1};
@@ -50,7 +65,7 @@ static struct sfs_slab frame_slab(const struct views *views, uint64_t frame)
     return slab;
 }
 
-static struct sfs_slab whole_slab(const struct views *views)
+struct sfs_slab view_whole_slab(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
     struct sfs_slab slab = {.rank = info->rank > 0 ? info->rank : 1};
@@ -68,14 +83,16 @@ static int make_heads(struct views *views)
     const uint64_t *frame_dims = info->dims + info->rank - views->frame_rank;
     if (info->space == SFS_SPACE_NULL)
         return 0;
-    /* Of a dense dataset all frames are alike: all is defined. */
     void *encoded;
-    struct sfs_slab slab = frame_slab(views, 0);
-    int error =
-        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &views->defined.n);
-    if (error)
-        return error;
-    views->defined.bytes = encoded;
+    struct sfs_slab slab = view_frame_slab(views, 0);
+    int error = 0;
+    if (!views->is_sparse) { /* all frames are alike: all is defined */
+        error = sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
+                                   &views->defined.n);
+        if (error)
+            return error;
+        views->defined.bytes = encoded;
+    }
     if (info->type.has_pointers)
         return 0;
     if (views->frame_bytes != UINT64_MAX)
@@ -96,6 +113,8 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!views)
         return -ENOMEM;
     pthread_mutex_init(&views->lock, NULL);
+    pthread_mutex_init(&views->count_lock, NULL);
+    defined_init(views);
     views->file = file;
     views->address = address;
     views->path = strdup(path);
@@ -103,6 +122,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!error) {
         views->info = sfs_dataset_info(views->dataset);
         cut_into_frames(views, frame_rank);
+        look_at_chunks(views);
         error = make_heads(views);
     }
     if (error)
@@ -122,15 +142,24 @@ void views_close(struct views *views)
     for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++)
         free(heads[i]->bytes);
     free(views->path);
+    counts_free(views->counts);
+    defined_destroy(views);
+    pthread_mutex_destroy(&views->count_lock);
     pthread_mutex_destroy(&views->lock);
     free(views);
 }
 
-size_t views_text_bytes(struct views *views)
+size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
     size_t n = views->json.n + views->text.n;
     pthread_mutex_unlock(&views->lock);
+    pthread_mutex_lock(&views->count_lock);
+    n += counts_bytes(views->counts);
+    pthread_mutex_unlock(&views->count_lock);
+    pthread_mutex_lock(&views->defined_frames.lock);
+    n += views->defined_frames.bytes;
+    pthread_mutex_unlock(&views->defined_frames.lock);
     return n;
 }
 
@@ -138,6 +167,8 @@ static bool has_text(const struct views *views)
 {
     const struct sfs_type *type = &views->info->type;
     bool only_text = type->has_pointers || type->class == SFS_STRING;
+    if (views->is_sparse && type->has_pointers) /* libhdf5 cannot follow them */
+        return false;
     return views->info->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
 }
 
@@ -184,179 +215,46 @@ bool view_exists(const struct views *views, enum view_kind kind)
     }
 }
 
-bool view_size_is_cheap(const struct views *views, enum view_kind kind)
+bool view_is_stack(enum view_kind kind)
 {
-    (void)views;
-    return kind != VIEW_VALUE_TXT && kind != VIEW_DATASET_JSON;
+    return kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;
+}
+
+bool view_has_holes(const struct views *views, enum view_kind kind)
+{
+    return views->has_holes &&
+           (kind == VIEW_RAW || kind == VIEW_NPY || kind == VIEW_TIFF || view_is_stack(kind));
+}
+
+size_t view_head_bytes(const struct views *views, enum view_kind kind)
+{
+    return kind == VIEW_NPY         ? views->npy.n
+           : kind == VIEW_TIFF      ? views->tiff.n
+           : kind == VIEW_STACK_NPY ? views->stack_npy.n
+                                    : 0;
+}
+
+bool view_size_is_cheap(struct views *views, enum view_kind kind)
+{
+    switch (kind) {
+    case VIEW_VALUE_TXT:
+    case VIEW_DATASET_JSON:
+        return false;
+    case VIEW_DEFINED:
+    case VIEW_CSR_INDICES:
+    case VIEW_CSR_DATA:
+        return !views->is_sparse;
+    case VIEW_STACK_RAW:
+    case VIEW_STACK_NPY:
+        return !views->has_holes;
+    case VIEW_VALUES:
+        return !views->is_sparse || count_is_cheap(views);
+    default:
+        return !view_has_holes(views, kind) || count_is_cheap(views);
+    }
 }
 
 int view_readable(const struct views *views, enum view_kind kind)
 {
     return kind == VIEW_RAW && views->info->type.has_pointers ? -EOPNOTSUPP : 0;
-}
-
-/* The texts are made once, on first use, and kept. */
-static int make_text(struct views *views, enum view_kind kind, struct view_head *head)
-{
-    struct view_head *kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
-    int error = 0;
-    pthread_mutex_lock(&views->lock);
-    if (!kept->bytes)
-        error = kind == VIEW_DATASET_JSON
-                    ? json_of_dataset(views, kept)
-                    : sfs_text(views->dataset, TEXT_BYTES, &kept->bytes, &kept->n);
-    *head = *kept;
-    pthread_mutex_unlock(&views->lock);
-    return error;
-}
-
-enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_INDPTR, BODY_INDICES };
-
-/* What a view is made of: its head, and the kind and size of its body. */
-static int view_parts(struct views *views, enum view_kind kind, struct view_head *head,
-                      enum body *body, uint64_t *body_bytes)
-{
-    *head = (struct view_head){0};
-    *body = BODY_NONE;
-    *body_bytes = 0;
-    switch (kind) {
-    case VIEW_DEFINED:
-        *head = views->defined;
-        break;
-    case VIEW_CSR_TOML:
-        *head = views->csr_toml;
-        break;
-    case VIEW_DATASET_JSON:
-    case VIEW_VALUE_TXT:
-        return make_text(views, kind, head);
-    case VIEW_RAW:
-    case VIEW_VALUES: /* of a dense dataset: all of them */
-    case VIEW_NPY:
-    case VIEW_TIFF:
-        if (kind == VIEW_NPY)
-            *head = views->npy;
-        if (kind == VIEW_TIFF)
-            *head = views->tiff;
-        *body = BODY_FRAME;
-        *body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
-        break;
-    case VIEW_STACK_NPY:
-        *head = views->stack_npy;
-        /* fall through */
-    case VIEW_STACK_RAW:
-    case VIEW_CSR_DATA:
-        *body = BODY_STACK;
-        *body_bytes = views->total_bytes;
-        break;
-    case VIEW_CSR_INDPTR:
-        *body = BODY_INDPTR;
-        *body_bytes = (views->frames + 1) * CSR_INDPTR_ITEM;
-        break;
-    case VIEW_CSR_INDICES:
-        *body = BODY_INDICES;
-        *body_bytes = views->info->elements * csr_index_item(views);
-        break;
-    default:
-        return -EINVAL;
-    }
-    return 0;
-}
-
-int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
-{
-    (void)frame; /* the frames of a dense dataset are all alike */
-    struct view_head head;
-    enum body body;
-    uint64_t body_bytes;
-    int error = view_parts(views, kind, &head, &body, &body_bytes);
-    if (!error)
-        *size = head.n + body_bytes;
-    return error;
-}
-
-/* Bytes of a computed array: whole items are made where the range cuts some. */
-static int read_index(const struct views *views, enum body body, uint64_t offset, size_t n,
-                      char *buffer)
-{
-    size_t item = body == BODY_INDPTR ? CSR_INDPTR_ITEM : csr_index_item(views);
-    int64_t items[512];
-    while (n > 0) {
-        uint64_t first = offset / item;
-        size_t skip = (size_t)(offset % item);
-        size_t want = (skip + n + item - 1) / item;
-        size_t room = sizeof(items) / item;
-        size_t made = want < room ? want : room;
-        if (body == BODY_INDPTR)
-            csr_indptr(views, first, made, items);
-        else
-            csr_indices(views, first, made, items);
-        size_t step = made * item - skip < n ? made * item - skip : n;
-        memcpy(buffer, (char *)items + skip, step);
-        offset += step;
-        buffer += step;
-        n -= step;
-    }
-    return 0;
-}
-
-static int read_body(struct views *views, enum body body, uint64_t frame, uint64_t offset, size_t n,
-                     char *buffer)
-{
-    if (body == BODY_INDPTR || body == BODY_INDICES)
-        return read_index(views, body, offset, n, buffer);
-    struct sfs_slab slab = body == BODY_FRAME ? frame_slab(views, frame) : whole_slab(views);
-    return sfs_read(views->dataset, &slab, offset, buffer, n);
-}
-
-/* Tries to lend a range of the body. */
-static bool lend_body(struct views *views, enum body body, uint64_t frame, uint64_t offset,
-                      size_t n, struct view_part *part, int *error)
-{
-    *error = 0;
-    if (body != BODY_FRAME && body != BODY_STACK)
-        return false;
-    struct sfs_slab slab = body == BODY_FRAME ? frame_slab(views, frame) : whole_slab(views);
-    if (!sfs_lend(views->dataset, &slab, offset, n, &part->loan, error))
-        return false;
-    part->bytes = part->loan.bytes;
-    return true;
-}
-
-int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
-              void *buffer, struct view_part *part)
-{
-    struct view_head head;
-    enum body body;
-    uint64_t body_bytes;
-    int error = view_readable(views, kind);
-    if (!error)
-        error = view_parts(views, kind, &head, &body, &body_bytes);
-    if (error)
-        return error;
-
-    uint64_t size = head.n + body_bytes;
-    uint64_t left = offset < size ? size - offset : 0;
-    *part = (struct view_part){.bytes = buffer, .n = left < n ? (size_t)left : n};
-    if (part->n == 0)
-        return 0;
-    if (offset >= head.n && lend_body(views, body, frame, offset - head.n, part->n, part, &error))
-        return 0;
-    if (error)
-        return error;
-
-    size_t from_head = 0;
-    if (offset < head.n) {
-        from_head = head.n - (size_t)offset < part->n ? head.n - (size_t)offset : part->n;
-        memcpy(buffer, head.bytes + offset, from_head);
-    }
-    if (from_head == part->n)
-        return 0;
-    return read_body(views, body, frame, offset + from_head - head.n, part->n - from_head,
-                     (char *)buffer + from_head);
-}
-
-void view_return(struct views *views, struct view_part *part)
-{
-    if (part->loan.holder)
-        sfs_return(views->dataset, &part->loan);
 }

@@ -12,7 +12,7 @@ import pytest
 
 import files
 from compare import check_dataset
-from conftest import is_mounted, sparse_files
+from conftest import is_mounted
 
 USAGE, MOUNT_FAILED = 1, 32
 
@@ -225,16 +225,6 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
     assert f"at address {address}: " in mount.log() and "checksum" in mount.log()
     with h5py.File(path) as f:
         check_dataset(mount / "good", f["good"], "/good")
-
-
-@pytest.mark.parametrize("path", sparse_files()[:6], ids=lambda p: p.name)
-def test_sparse_datasets_are_shown_but_not_read(mounts, path):
-    """Structured chunk storage: the released libhdf5 does not know it, and says so."""
-    mount = mounts(path, expect_log=True)
-    assert "sparse" in os.listdir(mount.root)
-    with pytest.raises(OSError, match="Input/output error"):
-        os.listdir(mount / "sparse")
-    assert "version" in mount.log()
 
 
 def test_attribute_of_endless_empty_lists(mounts, tmp_path):

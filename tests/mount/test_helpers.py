@@ -593,14 +593,15 @@ def test_completion_of_mount_points(machine, source):
 
 @needs("shellcheck")
 @pytest.mark.parametrize("name, shell", [("mount.sparsefs", "dash"), ("umount.sparsefs", "dash"),
-                                         ("sparsefs.bash-completion", "bash")])
+                                         ("sparsefs.bash-completion", "bash"),
+                                         ("sparsectl.bash-completion", "bash")])
 def test_shellcheck(name, shell):
     subprocess.run(["shellcheck", "--norc", "-s", shell, HELPERS / name], check=True,
                    timeout=SECONDS)
 
 
 @needs("mandoc")
-@pytest.mark.parametrize("page", ["sparsefs.1", "mount.sparsefs.8"])
+@pytest.mark.parametrize("page", ["sparsefs.1", "mount.sparsefs.8", "sparsectl.1", "sparsefs-format.5"])
 def test_manual_pages(page):
     done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", MANUAL / page],
                           capture_output=True, text=True, timeout=SECONDS)

@@ -7,6 +7,7 @@ import subprocess
 import h5py
 import numpy as np
 
+import sparse_files
 from conftest import BUILD, TOP, is_mounted
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,8 +26,16 @@ def test_recipes(tmp_path):
         d = f.create_dataset("entry/data/detector", data=(n + row + column).astype("<u2"),
                              chunks=(1, 512, 512), compression="gzip", shuffle=True)
         d.attrs["units"] = "counts"
-    mountpoint = tmp_path / "run42"
-    mountpoint.mkdir()
+    spots, defined = np.zeros((20, 512, 512), "<u2"), np.zeros((20, 512, 512), bool)
+    for frame in range(20):
+        defined[frame, 100 + frame:110 + frame, 200:210] = True
+        spots[frame][defined[frame]] = frame + 1
+    file = sparse_files.File("spots")
+    file.add("spots", spots, defined, (1, 512, 512), deflate=(0, 6))
+    file.save(tmp_path / "sparse42.h5")
+    mountpoints = [tmp_path / "run42", tmp_path / "sparse42"]
+    for mountpoint in mountpoints:
+        mountpoint.mkdir()
     # python3 means the system's, which has the packages that the recipes import.
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -42,7 +51,7 @@ def test_recipes(tmp_path):
             done += 1
         assert done > 12
     finally:
-        if is_mounted(mountpoint):
+        for mountpoint in filter(is_mounted, mountpoints):
             subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
 
 

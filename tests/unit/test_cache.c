@@ -70,9 +70,8 @@ static unsigned char stored_byte(uint64_t address)
 }
 
 /* The chunk's elements; a failure to hand over the right bytes shows as -EPROTO. */
-static int decode(struct layout *layout, const uint64_t *scaled,
-                  const struct chunk_record *record, unsigned parts, const void *stored,
-                  struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
+                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
 {
     (void)parts;
     struct source *source = (struct source *)layout;

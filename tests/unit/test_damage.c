@@ -114,6 +114,24 @@ static int check_chunk(void *context, const uint64_t *scaled, const struct chunk
     return 0;
 }
 
+/* In memory only: the store is not writable, and nothing is flushed. What is refused is refused;
+ * what is not can be looked up. */
+static void change_index(const struct sample *sample, struct opened *o)
+{
+    for (size_t k = 0; k < 2 * sample->n_chunks; k++) {
+        size_t i = k % sample->n_chunks;
+        bool insert = k >= sample->n_chunks;
+        struct why why = {""};
+        struct chunk_record found = {0};
+        int error = insert ? index_insert(o->index, sample->scaled[i], &sample->record[i], &why)
+                           : index_remove(o->index, sample->scaled[i], &why);
+        if (error)
+            assert_int_not_equal(why.text[0], '\0');
+        else if (index_lookup(o->index, sample->scaled[i], &found, &why) == 0)
+            check_range(o, &found);
+    }
+}
+
 /* Returns whether anything was refused or came out otherwise. */
 static bool use(const struct sample *sample)
 {
@@ -135,6 +153,7 @@ static bool use(const struct sample *sample)
     error = index_iterate(o.index, check_chunk, &o, &why);
     if (error)
         check_refusal(error, &why);
+    change_index(sample, &o);
     close_index(&o);
     return noticed || error;
 }

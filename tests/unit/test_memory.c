@@ -241,6 +241,8 @@ static int read_views(struct sfs_file *file, const char *name)
             error = view_read(views, kind, 1, 0, sizeof(buffer), buffer, &part);
         if (!error)
             view_return(views, &part);
+        if (!error && view_seek(views, kind, 1, 0, false, &bytes) == -ENOMEM)
+            error = -ENOMEM;
     }
     views_close(views);
     return error;
@@ -265,6 +267,39 @@ static int do_everything(void)
         if (!error)
             error = read_views(file, names[i]);
     }
+    sfs_close(file);
+    return error;
+}
+
+static void make_sparse(uint64_t chunk_rows)
+{
+    void *type;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_dataset_create create = {
+        .rank = 2, .dims = {40, 50}, .max_dims = {40, 50}, .chunk_dims = {chunk_rows, 20}};
+    assert_int_equal(sfs_type_encode("<i4", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create("sparse.h5", &(struct sfs_options){.replace = true}, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/d", &create, &dataset), 0);
+    for (uint64_t row = 0; row < 40; row += 1 + row % 3) {
+        struct sfs_slab slab = {.rank = 2, .start = {row, row}, .count = {1, 5}};
+        assert_int_equal(sfs_write(dataset, &slab, elements), 0);
+    }
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    free(type);
+}
+
+static int view_sparse(void)
+{
+    struct sfs_file *file;
+    int error = sfs_open("sparse.h5", NULL, &file);
+    if (error)
+        return error;
+    error = read_views(file, "d");
+    if (!error)
+        error = read_text(file, "d");
     sfs_close(file);
     return error;
 }
@@ -325,6 +360,16 @@ static void every_failed_allocation_is_an_error_of_its_call(void **state)
 {
     (void)state;
     assert_true(check(do_everything, 0) > 100);
+}
+
+/* With chunks that lie in a frame, and that span some. */
+static void every_failed_allocation_for_a_sparse_view_is_an_error(void **state)
+{
+    (void)state;
+    for (uint64_t chunk_rows = 1; chunk_rows <= 3; chunk_rows += 2) {
+        make_sparse(chunk_rows);
+        assert_true(check(view_sparse, 0) > 50);
+    }
 }
 
 /* Growing hash tables and lists, and buffers. */
@@ -746,16 +791,143 @@ static void reading_an_index_fails_for_want_of_memory(void **state)
     }
 }
 
+static uint64_t write_max_dims[2];
+
+/* Inserts, or removes, with another try if memory was short; what was there before is still there.
+ * *error remembers the failure. */
+static void change_chunk(struct index *index, uint64_t i, bool insert, int *error)
+{
+    struct why why = {""};
+    const uint64_t scaled[] = {i / 20, i % 20};
+    const struct chunk_record record = {.exists = true, .address = i, .size = 9};
+    for (int tries = 0; tries < 2; tries++) {
+        int failed =
+            insert ? index_insert(index, scaled, &record, &why) : index_remove(index, scaled, &why);
+        struct chunk_record found;
+        if (failed) {
+            assert_int_equal(failed, -ENOMEM);
+            assert_int_equal(tries, 0);
+            *error = failed;
+        }
+        if (index_lookup(index, scaled, &found, &why) != 0) {
+            *error = -ENOMEM;
+            assert_int_equal(index_lookup(index, scaled, &found, &why), 0);
+        }
+        assert_int_equal(found.exists, insert == !failed);
+        if (!failed)
+            break;
+    }
+}
+
+static int write_chunks(struct index *index)
+{
+    enum { N = 1500 };
+    struct why why = {""};
+    int error = 0, n = 0;
+    for (uint64_t i = 0; i < N; i++)
+        change_chunk(index, i * 7 % N, true, &error);
+    for (uint64_t i = 0; i < N; i += 3)
+        change_chunk(index, i, false, &error);
+    assert_int_equal(index_flush(index, &why), 0);
+    if (index_iterate(index, count_chunk, &n, &why) != 0) {
+        error = -ENOMEM;
+        n = 0;
+        assert_int_equal(index_iterate(index, count_chunk, &n, &why), 0);
+    }
+    assert_int_equal(n, N - N / 3);
+    return error;
+}
+
+static int write_index(void)
+{
+    static const uint64_t dims[] = {75, 20}, chunk_dims[] = {1, 1};
+    struct superblock superblock = {.version = 3, .offset_size = 8, .length_size = 8};
+    struct layout_message layout;
+    struct chunk_record_format format;
+    struct store *store;
+    struct index *index;
+    struct why why = {""};
+    uint64_t address;
+    fclose(fopen("written.bin", "w"));
+    int error = store_open_writable("written.bin", &store);
+    if (error)
+        return error;
+    error = store_allocate(store, 10000, &address);
+    if (!error)
+        error =
+            layout_message_init(2, dims, write_max_dims, chunk_dims, 4, 2, false, &layout, &why);
+    if (!error)
+        error = layout_message_records(&layout, false, &format, &why);
+    if (!error)
+        error = index_open(store, &superblock, &layout, &format, write_max_dims, &index, &why);
+    if (!error) {
+        error = write_chunks(index);
+        index_close(index);
+    }
+    store_close(store);
+    return error;
+}
+
+static void an_index_survives_want_of_memory(void **state)
+{
+    (void)state;
+    static const uint64_t max_dims[][2] = {
+        {75, 20}, {SFS_UNLIMITED, 20}, {SFS_UNLIMITED, SFS_UNLIMITED}};
+    for (size_t i = 0; i < COUNT(max_dims); i++) {
+        memcpy(write_max_dims, max_dims[i], sizeof(write_max_dims));
+        assert_true(check(write_index, 0) > 6);
+    }
+}
+
+/* Turns an ordinary dataset into a sparse one. */
+static int convert_header(void)
+{
+    static const uint64_t dims[] = {3000}, max_dims[] = {SFS_UNLIMITED}, chunk_dims[] = {1};
+    static unsigned values[500]; /* which the header has no room for */
+    struct sfs_filter filter = {32008, false, "large", COUNT(values), values};
+    const struct section_filters filters = {.section = {{1, &filter}}};
+    static const struct grid grid = {"", true, 1, {3000}, {H5S_UNLIMITED}, {1}};
+    struct superblock superblock;
+    struct layout_message layout;
+    struct store *store;
+    struct why why = {""};
+    make_dense("index.h5", &grid, NULL, 0);
+    index_header = header_of("index.h5", "x");
+    int error = store_open_writable("index.h5", &store);
+    if (error)
+        return error;
+    error = superblock_read(store, &superblock, &why);
+    if (!error)
+        error = layout_message_init(1, dims, max_dims, chunk_dims, 4, 2, true, &layout, &why);
+    if (!error)
+        error = dataset_header_convert(store, &superblock, index_header, &layout, &filters, &why);
+    if (!error)
+        error = dataset_header_set_layout(store, &superblock, index_header, &layout, &why);
+    if (!error)
+        error = dataset_header_set_dims(store, &superblock, index_header, 1, dims, &why);
+    store_close(store);
+    return error;
+}
+
+static void converting_a_header_fails_for_want_of_memory(void **state)
+{
+    (void)state;
+    assert_true(check(convert_header, 0) > 10);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_failed_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
+        cmocka_unit_test(every_failed_allocation_for_a_sparse_view_is_an_error),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
         cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
+        cmocka_unit_test(an_index_survives_want_of_memory),
+        cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
         cmocka_unit_test(a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);

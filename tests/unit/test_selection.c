@@ -314,10 +314,12 @@ static bool is_sound(hid_t space, int rank, const hsize_t *dims)
     return inside && elements == (hsize_t)H5Sget_select_npoints(space);
 }
 
+/* H5S_SELECT_AND is left out: with some regular selections libhdf5 1.10.8 takes all memory in it.
+ */
 static hid_t random_selection(int rank, hsize_t *dims)
 {
-    static const H5S_seloper_t operations[] = {H5S_SELECT_OR,  H5S_SELECT_OR,   H5S_SELECT_AND,
-                                               H5S_SELECT_XOR, H5S_SELECT_NOTB, H5S_SELECT_NOTA};
+    static const H5S_seloper_t operations[] = {H5S_SELECT_OR, H5S_SELECT_OR, H5S_SELECT_XOR,
+                                               H5S_SELECT_NOTB, H5S_SELECT_NOTA};
     small_dims(rank, dims);
     hid_t space = create_space(rank, dims);
     switch (random_below(10)) {
@@ -415,21 +417,21 @@ static bool is_hyperslabs(const unsigned char *encoded, int rank, int version)
 static void what_is_encoded_comes_back(void **state)
 {
     (void)state;
-    unsigned regular = 0, like_libhdf5 = 0, unsound = 0;
+    unsigned regular = 0, points = 0, like_libhdf5 = 0, unsound = 0;
     for (int round = 0; round < 6000; round++) {
         int rank = random_rank(round);
         hsize_t dims[SFS_MAX_RANK];
         hid_t space = random_selection(rank, dims);
         struct positions p, set;
         struct runs runs;
-        size_t n[3], expected_n;
-        void *encoded[3];
+        size_t n[4], expected_n;
+        void *encoded[4];
         positions_of_space(&p, space, rank, dims);
         runs_of_positions(&p, &runs);
         set = p;
         set.list = allocate(p.n * sizeof(*set.list));
         set.n = sorted(&p, set.list);
-        for (int form = SELECTION_SMALLEST; form <= SELECTION_VERSION_1; form++) {
+        for (int form = SELECTION_SMALLEST; form <= SELECTION_LIBHDF5_1_10_POINTS; form++) {
             assert_int_equal(selection_encode(rank, p.dims, NULL, &runs, (enum selection_form)form,
                                               &encoded[form], &n[form]),
                              0);
@@ -439,6 +441,9 @@ static void what_is_encoded_comes_back(void **state)
         assert_true(n[SELECTION_LIBHDF5_1_10] <= n[SELECTION_VERSION_1]);
         unsound += !libhdf5_decodes(&set, space, encoded[SELECTION_LIBHDF5_1_10]);
         unsound += !libhdf5_decodes(&set, space, encoded[SELECTION_VERSION_1]);
+        unsound += !libhdf5_decodes(&set, space, encoded[SELECTION_LIBHDF5_1_10_POINTS]);
+        assert_true(n[SELECTION_LIBHDF5_1_10_POINTS] <= n[SELECTION_LIBHDF5_1_10]);
+        points += n[SELECTION_LIBHDF5_1_10_POINTS] < n[SELECTION_LIBHDF5_1_10];
         regular += is_hyperslabs(encoded[SELECTION_LIBHDF5_1_10], rank, 2);
 
         unsigned char *expected = encode_space(space, &expected_n);
@@ -448,14 +453,14 @@ static void what_is_encoded_comes_back(void **state)
             like_libhdf5++;
         }
         free(expected);
-        for (int form = 0; form < 3; form++)
+        for (int form = 0; form < 4; form++)
             free(encoded[form]);
         runs_free(&runs);
         free(set.list);
         free(p.list);
         H5Sclose(space);
     }
-    assert_true(regular > 50 && like_libhdf5 > 1000 && unsound < 60);
+    assert_true(regular > 50 && points > 50 && like_libhdf5 > 1000 && unsound < 90);
 }
 
 /* ---- Encodings that the released library does not write: made here ---- */

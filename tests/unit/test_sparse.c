@@ -190,21 +190,21 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {1, {50}, {50}, {50}},                                             /* single chunk */
-    {2, {30, 40}, {30, 40}, {8, 16}},                                  /* fixed array */
-    {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {1, 20, 31}},            /* frames */
-    {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {2, 7, 8}},              /* tiles */
-    {2, {30, 40}, {30, SFS_UNLIMITED}, {7, 8}},                        /* not the first axis */
-    {2, {50, 60}, {SFS_UNLIMITED, SFS_UNLIMITED}, {7, 9}},             /* B-tree */
-    {3, {4, 5, 6}, {4, 5, 6}, {1, 1, 1}},                              /* chunks of one element */
+    {1, {50}, {50}, {50}},                                  /* single chunk */
+    {2, {30, 40}, {30, 40}, {8, 16}},                       /* fixed array */
+    {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {1, 20, 31}}, /* frames */
+    {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {2, 7, 8}},   /* tiles */
+    {2, {30, 40}, {30, SFS_UNLIMITED}, {7, 8}},             /* not the first axis */
+    {2, {50, 60}, {SFS_UNLIMITED, SFS_UNLIMITED}, {7, 9}},  /* B-tree */
+    {3, {4, 5, 6}, {4, 5, 6}, {1, 1, 1}},                   /* chunks of one element */
 };
 
 static const unsigned four = 4, two = 2, one = 1, eight = 8;
 static const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &four};
 static const struct sfs_filter shuffled[] = {
     {.id = 2, .n_values = 1, .values = &two}, {.id = 1, .n_values = 1, .values = &one}, {.id = 3}};
-static const struct sfs_filter selection_filters[] = {
-    {.id = 2, .n_values = 1, .values = &eight}, {.id = 1, .n_values = 1, .values = &four}};
+static const struct sfs_filter selection_filters[] = {{.id = 2, .n_values = 1, .values = &eight},
+                                                      {.id = 1, .n_values = 1, .values = &four}};
 
 static void set_filters(struct sfs_dataset_create *create, int which)
 {

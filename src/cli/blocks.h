@@ -1,0 +1,28 @@
+/* A dataset cut into slabs of bounded size that are gone through one by one. */
+#ifndef SPARSEFS_CLI_BLOCKS_H
+#define SPARSEFS_CLI_BLOCKS_H
+
+#include "cli/cli.h"
+
+struct blocks {
+    int rank;
+    uint64_t dims[SFS_MAX_RANK];
+    uint64_t block[SFS_MAX_RANK];  /* dims of all blocks but those at the edges */
+    uint64_t blocks[SFS_MAX_RANK]; /* per axis */
+    uint64_t n;                    /* 0: the dataset has no elements */
+    uint64_t most_elements;        /* of a block */
+};
+
+/* Blocks that are made of whole chunks, or parts of one chunk if that is large. A scalar is one
+ * block of rank 1. -EFBIG: too many elements. */
+int blocks_of_chunks(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
+                     struct blocks *blocks);
+
+/* Blocks whose elements, one block after the other, are in row-major order. */
+int blocks_in_order(const struct sfs_dataset_info *info, struct blocks *blocks);
+
+void blocks_at(const struct blocks *blocks, uint64_t i, struct sfs_slab *slab);
+
+uint64_t slab_elements(const struct sfs_slab *slab);
+
+#endif

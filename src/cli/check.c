@@ -1,0 +1,81 @@
+/* sparsectl check: every structure of a file, verified. Its exit code says what is known then. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/options.h"
+
+static const char help[] =
+    "usage: sparsectl check FILE\n"
+    "\n"
+    "Opens every dataset of the file and verifies every structure of the sparse ones: headers,\n"
+    "messages, chunk indexes, every chunk decoded, and that all of them lie in the file and not\n"
+    "over each other. Prints a line for each fault and a summary.\n"
+    "\n"
+    "Exit codes: 0 the file is sound, 1 it is damaged, 2 that cannot be told.";
+
+static const struct option options[] = {{0}};
+
+enum { SOUND = DONE, DAMAGED = FAILED, UNKNOWN = USAGE };
+
+struct tally {
+    uint64_t sound, damaged, unknown;
+};
+
+static void take_finding(void *context, enum sfs_finding finding, const char *line)
+{
+    struct tally *tally = context;
+    if (finding == SFS_SOUND) {
+        tally->sound++;
+        return;
+    }
+    fputs(finding == SFS_DAMAGED ? "damaged: " : "cannot tell: ", stdout);
+    print_text(line);
+    putchar('\n');
+    if (finding == SFS_DAMAGED)
+        tally->damaged++;
+    else
+        tally->unknown++;
+}
+
+/* What cannot even be opened as HDF5 is damaged if it is a file and that is its fault. */
+static int open_failed(const char *path, int error)
+{
+    struct stat st;
+    fail(error, "%s", path);
+    return error == -EINVAL && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? DAMAGED : UNKNOWN;
+}
+
+static int check(const char *path)
+{
+    struct sfs_file *file;
+    struct tally tally = {0};
+    int error = sfs_open(path, NULL, &file);
+    if (error)
+        return open_failed(path, error);
+    error = sfs_check(file, take_finding, &tally);
+    sfs_discard(file);
+    if (error) {
+        fail(error, "%s", path);
+        return UNKNOWN;
+    }
+    printf("%s: %s: %" PRIu64 " groups and datasets sound, %" PRIu64 " faults\n", path,
+           tally.damaged   ? "damaged"
+           : tally.unknown ? "cannot tell"
+                           : "sound",
+           tally.sound, tally.damaged + tally.unknown);
+    return tally.damaged ? DAMAGED : tally.unknown ? UNKNOWN : SOUND;
+}
+
+static int run(int argc, char **argv)
+{
+    if (next_option(argc, argv, options) != -1)
+        return USAGE;
+    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    if (code)
+        return code;
+    code = check(argv[optind]);
+    return finish_output(DONE) == DONE ? code : UNKNOWN;
+}
+
+const struct command check_command = {"check", help, run};

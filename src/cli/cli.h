@@ -1,0 +1,58 @@
+/* sparsectl: its commands and what they share. They know the public interface of the library and no
+ * more of it; every command is one file, named for it. */
+#ifndef SPARSEFS_CLI_CLI_H
+#define SPARSEFS_CLI_CLI_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sparsefs/sparsefs.h"
+
+/* Exit codes. */
+enum { DONE = 0, FAILED = 1, USAGE = 2 };
+
+struct command {
+    const char *name;
+    const char *help;                  /* all that --help prints */
+    int (*run)(int argc, char **argv); /* argv[0] is its name; returns an exit code */
+};
+
+extern const struct command create_command;
+extern const struct command import_command;
+extern const struct command export_command;
+extern const struct command info_command;
+extern const struct command dump_command;
+extern const struct command check_command;
+
+/* ---- Messages (messages.c) ---- */
+
+/* From now on the library's warnings go to stderr, and its errors are kept for fail(). */
+void messages_begin(void);
+
+/* Forgets the errors that were kept: what they were about is no failure of the command. */
+void messages_forget(void);
+
+/* Says on one line of stderr what has failed and why: the first error that the library has reported
+ * since messages_forget, else what the format says and the error's own text. Returns FAILED. */
+int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same with the reason in the format. */
+int fail_because(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Says on one line of stderr what is wrong with the command line. Returns USAGE. */
+int refuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints text that comes from a file on stdout: control characters, which must not reach a terminal
+ * or start a line, as '?'. */
+void print_text(const char *text);
+
+/* Set by SIGINT and SIGTERM after interrupt_catch. Long work looks at it and ends with -EINTR; a
+ * second signal ends the process. */
+extern atomic_bool interrupted;
+void interrupt_catch(void);
+
+/* Flushes stdout. Returns code, or FAILED with a message if not everything could be written. */
+int finish_output(int code);
+
+#endif

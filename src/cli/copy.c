@@ -1,0 +1,249 @@
+/* The threads that copy. Each takes a block, reads it, looks for what is to be defined in it, and
+ * writes that; so the reading, decompressing and encoding of several blocks goes on at once. */
+#include "cli/copy.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/blocks.h"
+#include "cli/progress.h"
+
+#define MOST_THREADS 8
+
+struct work {
+    const struct copy *copy;
+    bool from_sparse, to_sparse;
+    size_t size; /* bytes of an element */
+    struct blocks blocks;
+    struct progress progress;
+    atomic_uint_fast64_t next; /* block */
+    atomic_int error;          /* the first one */
+};
+
+/* What a thread works with. */
+struct bench {
+    struct work *work;
+    struct sfs_slab slab;
+    char *elements; /* of a block, dense */
+    char *packed;
+    struct findings findings;
+};
+
+/* ---- What is to be defined in a block ---- */
+
+/* Adds n elements of the block. */
+static int scan(struct bench *bench, uint64_t first, uint64_t n, bool full)
+{
+    if (full)
+        return findings_add(&bench->findings, first, n);
+    return findings_scan(&bench->findings, &bench->work->copy->undefined, first, n,
+                         bench->elements + first * bench->work->size);
+}
+
+/* Adds the part of the row's elements x0 to x1 - 1 that lies in the block, where the row begins at
+ * position first. */
+static int scan_piece(struct bench *bench, uint64_t first, const struct pick_row *piece)
+{
+    const struct sfs_slab *slab = &bench->slab;
+    uint64_t x = slab->start[slab->rank - 1], end = x + slab->count[slab->rank - 1];
+    uint64_t x0 = piece->x0 > x ? piece->x0 : x, x1 = piece->x1 < end ? piece->x1 : end;
+    /* Pieces of every frame and of this one may overlap. */
+    uint64_t done = bench->findings.defined.n ? bench->findings.end : 0;
+    if (x0 >= x1 || first + x1 - x <= done)
+        return 0;
+    uint64_t at = first + x0 - x > done ? first + x0 - x : done;
+    return scan(bench, at, first + x1 - x - at, false);
+}
+
+/* Two ascending lists of pieces, as one. */
+static int scan_row(struct bench *bench, uint64_t first, uint64_t frame, uint64_t y)
+{
+    const struct pick *pick = bench->work->copy->pick;
+    size_t n_every, n_own, i = 0, j = 0;
+    const struct pick_row *every = pick_find(pick, EVERY_FRAME, y, &n_every);
+    const struct pick_row *own = pick_find(pick, frame, y, &n_own);
+    int error = 0;
+    while ((i < n_every || j < n_own) && !error) {
+        bool is_own = i == n_every || (j < n_own && own[j].x0 < every[i].x0);
+        error = scan_piece(bench, first, is_own ? &own[j++] : &every[i++]);
+    }
+    return error;
+}
+
+/* Goes through a block by rows if some of them are picked, else by frames. */
+static int scan_block(struct bench *bench)
+{
+    const struct sfs_slab *slab = &bench->slab;
+    const struct pick *pick = bench->work->copy->pick;
+    int rank = slab->rank;
+    uint64_t n = slab_elements(slab), in_frame = rank > 2 ? n / slab->count[0] : n;
+    uint64_t width = slab->count[rank - 1], height = rank > 1 ? slab->count[rank - 2] : 1;
+    uint64_t step = pick->is_used ? width : pick->full_every ? in_frame : n;
+    int error = 0;
+    for (uint64_t at = 0; at < n && !error; at += step) {
+        uint64_t frame = rank > 2 ? slab->start[0] + at / in_frame : 0;
+        bool full = pick_is_full(pick, frame);
+        if (!pick->is_used || full)
+            error = scan(bench, at, step, full);
+        else
+            error = scan_row(bench, at, frame, slab->start[rank - 2] + at / width % height);
+    }
+    return error;
+}
+
+/* What is defined in a sparse source is kept if it is picked and not undefined by its value. */
+static int keep_defined(struct bench *bench)
+{
+    struct sfs_defined source, found = bench->findings.defined;
+    int error = sfs_get_defined(bench->work->copy->from, &bench->slab, &source);
+    if (error)
+        return error;
+    bench->findings = (struct findings){0};
+    for (size_t i = 0, j = 0; i < source.n && j < found.n && !error;) {
+        const struct sfs_interval *a = &source.interval[i], *b = &found.interval[j];
+        uint64_t a_end = a->first + a[1].index - a->index, b_end = b->first + b[1].index - b->index;
+        uint64_t first = a->first > b->first ? a->first : b->first;
+        uint64_t end = a_end < b_end ? a_end : b_end;
+        if (first < end)
+            error = findings_add(&bench->findings, first, end - first);
+        if (a_end <= b_end)
+            i++;
+        else
+            j++;
+    }
+    sfs_defined_free(&source);
+    free(found.interval);
+    return error ? error : findings_finish(&bench->findings);
+}
+
+/* ---- Blocks ---- */
+
+static int write_found(struct bench *bench)
+{
+    const struct work *work = bench->work;
+    const struct sfs_defined *defined = &bench->findings.defined;
+    if (defined->elements == 0)
+        return 0;
+    if (defined->elements == slab_elements(&bench->slab))
+        return sfs_write(work->copy->to, &bench->slab, bench->elements);
+    findings_pack(&bench->findings, work->size, bench->elements, bench->packed);
+    return sfs_write_values(work->copy->to, &bench->slab, defined, bench->packed);
+}
+
+static int copy_block(struct bench *bench)
+{
+    const struct work *work = bench->work;
+    uint64_t n = slab_elements(&bench->slab);
+    int error = sfs_read(work->copy->from, &bench->slab, 0, bench->elements, n * work->size);
+    if (error)
+        return error;
+    if (!work->to_sparse)
+        return sfs_write(work->copy->to, &bench->slab, bench->elements);
+    findings_clear(&bench->findings);
+    error = scan_block(bench);
+    if (!error)
+        error = findings_finish(&bench->findings);
+    if (!error && work->from_sparse)
+        error = keep_defined(bench);
+    return error ? error : write_found(bench);
+}
+
+static void note_error(struct work *work, int error)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&work->error, &none, error);
+}
+
+static int bench_init(struct bench *bench, struct work *work)
+{
+    size_t bytes = work->blocks.most_elements * work->size;
+    *bench = (struct bench){.work = work, .elements = malloc(bytes)};
+    bench->packed = work->to_sparse ? malloc(bytes) : NULL;
+    return !bench->elements || (work->to_sparse && !bench->packed) ? -ENOMEM : 0;
+}
+
+static void bench_free(struct bench *bench)
+{
+    findings_free(&bench->findings);
+    free(bench->elements);
+    free(bench->packed);
+}
+
+static void *run(void *context)
+{
+    struct work *work = context;
+    struct bench bench;
+    if (bench_init(&bench, work) < 0)
+        note_error(work, -ENOMEM);
+    while (!atomic_load(&work->error)) {
+        uint64_t i = atomic_fetch_add(&work->next, 1);
+        if (i >= work->blocks.n)
+            break;
+        blocks_at(&work->blocks, i, &bench.slab);
+        int error = interrupted ? -EINTR : copy_block(&bench);
+        if (error)
+            note_error(work, error);
+        else
+            progress_add(&work->progress, slab_elements(&bench.slab));
+    }
+    bench_free(&bench);
+    return NULL;
+}
+
+/* In this thread and in others, as far as they can be had. */
+static void run_all(struct work *work)
+{
+    pthread_t thread[MOST_THREADS - 1];
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned wanted = processors < MOST_THREADS ? (unsigned)processors : MOST_THREADS, n = 0;
+    while (n + 1 < wanted && n + 1 < work->blocks.n &&
+           pthread_create(&thread[n], NULL, run, work) == 0)
+        n++;
+    run(work);
+    while (n > 0)
+        pthread_join(thread[--n], NULL);
+}
+
+static int work_init(struct work *work, const struct copy *copy)
+{
+    const struct sfs_dataset_info *from = sfs_dataset_info(copy->from);
+    const struct sfs_dataset_info *to = sfs_dataset_info(copy->to);
+    *work = (struct work){.copy = copy,
+                          .from_sparse = from->layout == SFS_SPARSE,
+                          .to_sparse = to->layout == SFS_SPARSE,
+                          .size = from->type.size};
+    return blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+}
+
+int copy_elements(const struct copy *copy)
+{
+    struct work work;
+    int error = work_init(&work, copy);
+    if (error || work.blocks.n == 0)
+        return error;
+    progress_begin(&work.progress, copy->what, sfs_dataset_info(copy->from)->elements);
+    run_all(&work);
+    progress_end(&work.progress);
+    return atomic_load(&work.error);
+}
+
+int copy_some(const struct copy *copy, uint64_t most)
+{
+    struct work work;
+    struct bench bench;
+    int error = work_init(&work, copy);
+    if (error || work.blocks.n == 0)
+        return error;
+    uint64_t n = work.blocks.n < most ? work.blocks.n : most;
+    error = bench_init(&bench, &work);
+    for (uint64_t i = 0; i < n && !error; i++) {
+        blocks_at(&work.blocks, i * (work.blocks.n / n), &bench.slab);
+        error = interrupted ? -EINTR : copy_block(&bench);
+    }
+    bench_free(&bench);
+    return error;
+}

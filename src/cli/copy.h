@@ -1,0 +1,22 @@
+/* Copying the elements of one dataset to another, block by block and by several threads, with
+ * memory in proportion to a block. */
+#ifndef SPARSEFS_CLI_COPY_H
+#define SPARSEFS_CLI_COPY_H
+
+#include "cli/pick.h"
+#include "cli/scan.h"
+
+struct copy {
+    struct sfs_dataset *from, *to; /* of the same dims and datatype */
+    struct undefined undefined;    /* of a sparse source besides what is undefined there */
+    const struct pick *pick;
+    const char *what; /* of the progress bar */
+};
+
+/* On error, -EINTR after a signal, the destination has some of the elements. */
+int copy_elements(const struct copy *copy);
+
+/* The same of at most so many blocks, spread evenly, in this thread and without a progress bar. */
+int copy_some(const struct copy *copy, uint64_t most);
+
+#endif

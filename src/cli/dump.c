@@ -1,0 +1,188 @@
+/* sparsectl dump: the coordinates and values of defined elements as text. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/blocks.h"
+#include "cli/options.h"
+#include "cli/target.h"
+#include "cli/tree.h"
+#include "cli/value.h"
+
+static const char help[] =
+    "usage: sparsectl dump [options] FILE:DATASET\n"
+    "\n"
+    "Prints the defined elements in row-major order, one a line.\n"
+    "\n"
+    "  --frame N          only those of frame N\n"
+    "  --format csv|coo   csv: a header line, then coordinates and value with commas between\n"
+    "                     them; coo: the same with blanks and no header line (default: csv)";
+
+enum { FRAME = 256, FORMAT };
+
+static const struct option options[] = {
+    {"frame", required_argument, NULL, FRAME},
+    {"format", required_argument, NULL, FORMAT},
+    {0},
+};
+
+struct dump {
+    struct target source;
+    bool one_frame, coo;
+    uint64_t frame;
+};
+
+static int take_arguments(int argc, char **argv, struct dump *dump)
+{
+    int option, code = 0;
+    while (!code && (option = next_option(argc, argv, options)) != -1) {
+        switch (option) {
+        case FRAME:
+            code = number_parse(argv[0], "--frame", optarg, 0, &dump->frame);
+            dump->one_frame = true;
+            break;
+        case FORMAT:
+            dump->coo = !strcmp(optarg, "coo");
+            if (!dump->coo && strcmp(optarg, "csv") != 0)
+                code = refuse(argv[0], "--format %s: csv or coo", optarg);
+            break;
+        default:
+            code = USAGE;
+        }
+    }
+    if (!code)
+        code = check_arguments(argc, argv, 1, 1, "a FILE:DATASET is");
+    if (!code)
+        code = target_parse(argv[0], argv[optind], &dump->source);
+    if (!code && !dump->source.path)
+        code = refuse(argv[0], "%s: FILE:DATASET is wanted", argv[optind]);
+    return code;
+}
+
+/* The axes by name: the last two are y and x, the first of three or more is the frame. */
+static void write_header(int rank)
+{
+    if (rank > 2)
+        fputs("frame,", stdout);
+    for (int i = 1; i < rank - 2; i++)
+        printf("axis%d,", i);
+    if (rank > 1)
+        fputs("y,", stdout);
+    puts(rank > 0 ? "x,value" : "value");
+}
+
+struct printing {
+    const struct dump *dump;
+    struct sfs_dataset *dataset;
+    const struct sfs_dataset_info *info;
+    char *values; /* of a block */
+};
+
+/* The element at a row-major position of the slab. */
+static int write_element(const struct printing *printing, const struct sfs_slab *slab,
+                         uint64_t position, const void *value)
+{
+    uint64_t coordinates[SFS_MAX_RANK];
+    int rank = printing->info->rank;
+    char between = printing->dump->coo ? ' ' : ',';
+    for (int i = rank - 1; i >= 0; i--) {
+        coordinates[i] = slab->start[i] + position % slab->count[i];
+        position /= slab->count[i];
+    }
+    for (int i = 0; i < rank; i++)
+        printf("%" PRIu64 "%c", coordinates[i], between);
+    int error = printing->dump->coo ? value_write(stdout, printing->info, value)
+                                    : value_write_csv(stdout, printing->info, value);
+    putchar('\n');
+    return error;
+}
+
+static int write_block(const struct printing *printing, const struct sfs_slab *slab)
+{
+    struct sfs_defined defined;
+    int error = sfs_get_defined(printing->dataset, slab, &defined);
+    if (error)
+        return error;
+    if (defined.elements > 0)
+        error = sfs_read_values(printing->dataset, slab, &defined, 0, defined.elements,
+                                printing->values);
+    const char *value = printing->values;
+    for (size_t i = 0; i < defined.n && !error; i++) {
+        const struct sfs_interval *interval = &defined.interval[i];
+        uint64_t n = interval[1].index - interval->index;
+        for (uint64_t k = 0; k < n && !error; k++, value += printing->info->type.size)
+            error = write_element(printing, slab, interval->first + k, value);
+    }
+    sfs_defined_free(&defined);
+    return error ? error : ferror(stdout) ? -errno : 0;
+}
+
+/* All blocks of what is asked for: a dataset, or a frame of it. */
+static int write_blocks(struct printing *printing)
+{
+    struct sfs_dataset_info part = *printing->info;
+    const struct dump *dump = printing->dump;
+    struct blocks blocks;
+    bool cut = dump->one_frame && part.rank > 2;
+    if (cut)
+        part.dims[0] = 1;
+    int error = blocks_in_order(&part, &blocks);
+    if (error)
+        return error;
+    printing->values = malloc(blocks.most_elements * part.type.size + 1);
+    if (!printing->values)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < blocks.n && !error; i++) {
+        struct sfs_slab slab;
+        blocks_at(&blocks, i, &slab);
+        if (cut)
+            slab.start[0] = dump->frame;
+        error = write_block(printing, &slab);
+    }
+    free(printing->values);
+    return error;
+}
+
+static int dump_dataset(const struct dump *dump, struct sfs_dataset *dataset)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    const char *file = dump->source.file, *path = dump->source.path;
+    if (info->type.has_pointers)
+        return fail_because("%s:%s: elements of variable length and references are not dumped",
+                            file, path);
+    if (info->space == SFS_SPACE_NULL)
+        return fail_because("%s:%s: it has no dataspace", file, path);
+    uint64_t frames = info->rank > 2 ? info->dims[0] : 1;
+    if (dump->one_frame && dump->frame >= frames)
+        return fail_because("%s:%s: there is no frame %" PRIu64 " of %" PRIu64, file, path,
+                            dump->frame, frames);
+    if (!dump->coo)
+        write_header(info->rank);
+    struct printing printing = {.dump = dump, .dataset = dataset, .info = info};
+    int error = write_blocks(&printing);
+    return error ? fail(error, "%s:%s", file, path) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct dump dump = {0};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    int code = take_arguments(argc, argv, &dump);
+    if (!code)
+        code = source_open(dump.source.file, &file);
+    if (!code) {
+        code = tree_open(file, dump.source.path, &dataset);
+        if (!code) {
+            code = dump_dataset(&dump, dataset);
+            sfs_dataset_close(dataset);
+        }
+        sfs_discard(file);
+    }
+    target_free(&dump.source);
+    return code ? code : finish_output(code);
+}
+
+const struct command dump_command = {"dump", help, run};

@@ -1,0 +1,321 @@
+/* sparsectl import: sparse datasets out of dense ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/choose.h"
+#include "cli/copy.h"
+#include "cli/options.h"
+#include "cli/target.h"
+#include "cli/tree.h"
+
+static const char help[] =
+    "usage: sparsectl import [options] SRC[:DATASET] DST[:DATASET]\n"
+    "\n"
+    "Makes a sparse dataset out of a dense one, or out of a sparse one. DST is made if there is\n"
+    "none. Without a dataset SRC must have only one of rank 2 or more; without one DST gets the\n"
+    "same path. Attributes are copied.\n"
+    "\n"
+    "  --undefined V|nan|none      elements equal to V become undefined (default: the fill value)\n"
+    "  --roi y0:y1,x0:x1           only these rows and columns of each frame stay defined\n"
+    "  --points FILE               only these: lines of \"y x\" or \"frame y x\", # comments\n"
+    "  --full-every N              frames 0, N, 2N ... are stored in full\n"
+    "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB)\n"
+    "  --filter SECTION:NAME[=LEVEL]\n"
+    "                              filters as of sparsectl create, or none, instead of the "
+    "default\n"
+    "                              of that section: shuffle and deflate=4; for selections with\n"
+    "                              the element size that suits some chunks of SRC best\n"
+    "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
+    "\n"
+    "--roi may be given several times; with --points, what is in any of them stays defined.";
+
+enum { UNDEFINED = 256, ROI, POINTS, FULL_EVERY, CHUNK, FILTER, ALL };
+
+static const struct option options[] = {
+    {"undefined", required_argument, NULL, UNDEFINED},
+    {"roi", required_argument, NULL, ROI},
+    {"points", required_argument, NULL, POINTS},
+    {"full-every", required_argument, NULL, FULL_EVERY},
+    {"chunk", required_argument, NULL, CHUNK},
+    {"filter", required_argument, NULL, FILTER},
+    {"all", no_argument, NULL, ALL},
+    {0},
+};
+
+struct import {
+    struct target source, destination;
+    struct sfs_file *from, *to;
+    const char *undefined, *chunk;
+    bool all;
+    struct pick pick;
+    struct filters filters;
+};
+
+static int take_options(int argc, char **argv, struct import *import)
+{
+    int option, code = 0;
+    while (!code && (option = next_option(argc, argv, options)) != -1) {
+        switch (option) {
+        case UNDEFINED:
+            import->undefined = optarg;
+            break;
+        case ROI:
+            code = pick_add_roi(&import->pick, optarg);
+            break;
+        case POINTS:
+            code = pick_read_points(&import->pick, optarg);
+            break;
+        case FULL_EVERY:
+            code = number_parse(argv[0], "--full-every", optarg, 1, &import->pick.full_every);
+            break;
+        case CHUNK:
+            import->chunk = optarg;
+            break;
+        case FILTER:
+            code = filter_parse(argv[0], optarg, -1, &import->filters);
+            break;
+        case ALL:
+            import->all = true;
+            break;
+        default:
+            code = USAGE;
+        }
+    }
+    return code;
+}
+
+/* Those of the selection section are chosen when the dataset is known. */
+static int add_default_filters(const char *command, struct filters *filters)
+{
+    if (filters->given[VALUES_SECTION])
+        return 0;
+    int code = filter_parse(command, "shuffle", VALUES_SECTION, filters);
+    return code ? code : filter_parse(command, "deflate=4", VALUES_SECTION, filters);
+}
+
+static int take_arguments(int argc, char **argv, struct import *import)
+{
+    int code = take_options(argc, argv, import);
+    if (!code)
+        code = check_arguments(argc, argv, 2, 2, "a SRC and a DST are");
+    if (!code)
+        code = target_parse(argv[0], argv[optind], &import->source);
+    if (!code)
+        code = target_parse(argv[0], argv[optind + 1], &import->destination);
+    if (!code && import->all && (import->source.path || import->destination.path))
+        code = refuse(argv[0], "--all takes files without a dataset");
+    if (!code && import->all && import->chunk)
+        code = refuse(argv[0], "--all and --chunk exclude each other");
+    return code ? code : add_default_filters(argv[0], &import->filters);
+}
+
+/* ---- One dataset ---- */
+
+/* Sets what is undefined and, if that is a value, the fill value: what is left out reads as before.
+ * `element` is the caller's room for an element. */
+static int set_undefined(const struct import *import, const char *path,
+                         const struct sfs_dataset_info *info, void *element,
+                         struct undefined *undefined, const void **fill)
+{
+    bool from_sparse = info->layout == SFS_SPARSE;
+    const char *text = import->undefined;
+    *undefined = (struct undefined){.type = &info->type, .value = info->fill};
+    *fill = info->fill;
+    if (!text)
+        undefined->none = from_sparse; /* besides what is so already */
+    else if (!strcmp(text, "none"))
+        undefined->none = true;
+    else if (!strcmp(text, "nan") && info->type.class != SFS_FLOAT)
+        return fail_because("%s:%s: --undefined nan wants floating-point elements",
+                            import->source.file, path);
+    else {
+        int error = sfs_element_parse(&info->encoded_type, text, element);
+        if (error == -EINVAL)
+            return fail_because("%s:%s: --undefined %s: not an element of its datatype (%s)",
+                                import->source.file, path, text, info->type.description);
+        if (error)
+            return fail(error, "%s:%s: --undefined %s", import->source.file, path, text);
+        undefined->value = element;
+        if (!from_sparse)
+            *fill = element;
+    }
+    undefined->nan = !undefined->none && is_nan(&info->type, undefined->value);
+    return 0;
+}
+
+static int check_source(const struct import *import, const char *path,
+                        const struct sfs_dataset_info *info)
+{
+    if (info->type.has_pointers)
+        return fail_because("%s:%s: elements of variable length and references cannot be sparse",
+                            import->source.file, path);
+    if (info->rank == 0)
+        return fail_because("%s:%s: a dataset without axes cannot be sparse", import->source.file,
+                            path);
+    return 0;
+}
+
+static int set_chunk(const struct import *import, const struct sfs_dataset_info *info,
+                     struct sfs_dataset_create *create)
+{
+    create->rank = info->rank;
+    memcpy(create->dims, info->dims, sizeof(create->dims));
+    memcpy(create->max_dims, info->max_dims, sizeof(create->max_dims));
+    if (import->chunk)
+        return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
+                          create->chunk_dims);
+    default_chunk(info->rank, info->dims, info->max_dims, info->type.size, create->chunk_dims);
+    return 0;
+}
+
+/* Makes the sparse dataset and fills it. */
+static int import_to(struct import *import, struct sfs_dataset *from, const char *path,
+                     struct sfs_dataset_create *create, const struct undefined *undefined,
+                     const struct pick *pick)
+{
+    struct copy copy = {from, NULL, *undefined, pick, "importing"};
+    struct filters filters = import->filters;
+    int error = 0;
+    if (!filters.given[SELECTION_SECTION])
+        error = choose_selection_filters(&copy, create, &filters);
+    filters_use(&filters, create);
+    if (!error)
+        error = sfs_dataset_create(import->to, path, create, &copy.to);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(import->to), path);
+    error = copy_elements(&copy);
+    sfs_dataset_close(copy.to);
+    return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
+}
+
+static int import_dataset(struct import *import, struct sfs_dataset *from, const char *from_path,
+                          const char *to_path)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(from);
+    struct sfs_dataset_create create = {.type = info->encoded_type,
+                                        .attributes_file = import->from,
+                                        .attributes_address = sfs_dataset_address(from)};
+    struct undefined undefined;
+    struct pick pick;
+    int code = check_source(import, from_path, info);
+    if (!code)
+        code = set_chunk(import, info, &create);
+    if (code)
+        return code;
+    void *element = malloc(info->type.size);
+    code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
+                   : fail(-ENOMEM, "%s", from_path);
+    if (!code)
+        code = pick_fit(&import->pick, from_path, info, &pick);
+    if (!code) {
+        code = import_to(import, from, to_path, &create, &undefined, &pick);
+        pick_free(&pick);
+    }
+    free(element);
+    return code;
+}
+
+static int import_one(struct import *import)
+{
+    struct sfs_dataset *from;
+    char *found = NULL;
+    const char *path = import->source.path;
+    int code =
+        path ? tree_open(import->from, path, &from) : tree_open_only(import->from, &from, &found);
+    if (!code) {
+        path = path ? path : found;
+        code = import_dataset(import, from, path,
+                              import->destination.path ? import->destination.path : path);
+        sfs_dataset_close(from);
+    }
+    free(found);
+    return code;
+}
+
+/* ---- All datasets ---- */
+
+/* A group that has attributes already keeps them. */
+static int copy_attributes(struct import *import, uint64_t from, uint64_t to)
+{
+    struct sfs_attributes attributes;
+    int error = sfs_attributes(import->to, to, &attributes);
+    if (error)
+        return error;
+    size_t n = attributes.n;
+    sfs_attributes_free(&attributes);
+    return n ? 0 : sfs_attributes_copy(import->to, to, import->from, from);
+}
+
+static int import_group(struct import *import, const char *path, uint64_t address)
+{
+    uint64_t to;
+    enum sfs_object_type type;
+    int error = strcmp(path, "/") ? sfs_group_create(import->to, path) : 0;
+    if (error == -EEXIST) {
+        messages_forget();
+        error = 0;
+    }
+    if (!error)
+        error = sfs_find(import->to, sfs_root(import->to), path, &to);
+    if (!error)
+        error = sfs_object_type(import->to, to, &type);
+    if (!error && type != SFS_GROUP)
+        return fail_because("%s:%s: it is not a group", sfs_path(import->to), path);
+    if (!error)
+        error = copy_attributes(import, address, to);
+    return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
+}
+
+static int import_object(void *context, const char *path, uint64_t address,
+                         enum sfs_object_type type)
+{
+    struct import *import = context;
+    struct sfs_dataset *from;
+    if (type == SFS_GROUP)
+        return import_group(import, path, address);
+    if (type != SFS_DATASET)
+        return 0;
+    int error = sfs_dataset_open(import->from, address, path, &from);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(import->from), path);
+    const struct sfs_dataset_info *info = sfs_dataset_info(from);
+    int code = 0;
+    if (info->rank >= 2 && is_numeric(&info->type)) {
+        code = import_dataset(import, from, path, path);
+        if (!code) {
+            print_text(path);
+            putchar('\n');
+        }
+    }
+    sfs_dataset_close(from);
+    return code;
+}
+
+static int import_all(struct import *import)
+{
+    if (import->from == import->to)
+        return fail_because("%s: --all wants two files", import->source.file);
+    return tree_walk(import->from, import_object, import);
+}
+
+static int run(int argc, char **argv)
+{
+    struct import import = {0};
+    int code = take_arguments(argc, argv, &import);
+    if (!code) {
+        interrupt_catch();
+        code = both_open(import.source.file, import.destination.file, &import.from, &import.to);
+    }
+    if (!code)
+        code = import.all ? import_all(&import) : import_one(&import);
+    if (import.to)
+        code = both_close(import.from, import.to, code);
+    pick_free(&import.pick);
+    target_free(&import.source);
+    target_free(&import.destination);
+    return finish_output(code);
+}
+
+const struct command import_command = {"import", help, run};

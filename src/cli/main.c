@@ -1,0 +1,70 @@
+/* sparsectl: chooses the command and runs it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "config.h"
+
+static const struct command *const commands[] = {
+    &create_command, &import_command, &export_command, &info_command, &dump_command, &check_command,
+};
+
+#define N_COMMANDS (sizeof(commands) / sizeof(*commands))
+
+static void print_help(void)
+{
+    puts("usage: sparsectl COMMAND ...\n"
+         "\n"
+         "Makes, converts, shows and checks sparse datasets in HDF5 files.\n"
+         "\n"
+         "  create   a new sparse dataset\n"
+         "  import   a sparse dataset out of a dense one\n"
+         "  export   a dense dataset out of a sparse one\n"
+         "  info     what is stored, how densely, in how many bytes\n"
+         "  dump     defined coordinates and values as text\n"
+         "  check    verify every structure of a file\n"
+         "\n"
+         "sparsectl COMMAND --help says more.\n"
+         "\n"
+         "  -V, --version   print the version\n"
+         "  -h, --help      print this\n"
+         "\n"
+         "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
+}
+
+/* The help of a command is asked for by any argument before "--". */
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("sparsectl: a command is wanted (see sparsectl --help)\n", stderr);
+        return USAGE;
+    }
+    if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help")) {
+        print_help();
+        return finish_output(DONE);
+    }
+    if (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version")) {
+        printf("sparsectl %s (libhdf5 %s)\n", SPARSEFS_VERSION, sfs_hdf5_version());
+        return finish_output(DONE);
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i]->name) != 0)
+            continue;
+        if (wants_help(argc - 1, argv + 1)) {
+            puts(commands[i]->help);
+            return finish_output(DONE);
+        }
+        messages_begin();
+        return commands[i]->run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "sparsectl: no such command: %s (see sparsectl --help)\n", argv[1]);
+    return USAGE;
+}

@@ -1,0 +1,121 @@
+/* What sparsectl says on stderr, and the signals that end it early. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "cli/cli.h"
+
+#define MOST_LINE 2048
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `kept` */
+static char kept[MOST_LINE];                             /* the first error; empty: none */
+
+static void take_line(int level, const char *line)
+{
+    if (level > LOG_ERR) {
+        fprintf(stderr, "sparsectl: %s\n", line);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (!kept[0])
+        snprintf(kept, sizeof(kept), "%s", line);
+    pthread_mutex_unlock(&lock);
+}
+
+void messages_begin(void)
+{
+    sfs_set_log(take_line, LOG_WARNING);
+}
+
+void messages_forget(void)
+{
+    pthread_mutex_lock(&lock);
+    kept[0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
+static void say(char *line)
+{
+    for (char *c = line; *c; c++)
+        if (is_control(*c))
+            *c = '?';
+    fprintf(stderr, "sparsectl: %s\n", line);
+}
+
+void print_text(const char *text)
+{
+    for (; *text; text++)
+        putchar(is_control(*text) ? '?' : *text);
+}
+
+int fail(int error, const char *format, ...)
+{
+    char what[MOST_LINE / 2], line[MOST_LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    pthread_mutex_lock(&lock);
+    if (error == -EINTR)
+        snprintf(line, sizeof(line), "%s: interrupted, nothing is changed", what);
+    else if (kept[0])
+        snprintf(line, sizeof(line), "%s", kept);
+    else
+        snprintf(line, sizeof(line), "%s: %s", what, strerror(-error));
+    pthread_mutex_unlock(&lock);
+    say(line);
+    return FAILED;
+}
+
+int fail_because(const char *format, ...)
+{
+    char line[MOST_LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    say(line);
+    return FAILED;
+}
+
+int refuse(const char *command, const char *format, ...)
+{
+    char line[MOST_LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    fprintf(stderr, "sparsectl %s: %s (see sparsectl %s --help)\n", command, line, command);
+    return USAGE;
+}
+
+atomic_bool interrupted;
+
+static void note_signal(int number)
+{
+    (void)number;
+    atomic_store(&interrupted, true); /* it has no lock */
+}
+
+void interrupt_catch(void)
+{
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART | SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int finish_output(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    return fail_because("standard output: %s", strerror(errno));
+}

@@ -1,0 +1,61 @@
+/* What the command lines of several commands are made of. Parsing functions say on stderr what is
+ * wrong and return USAGE, or 0. */
+#ifndef SPARSEFS_CLI_OPTIONS_H
+#define SPARSEFS_CLI_OPTIONS_H
+
+#include <getopt.h>
+
+#include "cli/cli.h"
+
+/* FILE[:DATASET], split at the last ':' that '/' follows. */
+struct target {
+    char *file;
+    char *path; /* NULL: not given */
+};
+
+int target_parse(const char *command, const char *text, struct target *target);
+void target_free(struct target *target);
+
+/* A path with the '/' that it must begin with; the caller frees it. NULL: no memory. */
+char *absolute_path(const char *path);
+
+/* Numbers with commas between them: *rank of them, or, if *rank is not 0, exactly so many. least is
+ * the least that they may be; SFS_UNLIMITED stands for inf, if it is allowed. */
+int dims_parse(const char *command, const char *option, const char *text, uint64_t least,
+               bool allow_inf, int *rank, uint64_t *dims);
+
+int number_parse(const char *command, const char *option, const char *text, uint64_t least,
+                 uint64_t *number);
+
+/* SECTION:NAME[=LEVEL]. */
+#define MOST_FILTERS       16 /* of one section */
+#define MOST_FILTER_VALUES 16 /* of one filter */
+
+struct filters {
+    bool given[SFS_SECTIONS]; /* also if what was given is that there are none */
+    size_t n[SFS_SECTIONS];
+    struct sfs_filter filter[SFS_SECTIONS][MOST_FILTERS];
+    unsigned values[SFS_SECTIONS][MOST_FILTERS][MOST_FILTER_VALUES];
+};
+
+enum { SELECTION_SECTION, VALUES_SECTION };
+
+/* section: that of a text without SECTION:, or -1. */
+int filter_parse(const char *command, const char *text, int section, struct filters *filters);
+
+/* Puts the filters into what is to be created, of which rank and chunk dims are set; it points to
+ * them then. */
+void filters_use(struct filters *filters, struct sfs_dataset_create *create);
+
+/* The chunk dims where none were asked for: a frame (all but the first axis of three and more, else
+ * everything), cut into halves along its longest axis until it has no more than 16 MiB. */
+void default_chunk(int rank, const uint64_t *dims, const uint64_t *max_dims, size_t element_size,
+                   uint64_t *chunk_dims);
+
+/* The next option of getopt_long; '?' after a message. Options have values of 256 and more. */
+int next_option(int argc, char **argv, const struct option *options);
+
+/* Whether there are at least and at most so many arguments besides the options; else USAGE. */
+int check_arguments(int argc, char **argv, int least, int most, const char *what);
+
+#endif

@@ -1,0 +1,195 @@
+/* Walking the tree of groups, and datasets by their paths. */
+#include "cli/tree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+
+/* An object that has been met. */
+struct met {
+    uint64_t address;
+    UT_hash_handle hh;
+};
+
+/* An object that is still to be visited. */
+struct waiting {
+    uint64_t address;
+    char *path;
+};
+
+struct walk {
+    struct sfs_file *file;
+    tree_function each;
+    void *context;
+    struct met *met;
+    struct waiting *waiting; /* a stack */
+    size_t n, room;
+};
+
+/* Notes an object; false in *is_new if it was met before. */
+static int meet(struct walk *walk, uint64_t address, bool *is_new)
+{
+    struct met *met;
+    HASH_FIND(hh, walk->met, &address, sizeof(address), met);
+    *is_new = !met;
+    if (met)
+        return 0;
+    met = malloc(sizeof(*met));
+    if (!met)
+        return -ENOMEM;
+    met->address = address;
+    HASH_ADD(hh, walk->met, address, sizeof(met->address), met);
+    if (hash_failed()) {
+        free(met);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static int push(struct walk *walk, uint64_t address, const char *group, const char *name)
+{
+    if (walk->n == walk->room) {
+        size_t room = walk->room ? 2 * walk->room : 64;
+        struct waiting *waiting = reallocarray(walk->waiting, room, sizeof(*waiting));
+        if (!waiting)
+            return -ENOMEM;
+        walk->waiting = waiting;
+        walk->room = room;
+    }
+    char *path;
+    if (asprintf(&path, "%s/%s", strcmp(group, "/") ? group : "", name) < 0)
+        return -ENOMEM;
+    walk->waiting[walk->n++] = (struct waiting){address, path};
+    return 0;
+}
+
+/* The links of a group, the last first, as the stack turns them around. */
+static int push_links(struct walk *walk, const struct waiting *group)
+{
+    struct sfs_links links;
+    int error = sfs_list(walk->file, group->address, &links);
+    if (error)
+        return error;
+    for (size_t i = links.n; i-- > 0 && !error;)
+        if (links.link[i].type == SFS_LINK_HARD)
+            error = push(walk, links.link[i].address, group->path, links.link[i].name);
+    sfs_links_free(&links);
+    return error;
+}
+
+static int visit(struct walk *walk, const struct waiting *object)
+{
+    enum sfs_object_type type;
+    bool is_new;
+    int error = meet(walk, object->address, &is_new);
+    if (error || !is_new)
+        return error ? fail(error, "%s:%s", sfs_path(walk->file), object->path) : 0;
+    error = sfs_object_type(walk->file, object->address, &type);
+    if (!error && type == SFS_GROUP)
+        error = push_links(walk, object);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(walk->file), object->path);
+    return walk->each(walk->context, object->path, object->address, type);
+}
+
+int tree_walk(struct sfs_file *file, tree_function each, void *context)
+{
+    struct walk walk = {.file = file, .each = each, .context = context};
+    int result = push(&walk, sfs_root(file), "/", "");
+    if (result)
+        result = fail(result, "%s", sfs_path(file));
+    while (!result && walk.n > 0) {
+        struct waiting object = walk.waiting[--walk.n];
+        result = visit(&walk, &object);
+        free(object.path);
+    }
+    while (walk.n > 0)
+        free(walk.waiting[--walk.n].path);
+    free(walk.waiting);
+    struct met *met, *next;
+    HASH_ITER (hh, walk.met, met, next) {
+        HASH_DEL(walk.met, met);
+        free(met);
+    }
+    return result;
+}
+
+int tree_open(struct sfs_file *file, const char *path, struct sfs_dataset **dataset)
+{
+    uint64_t address;
+    enum sfs_object_type type;
+    int error = sfs_find(file, sfs_root(file), path, &address);
+    if (error == -ENOENT || error == -ENOTDIR)
+        return fail_because("%s:%s: there is no such dataset", sfs_path(file), path);
+    if (!error)
+        error = sfs_object_type(file, address, &type);
+    if (!error && type != SFS_DATASET)
+        return fail_because("%s:%s: it is not a dataset", sfs_path(file), path);
+    if (!error)
+        error = sfs_dataset_open(file, address, path, dataset);
+    return error ? fail(error, "%s:%s", sfs_path(file), path) : 0;
+}
+
+/* ---- The only dataset ---- */
+
+#define MOST_LISTED 8
+
+struct candidates {
+    struct sfs_file *file;
+    size_t n;
+    char *path; /* of the first */
+    char list[1024];
+};
+
+static int consider(void *context, const char *path, uint64_t address, enum sfs_object_type type)
+{
+    struct candidates *candidates = context;
+    struct sfs_dataset *dataset;
+    if (type != SFS_DATASET)
+        return 0;
+    int error = sfs_dataset_open(candidates->file, address, path, &dataset);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(candidates->file), path);
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    bool is_one = info->rank >= 2 && !info->type.has_pointers;
+    sfs_dataset_close(dataset);
+    if (!is_one)
+        return 0;
+    if (candidates->n == 0 && !(candidates->path = strdup(path)))
+        return fail(-ENOMEM, "%s", path);
+    size_t used = strlen(candidates->list);
+    if (candidates->n < MOST_LISTED)
+        snprintf(candidates->list + used, sizeof(candidates->list) - used, "%s%s",
+                 candidates->n ? " " : "", path);
+    else if (candidates->n == MOST_LISTED)
+        snprintf(candidates->list + used, sizeof(candidates->list) - used, " ...");
+    candidates->n++;
+    return 0;
+}
+
+int tree_open_only(struct sfs_file *file, struct sfs_dataset **dataset, char **path)
+{
+    struct candidates candidates = {.file = file};
+    int code = tree_walk(file, consider, &candidates);
+    if (!code && candidates.n == 0)
+        code = fail_because("%s: there is no dataset of rank 2 or more", sfs_path(file));
+    else if (!code && candidates.n > 1)
+        code = fail_because("%s: say which of its %zu datasets, as FILE:DATASET: %s",
+                            sfs_path(file), candidates.n, candidates.list);
+    if (!code)
+        code = tree_open(file, candidates.path, dataset);
+    if (code)
+        free(candidates.path);
+    else
+        *path = candidates.path;
+    return code;
+}
+
+bool is_numeric(const struct sfs_type *type)
+{
+    return type->class == SFS_INTEGER || type->class == SFS_FLOAT || type->class == SFS_BITFIELD ||
+           type->class == SFS_ENUM;
+}

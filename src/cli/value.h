@@ -1,0 +1,16 @@
+/* Elements as text. */
+#ifndef SPARSEFS_CLI_VALUE_H
+#define SPARSEFS_CLI_VALUE_H
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+
+/* Writes an element: numbers in as few digits as give them back, anything else as JSON. -ENOMEM and
+ * what sfs_element_json returns; errors of out are left to ferror. */
+int value_write(FILE *out, const struct sfs_dataset_info *info, const void *element);
+
+/* The same as a field of a CSV file (RFC 4180): in quotes if it has to be. */
+int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *element);
+
+#endif

@@ -1,0 +1,87 @@
+/* Datasets as text: libhdf5 reads dense ones and writes the elements of all. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/box.h"
+#include "common/log.h"
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
+
+#define BATCH_BYTES ((size_t)1 << 20) /* of elements that become text at once */
+
+struct writing {
+    struct sfs_dataset *dataset;
+    struct box box; /* the whole dataset */
+    uint64_t total; /* elements of it */
+    char *elements; /* room for a batch */
+};
+
+static int write_batch(struct writing *writing, uint64_t first, uint64_t n, FILE *out)
+{
+    uint64_t row_length = writing->total == 1 ? 0 : writing->box.count[writing->box.rank - 1];
+    char *text;
+    size_t text_n;
+    int error = dataset_read_elements(writing->dataset, &writing->box, first, n, writing->elements);
+    if (error)
+        return error;
+    error = hdf5_elements_text(&writing->dataset->info.encoded_type, first, n, row_length,
+                               writing->elements, &text, &text_n);
+    if (error == -EIO || error == -EINVAL) {
+        log_error("%s: %s: cannot write it as text: %s", sfs_path(writing->dataset->file),
+                  writing->dataset->path, hdf5_error());
+        return -EIO;
+    }
+    if (!error) {
+        fwrite(text, 1, text_n, out); /* what fails here, fails in fclose, too */
+        free(text);
+    }
+    return error;
+}
+
+static int write_all(struct writing *writing, size_t limit, char **text, size_t *n)
+{
+    size_t size = writing->dataset->layout.element_size;
+    uint64_t batch = size < BATCH_BYTES ? BATCH_BYTES / size : 1;
+    writing->elements = malloc(batch * size);
+    FILE *out = writing->elements ? open_memstream(text, n) : NULL;
+    int error = out ? 0 : -ENOMEM;
+    for (uint64_t first = 0; first < writing->total && !error; first += batch) {
+        uint64_t left = writing->total - first;
+        error = write_batch(writing, first, left < batch ? left : batch, out);
+        if (!error && (uint64_t)ftello(out) > limit)
+            error = -EFBIG;
+    }
+    free(writing->elements);
+    if (out && fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    if (error && out) {
+        free(*text);
+        *text = NULL;
+    }
+    return error;
+}
+
+static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+{
+    const struct sfs_dataset_info *info = &dataset->info;
+    struct writing writing = {.dataset = dataset, .box.rank = info->rank};
+    if (info->type.has_pointers)
+        return -EOPNOTSUPP;
+    for (int i = 0; i < info->rank; i++)
+        writing.box.count[i] = info->dims[i];
+    if (!box_product(info->dims, info->rank, 1, &writing.total))
+        return -EFBIG;
+    return write_all(&writing, limit, text, n);
+}
+
+int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+{
+    if (dataset->sparse)
+        return sparse_text(dataset, limit, text, n);
+    int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
+    if (error == -EIO)
+        log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
+                  hdf5_error());
+    return error;
+}

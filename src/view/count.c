@@ -1,0 +1,296 @@
+/* How many elements of a sparse dataset are defined: in one frame, in all, and in which frames at
+ * all. The chunk index tells it (bytes of values by the size of one) of chunks that lie in one
+ * frame and hold nothing outside of the dataset; of others their selections do. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "view/private.h"
+
+#define FEW_CHUNKS  64                /* look-ups that cost less than a walk of the index */
+#define MOST_FRAMES ((size_t)1 << 26) /* that are counted: a small file may claim any number */
+
+int count_is_wrong(const struct views *views, uint64_t frame)
+{
+    log_error("%s: %s: frame %" PRIu64
+              ": the chunk index does not tell how many elements are defined",
+              sfs_path(views->file), views->path, frame);
+    return -EIO;
+}
+
+size_t counts_find(const struct counts *counts, uint64_t frame)
+{
+    size_t low = 0, high = counts->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (counts->frame[middle].frame < frame)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void counts_free(struct counts *counts)
+{
+    if (!counts)
+        return;
+    free(counts->frame);
+    free(counts);
+}
+
+size_t counts_bytes(const struct counts *counts)
+{
+    return counts ? sizeof(*counts) + (counts->n + 1) * sizeof(*counts->frame) : 0;
+}
+
+/* ---- Counting all frames ---- */
+
+/* While they are counted, `before` is the number of elements of one frame in one chunk. */
+struct tally {
+    struct views *views;
+    struct counts *counts;
+    size_t capacity;
+    bool is_sorted;
+};
+
+static int reserve(struct tally *tally)
+{
+    struct counts *counts = tally->counts;
+    if (counts->n < tally->capacity)
+        return 0;
+    size_t capacity = tally->capacity + tally->capacity / 2 + 256;
+    struct frame_count *grown = reallocarray(counts->frame, capacity, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    counts->frame = grown;
+    tally->capacity = capacity;
+    return 0;
+}
+
+static int add(struct tally *tally, uint64_t frame, uint64_t elements)
+{
+    struct counts *counts = tally->counts;
+    if (elements == 0)
+        return 0;
+    struct frame_count *last = counts->n ? &counts->frame[counts->n - 1] : NULL;
+    if (last && last->frame == frame)
+        return __builtin_add_overflow(last->before, elements, &last->before)
+                   ? count_is_wrong(tally->views, frame)
+                   : 0;
+    if (counts->n == MOST_FRAMES)
+        return -EFBIG;
+    tally->is_sorted &= !last || last->frame < frame;
+    int error = reserve(tally);
+    if (error)
+        return error;
+    counts->frame[counts->n++] = (struct frame_count){frame, elements};
+    return 0;
+}
+
+/* The number of the frame in which an element of the dataset is. */
+static uint64_t frame_of(const struct views *views, const uint64_t *element)
+{
+    uint64_t frame = 0;
+    for (int i = 0; i < views->info->rank - views->frame_rank; i++)
+        frame = frame * views->info->dims[i] + element[i];
+    return frame;
+}
+
+/* Counts the defined elements of a slab, frame by frame. */
+static int add_defined(struct tally *tally, const struct sfs_slab *slab,
+                       const struct sfs_defined *defined)
+{
+    const struct views *views = tally->views;
+    int nav_rank = views->info->rank - views->frame_rank;
+    uint64_t in_frame = 1; /* elements of the slab */
+    for (int i = nav_rank; i < slab->rank; i++)
+        in_frame *= slab->count[i];
+    int error = 0;
+    for (size_t i = 0; i < defined->n && !error; i++) {
+        uint64_t first = defined->interval[i].first;
+        uint64_t left = defined->interval[i + 1].index - defined->interval[i].index;
+        while (left > 0 && !error) {
+            uint64_t n = in_frame - first % in_frame, element[SFS_MAX_RANK];
+            n = n < left ? n : left;
+            uint64_t which = first / in_frame;
+            for (int k = nav_rank - 1; k >= 0; k--) {
+                element[k] = slab->start[k] + which % slab->count[k];
+                which /= slab->count[k];
+            }
+            error = add(tally, frame_of(views, element), n);
+            first += n;
+            left -= n;
+        }
+    }
+    return error;
+}
+
+/* Whether all that the index counts of a chunk is in one frame. */
+static bool is_in_a_frame(const struct views *views, const struct sfs_chunk_info *chunk)
+{
+    const struct sfs_dataset_info *info = views->info;
+    bool is_over = false;
+    for (int i = 0; i < info->rank && views->has_open_edges; i++)
+        is_over |= info->dims[i] - chunk->start[i] < info->chunk_dims[i];
+    return !views->chunks_span_frames && !is_over;
+}
+
+static int add_chunk(void *context, const struct sfs_chunk_info *chunk)
+{
+    struct tally *tally = context;
+    const struct views *views = tally->views;
+    const struct sfs_dataset_info *info = views->info;
+    if (is_in_a_frame(views, chunk))
+        return add(tally, frame_of(views, chunk->start),
+                   chunk->unfiltered_size[1] / info->type.size);
+
+    struct sfs_slab slab = {.rank = info->rank};
+    struct sfs_defined defined;
+    for (int i = 0; i < info->rank; i++) {
+        uint64_t left = info->dims[i] - chunk->start[i];
+        slab.start[i] = chunk->start[i];
+        slab.count[i] = left < info->chunk_dims[i] ? left : info->chunk_dims[i];
+    }
+    int error = sfs_get_defined(views->dataset, &slab, &defined);
+    if (error)
+        return error;
+    error = add_defined(tally, &slab, &defined);
+    sfs_defined_free(&defined);
+    return error;
+}
+
+static int by_frame(const void *a, const void *b)
+{
+    const struct frame_count *left = a, *right = b;
+    return left->frame < right->frame ? -1 : left->frame > right->frame;
+}
+
+/* One entry for each frame, and sums instead of numbers. */
+static int add_up(struct tally *tally)
+{
+    struct counts *counts = tally->counts;
+    const struct views *views = tally->views;
+    int error = reserve(tally); /* room for the end */
+    if (error)
+        return error;
+    if (!tally->is_sorted)
+        qsort(counts->frame, counts->n, sizeof(*counts->frame), by_frame);
+    size_t n = 0;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < counts->n; n++) {
+        uint64_t frame = counts->frame[i].frame, elements = 0;
+        for (; i < counts->n && counts->frame[i].frame == frame; i++)
+            if (__builtin_add_overflow(elements, counts->frame[i].before, &elements))
+                return count_is_wrong(views, frame);
+        if (elements > views->frame_elements)
+            return count_is_wrong(views, frame);
+        counts->frame[n] = (struct frame_count){frame, sum};
+        if (__builtin_add_overflow(sum, elements, &sum))
+            return -EFBIG;
+    }
+    counts->n = n;
+    counts->frame[n] = (struct frame_count){UINT64_MAX, sum};
+    return 0;
+}
+
+static int make_counts(struct views *views)
+{
+    struct tally tally = {.views = views, .is_sorted = true};
+    if (views->frames == UINT64_MAX)
+        return -EFBIG;
+    tally.counts = calloc(1, sizeof(*tally.counts));
+    int error = tally.counts ? sfs_chunk_iterate(views->dataset, add_chunk, &tally) : -ENOMEM;
+    if (!error)
+        error = add_up(&tally);
+    if (error == -EFBIG)
+        log_error("%s: %s: more than %zu frames have defined elements", sfs_path(views->file),
+                  views->path, MOST_FRAMES);
+    if (error)
+        counts_free(tally.counts);
+    else
+        views->counts = tally.counts;
+    return error;
+}
+
+int counts_get(struct views *views, const struct counts **counts)
+{
+    pthread_mutex_lock(&views->count_lock);
+    int error = views->counts ? 0 : make_counts(views);
+    if (!error)
+        *counts = views->counts;
+    pthread_mutex_unlock(&views->count_lock);
+    return error;
+}
+
+/* ---- One frame, and all ---- */
+
+static bool has_counts(struct views *views)
+{
+    pthread_mutex_lock(&views->count_lock);
+    bool has = views->counts != NULL;
+    pthread_mutex_unlock(&views->count_lock);
+    return has;
+}
+
+bool count_is_cheap(struct views *views)
+{
+    bool by_index = !views->chunks_span_frames && !views->has_open_edges;
+    return (by_index && views->frame_chunks <= FEW_CHUNKS) || has_counts(views);
+}
+
+static int count_by_table(struct views *views, uint64_t frame, uint64_t *elements)
+{
+    const struct counts *counts;
+    int error = counts_get(views, &counts);
+    if (error)
+        return error;
+    size_t at = counts_find(counts, frame);
+    *elements = at < counts->n && counts->frame[at].frame == frame
+                    ? counts->frame[at + 1].before - counts->frame[at].before
+                    : 0;
+    return 0;
+}
+
+static int count_by_selection(struct views *views, uint64_t frame, uint64_t *elements)
+{
+    struct defined_frame *defined;
+    int error = defined_get(views, frame, DEFINED_INTERVALS, &defined);
+    if (error)
+        return error;
+    *elements = defined->defined.elements;
+    defined_put(views, defined);
+    return 0;
+}
+
+int count_of_frame(struct views *views, uint64_t frame, uint64_t *elements)
+{
+    bool are_many = views->frame_chunks > FEW_CHUNKS;
+    if (has_counts(views) || (are_many && !views->chunks_span_frames))
+        return count_by_table(views, frame, elements);
+    if (are_many)
+        return count_by_selection(views, frame, elements);
+    struct sfs_slab slab = view_frame_slab(views, frame);
+    uint64_t counted;
+    int error = sfs_count_defined(views->dataset, &slab, &counted);
+    if (!error && counted > views->frame_elements)
+        error = count_is_wrong(views, frame);
+    if (!error)
+        *elements = counted;
+    return error;
+}
+
+int count_of_all(struct views *views, uint64_t *elements)
+{
+    struct sfs_slab slab = view_whole_slab(views);
+    int error = 0;
+    pthread_mutex_lock(&views->count_lock);
+    if (!views->has_total) {
+        error = sfs_count_defined(views->dataset, &slab, &views->total);
+        views->has_total = !error;
+    }
+    *elements = views->total;
+    pthread_mutex_unlock(&views->count_lock);
+    return error;
+}

@@ -1,0 +1,146 @@
+/* What is defined in single frames of a sparse dataset: worked out once for all who want it at a
+ * time, and kept for the next request until others are wanted more. */
+#include <errno.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "view/private.h"
+
+/* What nobody holds is dropped above either of these. */
+#define MOST_FRAMES 32
+#define MOST_BYTES  ((size_t)16 << 20)
+
+void defined_init(struct views *views)
+{
+    pthread_mutex_init(&views->defined_frames.lock, NULL);
+    pthread_cond_init(&views->defined_frames.made, NULL);
+}
+
+static size_t bytes_of(const struct defined_frame *entry)
+{
+    return entry->form == DEFINED_ENCODED
+               ? entry->encoded.n
+               : (entry->defined.n + 1) * sizeof(*entry->defined.interval);
+}
+
+static void free_entry(struct defined_frame *entry)
+{
+    sfs_defined_free(&entry->defined);
+    free(entry->encoded.bytes);
+    free(entry);
+}
+
+void defined_destroy(struct views *views)
+{
+    struct defined_frame *entry, *next;
+    DL_FOREACH_SAFE (views->defined_frames.list, entry, next)
+        free_entry(entry);
+    pthread_cond_destroy(&views->defined_frames.made);
+    pthread_mutex_destroy(&views->defined_frames.lock);
+}
+
+/* The lock must be held. */
+static void unlist(struct defined_frames *frames, struct defined_frame *entry)
+{
+    DL_DELETE(frames->list, entry);
+    entry->is_listed = false;
+    frames->n--;
+}
+
+/* Drops what was not used for longest. The lock must be held. */
+static void trim(struct defined_frames *frames)
+{
+    struct defined_frame *entry = frames->list ? frames->list->prev : NULL; /* the last */
+    while (entry && (frames->n > MOST_FRAMES || frames->bytes > MOST_BYTES)) {
+        struct defined_frame *before = entry == frames->list ? NULL : entry->prev;
+        if (entry->users == 0) {
+            unlist(frames, entry);
+            frames->bytes -= bytes_of(entry);
+            free_entry(entry);
+        }
+        entry = before;
+    }
+}
+
+/* The lock must be held. */
+static void put(struct defined_frames *frames, struct defined_frame *entry)
+{
+    if (--entry->users == 0 && !entry->is_listed)
+        free_entry(entry);
+    trim(frames);
+}
+
+void defined_put(struct views *views, struct defined_frame *entry)
+{
+    if (!entry)
+        return;
+    pthread_mutex_lock(&views->defined_frames.lock);
+    put(&views->defined_frames, entry);
+    pthread_mutex_unlock(&views->defined_frames.lock);
+}
+
+static int make(struct views *views, struct defined_frame *entry)
+{
+    struct sfs_slab slab = view_frame_slab(views, entry->frame);
+    if (entry->form == DEFINED_INTERVALS)
+        return sfs_get_defined(views->dataset, &slab, &entry->defined);
+    void *encoded;
+    int error =
+        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &entry->encoded.n);
+    if (!error)
+        entry->encoded.bytes = encoded;
+    return error;
+}
+
+/* Makes a new entry while others wait for it. The lock must be held; it is dropped. */
+static struct defined_frame *add(struct views *views, uint64_t frame, enum defined_form form)
+{
+    struct defined_frames *frames = &views->defined_frames;
+    struct defined_frame *entry = calloc(1, sizeof(*entry));
+    if (!entry)
+        return NULL;
+    entry->frame = frame;
+    entry->form = form;
+    entry->users = 1;
+    entry->is_listed = true;
+    DL_PREPEND(frames->list, entry);
+    frames->n++;
+    pthread_mutex_unlock(&frames->lock);
+    int error = make(views, entry);
+    pthread_mutex_lock(&frames->lock);
+    entry->error = error;
+    entry->is_made = true;
+    if (error)
+        unlist(frames, entry);
+    else
+        frames->bytes += bytes_of(entry);
+    pthread_cond_broadcast(&frames->made);
+    return entry;
+}
+
+int defined_get(struct views *views, uint64_t frame, enum defined_form form,
+                struct defined_frame **out)
+{
+    struct defined_frames *frames = &views->defined_frames;
+    struct defined_frame *entry;
+    pthread_mutex_lock(&frames->lock);
+    DL_FOREACH (frames->list, entry)
+        if (entry->frame == frame && entry->form == form)
+            break;
+    if (entry) {
+        entry->users++;
+        DL_DELETE(frames->list, entry);
+        DL_PREPEND(frames->list, entry);
+        while (!entry->is_made)
+            pthread_cond_wait(&frames->made, &frames->lock);
+    } else {
+        entry = add(views, frame, form);
+    }
+    int error = entry ? entry->error : -ENOMEM;
+    if (!error)
+        *out = entry;
+    else if (entry)
+        put(frames, entry);
+    pthread_mutex_unlock(&frames->lock);
+    return error;
+}

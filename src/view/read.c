@@ -1,0 +1,297 @@
+/* What a view is made of, its size, and reading it: a head, and a body of dense elements or of
+ * array items. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "view/private.h"
+
+#define TEXT_BYTES ((size_t)256 << 20)
+
+/* The texts are made once, on first use, and kept. */
+static int make_text(struct views *views, enum view_kind kind, struct view_head *head)
+{
+    struct view_head *kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
+    int error = 0;
+    pthread_mutex_lock(&views->lock);
+    if (!kept->bytes)
+        error = kind == VIEW_DATASET_JSON
+                    ? json_of_dataset(views, kept)
+                    : sfs_text(views->dataset, TEXT_BYTES, &kept->bytes, &kept->n);
+    *head = *kept;
+    pthread_mutex_unlock(&views->lock);
+    return error;
+}
+
+enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
+
+/* What a view is made of: its head, and the kind and size of its body. */
+struct source {
+    struct views *views;
+    uint64_t frame;
+    struct view_head head;
+    enum body body;
+    uint64_t body_bytes;
+    struct defined_frame *defined; /* held for the head */
+};
+
+static void source_end(struct source *source)
+{
+    defined_put(source->views, source->defined);
+}
+
+static int defined_source(struct source *source)
+{
+    if (!source->views->is_sparse) {
+        source->head = source->views->defined;
+        return 0;
+    }
+    int error = defined_get(source->views, source->frame, DEFINED_ENCODED, &source->defined);
+    if (!error)
+        source->head = source->defined->encoded;
+    return error;
+}
+
+static int values_source(struct source *source)
+{
+    struct views *views = source->views;
+    uint64_t elements;
+    source->body = BODY_FRAME; /* of a dense dataset: all of them */
+    source->body_bytes = views->frame_bytes;
+    if (!views->is_sparse)
+        return 0;
+    int error = count_of_frame(views, source->frame, &elements);
+    source->body = BODY_VALUES;
+    if (!error)
+        source->body_bytes = elements * views->info->type.size;
+    return error;
+}
+
+static int csr_source(struct source *source, enum view_kind kind)
+{
+    struct views *views = source->views;
+    const struct counts *counts;
+    uint64_t elements = views->info->elements;
+    int error = 0;
+    if (kind != VIEW_CSR_INDPTR && views->is_sparse) {
+        error = counts_get(views, &counts);
+        elements = error ? 0 : counts->frame[counts->n].before;
+    }
+    if (kind == VIEW_CSR_INDPTR) {
+        source->body = BODY_INDPTR;
+        source->body_bytes = (views->frames + 1) * CSR_INDPTR_ITEM;
+    } else if (kind == VIEW_CSR_INDICES) {
+        source->body = BODY_INDICES;
+        source->body_bytes = elements * csr_index_item(views);
+    } else {
+        source->body = views->is_sparse ? BODY_DATA : BODY_STACK;
+        source->body_bytes = elements * views->info->type.size;
+    }
+    return error;
+}
+
+/* Ended by source_end, unless it fails. */
+static int source_begin(struct views *views, enum view_kind kind, uint64_t frame,
+                        struct source *source)
+{
+    *source = (struct source){.views = views, .frame = frame};
+    switch (kind) {
+    case VIEW_DEFINED:
+        return defined_source(source);
+    case VIEW_CSR_TOML:
+        source->head = views->csr_toml;
+        return 0;
+    case VIEW_DATASET_JSON:
+    case VIEW_VALUE_TXT:
+        return make_text(views, kind, &source->head);
+    case VIEW_VALUES:
+        return values_source(source);
+    case VIEW_RAW:
+    case VIEW_NPY:
+    case VIEW_TIFF:
+        if (kind == VIEW_NPY)
+            source->head = views->npy;
+        if (kind == VIEW_TIFF)
+            source->head = views->tiff;
+        source->body = BODY_FRAME;
+        source->body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
+        return 0;
+    case VIEW_STACK_NPY:
+        source->head = views->stack_npy;
+        /* fall through */
+    case VIEW_STACK_RAW:
+        source->body = BODY_STACK;
+        source->body_bytes = views->total_bytes;
+        return 0;
+    case VIEW_CSR_INDPTR:
+    case VIEW_CSR_INDICES:
+    case VIEW_CSR_DATA:
+        return csr_source(source, kind);
+    default:
+        return -EINVAL;
+    }
+}
+
+int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
+{
+    struct source source;
+    int error = source_begin(views, kind, frame, &source);
+    if (error)
+        return error;
+    *size = source.head.n + source.body_bytes;
+    source_end(&source);
+    return 0;
+}
+
+/* ---- Bodies that are arrays of items which are made whole ---- */
+
+static size_t item_bytes(const struct source *source)
+{
+    return source->body == BODY_INDPTR    ? CSR_INDPTR_ITEM
+           : source->body == BODY_INDICES ? csr_index_item(source->views)
+                                          : source->views->info->type.size;
+}
+
+/* The values of one frame. */
+static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    struct views *views = source->views;
+    struct sfs_slab slab = view_frame_slab(views, source->frame);
+    struct defined_frame *defined;
+    int error = defined_get(views, source->frame, DEFINED_INTERVALS, &defined);
+    if (error)
+        return error;
+    if (defined->defined.elements != source->body_bytes / views->info->type.size)
+        error = count_is_wrong(views, source->frame);
+    else
+        error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
+    defined_put(views, defined);
+    return error;
+}
+
+static int read_items(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    switch (source->body) {
+    case BODY_VALUES:
+        return read_values(source, first, n, out);
+    case BODY_INDPTR:
+        return csr_indptr(source->views, first, n, out);
+    case BODY_INDICES:
+        return csr_indices(source->views, first, n, out);
+    default:
+        return csr_data(source->views, first, n, out);
+    }
+}
+
+/* The bytes [skip, skip + n) of one item. */
+static int read_part(const struct source *source, uint64_t which, size_t skip, size_t n, char *out)
+{
+    char small[64];
+    size_t size = item_bytes(source);
+    char *item = size <= sizeof(small) ? small : malloc(size);
+    if (!item)
+        return -ENOMEM;
+    int error = read_items(source, which, 1, item);
+    if (!error)
+        memcpy(out, item + skip, n);
+    if (item != small)
+        free(item);
+    return error;
+}
+
+static int read_array(const struct source *source, uint64_t offset, size_t n, char *out)
+{
+    size_t size = item_bytes(source), skip = (size_t)(offset % size);
+    uint64_t item = offset / size;
+    int error = 0;
+    if (skip > 0) {
+        size_t part = size - skip < n ? size - skip : n;
+        error = read_part(source, item++, skip, part, out);
+        out += part;
+        n -= part;
+    }
+    if (!error && n >= size) {
+        error = read_items(source, item, n / size, out);
+        item += n / size;
+        out += n / size * size;
+        n %= size;
+    }
+    if (!error && n > 0)
+        error = read_part(source, item, 0, n, out);
+    return error;
+}
+
+/* ---- Reading ---- */
+
+static struct sfs_slab slab_of(const struct source *source)
+{
+    return source->body == BODY_FRAME ? view_frame_slab(source->views, source->frame)
+                                      : view_whole_slab(source->views);
+}
+
+static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
+{
+    if (source->body != BODY_FRAME && source->body != BODY_STACK)
+        return read_array(source, offset, n, buffer);
+    struct sfs_slab slab = slab_of(source);
+    return sfs_read(source->views->dataset, &slab, offset, buffer, n);
+}
+
+/* Tries to lend a range of the body. */
+static bool lend_body(const struct source *source, uint64_t offset, size_t n,
+                      struct view_part *part, int *error)
+{
+    *error = 0;
+    if (source->body != BODY_FRAME && source->body != BODY_STACK)
+        return false;
+    struct sfs_slab slab = slab_of(source);
+    if (!sfs_lend(source->views->dataset, &slab, offset, n, &part->loan, error))
+        return false;
+    part->bytes = part->loan.bytes;
+    return true;
+}
+
+static int read_source(const struct source *source, uint64_t offset, size_t n, char *buffer,
+                       struct view_part *part)
+{
+    const struct view_head *head = &source->head;
+    uint64_t size = head->n + source->body_bytes;
+    uint64_t left = offset < size ? size - offset : 0;
+    int error;
+    *part = (struct view_part){.bytes = buffer, .n = left < n ? (size_t)left : n};
+    if (part->n == 0)
+        return 0;
+    if (offset >= head->n && lend_body(source, offset - head->n, part->n, part, &error))
+        return 0;
+    if (offset >= head->n && error)
+        return error;
+
+    size_t from_head = 0;
+    if (offset < head->n) {
+        from_head = head->n - (size_t)offset < part->n ? head->n - (size_t)offset : part->n;
+        memcpy(buffer, head->bytes + offset, from_head);
+    }
+    if (from_head == part->n)
+        return 0;
+    return read_body(source, offset + from_head - head->n, part->n - from_head, buffer + from_head);
+}
+
+int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
+              void *buffer, struct view_part *part)
+{
+    struct source source;
+    int error = view_readable(views, kind);
+    if (!error)
+        error = source_begin(views, kind, frame, &source);
+    if (error)
+        return error;
+    error = read_source(&source, offset, n, buffer, part);
+    source_end(&source);
+    return error;
+}
+
+void view_return(struct views *views, struct view_part *part)
+{
+    if (part->loan.holder)
+        sfs_return(views->dataset, &part->loan);
+}

@@ -1,0 +1,292 @@
+/* Views of sparse datasets: their holes, and arrays of defined elements cut at any byte, against a
+ * plain model. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "view/view.h"
+
+#define ITEM     sizeof(uint16_t)
+#define MIN_HOLE 4096 /* bytes of a gap that is a hole */
+
+/* A dataset of frames, and which of its elements are defined: those are 1 more than their position.
+ */
+struct model {
+    uint64_t dims[3], chunk_dims[3];
+    uint64_t n;
+    bool *defined;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct views *views;
+};
+
+static uint64_t frame_elements(const struct model *model)
+{
+    return model->dims[1] * model->dims[2];
+}
+
+static void create(struct model *model, uint64_t frames, uint64_t rows, uint64_t columns,
+                   uint64_t chunk_frames, uint64_t chunk_rows)
+{
+    void *type;
+    size_t type_n;
+    *model = (struct model){.dims = {frames, rows, columns},
+                            .chunk_dims = {chunk_frames, chunk_rows, columns},
+                            .n = frames * rows * columns};
+    model->defined = allocate(model->n);
+    memset(model->defined, 0, model->n);
+    assert_int_equal(sfs_type_encode("<u2", &type, &type_n), 0);
+    struct sfs_dataset_create description = {.rank = 3, .type = {type, type_n}};
+    memcpy(description.dims, model->dims, sizeof(model->dims));
+    memcpy(description.max_dims, model->dims, sizeof(model->dims));
+    memcpy(description.chunk_dims, model->chunk_dims, sizeof(model->chunk_dims));
+    struct sfs_options options = {.replace = true};
+    assert_int_equal(sfs_create("views.h5", &options, &model->file), 0);
+    assert_int_equal(sfs_dataset_create(model->file, "/d", &description, &model->dataset), 0);
+    free(type);
+}
+
+/* Defines elements of one row. */
+static void define(struct model *model, uint64_t frame, uint64_t row, uint64_t column, uint64_t n)
+{
+    struct sfs_slab slab = {.rank = 3, .start = {frame, row, column}, .count = {1, 1, n}};
+    uint16_t *values = allocate(n * ITEM);
+    uint64_t position = (frame * model->dims[1] + row) * model->dims[2] + column;
+    for (uint64_t i = 0; i < n; i++) {
+        values[i] = (uint16_t)(position + i + 1);
+        model->defined[position + i] = true;
+    }
+    assert_int_equal(sfs_write(model->dataset, &slab, values), 0);
+    free(values);
+}
+
+/* Closes the file and opens it for viewing. */
+static void view(struct model *model)
+{
+    uint64_t address;
+    sfs_dataset_close(model->dataset);
+    assert_int_equal(sfs_close(model->file), 0);
+    assert_int_equal(sfs_open("views.h5", NULL, &model->file), 0);
+    assert_int_equal(sfs_find(model->file, sfs_root(model->file), "/d", &address), 0);
+    assert_int_equal(views_open(model->file, address, "/d", -1, &model->views), 0);
+}
+
+static void destroy(struct model *model)
+{
+    views_close(model->views);
+    assert_int_equal(sfs_close(model->file), 0);
+    free(model->defined);
+}
+
+/* The first byte of data (or behind it) from `at` on, in head bytes and elements [first, first +
+ * n), the gaps that are no holes filled; `size` if there is none. */
+static uint64_t expected_seek(const bool *defined, uint64_t n, uint64_t head, uint64_t at,
+                              bool data)
+{
+    uint64_t size = head + n * ITEM;
+    bool *filled = allocate(size);
+    uint64_t last = head; /* the end of the data before */
+    for (uint64_t i = 0; i < size; i++)
+        filled[i] = i < head || defined[(i - head) / ITEM];
+    for (uint64_t i = head; i < size; i++) {
+        if (!filled[i])
+            continue;
+        if (i - last < MIN_HOLE)
+            memset(filled + last, true, i - last);
+        last = i + 1;
+    }
+    while (at < size && filled[at] != data)
+        at++;
+    free(filled);
+    return at;
+}
+
+static void check_seek(const struct model *model, enum view_kind kind, uint64_t frame, uint64_t at)
+{
+    bool is_stack = kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;
+    uint64_t size, n = is_stack ? model->n : frame_elements(model);
+    const bool *defined = model->defined + (is_stack ? 0 : frame * n);
+    assert_int_equal(view_size(model->views, kind, frame, &size), 0);
+    for (int data = 0; data < 2; data++) {
+        uint64_t found = 0, expected = expected_seek(defined, n, size - n * ITEM, at, data);
+        int error = view_seek(model->views, kind, frame, at, data, &found);
+        assert_int_equal(error, data && expected == size ? -ENXIO : 0);
+        if (!error)
+            assert_int_equal(found, expected);
+    }
+}
+
+static const enum view_kind dense_kinds[] = {VIEW_RAW, VIEW_NPY, VIEW_TIFF, VIEW_STACK_RAW,
+                                             VIEW_STACK_NPY};
+
+static void holes_are_where_nothing_is_defined(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        struct model model;
+        create(&model, 6, 60, 100, 1 + random_below(3), 1 + random_below(60));
+        for (uint64_t i = random_below(25); i > 0; i--) {
+            uint64_t column = random_below(100);
+            define(&model, random_below(6), random_below(60), column,
+                   random_between(1, 100 - column));
+        }
+        view(&model);
+        for (int i = 0; i < 300; i++) {
+            enum view_kind kind = dense_kinds[random_below(COUNT(dense_kinds))];
+            uint64_t size, frame = random_below(6);
+            assert_int_equal(view_size(model.views, kind, frame, &size), 0);
+            check_seek(&model, kind, frame, random_below(size));
+        }
+        destroy(&model);
+    }
+}
+
+static void behind_the_end_nothing_is_found(void **state)
+{
+    (void)state;
+    struct model model;
+    uint64_t found = 7, size;
+    create(&model, 3, 4, 5, 1, 4);
+    define(&model, 1, 2, 0, 5);
+    view(&model);
+    for (size_t i = 0; i < COUNT(dense_kinds); i++) {
+        assert_int_equal(view_size(model.views, dense_kinds[i], 1, &size), 0);
+        for (int data = 0; data < 2; data++) {
+            assert_int_equal(view_seek(model.views, dense_kinds[i], 1, size, data, &found), -ENXIO);
+            assert_int_equal(view_seek(model.views, dense_kinds[i], 1, UINT64_MAX, data, &found),
+                             -ENXIO);
+        }
+    }
+    assert_int_equal(found, 7);
+    destroy(&model);
+}
+
+/* Looking for a hole in a long stack does not read the selections of all its frames. */
+static void in_long_data_only_empty_frames_are_holes(void **state)
+{
+    (void)state;
+    struct model model;
+    uint64_t found, frame_bytes = 10 * 1000 * ITEM;
+    create(&model, 300, 10, 1000, 1, 10);
+    for (uint64_t frame = 0; frame < 300; frame++)
+        for (uint64_t row = 0; row < 10; row++)
+            if (frame != 200 && (frame != 100 || row < 3 || row > 6))
+                define(&model, frame, row, 0, 1000);
+    view(&model);
+    assert_int_equal(view_seek(model.views, VIEW_STACK_RAW, 0, 0, false, &found), 0);
+    assert_int_equal(found, 200 * frame_bytes);
+    struct sfs_statistics statistics;
+    sfs_statistics(model.file, &statistics);
+    assert_in_range(statistics.chunks_decoded, 1, 100);
+    check_seek(&model, VIEW_STACK_RAW, 0, 90 * frame_bytes); /* the one in frame 100 */
+    check_seek(&model, VIEW_STACK_RAW, 0, 200 * frame_bytes + 5);
+    check_seek(&model, VIEW_STACK_RAW, 0, 250 * frame_bytes); /* none up to the end */
+    destroy(&model);
+}
+
+static void allocated_bytes_are_those_of_defined_elements(void **state)
+{
+    (void)state;
+    for (uint64_t chunk_frames = 1; chunk_frames <= 2; chunk_frames++) {
+        struct model model;
+        uint64_t size;
+        create(&model, 4, 30, 40, chunk_frames, 7);
+        define(&model, 1, 3, 5, 11);
+        define(&model, 1, 29, 39, 1);
+        define(&model, 3, 0, 0, 2);
+        view(&model);
+        assert_int_equal(view_allocated(model.views, VIEW_RAW, 0, 2400), 0);
+        assert_int_equal(view_allocated(model.views, VIEW_RAW, 1, 2400), 12 * ITEM);
+        assert_int_equal(view_size(model.views, VIEW_NPY, 3, &size), 0);
+        assert_int_equal(view_allocated(model.views, VIEW_NPY, 3, size), size - 2400 + 2 * ITEM);
+        assert_int_equal(view_allocated(model.views, VIEW_STACK_RAW, 0, 9600), 14 * ITEM);
+        assert_int_equal(view_size(model.views, VIEW_VALUES, 1, &size), 0);
+        assert_int_equal(size, 12 * ITEM);
+        assert_int_equal(view_size_is_cheap(model.views, VIEW_VALUES), chunk_frames == 1);
+        assert_false(view_size_is_cheap(model.views, VIEW_DEFINED));
+        destroy(&model);
+    }
+}
+
+/* The bytes of a whole view, read at once. */
+static unsigned char *read_whole(struct model *model, enum view_kind kind, uint64_t frame,
+                                 size_t *n)
+{
+    struct view_part part;
+    uint64_t size;
+    assert_int_equal(view_size(model->views, kind, frame, &size), 0);
+    unsigned char *bytes = allocate(size + 1);
+    assert_int_equal(view_read(model->views, kind, frame, 0, size + 1, bytes, &part), 0);
+    assert_int_equal(part.n, size);
+    if (part.bytes != bytes)
+        memcpy(bytes, part.bytes, size);
+    view_return(model->views, &part);
+    *n = size;
+    return bytes;
+}
+
+static void arrays_can_be_cut_anywhere(void **state)
+{
+    (void)state;
+    static const enum view_kind kinds[] = {VIEW_VALUES, VIEW_CSR_INDPTR, VIEW_CSR_INDICES,
+                                           VIEW_CSR_DATA, VIEW_DEFINED};
+    struct model model;
+    create(&model, 9, 20, 30, 2, 8);
+    for (int i = 0; i < 40; i++)
+        define(&model, random_below(9), random_below(20), random_below(20), random_between(1, 10));
+    view(&model);
+    for (int i = 0; i < 400; i++) {
+        enum view_kind kind = kinds[random_below(COUNT(kinds))];
+        uint64_t frame = random_below(9);
+        size_t size;
+        unsigned char buffer[300], *whole = read_whole(&model, kind, frame, &size);
+        size_t offset = random_below(size + 1), n = random_below(sizeof(buffer));
+        struct view_part part;
+        assert_int_equal(view_read(model.views, kind, frame, offset, n, buffer, &part), 0);
+        assert_int_equal(part.n, n < size - offset ? n : size - offset);
+        assert_memory_equal(part.bytes, whole + offset, part.n);
+        view_return(model.views, &part);
+        free(whole);
+    }
+    destroy(&model);
+}
+
+static void csr_arrays_are_the_defined_elements(void **state)
+{
+    (void)state;
+    struct model model;
+    size_t n;
+    create(&model, 7, 20, 30, 3, 6);
+    for (int i = 0; i < 30; i++)
+        define(&model, random_below(7), random_below(20), random_below(20), random_between(1, 10));
+    view(&model);
+    int64_t *indptr = (int64_t *)read_whole(&model, VIEW_CSR_INDPTR, 0, &n);
+    assert_int_equal(n, 8 * sizeof(*indptr));
+    int32_t *indices = (int32_t *)read_whole(&model, VIEW_CSR_INDICES, 0, &n);
+    uint16_t *data = (uint16_t *)read_whole(&model, VIEW_CSR_DATA, 0, &n);
+    int64_t k = 0;
+    for (uint64_t i = 0; i < model.n; i++) {
+        if (i % 600 == 0)
+            assert_int_equal(indptr[i / 600], k);
+        if (!model.defined[i])
+            continue;
+        assert_int_equal(indices[k], i % 600);
+        assert_int_equal(data[k], i + 1);
+        k++;
+    }
+    assert_int_equal(indptr[7], k);
+    assert_int_equal(n, (size_t)k * ITEM);
+    free(indptr);
+    free(indices);
+    free(data);
+    destroy(&model);
+}
+
+TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
+          cmocka_unit_test(behind_the_end_nothing_is_found),
+          cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
+          cmocka_unit_test(allocated_bytes_are_those_of_defined_elements),
+          cmocka_unit_test(arrays_can_be_cut_anywhere),
+          cmocka_unit_test(csr_arrays_are_the_defined_elements))
