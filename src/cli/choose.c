@@ -72,9 +72,11 @@ int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_c
         return -ENOMEM;
     int error = sfs_create(path, &options, &file);
     free(path);
-    if (error)
-        return error;
     candidates(create, size);
+    if (error) {
+        messages_forget();
+        return set_filters(size[0], filters) ? -EINVAL : 0;
+    }
     for (unsigned i = 0; i < CANDIDATES && !error; i++) {
         char name[16];
         snprintf(name, sizeof(name), "/%u", i);
@@ -87,7 +89,9 @@ int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_c
         }
     }
     sfs_discard(file);
-    if (!error && set_filters(size[best], filters))
-        error = -EINVAL;
-    return error;
+    if (error) { /* what is wrong will be said when it is done in earnest */
+        messages_forget();
+        best = 0;
+    }
+    return set_filters(size[best], filters) ? -EINVAL : 0;
 }

@@ -18,7 +18,7 @@
 #define FRAMES 12
 #define SIDE   48
 
-static uint16_t before[FRAMES][SIDE][SIDE], after[FRAMES][SIDE][SIDE], expected[FRAMES][SIDE][SIDE];
+static uint16_t before[FRAMES][SIDE][SIDE], after[FRAMES][SIDE][SIDE], mixed[FRAMES][SIDE][SIDE];
 
 /* Files may have so many bytes; RLIM_INFINITY: any number. */
 static void limit_files(rlim_t bytes)
@@ -113,14 +113,14 @@ static bool fill_disk(size_t cache_size, rlim_t room, int *checked)
         int error = write_frame(dataset, i, after[i][0]);
         refused[i] = error != 0; /* the cache is full of what cannot be written */
         assert_true(error == 0 || error == -EFBIG || error == -ENOSPC);
-        memcpy(expected[i], refused[i] ? before[i] : after[i], sizeof(expected[i]));
+        memcpy(mixed[i], refused[i] ? before[i] : after[i], sizeof(mixed[i]));
     }
     int error = sfs_flush(file);
     int again = error ? sfs_flush(file) : 0;
     limit_files(RLIM_INFINITY);
     assert_true(error == 0 || error == -EFBIG || error == -ENOSPC);
     assert_int_equal(again, error);
-    check_frames(dataset, expected);
+    check_frames(dataset, mixed);
     if (error)
         *checked += check_what_a_crash_would_leave(before);
 
