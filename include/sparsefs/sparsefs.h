@@ -23,6 +23,13 @@
 #define SFS_MAX_RANK  32         /* the most dimensions of an HDF5 dataspace */
 #define SFS_UNLIMITED UINT64_MAX /* a max dim without limit */
 
+/* What the shared library shows; nothing else is. */
+#if defined(__GNUC__)
+#define SFS_API __attribute__((visibility("default")))
+#else
+#define SFS_API
+#endif
+
 struct sfs_file;
 struct sfs_dataset;
 
@@ -32,10 +39,10 @@ struct sfs_dataset;
 typedef void (*sfs_log_function)(int level, const char *line);
 
 /* Sets who gets the messages of the process (NULL: stderr), up to and including level. */
-void sfs_set_log(sfs_log_function function, int level);
+SFS_API void sfs_set_log(sfs_log_function function, int level);
 
 /* The version of the HDF5 library in use, e.g. "1.10.8". Owned by the library. */
-const char *sfs_hdf5_version(void);
+SFS_API const char *sfs_hdf5_version(void);
 
 /* ---- Files ---- */
 
@@ -51,35 +58,35 @@ struct sfs_options {
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
  * open at all, -EINVAL not an HDF5 file, truncated or damaged. */
-int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
+SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
  * sfs_close on. -EEXIST: there is one, and options do not say replace. */
-int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
+SFS_API int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
  * that or a later state. On error it holds the state of an earlier flush, and what was written
  * since is still here to be flushed again. */
-int sfs_flush(struct sfs_file *file);
+SFS_API int sfs_flush(struct sfs_file *file);
 
-bool sfs_is_writable(const struct sfs_file *file);
+SFS_API bool sfs_is_writable(const struct sfs_file *file);
 
 /* Opens a file that an external link of `from` names, as libhdf5 finds it: absolute, or beside the
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
  * cannot be found. */
-int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
+SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
  * returned. */
-int sfs_close(struct sfs_file *file);
+SFS_API int sfs_close(struct sfs_file *file);
 
 /* Closes without flushing: the file stays as it was flushed last. */
-void sfs_discard(struct sfs_file *file);
+SFS_API void sfs_discard(struct sfs_file *file);
 
 /* The path that the file was opened by, and what stat(2) and statvfs(3) say of it. */
-const char *sfs_path(const struct sfs_file *file);
-int sfs_stat(const struct sfs_file *file, struct stat *st);
-int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
+SFS_API const char *sfs_path(const struct sfs_file *file);
+SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
+SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
 
 struct sfs_statistics {
     uint64_t cache_limit;     /* bytes */
@@ -93,7 +100,7 @@ struct sfs_statistics {
     uint64_t store_bytes_read; /* bytes */
 };
 
-void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
+SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
 
 /* ---- Groups, links, attributes ---- */
 
@@ -124,20 +131,21 @@ struct sfs_links {
 };
 
 /* Objects are named by the file address of their header. */
-uint64_t sfs_root(const struct sfs_file *file);
+SFS_API uint64_t sfs_root(const struct sfs_file *file);
 
 /* All links of a group. The caller frees them with sfs_links_free. */
-int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links);
-void sfs_links_free(struct sfs_links *links);
+SFS_API int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links);
+SFS_API void sfs_links_free(struct sfs_links *links);
 
 /* One link by its name, -ENOENT if there is none. The caller frees it with sfs_link_free. */
-int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
-void sfs_link_free(struct sfs_link *link);
+SFS_API int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name,
+                       struct sfs_link *link);
+SFS_API void sfs_link_free(struct sfs_link *link);
 
 /* Follows an HDF5 path (soft links within the file included) from a group to an object. */
-int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
+SFS_API int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
-int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type);
+SFS_API int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type);
 
 struct sfs_attribute {
     char *name;
@@ -151,16 +159,17 @@ struct sfs_attributes {
 };
 
 /* All attributes of a group, dataset or committed datatype; freed with sfs_attributes_free. */
-int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes);
-void sfs_attributes_free(struct sfs_attributes *attributes);
+SFS_API int sfs_attributes(struct sfs_file *file, uint64_t address,
+                           struct sfs_attributes *attributes);
+SFS_API void sfs_attributes_free(struct sfs_attributes *attributes);
 
 /* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
  * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
-int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
-                        uint64_t from_address);
+SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                                uint64_t from_address);
 
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
-int sfs_group_create(struct sfs_file *file, const char *path);
+SFS_API int sfs_group_create(struct sfs_file *file, const char *path);
 
 /* ---- Datatypes ---- */
 
@@ -173,15 +182,15 @@ struct sfs_encoded {
 
 /* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
  * which the caller frees. -EINVAL: there is no such type. */
-int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+SFS_API int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
 
 /* Bytes of an element. -EINVAL: it is not a datatype. */
-int sfs_type_size(const struct sfs_encoded *type, size_t *size);
+SFS_API int sfs_type_size(const struct sfs_encoded *type, size_t *size);
 
 /* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as
  * JSON. element has room for it. -EINVAL: the text is not one, or does not fit. */
-int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
-int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
+SFS_API int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
+SFS_API int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
 
 enum sfs_type_class {
     SFS_INTEGER,
@@ -221,7 +230,7 @@ struct sfs_member {
 };
 
 /* A committed datatype in words. The caller frees *text. */
-int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);
+SFS_API int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);
 
 /* ---- Datasets ---- */
 
@@ -264,9 +273,9 @@ struct sfs_dataset_info {
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
  * Each successful call is paired with sfs_dataset_close. */
-int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
-                     struct sfs_dataset **dataset);
-void sfs_dataset_close(struct sfs_dataset *dataset);
+SFS_API int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
+                             struct sfs_dataset **dataset);
+SFS_API void sfs_dataset_close(struct sfs_dataset *dataset);
 
 /* What a new dataset is to be. */
 struct sfs_dataset_create {
@@ -293,14 +302,15 @@ struct sfs_dataset_create {
  * fill value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or
  * references, or a filter that is not available; -EROFS: the file is open for reading. The log says
  * why. */
-int sfs_dataset_create(struct sfs_file *file, const char *path,
-                       const struct sfs_dataset_create *create, struct sfs_dataset **dataset);
+SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
+                               const struct sfs_dataset_create *create,
+                               struct sfs_dataset **dataset);
 
 /* The address of its object header. */
-uint64_t sfs_dataset_address(const struct sfs_dataset *dataset);
+SFS_API uint64_t sfs_dataset_address(const struct sfs_dataset *dataset);
 
 /* The description; valid until the dataset is closed. The dims change with sfs_set_extent. */
-const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *dataset);
+SFS_API const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *dataset);
 
 /* A box of elements of a dataset. rank is that of the dataset, but 1 (start 0, count 1) for a
  * scalar dataspace. */
@@ -313,8 +323,8 @@ struct sfs_slab {
 /* Reads n bytes from byte offset on of the row-major dense view of slab into buffer; undefined and
  * unallocated elements read as the fill value. The range must lie inside the view. -EOPNOTSUPP if
  * type.has_pointers, -EINVAL if slab or range are out of bounds. */
-int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
-             void *buffer, size_t n);
+SFS_API int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                     void *buffer, size_t n);
 
 /* Memory that holds a range of bytes of a dense view already, lent without copying. */
 struct sfs_loan {
@@ -328,9 +338,9 @@ struct sfs_loan {
  * sfs_return. The bytes may be a mapping of the file, which may shrink: hand them to a system call
  * such as write(2), which then fails with EFAULT; a program that touches them itself may die of
  * SIGBUS. */
-bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
-              struct sfs_loan *loan, int *error);
-void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);
+SFS_API bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                      size_t n, struct sfs_loan *loan, int *error);
+SFS_API void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);
 
 /* Intervals of row-major positions in a slab, ascending, with gaps between them. */
 struct sfs_interval {
@@ -354,36 +364,37 @@ struct sfs_defined {
  * between these datatypes, or elements with pointers. */
 
 /* H5Dread. Undefined elements read as the fill value. */
-int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
-                     const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
-                     void *buffer);
+SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                             const struct sfs_encoded *memory_space,
+                             const struct sfs_encoded *space, void *buffer);
 
 /* H5Dwrite. The elements become defined. */
-int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *type,
-                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
-                      const void *buffer);
+SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                              const struct sfs_encoded *memory_space,
+                              const struct sfs_encoded *space, const void *buffer);
 
 /* The same for a slab, row-major and without gaps in buffer, in the file's datatype. */
-int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
+SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it
  * does not name stays as it is. Positions are in the slab, ascending. */
-int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                     const struct sfs_defined *defined, const void *values);
+SFS_API int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                             const struct sfs_defined *defined, const void *values);
 
 /* H5Derase. The elements become undefined; the chunks in which none is left are deleted.
  * -EOPNOTSUPP: the dataset is not sparse. */
-int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space);
-int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab);
+SFS_API int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space);
+SFS_API int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab);
 
 /* H5Dget_defined: the selection of those elements of space that are defined, as a dataspace of the
  * dataset's rank and dims. The caller frees *defined. */
-int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
-                            void **defined, size_t *n);
+SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                                    void **defined, size_t *n);
 
 /* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. No other call
- * on this dataset may run meanwhile. -EINVAL, -EOPNOTSUPP (not sparse). */
-int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
+ * on this dataset may run meanwhile. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP
+ * (not sparse). */
+SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
 
@@ -391,24 +402,26 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* The defined elements of slab. Only selections are read, no values. The caller frees them with
  * sfs_defined_free. Errors as sfs_read; -EOPNOTSUPP does not arise. */
-int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                    struct sfs_defined *defined);
-void sfs_defined_free(struct sfs_defined *defined);
+SFS_API int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            struct sfs_defined *defined);
+SFS_API void sfs_defined_free(struct sfs_defined *defined);
 
 /* Their number alone. It takes the chunk index only for chunks that lie wholly in slab, or reach
  * out of it only over an edge of the dataset where dim and max dim are the same. */
-int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements);
+SFS_API int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              uint64_t *elements);
 
 /* Reads the values of n defined elements, packed, from the first-th of `defined` on, which came
  * from sfs_get_defined of this slab. Errors as sfs_read. */
-int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                    const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer);
+SFS_API int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            const struct sfs_defined *defined, uint64_t first, uint64_t n,
+                            void *buffer);
 
 /* The selection of the defined elements of slab as H5Sencode would encode it in a dataspace of the
  * last space_rank axes of slab (the others have count 1), in the smallest form that libhdf5 1.10
  * decodes: all, none, hyperslabs or points. The caller frees *encoded. */
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n);
+SFS_API int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                               int space_rank, void **encoded, size_t *n);
 
 /* ---- Stored chunks of sparse datasets ---- */
 
@@ -426,25 +439,26 @@ struct sfs_chunk_info {
 
 /* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
  * stored for it. -EOPNOTSUPP: the dataset is not sparse. */
-int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info);
+SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
+                           struct sfs_chunk_info *info);
 
 /* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
  * unless it is 0, and is returned. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
-int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
+SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
 /* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by
  * section and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a
  * NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
-int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
-                   void *const sections[SFS_SECTIONS]);
+SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                           void *const sections[SFS_SECTIONS]);
 
 /* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered
  * as info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked
  * as if they had been read from a file. info->start is the chunk; address and size are not looked
  * at. -EINVAL: the sections are not a chunk of this dataset. */
-int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
-                    const void *const sections[SFS_SECTIONS]);
+SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                            const void *const sections[SFS_SECTIONS]);
 
 /* ---- Checking ---- */
 
@@ -460,11 +474,11 @@ typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, cons
  * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
  * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
  * in this thread, and not to the log. -EINVAL: the file is open for writing; -ENOMEM. */
-int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
+SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values
  * separated by a space, strings of arrays quoted; a line's end closes each. -EFBIG if it exceeds
  * limit bytes. The caller frees *text. */
-int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n);
+SFS_API int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n);
 
 #endif

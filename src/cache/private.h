@@ -33,7 +33,7 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
 struct chunk {
     UT_hash_handle hh;                     /* in its dataset's table, by scaled */
     struct chunk *prev, *next;             /* LRU list, least recently used first */
-    struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, first written first */
+    struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, longest dirty first */
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
     int error;              /* CHUNK_FAILED */

@@ -205,8 +205,7 @@ static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset 
                                 uint64_t last)
 {
     struct chunk *chunk;
-    DL_FOREACH2(cache->dirty, chunk, dirty_next)
-    {
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
         if (chunk->dirty_since > last)
             break;
         if (!dataset || chunk->dataset == dataset)
@@ -215,6 +214,8 @@ static struct chunk *next_dirty(struct cache *cache, const struct cache_dataset 
     return NULL;
 }
 
+/* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
+ * on and on. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset)
 {
     int error = 0;

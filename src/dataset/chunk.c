@@ -115,6 +115,21 @@ static int join_sections(const struct sfs_dataset *dataset, const struct sfs_chu
     return 0;
 }
 
+/* Whether all that a chunk defines lies in the dataset. */
+static int check_inside(const struct layout *layout, const uint64_t *scaled,
+                        const struct runs *defined)
+{
+    struct runs outside;
+    bool whole;
+    int error = dataset_outside(layout, scaled, layout->dims, &outside, &whole);
+    if (!error)
+        error = runs_intersection(defined, &outside, &outside);
+    if (!error && outside.elements > 0)
+        error = layout_failed(layout, scaled, UINT64_MAX, "it has elements outside of the dims");
+    runs_free(&outside);
+    return error;
+}
+
 /* Whether they decode, and all that they define lies in the dataset. */
 static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
                           const struct encoded *encoded, struct pool *pool)
@@ -128,6 +143,8 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
                                     encoded->bytes, pool, &form);
     if (!error && form.defined.elements == 0)
         error = -EINVAL;
+    if (!error)
+        error = check_inside(layout, scaled, &form.defined);
     form_free(&form, pool);
     return error == -EIO ? -EINVAL : error;
 }

@@ -139,12 +139,14 @@ static int create_sparse(struct sfs_file *file, const char *path,
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
-    uint64_t address;
+    uint64_t address, elements;
     size_t element_size;
     if (!sfs_is_writable(file))
         return -EROFS;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
+    if (!box_product(create->dims, create->rank, 1, &elements))
+        return refused(file, path, -EINVAL, "the elements exceed 63 bits");
     int error = check_elements(file, path, create, &element_size);
     if (error)
         return error;

@@ -164,7 +164,8 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
     if (error)
         return error;
     error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
-                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
+                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
+                             encoded, n);
     cache_return(chunk);
     return error;
 }
@@ -184,7 +185,8 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
         return error;
     error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
+        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
+                                 encoded, n);
     runs_free(&runs);
     return error;
 }

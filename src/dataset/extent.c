@@ -54,29 +54,38 @@ static int note_edge(void *context, const uint64_t *scaled, const struct chunk_r
     return sparse_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
 }
 
-/* Erases what of a chunk lies outside of the new dims. */
-static int erase_outside(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
+int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
+                    struct runs *outside, bool *whole)
 {
-    const struct layout *layout = &dataset->layout;
     static const uint64_t origin[SFS_MAX_RANK];
-    uint64_t kept[SFS_MAX_RANK], elements = layout->chunk_bytes / layout->element_size;
-    bool whole = false;
+    uint64_t kept[SFS_MAX_RANK];
+    struct runs inside = {0};
+    *whole = false;
     for (int i = 0; i < layout->rank; i++) {
         uint64_t start = scaled[i] * layout->chunk_dims[i];
         uint64_t left = dims[i] > start ? dims[i] - start : 0;
         kept[i] = left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
-        whole |= left == 0;
+        *whole |= left == 0;
     }
-    struct runs outside = {0}, inside = {0};
-    int error = runs_append(&outside, 0, elements);
-    if (!error && !whole)
+    runs_init(outside);
+    int error = runs_append(outside, 0, layout->chunk_bytes / layout->element_size);
+    if (!error && !*whole)
         error = runs_of_box(layout->rank, layout->chunk_dims, origin, kept, &inside);
-    if (!error && !whole)
-        error = runs_difference(&outside, &inside, &outside);
+    if (!error && !*whole)
+        error = runs_difference(outside, &inside, outside);
+    runs_free(&inside);
+    return error;
+}
+
+/* Erases what of a chunk lies outside of the new dims. */
+static int erase_outside(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
+{
+    struct runs outside;
+    bool whole;
+    int error = dataset_outside(&dataset->layout, scaled, dims, &outside, &whole);
     if (!error)
         error = cache_erase(dataset->cache, scaled, &outside, whole);
     runs_free(&outside);
-    runs_free(&inside);
     return error;
 }
 
@@ -100,8 +109,7 @@ static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
         memcpy(dataset->sparse->header.dataspace.dims, dims, bytes);
         memcpy(layout->dims, dims, bytes);
         memcpy(dataset->info.dims, dims, bytes);
-        if (!box_product(dims, layout->rank, 1, &dataset->info.elements))
-            dataset->info.elements = UINT64_MAX;
+        (void)box_product(dims, layout->rank, 1, &dataset->info.elements); /* checked before */
     }
     pthread_rwlock_unlock(&file->commit_lock);
     if (error && error != -ENOMEM)
@@ -114,6 +122,7 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     struct layout *layout = &dataset->layout;
     struct concerned chunks = {.layout = layout, .dims = dims};
     bool shrinks = false;
+    uint64_t elements;
     if (!dataset->sparse)
         return -EOPNOTSUPP;
     if (!sfs_is_writable(dataset->file))
@@ -123,6 +132,8 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
             return -EINVAL;
         shrinks |= dims[i] < layout->dims[i];
     }
+    if (!box_product(dims, layout->rank, 1, &elements))
+        return -EINVAL;
     size_t rank = (size_t)layout->rank;
     bool edges =
         dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;

@@ -51,6 +51,11 @@ int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, 
  * the runs, also after an error. */
 int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs);
 
+/* The positions of a chunk that lie outside of dims; whole: all of them. The caller frees the runs,
+ * also after an error. -ENOMEM. */
+int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
+                    struct runs *outside, bool *whole);
+
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 

@@ -174,27 +174,45 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
     return error;
 }
 
-/* Converts n packed elements in place. */
-static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, void *elements)
+/* Whether a conversion leaves members of elements as they are: those that only one of two compound
+ * datatypes has. */
+static bool keeps_members(const struct transfer *transfer)
+{
+    return transfer->type && transfer->dataset->info.type.class == SFS_COMPOUND;
+}
+
+/* Converts n packed elements in place. background: if keeps_members, what stands where they go. */
+static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, void *elements,
+                   void *background)
 {
     if (!transfer->type)
         return 0;
     const struct sfs_encoded *own = &transfer->dataset->info.encoded_type;
     const struct sfs_encoded *from = to_memory ? own : transfer->type;
     const struct sfs_encoded *to = to_memory ? transfer->type : own;
-    void *background = NULL;
-    if (transfer->dataset->info.type.class == SFS_COMPOUND) {
-        background = calloc((size_t)n, transfer->room);
-        if (!background)
-            return -ENOMEM;
-    }
     int error =
         hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements, background);
-    free(background);
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
                   hdf5_error());
     return error;
+}
+
+/* Room for n packed elements in either datatype, and if needed as much for a background. */
+static int make_packed(const struct transfer *transfer, uint64_t n, char **packed,
+                       char **background)
+{
+    bool twice = keeps_members(transfer);
+    size_t bytes;
+    *packed = *background = NULL;
+    if (__builtin_mul_overflow(n, transfer->room, &bytes) || bytes > SIZE_MAX / 4)
+        return -ENOMEM;
+    *packed = malloc(twice ? 2 * bytes : bytes);
+    if (!*packed)
+        return -ENOMEM;
+    if (twice)
+        *background = *packed + bytes;
+    return 0;
 }
 
 /* Copies `length` elements, from the index-th selected one on, between memory and packed elements.
@@ -244,21 +262,42 @@ static char *packed_in_memory(const struct transfer *transfer, const struct part
 
 /* ---- Writing ---- */
 
+/* The elements of a part as they are in the dataset. */
+static int gather_part(const struct transfer *transfer, const struct part *part, char *packed)
+{
+    struct sfs_dataset *dataset = transfer->dataset;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    int error = cache_pin(dataset->cache, part->scaled, PART_VALUES, &form, &chunk);
+    if (error)
+        return error;
+    if (form)
+        form_gather(&dataset->layout, form, &part->positions, packed);
+    else
+        fill_elements(packed, part->positions.elements, dataset->info.type.size,
+                      dataset->info.fill);
+    cache_return(chunk);
+    return 0;
+}
+
 static int write_part(void *context, const struct part *part)
 {
     const struct transfer *transfer = context;
     struct cache_dataset *cache = transfer->dataset->cache;
-    char *packed = packed_in_memory(transfer, part);
+    char *packed = packed_in_memory(transfer, part), *background;
     if (packed)
         return cache_write(cache, part->scaled, &part->positions, packed, part->is_whole);
-    char *copy = reallocarray(NULL, part->positions.elements, transfer->room);
-    if (!copy)
-        return -ENOMEM;
-    copy_part(transfer, part, copy, false);
-    int error = convert(transfer, false, part->positions.elements, copy);
+    uint64_t n = part->positions.elements;
+    int error = make_packed(transfer, n, &packed, &background);
+    if (!error && background)
+        error = gather_part(transfer, part, background);
+    if (!error) {
+        copy_part(transfer, part, packed, false);
+        error = convert(transfer, false, n, packed, background);
+    }
     if (!error)
-        error = cache_write(cache, part->scaled, &part->positions, copy, part->is_whole);
-    free(copy);
+        error = cache_write(cache, part->scaled, &part->positions, packed, part->is_whole);
+    free(packed);
     return error;
 }
 
@@ -266,7 +305,11 @@ static int check_writable(const struct sfs_dataset *dataset)
 {
     if (!sfs_is_writable(dataset->file))
         return -EROFS;
-    return dataset->info.type.has_pointers ? -EOPNOTSUPP : 0;
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
+    if (dataset->info.elements == UINT64_MAX) /* they have no positions */
+        return refuse(dataset, "writing", "too many elements");
+    return 0;
 }
 
 /* Dense datasets are written by libhdf5, box by box of the selection. */
@@ -278,8 +321,8 @@ static int write_dense(struct transfer *transfer)
     memcpy(all.count, layout->dims, sizeof(all.count));
     const struct runs *runs = &transfer->selection.runs;
     uint64_t most = BATCH_BYTES / transfer->room ? BATCH_BYTES / transfer->room : 1;
-    char *packed = reallocarray(NULL, most, transfer->room);
-    int error = packed ? 0 : -ENOMEM;
+    char *packed, *background;
+    int error = make_packed(transfer, most, &packed, &background);
     for (size_t i = 0; i < runs->n && !error; i++) {
         struct run run = runs_at(runs, i);
         while (run.first < run.last && !error) {
@@ -287,7 +330,10 @@ static int write_dense(struct transfer *transfer)
             uint64_t n = run.last - run.first < most ? run.last - run.first : most;
             n = box_of_interval(&all, run.first, n, &piece);
             copy_elements(transfer, run.index, n, packed, false);
-            error = convert(transfer, false, n, packed);
+            if (background)
+                error = dataset_read_elements(dataset, &all, run.first, n, background);
+            if (!error)
+                error = convert(transfer, false, n, packed, background);
             if (!error)
                 error = dataset_write_dense(dataset, &piece, packed);
             run.first += n;
@@ -400,28 +446,20 @@ int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
 static int read_part(void *context, const struct part *part)
 {
     const struct transfer *transfer = context;
-    struct sfs_dataset *dataset = transfer->dataset;
+    char *in_memory = packed_in_memory(transfer, part), *packed, *background;
+    if (in_memory)
+        return gather_part(transfer, part, in_memory);
     uint64_t n = part->positions.elements;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    int error = cache_pin(dataset->cache, part->scaled, PART_VALUES, &form, &chunk);
-    if (error)
-        return error;
-    char *in_memory = packed_in_memory(transfer, part);
-    char *packed = in_memory ? in_memory : reallocarray(NULL, n, transfer->room);
-    if (!packed)
-        error = -ENOMEM;
-    else if (form)
-        form_gather(&dataset->layout, form, &part->positions, packed);
-    else
-        fill_elements(packed, n, dataset->info.type.size, dataset->info.fill);
-    cache_return(chunk);
+    int error = make_packed(transfer, n, &packed, &background);
     if (!error)
-        error = convert(transfer, true, n, packed);
-    if (!in_memory && !error)
+        error = gather_part(transfer, part, packed);
+    if (!error && background)
+        copy_part(transfer, part, background, false);
+    if (!error)
+        error = convert(transfer, true, n, packed, background);
+    if (!error)
         copy_part(transfer, part, packed, true);
-    if (!in_memory)
-        free(packed);
+    free(packed);
     return error;
 }
 
@@ -432,15 +470,17 @@ static int read_dense(struct transfer *transfer)
     memcpy(all.count, dataset->layout.dims, sizeof(all.count));
     const struct runs *runs = &transfer->selection.runs;
     uint64_t most = BATCH_BYTES / transfer->room ? BATCH_BYTES / transfer->room : 1;
-    char *packed = reallocarray(NULL, most, transfer->room);
-    int error = packed ? 0 : -ENOMEM;
+    char *packed, *background;
+    int error = make_packed(transfer, most, &packed, &background);
     for (size_t i = 0; i < runs->n && !error; i++) {
         struct run run = runs_at(runs, i);
         while (run.first < run.last && !error) {
             uint64_t n = run.last - run.first < most ? run.last - run.first : most;
             error = dataset_read_elements(dataset, &all, run.first, n, packed);
+            if (!error && background)
+                copy_elements(transfer, run.index, n, background, false);
             if (!error)
-                error = convert(transfer, true, n, packed);
+                error = convert(transfer, true, n, packed, background);
             if (!error)
                 copy_elements(transfer, run.index, n, packed, true);
             run.first += n;

@@ -174,8 +174,11 @@ int sparse_flush(struct layout *layout)
         index_layout(sparse->index, &message);
         error = dataset_header_set_layout(layout->store, sparse->superblock, layout->dataset,
                                           &message, &why);
-        if (!error)
-            sparse->header.layout = message;
+        if (!error) { /* only what has changed: readers look at the rest meanwhile */
+            sparse->header.layout.address = message.address;
+            sparse->header.layout.single_filtered = message.single_filtered;
+            sparse->header.layout.single = message.single;
+        }
     }
     if (error && error != -ENOMEM)
         log_error("%s: %s: %s", store_path(layout->store), layout->path, why.text);

@@ -614,6 +614,139 @@ static void every_failed_allocation_for_a_section_is_an_error(void **state)
     assert_true(check(filter_sections_anew, 0) > 8);
 }
 
+/* ---- A sparse dataset ---- */
+
+#define SPARSE_ROWS 40
+
+struct sparse_file {
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    int first_error;
+    uint16_t model[SPARSE_ROWS][30];
+};
+
+static int create_sparse(struct sparse_file *sparse)
+{
+    const unsigned level = 1;
+    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    struct sfs_options options = {.replace = true, .cache_size = 9000};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {SPARSE_ROWS, 30},
+                                        .max_dims = {SFS_UNLIMITED, 30},
+                                        .chunk_dims = {3, 8},
+                                        .n_filters = {1, 1},
+                                        .filters = {&deflate, &deflate}};
+    void *type = NULL;
+    int error = sfs_type_encode("<u2", &type, &create.type.n);
+    create.type.bytes = type;
+    if (!error)
+        error = sfs_create("sparse.h5", &options, &sparse->file);
+    if (!error)
+        error = sfs_dataset_create(sparse->file, "/x", &create, &sparse->dataset);
+    free(type);
+    if (error) {
+        sfs_discard(sparse->file);
+        sparse->file = NULL;
+    }
+    return error;
+}
+
+/* Whether something failed for want of memory and is to be done again. */
+static bool failed(struct sparse_file *sparse, int error)
+{
+    assert_true(error == 0 || (error == -ENOMEM && !sparse->first_error));
+    if (error)
+        sparse->first_error = error;
+    return error != 0;
+}
+
+static void change_rows(struct sparse_file *sparse, uint64_t first, uint64_t rows, bool erases)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {first, 5}, .count = {rows, 20}};
+    uint16_t values[SPARSE_ROWS * 20];
+    for (uint64_t k = 0; k < rows * 20; k++) {
+        values[k] = (uint16_t)(first * 1000 + k * 7);
+        sparse->model[first + k / 20][5 + k % 20] = erases ? 0 : values[k];
+    }
+    while (failed(sparse, erases ? sfs_erase(sparse->dataset, &slab)
+                                 : sfs_write(sparse->dataset, &slab, values)))
+        ;
+}
+
+static void check_sparse(struct sparse_file *sparse)
+{
+    uint16_t values[SPARSE_ROWS][30];
+    struct sfs_slab all = {.rank = 2, .count = {SPARSE_ROWS, 30}};
+    struct sfs_defined defined = {.n = 0};
+    while (failed(sparse, sfs_read(sparse->dataset, &all, 0, values, sizeof(values))))
+        ;
+    assert_memory_equal(values, sparse->model, sizeof(values));
+    while (failed(sparse, sfs_get_defined(sparse->dataset, &all, &defined)))
+        ;
+    sfs_defined_free(&defined);
+}
+
+static void copy_chunk(struct sparse_file *sparse)
+{
+    const uint64_t start[] = {3, 8};
+    char bytes[2][1000];
+    struct sfs_chunk_info info;
+    while (failed(sparse, sfs_chunk_info(sparse->dataset, start, &info)))
+        ;
+    while (failed(sparse, sfs_read_chunk(sparse->dataset, &info,
+                                         (void *const[]){bytes[0], bytes[1]})))
+        ;
+    while (failed(sparse, sfs_write_chunk(sparse->dataset, &info,
+                                          (const void *const[]){bytes[0], bytes[1]})))
+        ;
+}
+
+/* A call that fails changes nothing, or can be repeated; in the end all is as it would be without a
+ * failure. */
+static int write_sparse(void)
+{
+    struct sparse_file sparse = {.first_error = 0};
+    const uint64_t fewer[] = {SPARSE_ROWS / 2, 30}, all[] = {SPARSE_ROWS, 30};
+    while (failed(&sparse, create_sparse(&sparse)))
+        ;
+    change_rows(&sparse, 0, SPARSE_ROWS, false);
+    change_rows(&sparse, 7, 6, true);
+    while (failed(&sparse, sfs_flush(sparse.file)))
+        ;
+    check_sparse(&sparse);
+    copy_chunk(&sparse);
+    change_rows(&sparse, 2, 9, false);
+    while (failed(&sparse, sfs_set_extent(sparse.dataset, fewer)))
+        ;
+    while (failed(&sparse, sfs_set_extent(sparse.dataset, all)))
+        ;
+    memset(sparse.model[SPARSE_ROWS / 2], 0, sizeof(sparse.model) / 2);
+    check_sparse(&sparse);
+    while (failed(&sparse, sfs_flush(sparse.file)))
+        ;
+    sfs_dataset_close(sparse.dataset);
+    sfs_discard(sparse.file);
+
+    uint64_t address;
+    while (failed(&sparse, sfs_open("sparse.h5", NULL, &sparse.file)))
+        ;
+    while (failed(&sparse, sfs_find(sparse.file, sfs_root(sparse.file), "/x", &address)))
+        ;
+    while (failed(&sparse, sfs_dataset_open(sparse.file, address, "/x", &sparse.dataset)))
+        ;
+    check_sparse(&sparse);
+    sfs_dataset_close(sparse.dataset);
+    sfs_discard(sparse.file);
+    return sparse.first_error;
+}
+
+static void a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be(void **state)
+{
+    (void)state;
+    assert_int_equal(write_sparse(), 0);
+    assert_true(check(write_sparse, 0) > 300);
+}
+
 /* ---- An index ---- */
 
 static uint64_t index_header;
@@ -795,6 +928,7 @@ static int all_tests(void)
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
+        cmocka_unit_test(a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
 }

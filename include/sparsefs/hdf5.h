@@ -1,0 +1,264 @@
+/* The sparse-data programming model with HDF5 handles, for programs that use libhdf5 themselves:
+ * each call encodes the handles that it is given and does what the call of sparsefs.h does. No
+ * handle enters libsparsefs, so that the program's libhdf5 may be another than that of libsparsefs;
+ * everything here is compiled into the program. For libhdf5 1.10 and later.
+ *
+ * Functions return 0 or a negative errno: those of the call of sparsefs.h, -EINVAL for a handle
+ * that libhdf5 refuses (its error stack says why), -ENOMEM. Datatypes are those of the buffer,
+ * native ones too. H5S_ALL means what it means in H5Dread and H5Dwrite: as space, all elements; as
+ * memory_space, the selection of space in a buffer with the dims of the dataset. Files, datasets,
+ * extents and chunks need no handles: their calls are in sparsefs.h. */
+#ifndef SPARSEFS_HDF5_H
+#define SPARSEFS_HDF5_H
+
+#include <errno.h>
+#include <hdf5.h>
+#include <stdlib.h>
+
+#include <sparsefs/sparsefs.h>
+
+/* ---- Handles as bytes ---- */
+
+static inline int sfs_h5_encode_with(hid_t id, int is_type, void *bytes, size_t *n)
+{
+    herr_t result;
+    if (is_type)
+        result = H5Tencode(id, bytes, n);
+    else
+#if H5_VERSION_GE(1, 12, 0)
+        result = H5Sencode2(id, bytes, n, H5P_DEFAULT);
+#else
+        result = H5Sencode(id, bytes, n);
+#endif
+    return result < 0 ? -EINVAL : 0;
+}
+
+/* The caller frees encoded->bytes, which are NULL after an error. */
+static inline int sfs_h5_encode(hid_t id, int is_type, struct sfs_encoded *encoded)
+{
+    size_t n = 0;
+    encoded->bytes = NULL;
+    encoded->n = 0;
+    int error = sfs_h5_encode_with(id, is_type, NULL, &n);
+    void *bytes = error ? NULL : malloc(n);
+    if (!error && !bytes)
+        error = -ENOMEM;
+    if (!error)
+        error = sfs_h5_encode_with(id, is_type, bytes, &n);
+    if (error) {
+        free(bytes);
+        return error;
+    }
+    encoded->bytes = bytes;
+    encoded->n = n;
+    return 0;
+}
+
+/* A dataspace; H5S_ALL becomes no bytes. */
+static inline int sfs_h5_encode_space(hid_t space, struct sfs_encoded *encoded)
+{
+    encoded->bytes = NULL;
+    encoded->n = 0;
+    return space == H5S_ALL ? 0 : sfs_h5_encode(space, 0, encoded);
+}
+
+static inline const struct sfs_encoded *sfs_h5_or_null(const struct sfs_encoded *encoded)
+{
+    return encoded->bytes ? encoded : NULL;
+}
+
+/* ---- Reading, writing, erasing ---- */
+
+struct sfs_h5_transfer {
+    struct sfs_encoded type, memory_space, space;
+};
+
+static inline void sfs_h5_transfer_end(struct sfs_h5_transfer *transfer)
+{
+    free((void *)transfer->type.bytes);
+    free((void *)transfer->memory_space.bytes);
+    free((void *)transfer->space.bytes);
+}
+
+static inline int sfs_h5_transfer_begin(hid_t type, hid_t memory_space, hid_t space,
+                                        struct sfs_h5_transfer *transfer)
+{
+    transfer->memory_space.bytes = transfer->space.bytes = NULL;
+    int error = sfs_h5_encode(type, 1, &transfer->type);
+    if (!error)
+        error = sfs_h5_encode_space(memory_space, &transfer->memory_space);
+    if (!error)
+        error = sfs_h5_encode_space(space, &transfer->space);
+    if (error)
+        sfs_h5_transfer_end(transfer);
+    return error;
+}
+
+/* H5Dread. Undefined elements read as the fill value. */
+static inline int sfs_h5_read(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
+                              hid_t space, void *buffer)
+{
+    struct sfs_h5_transfer transfer;
+    int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
+    if (error)
+        return error;
+    error = sfs_dataset_read(dataset, &transfer.type, sfs_h5_or_null(&transfer.memory_space),
+                             sfs_h5_or_null(&transfer.space), buffer);
+    sfs_h5_transfer_end(&transfer);
+    return error;
+}
+
+/* H5Dwrite. The elements become defined. */
+static inline int sfs_h5_write(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
+                               hid_t space, const void *buffer)
+{
+    struct sfs_h5_transfer transfer;
+    int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
+    if (error)
+        return error;
+    error = sfs_dataset_write(dataset, &transfer.type, sfs_h5_or_null(&transfer.memory_space),
+                              sfs_h5_or_null(&transfer.space), buffer);
+    sfs_h5_transfer_end(&transfer);
+    return error;
+}
+
+/* H5Derase. The selected elements become undefined. */
+static inline int sfs_h5_erase(struct sfs_dataset *dataset, hid_t space)
+{
+    struct sfs_encoded encoded;
+    int error = sfs_h5_encode_space(space, &encoded);
+    if (!error)
+        error = sfs_dataset_erase(dataset, sfs_h5_or_null(&encoded));
+    free((void *)encoded.bytes);
+    return error;
+}
+
+/* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
+ * space that are defined. The caller closes *defined. */
+static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
+{
+    struct sfs_encoded encoded;
+    void *bytes = NULL;
+    size_t n;
+    int error = sfs_h5_encode_space(space, &encoded);
+    if (!error)
+        error = sfs_dataset_get_defined(dataset, sfs_h5_or_null(&encoded), &bytes, &n);
+    free((void *)encoded.bytes);
+    if (error)
+        return error;
+    hid_t decoded = H5Sdecode(bytes);
+    free(bytes);
+    if (decoded < 0)
+        return -EINVAL;
+    *defined = decoded;
+    return 0;
+}
+
+/* ---- Creating ---- */
+
+#define SFS_H5_FILTER_VALUES 256 /* the most parameters that H5Pget_filter2 gives */
+
+/* A filter with room for its parameters. */
+struct sfs_h5_filter {
+    unsigned values[SFS_H5_FILTER_VALUES];
+};
+
+/* The filters of a dataset creation property list (H5P_DEFAULT: none). The caller frees *filters,
+ * then *values. */
+static inline int sfs_h5_filters(hid_t dcpl, size_t *n, struct sfs_filter **filters,
+                                 struct sfs_h5_filter **values)
+{
+    *filters = NULL;
+    *values = NULL;
+    int count = dcpl == H5P_DEFAULT ? 0 : H5Pget_nfilters(dcpl);
+    if (count <= 0)
+        return count < 0 ? -EINVAL : 0;
+    *filters = (struct sfs_filter *)calloc((size_t)count, sizeof(**filters));
+    *values = (struct sfs_h5_filter *)calloc((size_t)count, sizeof(**values));
+    if (!*filters || !*values)
+        return -ENOMEM;
+    for (int i = 0; i < count; i++) {
+        struct sfs_filter *filter = &(*filters)[i];
+        unsigned flags = 0;
+        size_t n_values = SFS_H5_FILTER_VALUES;
+        filter->id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, (*values)[i].values,
+                                    sizeof(filter->name), filter->name, NULL);
+        if (filter->id < 0 || n_values > SFS_H5_FILTER_VALUES)
+            return -EINVAL;
+        filter->optional = (flags & H5Z_FLAG_OPTIONAL) != 0;
+        filter->n_values = n_values;
+        filter->values = (*values)[i].values;
+    }
+    *n = (size_t)count;
+    return 0;
+}
+
+/* Rank, dims, max dims, and chunk dims. */
+static inline int sfs_h5_dims(hid_t space, hid_t dcpl, struct sfs_dataset_create *create)
+{
+    hsize_t dims[SFS_MAX_RANK], max_dims[SFS_MAX_RANK], chunk_dims[SFS_MAX_RANK];
+    int rank = H5Sget_simple_extent_ndims(space);
+    if (rank < 1 || rank > SFS_MAX_RANK ||
+        H5Sget_simple_extent_dims(space, dims, max_dims) != rank ||
+        H5Pget_layout(dcpl) != H5D_CHUNKED || H5Pget_chunk(dcpl, rank, chunk_dims) != rank)
+        return -EINVAL;
+    create->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        create->dims[i] = dims[i];
+        create->max_dims[i] = max_dims[i] == H5S_UNLIMITED ? SFS_UNLIMITED : max_dims[i];
+        create->chunk_dims[i] = chunk_dims[i];
+    }
+    return 0;
+}
+
+/* The fill value in the dataset's datatype, NULL if dcpl does not define one; the caller frees it.
+ */
+static inline int sfs_h5_fill(hid_t type, hid_t dcpl, void **fill)
+{
+    H5D_fill_value_t status;
+    size_t size = H5Tget_size(type);
+    *fill = NULL;
+    if (size == 0 || H5Pfill_value_defined(dcpl, &status) < 0)
+        return -EINVAL;
+    if (status != H5D_FILL_VALUE_USER_DEFINED)
+        return 0;
+    *fill = calloc(1, size);
+    if (!*fill)
+        return -ENOMEM;
+    return H5Pget_fill_value(dcpl, type, *fill) < 0 ? -EINVAL : 0;
+}
+
+/* H5Dcreate2 of a sparse dataset, with the groups on the way that are missing. path is absolute.
+ * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), fill value, and the filters
+ * of the values section; the filters of selection_dcpl (H5P_DEFAULT: none) are those of the
+ * selection section (H5Pset_filter2). What else they hold is not looked at. */
+static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
+                                hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
+{
+    struct sfs_dataset_create create = {0};
+    struct sfs_filter *filters[2] = {NULL, NULL};
+    struct sfs_h5_filter *values[2] = {NULL, NULL};
+    void *fill = NULL;
+    int error = sfs_h5_dims(space, dcpl, &create);
+    if (!error)
+        error = sfs_h5_encode(type, 1, &create.type);
+    if (!error)
+        error = sfs_h5_fill(type, dcpl, &fill);
+    for (int i = 0; i < 2 && !error; i++) {
+        error = sfs_h5_filters(i == 0 ? selection_dcpl : dcpl, &create.n_filters[i], &filters[i],
+                               &values[i]);
+        create.filters[i] = filters[i];
+    }
+    create.fill = fill;
+    if (!error)
+        error = sfs_dataset_create(file, path, &create, dataset);
+    for (int i = 0; i < 2; i++) {
+        free(filters[i]);
+        free(values[i]);
+    }
+    free(fill);
+    free((void *)create.type.bytes);
+    return error;
+}
+
+#endif

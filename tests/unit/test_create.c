@@ -1,0 +1,391 @@
+/* New sparse datasets: what can be made, what is refused and why, and what released libhdf5 and its
+ * tools make of the file. */
+#include "support.h"
+
+#include <errno.h>
+#include <hdf5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH "create.h5"
+
+static char last_line[1000];
+
+static void keep_line(int level, const char *line)
+{
+    if (level <= LOG_ERR)
+        snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static struct sfs_encoded encode(hid_t type)
+{
+    static unsigned char bytes[1000];
+    size_t n = sizeof(bytes);
+    assert_true(H5Tencode(type, bytes, &n) >= 0);
+    return (struct sfs_encoded){bytes, n};
+}
+
+static struct sfs_file *create_file(void)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file = NULL;
+    sfs_set_log(keep_line, LOG_DEBUG);
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    return file;
+}
+
+static struct sfs_file *open_file(bool writable)
+{
+    struct sfs_options options = {.writable = writable};
+    struct sfs_file *file = NULL;
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    return file;
+}
+
+static struct sfs_dataset *open_dataset(struct sfs_file *file, const char *path)
+{
+    uint64_t address;
+    struct sfs_dataset *dataset = NULL;
+    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
+    return dataset;
+}
+
+/* ---- Refusals ---- */
+
+static struct sfs_dataset_create plain(void)
+{
+    return (struct sfs_dataset_create){.rank = 2,
+                                       .dims = {8, 9},
+                                       .max_dims = {8, SFS_UNLIMITED},
+                                       .chunk_dims = {4, 3},
+                                       .type = encode(H5T_STD_I32LE)};
+}
+
+/* The call fails so, says why in these words, and leaves nothing behind. */
+static void check_refused(struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, int error, const char *words)
+{
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_links links;
+    last_line[0] = '\0';
+    assert_int_equal(sfs_dataset_create(file, path, create, &dataset), error);
+    assert_null(dataset);
+    if (!strstr(last_line, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, last_line);
+    assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
+    assert_int_equal(links.n, 0);
+    sfs_links_free(&links);
+}
+
+static void dims_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset_create create = plain();
+    create.rank = 0;
+    check_refused(file, "/x", &create, -EINVAL, "rank");
+    create.rank = SFS_MAX_RANK + 1;
+    check_refused(file, "/x", &create, -EINVAL, "rank");
+    create = plain();
+    create.max_dims[0] = 7;
+    check_refused(file, "/x", &create, -EINVAL, "exceeds the largest");
+    create = plain();
+    create.chunk_dims[1] = 0;
+    check_refused(file, "/x", &create, -EINVAL, "chunk dim");
+    create = plain();
+    create.chunk_dims[0] = 9;
+    check_refused(file, "/x", &create, -EINVAL, "chunk dim");
+    create = plain();
+    create.dims[0] = create.max_dims[0] = create.dims[1] = UINT64_C(1) << 40;
+    check_refused(file, "/x", &create, -EINVAL, "63 bits");
+    create = plain();
+    create.max_dims[0] = SFS_UNLIMITED;
+    create.chunk_dims[0] = create.chunk_dims[1] = 1 << 15;
+    check_refused(file, "/x", &create, -EFBIG, "4 GiB");
+    sfs_discard(file);
+}
+
+static void paths_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"x", "", "/", "/a//b", "/./x", "/x/"};
+    struct sfs_file *file = create_file();
+    struct sfs_dataset_create create = plain();
+    struct sfs_dataset *dataset = NULL, *other = NULL;
+    for (size_t i = 0; i < COUNT(paths); i++)
+        check_refused(file, paths[i], &create, -EINVAL, "path");
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &other), -EEXIST);
+    assert_true(sfs_dataset_create(file, "/x/y", &create, &other) < 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    file = open_file(false);
+    assert_int_equal(sfs_dataset_create(file, "/y", &create, &other), -EROFS);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void datatypes_with_pointers_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset_create create = plain();
+    hid_t string = H5Tcopy(H5T_C_S1), sequence = H5Tvlen_create(H5T_NATIVE_INT);
+    hid_t compound = H5Tcreate(H5T_COMPOUND, 40);
+    H5Tset_size(string, H5T_VARIABLE);
+    H5Tinsert(compound, "a", 0, sequence);
+    const hid_t types[] = {string, sequence, compound, H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG};
+    for (size_t i = 0; i < COUNT(types); i++) {
+        create.type = encode(types[i]);
+        check_refused(file, "/x", &create, -EOPNOTSUPP, "variable length");
+    }
+    create.type = (struct sfs_encoded){"nonsense", 8};
+    check_refused(file, "/x", &create, -EINVAL, "");
+    H5Tclose(compound);
+    H5Tclose(sequence);
+    H5Tclose(string);
+    sfs_discard(file);
+}
+
+static void filters_that_cannot_be_run_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    const unsigned level = 1;
+    const struct sfs_filter unknown = {.id = 32100};
+    struct sfs_filter many[40];
+    for (size_t i = 0; i < COUNT(many); i++)
+        many[i] = (struct sfs_filter){.id = 1, .n_values = 1, .values = &level};
+    for (int section = 0; section < 2; section++) {
+        struct sfs_dataset_create create = plain();
+        create.n_filters[section] = 1;
+        create.filters[section] = &unknown;
+        check_refused(file, "/x", &create, -EOPNOTSUPP, "filter");
+        create.n_filters[section] = COUNT(many);
+        create.filters[section] = many;
+        check_refused(file, "/x", &create, -EINVAL, "too many filters");
+    }
+    sfs_discard(file);
+}
+
+/* ---- What can be made ---- */
+
+/* Some elements of one chunk are written, and found again in the file. */
+static void check_elements(hid_t type, enum sfs_type_class class)
+{
+    size_t size = H5Tget_size(type);
+    char *written = allocate(3 * size), *read = allocate(8 * size), *fill = allocate(size);
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_dataset_create create = {
+        .rank = 1, .dims = {8}, .max_dims = {SFS_UNLIMITED}, .chunk_dims = {5}};
+    struct sfs_slab slab = {.rank = 1, .start = {3}, .count = {3}}, all = {.rank = 1, .count = {8}};
+    random_fill(written, 3 * size);
+    memset(fill, 1, size);
+    create.type = encode(type);
+    create.fill = fill;
+    assert_int_equal(sfs_dataset_create(file, "/a/b/x", &create, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &slab, written), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    file = open_file(false);
+    dataset = open_dataset(file, "/a/b/x");
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    assert_int_equal(info->type.class, class);
+    assert_int_equal(info->type.size, size);
+    hid_t decoded = H5Tdecode(info->encoded_type.bytes);
+    assert_true(H5Tequal(decoded, type) > 0);
+    H5Tclose(decoded);
+    assert_int_equal(sfs_read(dataset, &all, 0, read, 8 * size), 0);
+    for (size_t i = 0; i < 8; i++)
+        assert_memory_equal(read + i * size, i < 3 || i > 5 ? fill : written + (i - 3) * size,
+                            size);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    free(fill);
+    free(read);
+    free(written);
+}
+
+static void elements_are_of_every_fixed_size(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {2, 3};
+    const hid_t numbers[] = {H5T_STD_I8LE,  H5T_STD_U8BE,  H5T_STD_I16BE, H5T_STD_U16LE,
+                             H5T_STD_I32LE, H5T_STD_U32BE, H5T_STD_I64BE, H5T_STD_U64LE};
+    const hid_t floats[] = {H5T_IEEE_F32LE, H5T_IEEE_F64BE};
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        check_elements(numbers[i], SFS_INTEGER);
+    for (size_t i = 0; i < COUNT(floats); i++)
+        check_elements(floats[i], SFS_FLOAT);
+    check_elements(H5T_STD_B32BE, SFS_BITFIELD);
+    hid_t string = H5Tcopy(H5T_C_S1), opaque = H5Tcreate(H5T_OPAQUE, 13);
+    hid_t compound = H5Tcreate(H5T_COMPOUND, 30), array = H5Tarray_create2(H5T_STD_I16LE, 2, dims);
+    hid_t enumeration = H5Tenum_create(H5T_STD_I16BE);
+    H5Tset_size(string, 11);
+    H5Tset_tag(opaque, "what it is");
+    H5Tinsert(compound, "a", 1, array);
+    H5Tinsert(compound, "b", 17, H5T_IEEE_F64LE);
+    H5Tenum_insert(enumeration, "ON", (const int16_t[]){256});
+    check_elements(string, SFS_STRING);
+    check_elements(opaque, SFS_OPAQUE);
+    check_elements(compound, SFS_COMPOUND);
+    check_elements(array, SFS_ARRAY);
+    check_elements(enumeration, SFS_ENUM);
+    H5Tclose(enumeration);
+    H5Tclose(array);
+    H5Tclose(compound);
+    H5Tclose(opaque);
+    H5Tclose(string);
+}
+
+static void datasets_have_1_to_32_dimensions(void **state)
+{
+    (void)state;
+    for (int rank = 1; rank <= SFS_MAX_RANK; rank++)
+        for (int unlimited = 0; unlimited < 3; unlimited++) {
+            struct sfs_file *file = create_file();
+            struct sfs_dataset *dataset = NULL;
+            struct sfs_dataset_create create = {.rank = rank, .type = encode(H5T_STD_I32LE)};
+            struct sfs_slab all = {.rank = rank}, slab = {.rank = rank};
+            int32_t values[512], read[512];
+            uint64_t n = 1, elements;
+            for (int i = 0; i < rank; i++) {
+                create.dims[i] = rank - i <= 8 ? 2 : 1;
+                create.max_dims[i] = i < unlimited ? SFS_UNLIMITED : create.dims[i];
+                create.chunk_dims[i] = 1 + random_below(create.dims[i]);
+                all.count[i] = create.dims[i];
+                slab.count[i] = 1 + random_below(create.dims[i]);
+                slab.start[i] = create.dims[i] - slab.count[i];
+                n *= slab.count[i];
+            }
+            for (int i = 0; i < 512; i++)
+                values[i] = i + 1;
+            assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+            assert_int_equal(sfs_write(dataset, &slab, values), 0);
+            sfs_dataset_close(dataset);
+            assert_int_equal(sfs_close(file), 0);
+            file = open_file(false);
+            dataset = open_dataset(file, "/x");
+            assert_int_equal(sfs_read(dataset, &slab, 0, read, n * sizeof(*read)), 0);
+            assert_memory_equal(read, values, n * sizeof(*read));
+            assert_int_equal(sfs_count_defined(dataset, &all, &elements), 0);
+            assert_int_equal(elements, n);
+            sfs_dataset_close(dataset);
+            assert_int_equal(sfs_close(file), 0);
+        }
+}
+
+/* ---- Our files and released libhdf5 ---- */
+
+static void write_row(struct sfs_dataset *dataset, uint64_t row)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {row}, .count = {1, 9}};
+    const int32_t values[9] = {1, 2, 3};
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+}
+
+static herr_t ignore_name(hid_t group, const char *name, const H5L_info_t *info, void *context)
+{
+    (void)group, (void)name, (void)info;
+    ++*(int *)context;
+    return 0;
+}
+
+/* libhdf5 lists the sparse dataset and reads all others. */
+static void check_with_libhdf5(int rows)
+{
+    int32_t values[8][9];
+    int names = 0;
+    H5O_info_t info;
+    hid_t file = H5Fopen(PATH, H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    assert_true(H5Lvisit(file, H5_INDEX_NAME, H5_ITER_INC, ignore_name, &names) >= 0);
+    assert_int_equal(names, 4); /* group, group/sparse, group/empty, dense */
+    assert_true(H5Oget_info_by_name(file, "/group/empty", &info, H5P_DEFAULT) >= 0);
+    assert_int_equal(info.type, H5O_TYPE_GROUP);
+    hid_t dense = H5Dopen2(file, "/dense", H5P_DEFAULT);
+    assert_true(H5Dread(dense, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    for (int i = 0; i < rows; i++)
+        assert_int_equal(values[i][2], 3);
+    H5Dclose(dense);
+    H5Fclose(file);
+}
+
+/* What h5ls prints of all objects, or NULL if there is no h5ls. */
+static char *h5ls(void)
+{
+    if (system("command -v h5ls >/dev/null") != 0)
+        return NULL;
+    FILE *pipe = popen("h5ls -r " PATH " 2>&1", "r");
+    char *text = calloc(1, 10000);
+    assert_non_null(pipe);
+    assert_non_null(text);
+    size_t n = fread(text, 1, 9999, pipe);
+    assert_true(n > 0);
+    assert_int_equal(pclose(pipe), 0);
+    return text;
+}
+
+static void released_libhdf5_reads_the_rest_of_the_file(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *sparse = NULL, *dense = NULL;
+    struct sfs_dataset_create create = plain();
+    assert_int_equal(sfs_dataset_create(file, "/group/sparse", &create, &sparse), 0);
+    create.is_dense = true;
+    assert_int_equal(sfs_dataset_create(file, "/dense", &create, &dense), 0);
+    assert_int_equal(sfs_group_create(file, "/group/empty"), 0);
+    for (int row = 0; row < 8; row++) {
+        write_row(sparse, (uint64_t)row);
+        write_row(dense, (uint64_t)row);
+        sfs_dataset_close(sparse);
+        sfs_dataset_close(dense);
+        assert_int_equal(sfs_close(file), 0);
+        check_with_libhdf5(row + 1);
+        char *listed = h5ls();
+        if (listed) {
+            assert_non_null(strstr(listed, "/group/sparse"));
+            assert_non_null(strstr(listed, "/dense"));
+            assert_non_null(strstr(listed, "/group/empty"));
+        }
+        free(listed);
+        file = open_file(true);
+        sparse = open_dataset(file, "/group/sparse");
+        dense = open_dataset(file, "/dense");
+    }
+    sfs_dataset_close(sparse);
+    sfs_dataset_close(dense);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static int without_messages(void **state)
+{
+    (void)state;
+    return H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0;
+}
+
+static int all_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dims_that_cannot_be_are_refused),
+        cmocka_unit_test(paths_that_cannot_be_are_refused),
+        cmocka_unit_test(datatypes_with_pointers_are_refused),
+        cmocka_unit_test(filters_that_cannot_be_run_are_refused),
+        cmocka_unit_test(elements_are_of_every_fixed_size),
+        cmocka_unit_test(datasets_have_1_to_32_dimensions),
+        cmocka_unit_test(released_libhdf5_reads_the_rest_of_the_file),
+    };
+    return cmocka_run_group_tests(tests, without_messages, NULL);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
+}

@@ -1,0 +1,249 @@
+/* Datasets that grow and shrink: what is cut off is gone for good, and all else stays. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH "extent.h5"
+#define SIDE 24 /* no dim becomes larger */
+#define FILL 3
+
+struct kind {
+    int rank;
+    uint64_t dims[3], max_dims[3], chunk_dims[3];
+    bool filtered;
+};
+
+static const struct kind kinds[] = {
+    {1, {20}, {20}, {20}, false},                                             /* single chunk */
+    {2, {10, 12}, {SIDE, SIDE}, {4, 5}, false},                               /* fixed array */
+    {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true},                       /* extensible array */
+    {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, true},              /* B-tree */
+    {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false},            /* frames */
+    {3, {3, 9, 9}, {SFS_UNLIMITED, SFS_UNLIMITED, SIDE}, {2, 4, SIDE}, true}, /* beyond the dims */
+};
+
+struct model {
+    const struct kind *kind;
+    uint64_t dims[3];
+    int16_t value[SIDE][SIDE][SIDE];
+    bool defined[SIDE][SIDE][SIDE];
+};
+
+/* A position in the model: axes that a kind has not are 0. */
+static void place(const struct sfs_slab *slab, uint64_t k, uint64_t at[3])
+{
+    at[0] = at[1] = at[2] = 0;
+    for (int i = slab->rank - 1; i >= 0; i--) {
+        at[i] = slab->start[i] + k % slab->count[i];
+        k /= slab->count[i];
+    }
+}
+
+static uint64_t elements_of(const struct sfs_slab *slab)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < slab->rank; i++)
+        n *= slab->count[i];
+    return n;
+}
+
+static struct sfs_slab random_slab(const struct model *model)
+{
+    struct sfs_slab slab = {.rank = model->kind->rank};
+    for (int i = 0; i < slab.rank; i++) {
+        slab.start[i] = random_below(model->dims[i] + 1);
+        slab.count[i] = random_below(model->dims[i] - slab.start[i] + 1);
+    }
+    return slab;
+}
+
+static void write_slab(struct sfs_dataset *dataset, struct model *model)
+{
+    struct sfs_slab slab = random_slab(model);
+    uint64_t n = elements_of(&slab), at[3];
+    int16_t *values = allocate(n * sizeof(*values));
+    for (uint64_t k = 0; k < n; k++) {
+        place(&slab, k, at);
+        values[k] = model->value[at[0]][at[1]][at[2]] = (int16_t)random_next();
+        model->defined[at[0]][at[1]][at[2]] = true;
+    }
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+    free(values);
+}
+
+/* New dims, nearly all of them other than before; sometimes 0. */
+static void resize(struct sfs_dataset *dataset, struct model *model)
+{
+    uint64_t dims[3] = {1, 1, 1};
+    for (int i = 0; i < model->kind->rank; i++) {
+        uint64_t max = model->kind->max_dims[i] < SIDE ? model->kind->max_dims[i] : SIDE;
+        dims[i] = random_below(5) ? random_below(max + 1) : model->dims[i];
+    }
+    assert_int_equal(sfs_set_extent(dataset, dims), 0);
+    memcpy(model->dims, dims, sizeof(dims));
+    for (uint64_t i = 0; i < SIDE; i++)
+        for (uint64_t j = 0; j < SIDE; j++)
+            for (uint64_t k = 0; k < SIDE; k++)
+                if (i >= dims[0] || j >= dims[1] || k >= dims[2])
+                    model->defined[i][j][k] = false;
+}
+
+static void check_model(struct sfs_dataset *dataset, const struct model *model)
+{
+    struct sfs_slab slab = {.rank = model->kind->rank};
+    memcpy(slab.count, model->dims, sizeof(model->dims));
+    assert_memory_equal(sfs_dataset_info(dataset)->dims, model->dims,
+                        (size_t)slab.rank * sizeof(uint64_t));
+    uint64_t n = elements_of(&slab), at[3], defined = 0, counted;
+    assert_int_equal(sfs_dataset_info(dataset)->elements, n);
+    int16_t *values = allocate(n * sizeof(*values));
+    assert_int_equal(sfs_read(dataset, &slab, 0, values, n * sizeof(*values)), 0);
+    for (uint64_t k = 0; k < n; k++) {
+        place(&slab, k, at);
+        bool is_defined = model->defined[at[0]][at[1]][at[2]];
+        defined += is_defined;
+        assert_int_equal(values[k], is_defined ? model->value[at[0]][at[1]][at[2]] : FILL);
+    }
+    assert_int_equal(sfs_count_defined(dataset, &slab, &counted), 0);
+    assert_int_equal(counted, defined);
+    free(values);
+}
+
+static struct sfs_dataset *open_dataset(struct sfs_file *file)
+{
+    uint64_t address;
+    struct sfs_dataset *dataset = NULL;
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    return dataset;
+}
+
+static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dataset)
+{
+    const int16_t fill = FILL;
+    const unsigned level = 1;
+    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    struct sfs_options options = {.replace = true, .cache_size = random_below(2) ? 0 : 20000};
+    struct sfs_dataset_create create = {.rank = kind->rank, .fill = &fill};
+    struct sfs_file *file = NULL;
+    void *type = NULL;
+    memcpy(create.dims, kind->dims, sizeof(kind->dims));
+    memcpy(create.max_dims, kind->max_dims, sizeof(kind->max_dims));
+    memcpy(create.chunk_dims, kind->chunk_dims, sizeof(kind->chunk_dims));
+    for (int i = 0; i < 2; i++) {
+        create.n_filters[i] = kind->filtered;
+        create.filters[i] = &deflate;
+    }
+    assert_int_equal(sfs_type_encode("<i2", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
+    free(type);
+    return file;
+}
+
+static void what_is_cut_off_does_not_come_back(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < 10 * COUNT(kinds); round++) {
+        static struct model model;
+        struct sfs_dataset *dataset;
+        memset(&model, 0, sizeof(model));
+        model.kind = &kinds[round % COUNT(kinds)];
+        for (int i = 0; i < 3; i++)
+            model.dims[i] = i < model.kind->rank ? model.kind->dims[i] : 1;
+        struct sfs_file *file = create(model.kind, &dataset);
+        for (int step = 0; step < 25; step++) {
+            uint64_t what = random_below(6);
+            if (what < 2) {
+                resize(dataset, &model);
+            } else if (what < 5) {
+                write_slab(dataset, &model);
+            } else if (random_below(2)) {
+                assert_int_equal(sfs_flush(file), 0);
+            } else {
+                struct sfs_options options = {.writable = true};
+                sfs_dataset_close(dataset);
+                assert_int_equal(sfs_close(file), 0);
+                assert_int_equal(sfs_open(PATH, &options, &file), 0);
+                dataset = open_dataset(file);
+            }
+            check_model(dataset, &model);
+        }
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
+static int count_chunk(void *context, const struct sfs_chunk_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return 0;
+}
+
+static void chunks_that_are_cut_off_are_deleted(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    struct sfs_slab all = {.rank = 2, .count = {10, 12}};
+    int16_t values[120] = {0};
+    int before = 0, after = 0, again = 0;
+    assert_int_equal(sfs_write(dataset, &all, values), 0);
+    assert_int_equal(sfs_chunk_iterate(dataset, count_chunk, &before), 0);
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){4, 5}), 0);
+    assert_int_equal(sfs_chunk_iterate(dataset, count_chunk, &after), 0);
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){10, 12}), 0);
+    assert_int_equal(sfs_chunk_iterate(dataset, count_chunk, &again), 0);
+    assert_int_equal(before, 9);
+    assert_int_equal(after, 1);
+    assert_int_equal(again, 1);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void dims_beyond_the_maximum_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){SIDE + 1, 12}), -EINVAL);
+    assert_int_equal(sfs_dataset_info(dataset)->dims[0], 10);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    dataset = open_dataset(file);
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){4, 5}), -EROFS);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* Positions of elements are numbers of 63 bits. */
+static void a_dataset_of_too_many_elements_is_refused(void **state)
+{
+    (void)state;
+    static const struct kind vast = {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, false};
+    const uint64_t dims[] = {UINT64_C(1) << 40, UINT64_C(1) << 40};
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&vast, &dataset);
+    struct sfs_slab slab = {.rank = 2, .start = {1, 1}, .count = {1, 1}};
+    int16_t value = 5;
+    log_quietly();
+    assert_int_equal(sfs_set_extent(dataset, dims), -EINVAL);
+    assert_int_equal(sfs_write(dataset, &slab, &value), 0);
+    value = 0;
+    assert_int_equal(sfs_read(dataset, &slab, 0, &value, sizeof(value)), 0);
+    assert_int_equal(value, 5);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
+          cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
+          cmocka_unit_test(dims_beyond_the_maximum_are_refused),
+          cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))

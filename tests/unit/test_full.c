@@ -1,0 +1,145 @@
+/* A disk that is full while a sparse dataset is written: the error is reported, the file keeps what
+ * was flushed before, and nothing written is lost once there is room. */
+#include "support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH   "full.h5"
+#define COPY   "copy.h5"
+#define FRAMES 12
+#define SIDE   48
+
+static uint16_t before[FRAMES][SIDE][SIDE], after[FRAMES][SIDE][SIDE];
+
+/* Files may have so many bytes; RLIM_INFINITY: any number. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static int write_frame(struct sfs_dataset *dataset, uint64_t frame, const uint16_t *values)
+{
+    struct sfs_slab slab = {.rank = 3, .start = {frame}, .count = {1, SIDE, SIDE}};
+    return sfs_write(dataset, &slab, values);
+}
+
+static struct sfs_file *create(size_t cache_size, struct sfs_dataset **dataset)
+{
+    struct sfs_options options = {.replace = true, .cache_size = cache_size};
+    struct sfs_dataset_create create = {.rank = 3,
+                                        .dims = {FRAMES, SIDE, SIDE},
+                                        .max_dims = {SFS_UNLIMITED, SIDE, SIDE},
+                                        .chunk_dims = {1, SIDE, SIDE}};
+    struct sfs_file *file = NULL;
+    void *type = NULL;
+    assert_int_equal(sfs_type_encode("<u2", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
+    free(type);
+    return file;
+}
+
+static void check_frames(struct sfs_dataset *dataset, const void *expected)
+{
+    static uint16_t values[FRAMES][SIDE][SIDE];
+    struct sfs_slab all = {.rank = 3, .count = {FRAMES, SIDE, SIDE}};
+    assert_int_equal(sfs_read(dataset, &all, 0, values, sizeof(values)), 0);
+    assert_memory_equal(values, expected, sizeof(values));
+}
+
+static void check_file(const char *path, const void *expected)
+{
+    struct sfs_file *file = NULL;
+    struct sfs_dataset *dataset = NULL;
+    uint64_t address;
+    assert_int_equal(sfs_open(path, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    check_frames(dataset, expected);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char buffer[65536];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    assert_non_null(in);
+    assert_non_null(out);
+    for (size_t n; (n = fread(buffer, 1, sizeof(buffer), in)) > 0;)
+        assert_int_equal(fwrite(buffer, 1, n, out), n);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* What a process that dies now leaves: a copy, as this one has the lock. A journal belongs to its
+ * file by its place, so that only its absence can be copied. */
+static bool check_what_a_crash_would_leave(const void *expected)
+{
+    if (access(PATH ".journal", F_OK) == 0)
+        return false;
+    copy_file(PATH, COPY);
+    check_file(COPY, expected);
+    return true;
+}
+
+/* The disk has room for so many bytes more than the file has; returns whether that was enough. */
+static bool fill_disk(size_t cache_size, rlim_t room, int *checked)
+{
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_file *file = create(cache_size, &dataset);
+    struct stat st;
+    for (uint64_t i = 0; i < FRAMES; i++)
+        assert_int_equal(write_frame(dataset, i, before[i][0]), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(stat(PATH, &st), 0);
+
+    limit_files((rlim_t)st.st_size + room);
+    for (uint64_t i = 0; i < FRAMES; i++)
+        assert_int_equal(write_frame(dataset, i, after[i][0]), 0);
+    int error = sfs_flush(file);
+    int again = error ? sfs_flush(file) : 0;
+    limit_files(RLIM_INFINITY);
+    assert_true(error == 0 || error == -EFBIG || error == -ENOSPC);
+    assert_int_equal(again, error);
+    check_frames(dataset, after);
+    if (error)
+        *checked += check_what_a_crash_would_leave(before);
+
+    assert_int_equal(sfs_flush(file), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    check_file(PATH, after);
+    return error == 0;
+}
+
+static void a_full_disk_loses_nothing(void **state)
+{
+    (void)state;
+    static const size_t cache_sizes[] = {0, 30000};
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    random_fill(before, sizeof(before));
+    random_fill(after, sizeof(after));
+    for (size_t i = 0; i < COUNT(cache_sizes); i++) {
+        int checked = 0;
+        for (rlim_t room = 0; !fill_disk(cache_sizes[i], room, &checked);)
+            room += 1 + room / 2;
+        assert_true(checked > 10);
+    }
+}
+
+TEST_MAIN(cmocka_unit_test(a_full_disk_loses_nothing))

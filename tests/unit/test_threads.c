@@ -1,0 +1,210 @@
+/* One sparse dataset written, erased, read, listed and flushed by several threads at once under a
+ * small cache: no element is lost, torn, or older than it was. */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH    "threads.h5"
+#define ROWS    48
+#define COLUMNS 96
+#define KEPT    36 /* rows from here on are erased now and then */
+#define WRITERS 3
+#define READERS 2
+#define ROUNDS  400
+
+/* The columns of a writer are every third one, so that all write to all chunks. An element is its
+ * position and the number of the write that made it. */
+static uint64_t element(uint64_t row, uint64_t column, uint64_t version)
+{
+    return (row * COLUMNS + column) << 32 | version;
+}
+
+static struct {
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t version[ROWS][COLUMNS]; /* each written by its writer alone */
+    atomic_int running;              /* writers */
+    atomic_int failures;
+} shared;
+
+static void expect(bool good)
+{
+    if (!good)
+        atomic_fetch_add(&shared.failures, 1);
+}
+
+static struct sfs_slab random_slab(uint64_t first_row, uint64_t rows)
+{
+    struct sfs_slab slab = {.rank = 2};
+    slab.start[0] = first_row + random_below(rows);
+    slab.count[0] = 1 + random_below(first_row + rows - slab.start[0]);
+    slab.start[1] = random_below(COLUMNS);
+    slab.count[1] = 1 + random_below(COLUMNS - slab.start[1]);
+    return slab;
+}
+
+static void *write_columns(void *argument)
+{
+    uint64_t own = (uint64_t)(uintptr_t)argument;
+    static _Thread_local uint64_t values[ROWS * COLUMNS];
+    static _Thread_local struct sfs_interval interval[ROWS * COLUMNS + 1];
+    random_seed(own);
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        struct sfs_slab slab = random_slab(0, ROWS);
+        struct sfs_defined defined = {.interval = interval};
+        for (uint64_t k = 0; k < slab.count[0] * slab.count[1]; k++) {
+            uint64_t row = slab.start[0] + k / slab.count[1];
+            uint64_t column = slab.start[1] + k % slab.count[1];
+            if (column % WRITERS != own)
+                continue;
+            shared.version[row][column] = round;
+            values[defined.n] = element(row, column, round);
+            interval[defined.n] = (struct sfs_interval){k, defined.n};
+            defined.n++;
+        }
+        interval[defined.n] = (struct sfs_interval){0, defined.n};
+        defined.elements = defined.n;
+        expect(sfs_write_values(shared.dataset, &slab, &defined, values) == 0);
+    }
+    atomic_fetch_sub(&shared.running, 1);
+    return NULL;
+}
+
+static void *erase_rows(void *argument)
+{
+    (void)argument;
+    random_seed(77);
+    while (atomic_load(&shared.running) > 0) {
+        struct sfs_slab slab = random_slab(KEPT, ROWS - KEPT);
+        expect(sfs_erase(shared.dataset, &slab) == 0);
+    }
+    return NULL;
+}
+
+static void *read_slabs(void *argument)
+{
+    static _Thread_local uint64_t values[ROWS * COLUMNS], seen[ROWS][COLUMNS];
+    random_seed(1000 + (uint64_t)(uintptr_t)argument);
+    while (atomic_load(&shared.running) > 0) {
+        struct sfs_slab slab = random_slab(0, ROWS);
+        uint64_t n = slab.count[0] * slab.count[1];
+        expect(sfs_read(shared.dataset, &slab, 0, values, n * sizeof(*values)) == 0);
+        for (uint64_t k = 0; k < n; k++) {
+            uint64_t row = slab.start[0] + k / slab.count[1];
+            uint64_t column = slab.start[1] + k % slab.count[1];
+            uint64_t version = values[k] & UINT32_MAX;
+            expect(version ? values[k] == element(row, column, version) : values[k] == 0);
+            if (row < KEPT)
+                expect(version >= seen[row][column]);
+            seen[row][column] = version;
+        }
+        struct sfs_defined defined;
+        int error = sfs_get_defined(shared.dataset, &slab, &defined);
+        expect(error == 0);
+        if (!error)
+            sfs_defined_free(&defined);
+    }
+    return NULL;
+}
+
+static int count_chunk(void *context, const struct sfs_chunk_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return 0;
+}
+
+static void *flush(void *argument)
+{
+    (void)argument;
+    struct sfs_slab all = {.rank = 2, .count = {ROWS, COLUMNS}};
+    uint64_t elements;
+    random_seed(5);
+    while (atomic_load(&shared.running) > 0) {
+        int chunks = 0;
+        expect(sfs_flush(shared.file) == 0);
+        expect(sfs_count_defined(shared.dataset, &all, &elements) == 0);
+        expect(elements <= ROWS * COLUMNS);
+        expect(sfs_chunk_iterate(shared.dataset, count_chunk, &chunks) == 0);
+    }
+    return NULL;
+}
+
+static void create(size_t cache_size, bool filtered)
+{
+    const unsigned level = 1;
+    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    struct sfs_options options = {.replace = true, .cache_size = cache_size};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {ROWS, COLUMNS},
+                                        .max_dims = {SFS_UNLIMITED, COLUMNS},
+                                        .chunk_dims = {5, 17}};
+    void *type = NULL;
+    for (int i = 0; i < 2; i++) {
+        create.n_filters[i] = filtered;
+        create.filters[i] = &deflate;
+    }
+    assert_int_equal(sfs_type_encode("uint64", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create(PATH, &options, &shared.file), 0);
+    assert_int_equal(sfs_dataset_create(shared.file, "/x", &create, &shared.dataset), 0);
+    free(type);
+}
+
+static void run(void)
+{
+    pthread_t threads[WRITERS + READERS + 2];
+    size_t n = 0;
+    memset(shared.version, 0, sizeof(shared.version));
+    atomic_store(&shared.running, WRITERS);
+    for (uintptr_t i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&threads[n++], NULL, write_columns, (void *)i), 0);
+    for (uintptr_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[n++], NULL, read_slabs, (void *)i), 0);
+    assert_int_equal(pthread_create(&threads[n++], NULL, erase_rows, NULL), 0);
+    assert_int_equal(pthread_create(&threads[n++], NULL, flush, NULL), 0);
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+    assert_int_equal(atomic_load(&shared.failures), 0);
+}
+
+/* What the writers wrote last is there, and in the rows that were erased nothing else. */
+static void check_all(void)
+{
+    static uint64_t values[ROWS][COLUMNS];
+    struct sfs_slab all = {.rank = 2, .count = {ROWS, COLUMNS}};
+    assert_int_equal(sfs_read(shared.dataset, &all, 0, values, sizeof(values)), 0);
+    for (uint64_t row = 0; row < ROWS; row++)
+        for (uint64_t column = 0; column < COLUMNS; column++) {
+            uint64_t version = shared.version[row][column];
+            uint64_t last = version ? element(row, column, version) : 0;
+            if (row < KEPT || values[row][column] != 0)
+                assert_int_equal(values[row][column], last);
+        }
+}
+
+static void threads_do_not_lose_each_others_elements(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        uint64_t address;
+        create(round & 1 ? 0 : 12000, round & 2);
+        run();
+        check_all();
+        sfs_dataset_close(shared.dataset);
+        assert_int_equal(sfs_close(shared.file), 0);
+        assert_int_equal(sfs_open(PATH, NULL, &shared.file), 0);
+        assert_int_equal(sfs_find(shared.file, sfs_root(shared.file), "/x", &address), 0);
+        assert_int_equal(sfs_dataset_open(shared.file, address, "/x", &shared.dataset), 0);
+        check_all();
+        sfs_dataset_close(shared.dataset);
+        assert_int_equal(sfs_close(shared.file), 0);
+    }
+}
+
+TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements))
