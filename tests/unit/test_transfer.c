@@ -405,4 +405,66 @@ static void selections_and_datatypes_mean_what_they_mean_to_libhdf5(void **state
     }
 }
 
-TEST_MAIN(cmocka_unit_test(selections_and_datatypes_mean_what_they_mean_to_libhdf5))
+/* As libhdf5 does; reading such a selection, or into one, is refused. */
+static void of_points_that_repeat_the_last_counts(void **state)
+{
+    (void)state;
+    const hsize_t eight = 8, four = 4, points[] = {3, 5, 3, 6}, again[] = {0, 1, 1, 2};
+    int16_t values[] = {1, 2, 3, 4}, read[8], expected[8] = {0, 0, 0, 3, 0, 2, 4, 0};
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file = NULL;
+    struct sfs_dataset *dataset = NULL;
+    hid_t space = H5Screate_simple(1, &eight, NULL), memory = H5Screate_simple(1, &four, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), type = H5T_NATIVE_INT16;
+    log_quietly();
+    H5Pset_chunk(dcpl, 1, &four);
+    H5Sselect_elements(space, H5S_SELECT_SET, 4, points);
+    assert_int_equal(sfs_create("points.h5", &options, &file), 0);
+    assert_int_equal(sfs_h5_create(file, "/x", type, space, dcpl, H5P_DEFAULT, &dataset), 0);
+    assert_int_equal(sfs_h5_write(dataset, type, memory, space, values), 0);
+    assert_int_equal(sfs_h5_read(dataset, type, H5S_ALL, H5S_ALL, read), 0);
+    assert_memory_equal(read, expected, sizeof(read));
+    assert_int_equal(sfs_h5_read(dataset, type, memory, space, read), -EINVAL);
+    H5Sselect_elements(memory, H5S_SELECT_SET, 4, again);
+    H5Sselect_none(space);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, (const hsize_t[]){2}, NULL, &four, NULL);
+    assert_int_equal(sfs_h5_read(dataset, type, memory, space, read), -EINVAL);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    H5Pclose(dcpl);
+    H5Sclose(memory);
+    H5Sclose(space);
+}
+
+static void selections_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const hsize_t eight = 8, nine = 9, four = 4;
+    int16_t values[9] = {0};
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file = NULL;
+    struct sfs_dataset *dataset = NULL;
+    hid_t space = H5Screate_simple(1, &eight, NULL), other = H5Screate_simple(1, &nine, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), type = H5T_NATIVE_INT16;
+    log_quietly();
+    H5Pset_chunk(dcpl, 1, &four);
+    assert_int_equal(sfs_create("refused.h5", &options, &file), 0);
+    assert_int_equal(sfs_h5_create(file, "/x", type, space, dcpl, H5P_DEFAULT, &dataset), 0);
+    assert_int_equal(sfs_h5_write(dataset, type, H5S_ALL, other, values), -EINVAL);
+    assert_int_equal(sfs_h5_write(dataset, type, other, space, values), -EINVAL);
+    assert_int_equal(sfs_h5_read(dataset, type, other, H5S_ALL, values), -EINVAL);
+    assert_int_equal(sfs_h5_erase(dataset, other), -EINVAL);
+    assert_int_equal(sfs_h5_write(dataset, H5T_C_S1, space, space, values), -EOPNOTSUPP);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    assert_int_equal(sfs_h5_write(dataset, space, space, space, values), -EINVAL);
+    assert_int_equal(sfs_h5_write(dataset, type, type, space, values), -EINVAL);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    H5Pclose(dcpl);
+    H5Sclose(other);
+    H5Sclose(space);
+}
+
+TEST_MAIN(cmocka_unit_test(selections_and_datatypes_mean_what_they_mean_to_libhdf5),
+          cmocka_unit_test(of_points_that_repeat_the_last_counts),
+          cmocka_unit_test(selections_that_do_not_fit_are_refused))
