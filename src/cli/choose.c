@@ -12,12 +12,9 @@
  * one corner of it, one coordinate, two. */
 static void candidates(const struct sfs_dataset_create *create, unsigned size[CANDIDATES])
 {
-    unsigned width = 2, rank = (unsigned)create->rank;
-    for (int i = 0; i < create->rank; i++)
-        if (create->chunk_dims[i] > UINT16_MAX + (uint64_t)1)
-            width = 4;
-    size[0] = 2 * rank * width;
-    size[1] = rank * width;
+    unsigned block = block_bytes(create), width = block / (2 * (unsigned)create->rank);
+    size[0] = block;
+    size[1] = block / 2;
     size[2] = width;
     size[3] = 2 * width;
 }
@@ -59,24 +56,14 @@ static int try_filters(struct sfs_file *file, const struct copy *copy,
     return error;
 }
 
-int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_create *create,
-                             struct filters *filters)
+/* The best of the candidates, by their bytes in a file. */
+static int try_all(struct sfs_file *file, const struct copy *copy,
+                   const struct sfs_dataset_create *create, struct filters *filters, unsigned *best)
 {
-    unsigned size[CANDIDATES], best = 0;
+    unsigned size[CANDIDATES];
     uint64_t least = UINT64_MAX, bytes;
-    struct sfs_options options = {.replace = true};
-    struct sfs_file *file;
-    const char *directory = getenv("TMPDIR");
-    char *path;
-    if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)
-        return -ENOMEM;
-    int error = sfs_create(path, &options, &file);
-    free(path);
+    int error = 0;
     candidates(create, size);
-    if (error) {
-        messages_forget();
-        return set_filters(size[0], filters) ? -EINVAL : 0;
-    }
     for (unsigned i = 0; i < CANDIDATES && !error; i++) {
         char name[16];
         snprintf(name, sizeof(name), "/%u", i);
@@ -85,13 +72,32 @@ int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_c
                     : try_filters(file, copy, create, filters, name, &bytes);
         if (!error && bytes < least) {
             least = bytes;
-            best = i;
+            *best = size[i];
         }
     }
-    sfs_discard(file);
-    if (error) { /* what is wrong will be said when it is done in earnest */
-        messages_forget();
-        best = 0;
+    return error;
+}
+
+int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_create *create,
+                             struct filters *filters)
+{
+    unsigned best = block_bytes(create);
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file;
+    const char *directory = getenv("TMPDIR");
+    char *path;
+    if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)
+        return -ENOMEM;
+    int error = sfs_create(path, &options, &file);
+    free(path);
+    if (!error) {
+        error = try_all(file, copy, create, filters, &best);
+        sfs_discard(file);
     }
-    return set_filters(size[best], filters) ? -EINVAL : 0;
+    if (error == -EINTR || error == -ENOMEM)
+        return error;
+    /* Whatever else keeps the trial from being made will keep the real thing from it, or does not
+     * matter. */
+    messages_forget();
+    return set_filters(best, filters) ? -EINVAL : 0;
 }

@@ -180,14 +180,11 @@ int filter_parse(const char *command, const char *text, int section, struct filt
     return 0;
 }
 
-/* Selections are lists of blocks, each its first and its last coordinates, of 2 bytes if that is
- * enough. Bytes of the same meaning are brought together if those of a block are shuffled: this
- * nearly halves what deflate makes of scattered points. */
-static unsigned block_bytes(const struct sfs_dataset_create *create)
+unsigned block_bytes(const struct sfs_dataset_create *create)
 {
     unsigned width = create->version_1_selections ? 4 : 2;
     for (int i = 0; i < create->rank; i++)
-        if (create->chunk_dims[i] > UINT16_MAX)
+        if (create->chunk_dims[i] > UINT16_MAX + (uint64_t)1)
             width = 4;
     return 2 * (unsigned)create->rank * width;
 }

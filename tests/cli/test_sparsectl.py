@@ -275,14 +275,20 @@ def test_a_failed_create_leaves_no_new_file(tmp_path):
     assert files_in(tmp_path) == []
 
 
-def test_selection_version_1_is_larger(tmp_path):
-    sizes = []
-    for version in ("1", "auto"):
+def test_selection_version_1(tmp_path):
+    """It is an attribute, and its coordinates have 4 bytes."""
+    for version, marked, block in (("1", True, 24), ("auto", False, 12)):
         path = tmp_path / f"{version}.h5"
-        done("create", path, "/d", "--dims", "4,8,8", "--dtype", "u4", "--selection-version", version)
-        sizes.append(only(path)["item_size"])
+        done("create", path, "/d", "--dims", "4,8,8", "--dtype", "u4", "--selection-version",
+             version, "--filter", "selection:shuffle")
+        assert only(path)["filters"]["selection"][0]["parameters"] == [block]
+        with h5py.File(path) as f:
+            if marked:
+                assert h5py.h5a.open(f.id, b"sparsefs.selection_version", obj_name=b"d")
+            else:
+                with pytest.raises(KeyError):
+                    h5py.h5a.open(f.id, b"sparsefs.selection_version", obj_name=b"d")
         assert run("check", path).returncode == DONE
-    assert sizes == [4, 4]
 
 
 # ---- import and export ----
@@ -556,6 +562,13 @@ def test_filters_of_an_import(tmp_path):
     filters = only(other)["filters"]
     assert filters["values"] == [] and [f["id"] for f in filters["selection"]] == [3]
     assert only(other)["value_bytes"] == 2 * np.count_nonzero(data)
+
+
+def test_no_room_for_trying_filters_does_no_harm(tmp_path):
+    source = make(tmp_path / "dense.h5", d=scattered((4, 100, 100)))
+    result = run("import", source, tmp_path / "s.h5", env=os.environ | {"TMPDIR": "/nowhere"})
+    assert (result.returncode, result.stderr) == (DONE, "")
+    assert only(tmp_path / "s.h5")["filters"]["selection"][0]["parameters"] == [12]
 
 
 def test_filters_of_an_export(tmp_path):
