@@ -41,6 +41,14 @@ int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_fil
                             : object_failed(to, "attributes of the object", to_address, error);
 }
 
+/* Filters whose parameters hold the number of elements of a chunk, which sections do not all have.
+ * Where they may be left out they are. */
+static bool keeps_count(const struct sfs_filter *filter)
+{
+    const int nbit = 5, scale_offset = 6; /* H5Zpublic.h */
+    return !filter->optional && (filter->id == nbit || filter->id == scale_offset);
+}
+
 /* A datatype that can be written, and filters that can be run. */
 static int check_elements(const struct sfs_file *file, const char *path,
                           const struct sfs_dataset_create *create, size_t *element_size)
@@ -60,9 +68,13 @@ static int check_elements(const struct sfs_file *file, const char *path,
         const struct sfs_filter *filters = create->filters[section];
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            if (keeps_count(&filters[i]) && !create->is_dense)
+                return refused(file, path, -EOPNOTSUPP,
+                               "nbit and scale-offset take chunks of one length only");
             if (!filter_is_native(&filters[i], 1) && !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
+        }
     }
     return 0;
 }

@@ -140,6 +140,10 @@ static int set_filters(hid_t dcpl, const struct hdf5_create *create)
             return library_failed_because(-EOPNOTSUPP, why);
         }
         H5Eclear2(H5E_DEFAULT);
+        /* libhdf5 reads the first two without asking whether they are there. */
+        if ((filter->id == H5Z_FILTER_SZIP || filter->id == H5Z_FILTER_SCALEOFFSET) &&
+            filter->n_values < 2)
+            return library_failed_because(-EINVAL, "szip and scale-offset want two parameters");
         if (H5Pset_filter(dcpl, filter->id, filter->optional ? H5Z_FLAG_OPTIONAL : 0,
                           filter->n_values, filter->values) < 0)
             return library_failed(-EINVAL);
