@@ -126,9 +126,12 @@ static void raise_readahead(dev_t device)
 
 struct starting {
     const struct options *options;
+    struct fuse_session *session;
     pthread_t thread;
     bool started;
-    bool failed; /* read after the thread has ended */
+    /* Read after the thread has ended: */
+    bool failed;
+    bool interrupted; /* by a signal, before the mount was asked */
 };
 
 /* Asks the mount for its root, as a user would: an answer proves that it works. */
@@ -137,6 +140,9 @@ static void *watch_start(void *data)
     struct starting *starting = data;
     struct stat st;
     if (stat(starting->options->mountpoint, &st) < 0) {
+        starting->interrupted = fuse_session_exited(starting->session);
+        if (starting->interrupted)
+            return NULL;
         starting->failed = true;
         log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
                   strerror(errno));
@@ -159,7 +165,7 @@ static int serve(struct fuse_session *session, const struct options *options)
         return EXIT_SYSTEM;
     fuse_loop_cfg_set_max_threads(config, options->threads);
     fuse_loop_cfg_set_idle_threads(config, options->threads);
-    struct starting starting = {.options = options};
+    struct starting starting = {.options = options, .session = session};
     starting.started = pthread_create(&starting.thread, NULL, watch_start, &starting) == 0;
     int status = starting.started ? fuse_session_loop_mt(session, config) : -EAGAIN;
     fuse_loop_cfg_destroy(config);
@@ -168,6 +174,8 @@ static int serve(struct fuse_session *session, const struct options *options)
         pthread_join(starting.thread, NULL);
     if (status < 0)
         log_error("the mount has ended: %s", strerror(-status));
+    if (starting.interrupted && !options->foreground)
+        return EXIT_INTERRUPTED;
     return status < 0 ? EXIT_SYSTEM : starting.failed ? EXIT_MOUNT_FAILED : EXIT_DONE;
 }
 
