@@ -99,6 +99,8 @@ static int describe_sparse(struct sfs_dataset *dataset)
         error = describe_elements(header, info);
     if (error == -EIO || error == -EINVAL)
         return cannot_open(dataset, -EIO, hdf5_error());
+    if (!error && header->layout.n_sections > SFS_SECTIONS && !info->type.has_pointers)
+        return cannot_open(dataset, -EIO, "three sections, but no variable-length data");
     return error;
 }
 
