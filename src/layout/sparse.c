@@ -312,7 +312,8 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
             return error;
         error = decode_selection(layout, scaled, record, &section, form);
         pool_put(pool, section.owned, section.n);
-        values += record->section_offset[VALUES];
+        if (values) /* a chunk may be stored in no bytes */
+            values += record->section_offset[VALUES];
     }
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
         error = decode_values(layout, scaled, record, values, pool, form);
