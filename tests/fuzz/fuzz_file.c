@@ -13,7 +13,7 @@
 #include "samples.h"
 #include "sparsefs/sparsefs.h"
 
-#define MOST_BYTES  ((size_t)1 << 16) /* of a slab */
+#define MOST_BYTES  ((size_t)1 << 12) /* of a slab */
 #define MOST_CHUNKS 200
 #define WRITE       2 /* a bit of the second byte */
 
