@@ -14,6 +14,7 @@ SPARSEFS = BUILD / "sparsefs"
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 START_SECONDS = 60  # sanitizer builds on a busy machine are slow to start
+BUSY_SECONDS = 5
 
 
 def is_mounted(path):
@@ -51,8 +52,12 @@ class Mount:
         return self.root / name
 
     def unmount(self):
-        """Unmounts; the daemon must end by itself, with 0."""
-        subprocess.run(["umount", "-i", self.root], check=True)
+        """Unmounts; the daemon must end by itself, with 0. Right after mounting it may still look at
+        its mount."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while subprocess.run(["umount", "-i", self.root]).returncode != 0:
+            assert time.monotonic() < deadline, "the mount stays busy"
+            time.sleep(0.05)
         assert self.process.wait(START_SECONDS) == 0, self.log()
 
     def destroy(self):
