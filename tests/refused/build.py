@@ -262,12 +262,12 @@ def tree():
     return file.end(file.dataset("bad", (4, 4), (UNDEFINED, UNDEFINED), layout((2, 2), 4, index)))
 
 
-def variable_length(descriptors=2, spoiled=False):
+def variable_length(descriptors=2, spoiled=False, is_summed=True):
     """Variable-length integers in three sections; elements 0 and 1 of three are defined."""
     file = File()
     kind = bytes([0x19, 0, 0, 0, 16, 0, 0, 0]) + INT32
     first = summed(extent(3) + blocks((0, 1)))
-    second = bytearray(summed(bytes(16 * descriptors)))
+    second = bytearray(summed(bytes(16 * descriptors)) if is_summed else bytes(16 * descriptors))
     if spoiled:
         second[-1] ^= 0x55
     heap = summed(b"HGLS" + struct.pack("<II", 1, 0))
