@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "format/dataset_header.h"
+#include "format/structure.h"
 #include "index/index.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
@@ -190,7 +191,8 @@ bool sample_of(const uint8_t *bytes, size_t n, unsigned kinds, struct sample *sa
         return false;
     const struct original *original = &originals[bytes[0] % COUNT(recipes)];
     memcpy(changed, original->bytes, original->n);
-    ignore_checksums(bytes[1] & 1);
+    unsigned flags = bytes[1];
+    ignore_checksums(flags & IGNORED);
     bytes += BEGIN, n -= BEGIN;
     for (size_t i = 0; i < original->n_regions; i++) {
         const struct region *region = &original->region[i];
@@ -199,6 +201,8 @@ bool sample_of(const uint8_t *bytes, size_t n, unsigned kinds, struct sample *sa
             continue;
         memcpy(changed + region->address, bytes, part);
         bytes += part, n -= part;
+        if (region->kind == HEADER && flags & REPAIRED)
+            structure_sum(changed + region->address, (size_t)region->n);
     }
     *sample = (struct sample){file_of(changed, original->n), original->header};
     return true;
@@ -213,7 +217,7 @@ size_t sample_mutate(unsigned kinds, uint8_t *bytes, size_t n, size_t most, unsi
         return 0;
     const struct original *original = &originals[seed % COUNT(recipes)];
     bytes[0] = (uint8_t)(seed % COUNT(recipes));
-    bytes[1] = 1;
+    bytes[1] = IGNORED;
     n = BEGIN;
     for (size_t i = 0; i < original->n_regions; i++) {
         const struct region *region = &original->region[i];

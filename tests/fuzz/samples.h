@@ -1,6 +1,6 @@
 /* Small files with one sparse dataset each, of every kind of index and of several datatypes and
- * filters, made by the library. An input says which of them (its first byte), whether checksums
- * are looked at (bit 0 of the second), and what stands in the places of our own structures. All
+ * filters, made by the library. An input says which of them (its first byte), what becomes of
+ * checksums (its second), and what stands in the places of our own structures. All
  * else, which libhdf5 reads and which it is not safe with, stays as it is. */
 #ifndef TESTS_FUZZ_SAMPLES_H
 #define TESTS_FUZZ_SAMPLES_H
@@ -12,6 +12,10 @@
 #define INDEX   2
 #define CHUNKS  4
 #define LONGEST ((size_t)1 << 16) /* bytes of a sample */
+
+/* Flags in the second byte of an input; the other bits are the target's. */
+#define IGNORED  1 /* wrong checksums are taken for right ones */
+#define REPAIRED 4 /* those of the header are right, so that libhdf5 reads it, too */
 
 struct sample {
     const char *path; /* of the file that the input makes */
