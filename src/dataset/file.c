@@ -227,9 +227,28 @@ static int check_sparse(struct sfs_file *file, uint64_t address)
     return -EIO;
 }
 
+/* libhdf5 is not safe with a damaged header. Before it looks at that of a sparse dataset, what we
+ * know of is read by us. */
+static int check_before(struct sfs_file *file, uint64_t address)
+{
+    struct object_header *header;
+    struct why why;
+    int error = object_header_read(file->store, &file->superblock,
+                                   dataset_store_address(file, address), &header, &why);
+    if (error) /* of any object */
+        return error == -ENOMEM ? error : 0;
+    const struct message *layout = object_header_find(header, MESSAGE_LAYOUT);
+    bool is_sparse = layout && layout_message_is_structured(layout);
+    object_header_free(header);
+    return is_sparse ? check_sparse(file, address) : 0;
+}
+
 int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
 {
-    int error = hdf5_object_type(file->hdf5, address, type);
+    int error = check_before(file, address);
+    if (error)
+        return error;
+    error = hdf5_object_type(file->hdf5, address, type);
     if (error != -EIO)
         return error;
     error = check_sparse(file, address);
@@ -240,6 +259,9 @@ int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_typ
 
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
 {
+    int error = check_before(file, address);
+    if (error)
+        return error;
     return object_failed(file, "attributes of the object", address,
                          hdf5_attributes(file->hdf5, address, attributes));
 }

@@ -70,7 +70,8 @@ static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, s
         return -EOPNOTSUPP;
     for (int i = 0; i < info->rank; i++)
         writing.box.count[i] = info->dims[i];
-    if (!box_product(info->dims, info->rank, 1, &writing.total))
+    /* Every element takes a byte at least. */
+    if (!box_product(info->dims, info->rank, 1, &writing.total) || writing.total > limit)
         return -EFBIG;
     return write_all(&writing, limit, text, n);
 }

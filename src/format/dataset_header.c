@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "format/cursor.h"
+#include "format/datatype_message.h"
 
 #define COMMITTED 2 /* kind of a shared message: it stands in the header of another object */
 
@@ -136,6 +137,8 @@ static int decode(struct store *store, const struct superblock *superblock,
     if (!error)
         error = read_datatype(store, superblock, d, why);
     uint64_t element_size = 0;
+    if (!error)
+        error = datatype_check(d->datatype.data, d->datatype.size, why);
     if (!error)
         error = datatype_decode_size(&d->datatype, &element_size, why);
     if (!error && element_size != d->layout.element_size)

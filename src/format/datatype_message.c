@@ -11,6 +11,10 @@
 #define MAX_NESTING 32
 #define MAX_RANK    32
 
+/* What libhdf5 converts numbers in, without asking: a float, and its exponent. */
+#define MOST_FLOAT_BYTES   256
+#define MOST_EXPONENT_BITS 64
+
 enum {
     CLASS_INTEGER,
     CLASS_FLOAT,
@@ -48,6 +52,37 @@ static unsigned offset_width(unsigned version, uint64_t size)
     return version < 3 ? 4 : width;
 }
 
+/* The bits of a number: those that count, in an element of size bytes. */
+static int check_bits(struct cursor *c, uint64_t size, uint64_t *precision, struct why *why)
+{
+    uint64_t offset = cursor_uint(c, 2);
+    *precision = cursor_uint(c, 2);
+    if (!c->failed && (*precision == 0 || offset + *precision > 8 * size))
+        return why_damaged(why,
+                           NAME ": %" PRIu64 " bits from bit %" PRIu64 " on, of %" PRIu64 " bytes",
+                           *precision, offset, size);
+    return 0;
+}
+
+static int check_float(struct cursor *c, unsigned version, uint64_t bits, uint64_t size,
+                       struct why *why)
+{
+    uint64_t precision, sign = bits >> 8 & 0xff;
+    int error = check_bits(c, size, &precision, why);
+    if (error)
+        return error;
+    uint64_t exponent_at = cursor_uint(c, 1), exponent = cursor_uint(c, 1);
+    uint64_t mantissa_at = cursor_uint(c, 1), mantissa = cursor_uint(c, 1);
+    bool is_vax = version >= 3 && bits & 0x40; /* pairs of bytes are swapped */
+    cursor_skip(c, 4);                         /* bias */
+    if (!c->failed &&
+        (size > MOST_FLOAT_BYTES || (is_vax && size % 2 != 0) || sign >= precision ||
+         exponent < 1 || exponent > MOST_EXPONENT_BITS || exponent_at + exponent > precision ||
+         mantissa < 1 || mantissa_at + mantissa > precision))
+        return why_damaged(why, NAME ": a float whose parts lie outside of it");
+    return 0;
+}
+
 static int check_compound(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
                           struct why *why)
 {
@@ -69,6 +104,8 @@ static int check_enum(struct cursor *c, unsigned version, unsigned n, uint64_t s
                       struct why *why)
 {
     uint64_t base;
+    if (c->left > 0 && (c->at[0] & 15) != CLASS_INTEGER)
+        return why_damaged(why, NAME ": an enumeration of what are no integers");
     int error = check(c, depth + 1, &base, why);
     if (error)
         return error;
@@ -107,11 +144,9 @@ static int check_properties(struct cursor *c, unsigned class, unsigned version, 
     switch (class) {
     case CLASS_INTEGER:
     case CLASS_BITFIELD:
-        cursor_skip(c, 4);
-        return 0;
+        return check_bits(c, size, &base, why);
     case CLASS_FLOAT:
-        cursor_skip(c, 12);
-        return 0;
+        return check_float(c, version, bits, size, why);
     case CLASS_TIME:
         cursor_skip(c, 2);
         return 0;

@@ -180,6 +180,22 @@ hid_t tree_link_access(void)
     return lapl;
 }
 
+/* Where a path from a group leads. A hard link says so itself, whatever has become of its object;
+ * soft ones are followed, as far as libhdf5 can read what they lead to. */
+static bool follow(hid_t group, const char *path, hid_t lapl, uint64_t *found)
+{
+    H5L_info_t link;
+    H5O_info_t object;
+    if (H5Lget_info(group, path, &link, lapl) >= 0 && link.type == H5L_TYPE_HARD) {
+        *found = link.u.address;
+        return true;
+    }
+    if (H5Oget_info_by_name2(group, path, &object, H5O_INFO_BASIC, lapl) < 0)
+        return false;
+    *found = object.addr;
+    return true;
+}
+
 /* Without opening the object, which libhdf5 cannot do with a sparse dataset. */
 int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
 {
@@ -187,15 +203,12 @@ int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *f
     int error = 0;
     hid_t lapl = tree_link_access();
     hid_t group = H5Oopen_by_addr(hdf5->file, address);
-    H5O_info_t info;
-    if (lapl < 0 || group < 0) {
+    if (lapl < 0 || group < 0)
         error = library_failed(-EIO);
-    } else if (H5Oget_info_by_name2(group, path, &info, H5O_INFO_BASIC, lapl) < 0) {
+    else if (!follow(group, path, lapl, found))
         error = library_failed(-ENOENT);
-    } else {
-        seen_note(hdf5, address, path, info.addr);
-        *found = info.addr;
-    }
+    else
+        seen_note(hdf5, address, path, *found);
     if (group >= 0)
         H5Oclose(group);
     if (lapl >= 0)

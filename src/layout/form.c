@@ -228,9 +228,10 @@ static void merge_values(const struct cache_form *old, const struct runs *positi
     for (size_t i = 0; i < positions->n; i++) {
         struct run run = runs_at(positions, i);
         uint64_t kept = rank_from(&old->defined, &hint, run.first) - done;
-        if (kept > 0)
+        if (kept > 0) { /* else there may be no values at all to count from */
             memcpy(to, values + done * size, kept * size);
-        to += kept * size;
+            to += kept * size;
+        }
         if (with) {
             uint64_t n = run.last - run.first;
             memcpy(to, with + run.index * size, n * size);

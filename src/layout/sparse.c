@@ -1,6 +1,7 @@
 /* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
  * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
- * section has filters of its own. A third section holds variable-length data, which is not read. */
+ * section has filters of its own. A third section holds variable-length data, which is not read;
+ * section 1 then ends in a checksum, too. */
 #include "layout/sparse.h"
 
 #include <errno.h>
@@ -110,10 +111,18 @@ static uint64_t plain_size(const struct sparse *sparse, const struct chunk_recor
                                    : chunk_record_section_size(&sparse->format, record, section);
 }
 
+/* Bytes of the checksum that n bytes of section 1 end in. */
+static uint64_t values_checksum(const struct sparse *sparse, uint64_t n)
+{
+    return sparse->format.n_sections > 2 && n > 0 ? CHECKSUM_BYTES : 0;
+}
+
 /* Elements that section 1 has values for. */
 static uint64_t n_values(const struct layout *layout, const struct chunk_record *record)
 {
-    return plain_size(layout->sparse, record, VALUES) / layout->element_size;
+    uint64_t n = plain_size(layout->sparse, record, VALUES),
+             sum = values_checksum(layout->sparse, n);
+    return n < sum ? 0 : (n - sum) / layout->element_size;
 }
 
 /* The most memory that the runs of a chunk's selection take. */
@@ -223,7 +232,7 @@ static int decode_selection(const struct layout *layout, const uint64_t *scaled,
         return layout_failed(layout, scaled, record->address, reason);
     if (error)
         return error;
-    if (layout->sparse->format.n_sections == 2 && selection.values != n_values(layout, record)) {
+    if (selection.values != n_values(layout, record)) {
         selection_free(&selection);
         return layout_failed(layout, scaled, record->address,
                              "its selection and its values differ in number");
@@ -234,12 +243,28 @@ static int decode_selection(const struct layout *layout, const uint64_t *scaled,
     return 0;
 }
 
+/* Whether section 1 is a number of whole values, with a right checksum if it has one. */
+static int check_values(const struct layout *layout, const uint64_t *scaled,
+                        const struct chunk_record *record, const struct section *section)
+{
+    struct why why;
+    uint64_t sum = values_checksum(layout->sparse, section->n);
+    if (section->n < sum || (section->n - sum) % layout->element_size != 0)
+        return layout_failed(layout, scaled, record->address,
+                             "the size of its values is no multiple of the element size");
+    if (sum > 0 && structure_summed("values section", record->address,
+                                    (const unsigned char *)section->bytes, section->n, &why))
+        return layout_failed(layout, scaled, record->address,
+                             "the checksum of its values section is wrong");
+    return 0;
+}
+
 /* Takes the values out of section 1, in row-major order. */
 static int take_values(const struct layout *layout, struct section *section, struct pool *pool,
                        struct cache_form *form)
 {
     size_t size = layout->element_size;
-    if (!form->order && section->owned) {
+    if (!form->order && section->owned && values_checksum(layout->sparse, section->n) == 0) {
         form->values = section->owned;
         form->value_size = section->n;
         section->owned = NULL;
@@ -268,10 +293,8 @@ static int decode_values(const struct layout *layout, const uint64_t *scaled,
     int error = undo_filters(layout, scaled, record, VALUES, stored, pool, &section);
     if (error)
         return error;
-    if (section.n % layout->element_size != 0)
-        error = layout_failed(layout, scaled, record->address,
-                              "the size of its values is no multiple of the element size");
-    else
+    error = check_values(layout, scaled, record, &section);
+    if (!error)
         error = take_values(layout, &section, pool, form);
     pool_put(pool, section.owned, section.n);
     return error;
@@ -289,7 +312,8 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
             return error;
         error = decode_selection(layout, scaled, record, &section, form);
         pool_put(pool, section.owned, section.n);
-        values += record->section_offset[VALUES];
+        if (values) /* a chunk may be stored in no bytes */
+            values += record->section_offset[VALUES];
     }
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
         error = decode_values(layout, scaled, record, values, pool, form);

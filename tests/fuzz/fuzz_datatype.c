@@ -1,0 +1,41 @@
+/* libFuzzer: any bytes as a datatype message. What datatype_check lets pass libhdf5 decodes without
+ * reading outside of them, and its elements can be described and made text of. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/datatype_message.h"
+#include "format/why.h"
+#include "fuzz.h"
+#include "hdf5/hdf5.h"
+
+#define MOST_BYTES ((size_t)1 << 16) /* of an element */
+
+static void use(const void *type, size_t n)
+{
+    struct sfs_type description;
+    char *json;
+    if (hdf5_type_describe(type, n, &description) != 0)
+        return;
+    void *element = description.size <= MOST_BYTES ? calloc(1, description.size) : NULL;
+    if (element && hdf5_element_json(type, n, element, &json) == 0)
+        free(json);
+    free(element);
+    hdf5_type_free(&description);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    void *message = malloc(n), *type;
+    size_t type_n;
+    struct why why;
+    require(message || n == 0);
+    if (n > 0)
+        memcpy(message, bytes, n);
+    if (datatype_check(message, n, &why) == 0 &&
+        hdf5_type_of_message(message, n, &type, &type_n) == 0) {
+        use(type, type_n);
+        free(type);
+    }
+    free(message);
+    return 0;
+}
