@@ -126,12 +126,12 @@ static void raise_readahead(dev_t device)
 
 struct starting {
     const struct options *options;
-    struct fuse_session *session;
     pthread_t thread;
     bool started;
+    atomic_bool ended; /* the mount serves no longer, by a signal or because it was unmounted */
     /* Read after the thread has ended: */
     bool failed;
-    bool interrupted; /* by a signal, before the mount was asked */
+    bool interrupted; /* it ended before the mount could answer */
 };
 
 /* Asks the mount for its root, as a user would: an answer proves that it works. */
@@ -140,7 +140,7 @@ static void *watch_start(void *data)
     struct starting *starting = data;
     struct stat st;
     if (stat(starting->options->mountpoint, &st) < 0) {
-        starting->interrupted = fuse_session_exited(starting->session);
+        starting->interrupted = atomic_load(&starting->ended);
         if (starting->interrupted)
             return NULL;
         starting->failed = true;
@@ -165,10 +165,11 @@ static int serve(struct fuse_session *session, const struct options *options)
         return EXIT_SYSTEM;
     fuse_loop_cfg_set_max_threads(config, options->threads);
     fuse_loop_cfg_set_idle_threads(config, options->threads);
-    struct starting starting = {.options = options, .session = session};
+    struct starting starting = {.options = options};
     starting.started = pthread_create(&starting.thread, NULL, watch_start, &starting) == 0;
     int status = starting.started ? fuse_session_loop_mt(session, config) : -EAGAIN;
     fuse_loop_cfg_destroy(config);
+    atomic_store(&starting.ended, true); /* what is still asked of it is given up now */
     fuse_session_unmount(session);
     if (starting.started)
         pthread_join(starting.thread, NULL);
