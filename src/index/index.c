@@ -193,16 +193,15 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
                  struct why *why)
 {
     assert(record->exists);
-    int error = check_coordinates(index, scaled, why);
-    if (error)
-        return error;
-    if (chunk_record_check(&index->format, store_size(index->store), index->address, record, why))
-        return -EINVAL;
-    error = chunk_record_fits(&index->format, index->superblock, record, why);
-    if (error)
-        return error;
     lock_to_write(index);
-    error = make_room(index, why);
+    int error = check_coordinates(index, scaled, why);
+    if (!error &&
+        chunk_record_check(&index->format, store_size(index->store), index->address, record, why))
+        error = -EINVAL;
+    if (!error)
+        error = chunk_record_fits(&index->format, index->superblock, record, why);
+    if (!error)
+        error = make_room(index, why);
     if (!error)
         error = index->ops->insert(index, scaled, record, why);
     pthread_rwlock_unlock(&index->lock);
@@ -211,11 +210,10 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
 
 int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
 {
-    int error = check_coordinates(index, scaled, why);
-    if (error)
-        return error;
     lock_to_write(index);
-    error = make_room(index, why);
+    int error = check_coordinates(index, scaled, why);
+    if (!error)
+        error = make_room(index, why);
     if (!error && index->address != NO_ADDRESS)
         error = index->ops->remove(index, scaled, why);
     pthread_rwlock_unlock(&index->lock);

@@ -245,9 +245,12 @@ def test_create_filters(tmp_path):
 
 def test_create_registered_filter(tmp_path):
     path = tmp_path / "new.h5"
-    done("create", path, "/d", "--dims", "4,8,8", "--dtype", "u4", "--filter", "values:6=1,0")
-    (scale,) = only(path)["filters"]["values"]
-    assert scale["id"] == 6 and len(scale["parameters"]) > 2  # libhdf5 adds what it needs
+    done("create", path, "/d", "--dims", "4,8,8", "--dtype", "u4", "--filter", "values:4=4,8")
+    (szip,) = only(path)["filters"]["values"]
+    assert szip["id"] == 4 and len(szip["parameters"]) > 2  # libhdf5 adds what it needs
+    for filter, says in (("4", "two parameters"), ("6=1,0", "one length"), ("5", "one length")):
+        failed("create", path, "/e", "--dims", "4", "--dtype", "u4", "--filter", f"values:{filter}",
+               says=says)
     failed("create", path, "/e", "--dims", "4", "--dtype", "u4", "--filter", "values:32767=1",
            says="filter")
     assert len(info(path)["datasets"]) == 1
@@ -940,7 +943,7 @@ def test_check_cannot_tell(tmp_path):
     failed("check", tmp_path / "none.h5", says="No such file", code=2)
     failed("check", tmp_path, code=2)
     path = make_sparse_file(tmp_path, "s.h5", *KINDS["single"])
-    done("create", path, "/f", "--dims", "4,4", "--dtype", "u2", "--filter", "values:6=1,0")
+    done("create", path, "/f", "--dims", "4,4", "--dtype", "u2", "--filter", "values:4=4,8")
     assert run("check", path).returncode == DONE
 
 
