@@ -133,21 +133,33 @@ static size_t most_run_bytes(const struct layout *layout, const struct chunk_rec
            16 * sizeof(struct sfs_interval);
 }
 
+/* A section without its filters, and what undoing them takes besides. */
+static size_t section_bytes(const struct sparse *sparse, const struct chunk_record *record,
+                            int section, size_t *working)
+{
+    size_t plain = (size_t)plain_size(sparse, record, section);
+    size_t n = sparse->header.filters.section[section].n;
+    *working = n ? filters_scratch(sparse->header.filters.section[section].filters, n, plain) : 0;
+    return pool_block_size(plain);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Sections are decoded one after the other: the memory of the first is given back, but for the
+ * selection, before the second takes its own. */
 static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
                            unsigned parts)
 {
-    const struct sparse *sparse = layout->sparse;
-    size_t bytes = 0;
-    for (int i = SELECTION; i <= VALUES; i++) {
-        size_t plain = (size_t)plain_size(sparse, record, i),
-               n = sparse->header.filters.section[i].n;
-        if (i == VALUES && !(parts & (PART_VALUES | PART_PACKED)))
-            continue;
-        bytes += pool_block_size(plain);
-        if (n > 0)
-            bytes += filters_scratch(sparse->header.filters.section[i].filters, n, plain);
-    }
-    return bytes + most_run_bytes(layout, record);
+    size_t runs = most_run_bytes(layout, record), working;
+    size_t plain = section_bytes(layout->sparse, record, SELECTION, &working);
+    size_t bytes = plain + larger(working, runs);
+    if (!(parts & (PART_VALUES | PART_PACKED)))
+        return bytes;
+    plain = section_bytes(layout->sparse, record, VALUES, &working);
+    return larger(bytes, runs + plain + working);
 }
 
 /* A section in memory without its filters. */
