@@ -1,4 +1,4 @@
-/* Choosing filters by trying them on some chunks. */
+/* Choosing filters and chunks by trying them on some chunks. */
 #include "cli/choose.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 
 #define TRIED_BLOCKS 4
 #define CANDIDATES   4
+#define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */
 
 /* Element sizes that fit a list of blocks, which has start and end of every axis: a whole block,
  * one corner of it, one coordinate, two. */
@@ -28,50 +29,81 @@ static int set_filters(unsigned size, struct filters *filters)
     return code ? code : filter_parse("import", "deflate=4", SELECTION_SECTION, filters);
 }
 
+/* The selections of some chunks. */
+struct trial {
+    uint64_t bytes; /* stored, in all */
+    uint64_t most;  /* of one, before filters */
+};
+
 static int add_size(void *context, const struct sfs_chunk_info *info)
 {
-    *(uint64_t *)context += info->section_size[SELECTION_SECTION];
+    struct trial *trial = context;
+    trial->bytes += info->section_size[SELECTION_SECTION];
+    if (info->unfiltered_size[SELECTION_SECTION] > trial->most)
+        trial->most = info->unfiltered_size[SELECTION_SECTION];
     return 0;
 }
 
-/* Bytes of the selections of some chunks with these filters. */
-static int try_filters(struct sfs_file *file, const struct copy *copy,
-                       const struct sfs_dataset_create *create, struct filters *filters,
-                       const char *path, uint64_t *bytes)
+static int try_out(struct sfs_file *file, const struct copy *copy,
+                   const struct sfs_dataset_create *create, const char *path, struct trial *trial)
 {
     struct sfs_dataset_create tried = *create;
     struct sfs_dataset *to;
     tried.attributes_file = NULL;
-    filters_use(filters, &tried);
+    *trial = (struct trial){0};
     int error = sfs_dataset_create(file, path, &tried, &to);
     if (error)
         return error;
     struct copy some = *copy;
     some.to = to;
     error = copy_some(&some, TRIED_BLOCKS);
-    *bytes = 0;
     if (!error)
-        error = sfs_chunk_iterate(to, add_size, bytes);
+        error = sfs_chunk_iterate(to, add_size, trial);
     sfs_dataset_close(to);
     return error;
+}
+
+/* A file that nobody sees; to be discarded. */
+static int open_scratch(struct sfs_file **file)
+{
+    struct sfs_options options = {.replace = true};
+    const char *directory = getenv("TMPDIR");
+    char *path;
+    if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)
+        return -ENOMEM;
+    int error = sfs_create(path, &options, file);
+    free(path);
+    return error;
+}
+
+/* What is wrong will be said when it is done in earnest, or does not matter. */
+static int forgive(int error)
+{
+    if (error == -EINTR || error == -ENOMEM)
+        return error;
+    messages_forget();
+    return 0;
 }
 
 /* The best of the candidates, by their bytes in a file. */
 static int try_all(struct sfs_file *file, const struct copy *copy,
                    const struct sfs_dataset_create *create, struct filters *filters, unsigned *best)
 {
+    struct sfs_dataset_create tried = *create;
     unsigned size[CANDIDATES];
-    uint64_t least = UINT64_MAX, bytes;
+    uint64_t least = UINT64_MAX;
+    struct trial trial;
     int error = 0;
     candidates(create, size);
     for (unsigned i = 0; i < CANDIDATES && !error; i++) {
         char name[16];
         snprintf(name, sizeof(name), "/%u", i);
-        error = set_filters(size[i], filters)
-                    ? -EINVAL
-                    : try_filters(file, copy, create, filters, name, &bytes);
-        if (!error && bytes < least) {
-            least = bytes;
+        error = set_filters(size[i], filters) ? -EINVAL : 0;
+        filters_use(filters, &tried);
+        if (!error)
+            error = try_out(file, copy, &tried, name, &trial);
+        if (!error && trial.bytes < least) {
+            least = trial.bytes;
             *best = size[i];
         }
     }
@@ -82,22 +114,34 @@ int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_c
                              struct filters *filters)
 {
     unsigned best = block_bytes(create);
-    struct sfs_options options = {.replace = true};
     struct sfs_file *file;
-    const char *directory = getenv("TMPDIR");
-    char *path;
-    if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)
-        return -ENOMEM;
-    int error = sfs_create(path, &options, &file);
-    free(path);
+    int error = open_scratch(&file);
     if (!error) {
         error = try_all(file, copy, create, filters, &best);
         sfs_discard(file);
     }
-    if (error == -EINTR || error == -ENOMEM)
-        return error;
-    /* Whatever else keeps the trial from being made will keep the real thing from it, or does not
-     * matter. */
-    messages_forget();
-    return set_filters(best, filters) ? -EINVAL : 0;
+    error = forgive(error);
+    return error ? error : set_filters(best, filters) ? -EINVAL : 0;
+}
+
+int choose_chunk(const struct copy *copy, struct sfs_dataset_create *create)
+{
+    struct sfs_dataset_create tried = *create;
+    struct sfs_file *file;
+    struct trial trial = {0};
+    int error = open_scratch(&file);
+    if (!error) {
+        tried.n_filters[SELECTION_SECTION] = tried.n_filters[VALUES_SECTION] = 0;
+        error = try_out(file, copy, &tried, "/chunk", &trial);
+        sfs_discard(file);
+    }
+    uint64_t blocks = trial.most / (8 * (uint64_t)create->rank); /* of 4 bytes a coordinate */
+    int axis = create->rank > 2 ? 1 : 0;
+    while (axis < create->rank - 1 && create->chunk_dims[axis] == 1)
+        axis++;
+    if (!error && blocks > MOST_BLOCKS) { /* along the slowest axis, so that rows stay whole */
+        uint64_t parts = blocks / (MOST_BLOCKS * 3 / 4) + 1, dim = create->chunk_dims[axis];
+        create->chunk_dims[axis] = parts < dim ? (dim + parts - 1) / parts : 1;
+    }
+    return forgive(error);
 }

@@ -21,7 +21,8 @@ static const char help[] =
     "  --roi y0:y1,x0:x1           only these rows and columns of each frame stay defined\n"
     "  --points FILE               only these: lines of \"y x\" or \"frame y x\", # comments\n"
     "  --full-every N              frames 0, N, 2N ... are stored in full\n"
-    "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB)\n"
+    "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB, or\n"
+    "                              rows of it with less than 65,536 blocks of elements)\n"
     "  --filter SECTION:NAME[=LEVEL]\n"
     "                              filters as of sparsectl create, or none, instead of the "
     "default\n"
@@ -177,8 +178,8 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
 {
     struct copy copy = {from, NULL, *undefined, pick, "importing"};
     struct filters filters = import->filters;
-    int error = 0;
-    if (!filters.given[SELECTION_SECTION])
+    int error = import->chunk ? 0 : choose_chunk(&copy, create);
+    if (!error && !filters.given[SELECTION_SECTION])
         error = choose_selection_filters(&copy, create, &filters);
     filters_use(&filters, create);
     if (!error)

@@ -69,24 +69,28 @@ static int add_defined(const struct layout *layout, const struct box *box,
     return error;
 }
 
-/* The whole box lies in one chunk: its positions come in order. */
-static int append_defined(const struct layout *layout, const struct piece *piece,
+/* The piece lies in the box without a gap, from position `place` on: its positions come in order.
+ */
+static int append_defined(const struct layout *layout, const struct piece *piece, uint64_t place,
                           const struct runs *defined, struct runs *runs)
 {
-    struct runs_box_walk walk;
-    struct run run;
     uint64_t offset, first, elements;
+    struct run run;
+    int error = 0;
     if (box_is_contiguous(layout->rank, piece->count, layout->chunk_dims, piece->in_chunk,
                           &first) &&
         box_product(piece->count, layout->rank, 1, &elements)) {
-        int error = runs_clip(defined, first, first + elements, runs);
-        return error ? error : runs_shift(runs, -(int64_t)first);
+        struct runs_walk walk;
+        runs_walk_begin(&walk, defined, first, first + elements);
+        while (!error && runs_walk(&walk, &run))
+            error = runs_append(runs, place + (run.first - first), place + (run.last - first));
+        return error;
     }
-    int error = 0;
+    struct runs_box_walk walk;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
     while (!error && runs_box_walk(&walk, &run, &offset))
-        error = runs_append(runs, offset, offset + (run.last - run.first));
+        error = runs_append(runs, place + offset, place + offset + (run.last - run.first));
     return error;
 }
 
@@ -103,14 +107,21 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
         error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
         if (error)
             break;
-        if (form)
-            error = piece_is_all(layout, box, &piece)
-                        ? append_defined(layout, &piece, &form->defined, runs)
-                        : add_defined(layout, box, &piece, &form->defined, &pieces);
+        uint64_t place;
+        if (!form)
+            error = 0;
+        else if (box_is_contiguous(layout->rank, piece.count, box->count, piece.in_box, &place))
+            error = append_defined(layout, &piece, place, &form->defined, runs);
+        else
+            error = add_defined(layout, box, &piece, &form->defined, &pieces);
         cache_return(chunk);
     }
+    struct runs others = {0};
     if (!error && pieces.n > 0)
-        error = runs_of_pieces(pieces.piece, pieces.n, box_elements(box), runs);
+        error = runs_of_pieces(pieces.piece, pieces.n, box_elements(box), &others);
+    if (!error && pieces.n > 0)
+        error = runs_union(runs, &others, runs);
+    runs_free(&others);
     free(pieces.piece);
     return error;
 }
