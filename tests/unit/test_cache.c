@@ -891,6 +891,127 @@ static void datasets_can_be_closed_while_others_evict_their_chunks(void **state)
     free(source);
 }
 
+/* ---- Flushing beside writers, who here write from within the flush ---- */
+
+#define FLUSH_CHUNKS 100
+
+static struct flushed {
+    struct cache_dataset *dataset;
+    uint64_t rewritten; /* chunk that is changed again while the first one is being written */
+    bool goes_on;       /* every chunk that is written makes another one dirty */
+    uint64_t next;
+    unsigned char stored[FLUSH_CHUNKS]; /* the last value, 0: never */
+} flushed;
+
+static int find_nothing(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
+{
+    (void)layout, (void)scaled;
+    *record = (struct chunk_record){0};
+    return 0;
+}
+
+static size_t few_bytes(const struct layout *layout, const struct cache_form *form)
+{
+    (void)layout, (void)form;
+    return 1;
+}
+
+static int write_one(uint64_t chunk, unsigned char value)
+{
+    struct runs all = {0};
+    assert_int_equal(runs_append(&all, 0, 1), 0);
+    int error = cache_write(flushed.dataset, &chunk, &all, &value, true);
+    runs_free(&all);
+    return error;
+}
+
+static int encode_one(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
+                      struct pool *pool, struct encoded *encoded)
+{
+    (void)layout;
+    encoded->bytes = pool_get(pool, 1);
+    encoded->n = encoded->room = 1;
+    memcpy(encoded->bytes, form->values, 1);
+    if (scaled[0] == 0 && flushed.rewritten)
+        assert_int_equal(write_one(flushed.rewritten, 9), 0);
+    if (flushed.goes_on && flushed.next < FLUSH_CHUNKS)
+        assert_int_equal(write_one(flushed.next++, 1), 0);
+    return 0;
+}
+
+static int keep_one(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
+                    struct chunk_record *record)
+{
+    (void)layout;
+    memcpy(&flushed.stored[scaled[0]], encoded->bytes, 1);
+    record->exists = true;
+    return 0;
+}
+
+static const struct layout_ops flush_ops = {.lookup = find_nothing,
+                                            .decode_bytes = decode_bytes,
+                                            .decode = decode,
+                                            .is_sparse = true,
+                                            .encode_bytes = few_bytes,
+                                            .encode = encode_one,
+                                            .insert = keep_one};
+
+static struct cache *open_flushed(struct layout *layout)
+{
+    static char zero;
+    static const struct sfs_dataset_info info = {.fill = &zero};
+    struct cache *cache;
+    *layout = (struct layout){.ops = &flush_ops,
+                              .info = &info,
+                              .rank = 1,
+                              .dims = {FLUSH_CHUNKS},
+                              .chunk_dims = {1},
+                              .element_size = 1,
+                              .chunk_bytes = 1};
+    memset(&flushed, 0, sizeof(flushed));
+    assert_int_equal(cache_create(1 << 20, &cache), 0);
+    assert_int_equal(cache_open_dataset(cache, layout, &flushed.dataset), 0);
+    return cache;
+}
+
+static void close_flushed(struct cache *cache)
+{
+    cache_close_dataset(flushed.dataset);
+    cache_destroy(cache);
+}
+
+static void a_chunk_changed_again_is_in_the_flush_all_the_same(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct cache *cache = open_flushed(&layout);
+    flushed.rewritten = 1;
+    for (uint64_t chunk = 0; chunk < 3; chunk++)
+        assert_int_equal(write_one(chunk, 5), 0);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 5);
+    assert_int_equal(flushed.stored[1], 9); /* what it was before is in it, too */
+    assert_int_equal(flushed.stored[2], 5);
+    close_flushed(cache);
+}
+
+static void a_flush_leaves_what_is_changed_meanwhile(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct cache *cache = open_flushed(&layout);
+    flushed.goes_on = true;
+    flushed.next = 1;
+    assert_int_equal(write_one(0, 1), 0);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 1);
+    assert_int_equal(flushed.stored[1], 0);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[1], 1);
+    assert_int_equal(flushed.stored[2], 0);
+    close_flushed(cache);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -916,6 +1037,8 @@ static int all_tests(void)
         cmocka_unit_test(closing_a_dataset_gives_its_memory_back),
         cmocka_unit_test(a_dataset_of_many_large_chunks_can_be_closed),
         cmocka_unit_test(datasets_can_be_closed_while_others_evict_their_chunks),
+        cmocka_unit_test(a_chunk_changed_again_is_in_the_flush_all_the_same),
+        cmocka_unit_test(a_flush_leaves_what_is_changed_meanwhile),
     };
     return cmocka_run_group_tests(tests, make_store, close_store);
 }
