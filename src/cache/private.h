@@ -67,7 +67,7 @@ struct cache {
     uint64_t changes; /* that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until all can be */
     size_t used, busy;
-    uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
+    uint64_t n_chunks, hits, misses, evictions, decoded;
 };
 
 /* ---- The lock is held; these do not drop it ---- */

@@ -6,8 +6,8 @@
 
 #include "cache/private.h"
 
-/* The dirty list takes an encoded chunk's memory into account without waiting for it: who needs
- * memory may be the one who writes back. */
+/* Memory for the encoded chunk is counted without waiting for it: who writes back may be doing so to
+ * make room. */
 int write_back(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -36,7 +36,6 @@ int write_back(struct chunk *chunk)
     if (!error) {
         chunk->record = record;
         chunk_mark_clean(chunk);
-        cache->encoded++;
     }
     chunk->changing = false;
     pthread_cond_broadcast(&cache->changed);

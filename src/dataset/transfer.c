@@ -381,16 +381,22 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
     return error;
 }
 
-int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
+/* The positions of a slab in the dataset. */
+static int slab_runs(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                     struct runs *runs)
 {
     const struct layout *layout = &dataset->layout;
     struct box box;
+    int error = dataset_box(dataset, slab, &box);
+    return error ? error : runs_of_box(layout->rank, layout->dims, box.start, box.count, runs);
+}
+
+int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
+{
     struct runs runs = {0};
     int error = check_writable(dataset);
     if (!error)
-        error = dataset_box(dataset, slab, &box);
-    if (!error)
-        error = runs_of_box(layout->rank, layout->dims, box.start, box.count, &runs);
+        error = slab_runs(dataset, slab, &runs);
     return error ? error : write_runs(dataset, &runs, buffer);
 }
 
@@ -539,23 +545,19 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
 
 int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
 {
-    const struct layout *layout = &dataset->layout;
-    struct box box;
     struct runs runs = {0};
     int error = check_erasable(dataset);
     if (!error)
-        error = dataset_box(dataset, slab, &box);
+        error = slab_runs(dataset, slab, &runs);
     if (!error)
-        error = runs_of_box(layout->rank, layout->dims, box.start, box.count, &runs);
-    if (!error)
-        error = parts_each(layout, &runs, erase_part, dataset);
+        error = parts_each(&dataset->layout, &runs, erase_part, dataset);
     runs_free(&runs);
     return error;
 }
 
 /* ---- What is defined ---- */
 
-/* Adds what is defined of one part, as positions in the dataset, unsorted between chunks. */
+/* What is defined of what is selected, as positions in the dataset. */
 struct finding {
     struct sfs_dataset *dataset;
     const struct runs *selected;
