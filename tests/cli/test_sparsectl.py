@@ -953,6 +953,24 @@ def test_check_of_what_is_no_hdf5(tmp_path):
     failed("check", path, code=FAILED)
 
 
+def test_import_cuts_chunks_of_very_many_blocks(tmp_path):
+    """Every second element at random: more blocks in a frame than numbers of 2 bytes can count."""
+    frames = (np.random.default_rng(1).random((2, 640, 640)) < 0.5).astype("u2")
+    with h5py.File(tmp_path / "dense.h5", "w") as f:
+        f.create_dataset("d", data=frames, chunks=(1, 640, 640))
+    done("import", tmp_path / "dense.h5", tmp_path / "cut.h5", "--undefined", "0")
+    done("import", tmp_path / "dense.h5", tmp_path / "whole.h5", "--undefined", "0", "--chunk",
+         "1,640,640")
+    cut, whole = only(tmp_path / "cut.h5"), only(tmp_path / "whole.h5")
+    assert whole["chunk_dims"] == [1, 640, 640]
+    assert cut["chunk_dims"][0] == 1 and cut["chunk_dims"][1] < 640
+    assert cut["chunk_dims"][2] == 640  # rows stay whole
+    assert cut["defined_elements"] == whole["defined_elements"] == frames.sum()
+    done("export", tmp_path / "cut.h5", tmp_path / "back.h5")
+    with h5py.File(tmp_path / "back.h5") as f:
+        assert np.array_equal(f["d"][...], frames)
+
+
 # ---- A real file ----
 
 REAL = DATA / "real/ANSTO_PLP0006018.nx.hdf"
