@@ -50,6 +50,7 @@ SFS_API const char *sfs_hdf5_version(void);
 
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
+    unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
 };

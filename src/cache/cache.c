@@ -9,11 +9,16 @@
 #include "layout/piece.h"
 #include "store/store.h"
 
-int cache_create(size_t limit, struct cache **out)
+int cache_create(size_t limit, unsigned n_workers, struct cache **out)
 {
     struct cache *cache = calloc(1, sizeof(*cache));
     if (!cache)
         return -ENOMEM;
+    int error = workers_create(n_workers, &cache->workers);
+    if (error) {
+        free(cache);
+        return error;
+    }
     cache->limit = limit;
     pool_init(&cache->pool, limit);
     pthread_mutex_init(&cache->lock, NULL);
@@ -27,12 +32,18 @@ void cache_destroy(struct cache *cache)
 {
     if (!cache)
         return;
+    workers_destroy(cache->workers);
     assert(!cache->lru && cache->used == 0 && cache->busy == 0);
     pool_destroy(&cache->pool);
     pthread_cond_destroy(&cache->freed);
     pthread_cond_destroy(&cache->changed);
     pthread_mutex_destroy(&cache->lock);
     free(cache);
+}
+
+struct workers *cache_workers(struct cache *cache)
+{
+    return cache->workers;
 }
 
 int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_dataset **out)

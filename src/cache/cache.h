@@ -16,10 +16,14 @@
 struct cache;
 struct cache_dataset;
 struct layout;
+struct workers;
 
-/* The limit in bytes counts all memory allocated for chunks and for what is needed to decode them.
+/* n_workers: threads that help those who call. The limit in bytes counts all memory allocated for chunks and for what is needed to decode them.
  * It is exceeded only by one chunk that is larger than it, while nothing else is in use. */
-int cache_create(size_t limit, struct cache **cache);
+int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
+
+/* The threads of the cache, for whatever can be done chunk by chunk. */
+struct workers *cache_workers(struct cache *cache);
 
 /* All datasets must have been closed. */
 void cache_destroy(struct cache *cache);

@@ -26,6 +26,7 @@
 #include "cache/cache.h"
 #include "common/hash.h"
 #include "common/pool.h"
+#include "common/workers.h"
 #include "layout/layout.h"
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
@@ -59,6 +60,7 @@ struct cache_dataset {
 struct cache {
     size_t limit;
     struct pool pool;
+    struct workers *workers;
     pthread_mutex_t lock;   /* guards what follows, and all chunks and tables */
     pthread_cond_t changed; /* a chunk has left LOADING, or is no longer changing */
     pthread_cond_t freed;   /* busy has shrunk */

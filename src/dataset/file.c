@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/cache.h"
 #include "common/log.h"
@@ -20,9 +21,20 @@ const char *sfs_hdf5_version(void)
     return hdf5_version();
 }
 
+static int create_cache(const struct sfs_options *options, struct cache **cache)
+{
+    size_t size = options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
+    unsigned workers = options ? options->workers : 0;
+    if (workers == 0) {
+        long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        workers = processors > 0 ? (unsigned)processors : 1;
+    }
+    return cache_create(size, workers, cache);
+}
+
 /* What is made over a store, which is taken over; on error it is closed. */
-static int open_store(struct store *store, struct cache *cache, size_t cache_size, bool create,
-                      struct sfs_file **out)
+static int open_store(struct store *store, struct cache *cache, const struct sfs_options *options,
+                      bool create, struct sfs_file **out)
 {
     struct sfs_file *file = calloc(1, sizeof(*file));
     if (!file) {
@@ -35,7 +47,7 @@ static int open_store(struct store *store, struct cache *cache, size_t cache_siz
     file->store = store;
     file->cache = cache;
     file->owns_cache = !cache;
-    int error = cache ? 0 : cache_create(cache_size, &file->cache);
+    int error = cache ? 0 : create_cache(options, &file->cache);
     if (!error) {
         error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
         if (!error && create)
@@ -58,41 +70,37 @@ static int open_store(struct store *store, struct cache *cache, size_t cache_siz
     return error;
 }
 
-/* Opens path over a cache, or over one of its own of cache_size bytes. */
-static int open_file(const char *path, bool writable, struct cache *cache, size_t cache_size,
+/* Opens path over a cache, or (NULL) over one of its own. */
+static int open_file(const char *path, const struct sfs_options *options, struct cache *cache,
                      struct sfs_file **out)
 {
     struct store *store;
+    bool writable = options && options->writable;
     int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
-    return error ? error : open_store(store, cache, cache_size, false, out);
-}
-
-static size_t cache_size_of(const struct sfs_options *options)
-{
-    return options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
+    return error ? error : open_store(store, cache, options, false, out);
 }
 
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
-    return open_file(path, options && options->writable, NULL, cache_size_of(options), file);
+    return open_file(path, options, NULL, file);
 }
 
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
     struct store *store;
     int error = store_create(path, options && options->replace, &store);
-    return error ? error : open_store(store, NULL, cache_size_of(options), true, file);
+    return error ? error : open_store(store, NULL, options, true, file);
 }
 
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
 {
     if (name[0] == '/')
-        return open_file(name, false, from->cache, 0, file);
+        return open_file(name, NULL, from->cache, file);
 
     char *directory = strdup(sfs_path(from)), *path = NULL;
     int error = !directory || asprintf(&path, "%s/%s", dirname(directory), name) < 0
                     ? -ENOMEM
-                    : open_file(path, false, from->cache, 0, file);
+                    : open_file(path, NULL, from->cache, file);
     free(path);
     free(directory);
     return error;

@@ -226,7 +226,8 @@ static int mount_and_serve(struct mount *mount, struct options *options)
 
 static int run(struct options *options)
 {
-    struct sfs_options file_options = {.cache_size = options->cache_size};
+    struct sfs_options file_options = {.cache_size = options->cache_size,
+                                       .workers = options->workers};
     struct mount mount = {.options = options};
     if (is_compressed(options->file)) {
         fail(options->file, "this version cannot mount a compressed file");

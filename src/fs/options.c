@@ -122,8 +122,12 @@ static int take_value(struct options *options, const char *option)
         if (!error && number == 0)
             error = refuse("at least one is needed", option);
         options->threads = (unsigned)number;
-    } else if ((value = value_of(option, "workers")) ||
-               (value = value_of(option, "commit_interval"))) {
+    } else if ((value = value_of(option, "workers"))) {
+        error = parse_number(option, value, 10, 1024, &number);
+        if (!error && number == 0)
+            error = refuse("at least one is needed", option);
+        options->workers = (unsigned)number;
+    } else if ((value = value_of(option, "commit_interval"))) {
         error = parse_number(option, value, 10, INT_MAX, &number); /* for writing only */
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);

@@ -28,7 +28,7 @@ struct options {
     int frame_rank; /* -1: default */
     unsigned first;
     size_t cache_size;
-    unsigned threads;
+    unsigned threads, workers;
     int log_level; /* of syslog(3) */
     bool has_uid, has_gid, has_umask;
     uid_t uid;

@@ -175,7 +175,7 @@ static struct source *make_row(uint64_t chunks, size_t chunk_bytes)
 static struct cache *make_cache(size_t limit)
 {
     struct cache *cache;
-    assert_int_equal(cache_create(limit, &cache), 0);
+    assert_int_equal(cache_create(limit, 2, &cache), 0);
     return cache;
 }
 
@@ -969,7 +969,7 @@ static struct cache *open_flushed(struct layout *layout)
                               .element_size = 1,
                               .chunk_bytes = 1};
     memset(&flushed, 0, sizeof(flushed));
-    assert_int_equal(cache_create(1 << 20, &cache), 0);
+    assert_int_equal(cache_create(1 << 20, 2, &cache), 0);
     assert_int_equal(cache_open_dataset(cache, layout, &flushed.dataset), 0);
     return cache;
 }

@@ -257,7 +257,7 @@ static void numbers_out_of_range_are_refused(void **state)
                                         "threads=0",
                                         "threads=1025",
                                         "threads=1.5",
-                                        "workers=2147483648",
+                                        "workers=1025",
                                         "workers=-1",
                                         "commit_interval=x",
                                         "uid=4294967295",
@@ -270,7 +270,7 @@ static void numbers_out_of_range_are_refused(void **state)
                                         "umask=0x7"};
     static const char *const right[] = {
         "frame_rank=0", "frame_rank=32", "frame_rank=007",     "first=0",        "first=1",
-        "threads=1",    "threads=1024",  "workers=2147483647", "uid=4294967294", "gid=4294967294",
+        "threads=1",    "threads=1024",  "workers=1024", "uid=4294967294", "gid=4294967294",
         "umask=0",      "umask=777",     "umask=0022"};
     for (size_t i = 0; i < COUNT(wrong); i++)
         expect_refused(wrong[i]);

@@ -1,0 +1,129 @@
+/* A list of batches, of which every worker, and he who gave it, take one index after the other. */
+#include "common/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+/* On the stack of who waits for it. */
+struct batch {
+    struct batch *prev, *next;
+    int (*each)(void *context, size_t i);
+    void *context;
+    size_t n, taken;
+    unsigned running; /* workers that are in it */
+    int error;
+};
+
+struct workers {
+    pthread_mutex_t lock; /* guards what follows, and all batches */
+    pthread_cond_t given; /* a batch, or the end */
+    pthread_cond_t done;  /* a worker has left a batch */
+    struct batch *batches;
+    bool ends;
+    unsigned most, n, idle;
+    pthread_t thread[];
+};
+
+int workers_create(unsigned n, struct workers **out)
+{
+    struct workers *workers = calloc(1, sizeof(*workers) + n * sizeof(*workers->thread));
+    if (!workers)
+        return -ENOMEM;
+    workers->most = n;
+    pthread_mutex_init(&workers->lock, NULL);
+    pthread_cond_init(&workers->given, NULL);
+    pthread_cond_init(&workers->done, NULL);
+    *out = workers;
+    return 0;
+}
+
+void workers_destroy(struct workers *workers)
+{
+    if (!workers)
+        return;
+    pthread_mutex_lock(&workers->lock);
+    workers->ends = true;
+    pthread_cond_broadcast(&workers->given);
+    pthread_mutex_unlock(&workers->lock);
+    for (unsigned i = 0; i < workers->n; i++)
+        pthread_join(workers->thread[i], NULL);
+    pthread_cond_destroy(&workers->done);
+    pthread_cond_destroy(&workers->given);
+    pthread_mutex_destroy(&workers->lock);
+    free(workers);
+}
+
+/* With the lock held, but dropped meanwhile: works on a batch until nothing of it is left to take.
+ */
+static void work(struct workers *workers, struct batch *batch)
+{
+    while (batch->taken < batch->n && !batch->error) {
+        size_t i = batch->taken++;
+        pthread_mutex_unlock(&workers->lock);
+        int error = batch->each(batch->context, i);
+        pthread_mutex_lock(&workers->lock);
+        if (error && !batch->error)
+            batch->error = error;
+    }
+}
+
+static struct batch *find_batch(struct workers *workers)
+{
+    struct batch *batch;
+    DL_FOREACH (workers->batches, batch)
+        if (batch->taken < batch->n && !batch->error)
+            return batch;
+    return NULL;
+}
+
+static void *run(void *data)
+{
+    struct workers *workers = data;
+    struct batch *batch;
+    pthread_mutex_lock(&workers->lock);
+    for (;;) {
+        while (!(batch = find_batch(workers)) && !workers->ends) {
+            workers->idle++;
+            pthread_cond_wait(&workers->given, &workers->lock);
+            workers->idle--;
+        }
+        if (!batch)
+            break;
+        batch->running++;
+        work(workers, batch);
+        batch->running--;
+        pthread_cond_broadcast(&workers->done);
+    }
+    pthread_mutex_unlock(&workers->lock);
+    return NULL;
+}
+
+/* With the lock held: one more thread, if there may be one. Without it the work is done all the
+ * same. */
+static void start_worker(struct workers *workers)
+{
+    if (workers->n < workers->most &&
+        pthread_create(&workers->thread[workers->n], NULL, run, workers) == 0)
+        workers->n++;
+}
+
+int workers_each(struct workers *workers, size_t n, int (*each)(void *context, size_t i),
+                 void *context)
+{
+    struct batch batch = {.each = each, .context = context, .n = n};
+    pthread_mutex_lock(&workers->lock);
+    DL_APPEND(workers->batches, &batch);
+    if (n > 1 && workers->idle == 0)
+        start_worker(workers);
+    if (n > 1)
+        pthread_cond_broadcast(&workers->given);
+    work(workers, &batch);
+    DL_DELETE(workers->batches, &batch);
+    while (batch.running > 0)
+        pthread_cond_wait(&workers->done, &workers->lock);
+    pthread_mutex_unlock(&workers->lock);
+    return batch.error;
+}

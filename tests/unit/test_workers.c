@@ -1,0 +1,113 @@
+/* Threads that work for others. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "common/workers.h"
+
+struct marks {
+    atomic_uint called[1000];
+    atomic_uint threads_met;
+    size_t fails_at;
+};
+
+static int mark(void *context, size_t i)
+{
+    struct marks *marks = context;
+    atomic_fetch_add(&marks->called[i], 1);
+    return i == marks->fails_at ? -EIO : 0;
+}
+
+static void every_index_once(void **state)
+{
+    (void)state;
+    for (unsigned n_workers = 0; n_workers < 4; n_workers++) {
+        struct workers *workers;
+        assert_int_equal(workers_create(n_workers, &workers), 0);
+        for (size_t n = 0; n < 1000; n = n * 3 + 1) {
+            struct marks marks = {.fails_at = SIZE_MAX};
+            assert_int_equal(workers_each(workers, n, mark, &marks), 0);
+            for (size_t i = 0; i < 1000; i++)
+                assert_int_equal(marks.called[i], i < n);
+        }
+        workers_destroy(workers);
+    }
+}
+
+/* Both must be in it at once, or it does not end. */
+static int meet(void *context, size_t i)
+{
+    struct marks *marks = context;
+    (void)i;
+    atomic_fetch_add(&marks->threads_met, 1);
+    while (atomic_load(&marks->threads_met) < 2)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return 0;
+}
+
+static void workers_help_the_caller(void **state)
+{
+    (void)state;
+    struct workers *workers;
+    struct marks marks = {0};
+    assert_int_equal(workers_create(1, &workers), 0);
+    assert_int_equal(workers_each(workers, 2, meet, &marks), 0);
+    workers_destroy(workers);
+}
+
+static void nothing_is_begun_after_an_error(void **state)
+{
+    (void)state;
+    struct workers *workers;
+    struct marks marks = {.fails_at = 5};
+    assert_int_equal(workers_create(0, &workers), 0);
+    assert_int_equal(workers_each(workers, 1000, mark, &marks), -EIO);
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(marks.called[i], i <= 5);
+    workers_destroy(workers);
+    workers_destroy(NULL);
+}
+
+/* Work may give work. */
+static int again(void *context, size_t i)
+{
+    struct marks *marks = context;
+    (void)i;
+    atomic_fetch_add(&marks->threads_met, 1);
+    return 0;
+}
+
+struct nested {
+    struct workers *workers;
+    struct marks marks;
+};
+
+static int nest(void *context, size_t i)
+{
+    struct nested *nested = context;
+    (void)i;
+    return workers_each(nested->workers, 10, again, &nested->marks);
+}
+
+static void work_within_work(void **state)
+{
+    (void)state;
+    struct nested nested = {0};
+    assert_int_equal(workers_create(2, &nested.workers), 0);
+    assert_int_equal(workers_each(nested.workers, 50, nest, &nested), 0);
+    assert_int_equal(nested.marks.threads_met, 500);
+    workers_destroy(nested.workers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_index_once),
+        cmocka_unit_test(workers_help_the_caller),
+        cmocka_unit_test(nothing_is_begun_after_an_error),
+        cmocka_unit_test(work_within_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
