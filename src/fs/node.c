@@ -1,5 +1,5 @@
-/* Nodes by number and by (parent, link name), the objects that they lead to, the files that external
- * links led to, and the views of the datasets that are in use. */
+/* Nodes by number and by (parent, link name), the objects that they lead to, the files that
+ * external links led to, and the views of the datasets that are in use. */
 #include "fs/node.h"
 
 #include <errno.h>
@@ -449,8 +449,7 @@ void nodes_destroy(struct nodes *nodes)
         return;
     HASH_CLEAR(hh, nodes->by_key);
     struct object *object, *next_object;
-    HASH_ITER(hh, nodes->by_object, object, next_object)
-    {
+    HASH_ITER (hh, nodes->by_object, object, next_object) {
         HASH_DEL(nodes->by_object, object);
         views_close(object->views);
         free(object);
@@ -617,8 +616,8 @@ static int open_views(struct nodes *nodes, struct object *object)
     object->opening = true;
     pthread_mutex_unlock(&nodes->lock);
     char *path = node_path(node);
-    int error = path ? views_open(node->file, node->address, path, nodes->frame_rank, &views)
-                     : -ENOMEM;
+    int error =
+        path ? views_open(node->file, node->address, path, nodes->frame_rank, &views) : -ENOMEM;
     free(path);
     pthread_mutex_lock(&nodes->lock);
     object->views = views;

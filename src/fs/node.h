@@ -1,8 +1,8 @@
 /* The node table: one entry for every path below the mount point that was ever looked up and is a
- * group, a dataset, a committed datatype or a link. Their number is the node part of an inode number
- * and is never given again: the node of a group that was removed stays, for those who have it open,
- * but can no longer be found. A hard link to a group above itself becomes a symbolic link, so that
- * no walk through the mount is endless. Thread-safe. */
+ * group, a dataset, a committed datatype or a link. Their number is the node part of an inode
+ * number and is never given again: the node of a group that was removed stays, for those who have
+ * it open, but can no longer be found. A hard link to a group above itself becomes a symbolic link,
+ * so that no walk through the mount is endless. Thread-safe. */
 #ifndef SPARSEFS_FS_NODE_H
 #define SPARSEFS_FS_NODE_H
 

@@ -200,8 +200,7 @@ static void append_job(struct notify *notify, struct job *job)
 static bool is_awaited(const struct notify *notify, const struct node *node, struct inode inode)
 {
     const struct job *job;
-    DL_FOREACH(notify->jobs, job)
-    {
+    DL_FOREACH (notify->jobs, job) {
         if (job->has_change && inode_pack(inode) != job->writer &&
             concerns(&job->change, node, inode))
             return true;
@@ -255,8 +254,8 @@ void notify_answer(struct notify *notify, fuse_req_t request, const struct answe
 
 /* ---- The threads ---- */
 
-/* The whole content of a file, or what is known of a directory, and the attributes. An inode that the
- * kernel does not know is an error that does not matter. */
+/* The whole content of a file, or what is known of a directory, and the attributes. An inode that
+ * the kernel does not know is an error that does not matter. */
 static bool invalidate(struct notify *notify, uint64_t inode)
 {
     fuse_lowlevel_notify_inval_inode(notify->session, inode, 0, 0);
@@ -299,8 +298,7 @@ static void *work(void *data)
 static struct job *first_awaited(const struct notify *notify)
 {
     struct job *job;
-    DL_FOREACH(notify->jobs, job)
-    {
+    DL_FOREACH (notify->jobs, job) {
         if (job->request)
             return job;
     }

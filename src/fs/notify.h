@@ -1,7 +1,7 @@
 /* What the kernel knows of inodes (their pages and attributes, the names in a directory) is kept by
  * it for long; when something is written through one view, what it knows of all others that show
- * the same must be taken from it before the writer is told that he is done. Then whoever reads next,
- * by read(2) or from a mapping, sees what was written.
+ * the same must be taken from it before the writer is told that he is done. Then whoever reads
+ * next, by read(2) or from a mapping, sees what was written.
  *
  * The kernel is told by writing a message to it. It handles the message at once, in the thread that
  * writes it, and waits there for the locks of the pages in question. So that nothing waits in a
@@ -9,17 +9,17 @@
  *
  *   - Requests are served by threads that never do this. They hand the request, with its answer and
  *     what has changed, to the one thread that does, and which answers it afterwards.
- *   - While a WRITE of inode X goes on the kernel holds locks of pages of X. So when one of X has been
- *     served and X is among what that thread has to invalidate still, it is answered at once, and
+ *   - While a WRITE of inode X goes on the kernel holds locks of pages of X. So when one of X has
+ * been served and X is among what that thread has to invalidate still, it is answered at once, and
  *     its own invalidations are made soon after. (The rule can fail to hold only for who writes one
  *     frame through two views at the same time.) The pages of X itself are right by themselves.
- *   - A WRITE that the kernel makes of dirty pages of a mapping may be what an invalidation waits for:
- *     it is always answered at once.
+ *   - A WRITE that the kernel makes of dirty pages of a mapping may be what an invalidation waits
+ * for: it is always answered at once.
  *   - A truncation of X keeps such WRITEs of X back until it is answered. As a cure for this, and
  *     against what we do not know of kernels to come, no answer is held back longer than a second.
  *
- * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that the
- * kernel may know, says so without asking. A bit that is set for another inode costs a message.
+ * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
+ * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
  *
  * Attributes of an inode that the kernel does not know yet must not be read before a change and
  * arrive after its message: who answers a look-up does so between notify_begin_lookup and
@@ -41,8 +41,8 @@ struct notify;
 
 int notify_create(struct nodes *nodes, struct fuse_session *session, struct notify **notify);
 
-/* After the session's loop has ended: answers what is unanswered. Serves the requests that are still
- * there, because an invalidation may wait for them. */
+/* After the session's loop has ended: answers what is unanswered. Serves the requests that are
+ * still there, because an invalidation may wait for them. */
 void notify_destroy(struct notify *notify);
 
 /* The kernel may get to know an inode: to be said before its attributes are read. */
@@ -57,8 +57,8 @@ void notify_end_lookup(struct notify *notify);
 struct change {
     const struct node *node; /* a dataset or a group; hard links to it are meant, too */
     uint64_t first, last;    /* frames whose views show something else now; first > last: none */
-    unsigned views;          /* bits: 1 << enum view_kind of those views, also of the whole dataset */
-    bool names;              /* the directories of the frames have more names */
+    unsigned views; /* bits: 1 << enum view_kind of those views, also of the whole dataset */
+    bool names;     /* the directories of the frames have more names */
 };
 
 /* How a request is answered. */
@@ -75,8 +75,8 @@ struct answer {
 void answer_now(fuse_req_t request, const struct answer *answer);
 
 /* After a change: answers when the kernel knows nothing older any more. writer: the inode of which
- * the kernel holds pages until this is answered, which show the change already; 0: none. request may
- * be NULL: nobody waits. */
+ * the kernel holds pages until this is answered, which show the change already; 0: none. request
+ * may be NULL: nobody waits. */
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer);
 

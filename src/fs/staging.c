@@ -90,7 +90,7 @@ failed:
 }
 
 /* The lock must be held. */
-static void delete(struct staging *staging, struct staged *staged)
+static void drop(struct staging *staging, struct staged *staged)
 {
     HASH_DEL(staging->table, staged);
     atomic_fetch_sub(&staging->n, 1);
@@ -118,10 +118,9 @@ int staging_begin(struct staging *staging, const struct node *node, uint64_t fra
 /* Applied or not, nothing is staged afterwards. The lock must be held. */
 static int apply(struct staged *staged, bool *changed)
 {
-    int error =
-        staged->is_written
-            ? view_set_defined(staged->views, staged->key.frame, staged->bytes, staged->n)
-            : view_truncate(staged->views, VIEW_DEFINED, staged->key.frame, 0);
+    int error = staged->is_written
+                    ? view_set_defined(staged->views, staged->key.frame, staged->bytes, staged->n)
+                    : view_truncate(staged->views, VIEW_DEFINED, staged->key.frame, 0);
     free(staged->bytes);
     staged->bytes = NULL;
     staged->n = staged->room = 0;
@@ -148,7 +147,7 @@ int staging_end(struct staging *staging, struct staged *staged, bool *changed)
     if (--staged->writers == 0) {
         if (staged->is_staged)
             error = apply(staged, changed);
-        delete(staging, staged);
+        drop(staging, staged);
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
@@ -187,8 +186,8 @@ static int stage_present(struct staged *staged)
         error = resize(staged, size);
     for (uint64_t at = 0; at < size && !error;) {
         struct view_part part;
-        error = view_read(staged->views, VIEW_DEFINED, frame, at, size - at, staged->bytes + at,
-                          &part);
+        error =
+            view_read(staged->views, VIEW_DEFINED, frame, at, size - at, staged->bytes + at, &part);
         if (error)
             break;
         if (part.bytes != staged->bytes + at)
@@ -251,7 +250,7 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
         if (staged->writers == 0) {
             if (!error)
                 error = apply(staged, changed);
-            delete(staging, staged);
+            drop(staging, staged);
         }
     }
     pthread_mutex_unlock(&staging->lock);

@@ -47,8 +47,7 @@ void times_destroy(struct times *times)
     if (!times)
         return;
     struct dataset_times *dataset, *next;
-    HASH_ITER(hh, times->datasets, dataset, next)
-    {
+    HASH_ITER (hh, times->datasets, dataset, next) {
         HASH_DEL(times->datasets, dataset);
         free(dataset);
     }

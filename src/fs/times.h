@@ -1,6 +1,6 @@
 /* When the frames of datasets were written in this mount: what stat(2) is to say of their views.
- * The memory that this takes is bounded: of frames that were written long ago, among very many, only
- * a time is kept that is not earlier than theirs and stands for all frames of their dataset.
+ * The memory that this takes is bounded: of frames that were written long ago, among very many,
+ * only a time is kept that is not earlier than theirs and stands for all frames of their dataset.
  * Objects are known by their numbers (struct node). Thread-safe. */
 #ifndef SPARSEFS_FS_TIMES_H
 #define SPARSEFS_FS_TIMES_H
