@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/workers.h"
 #include "dataset/private.h"
 #include "layout/piece.h"
 #include "layout/sparse.h"
@@ -12,6 +13,9 @@
 
 /* Slabs that touch more chunks than this are counted by walking the index once. */
 #define FEW_CHUNKS 64
+
+/* Chunks whose selections are decoded at once. */
+#define AHEAD 8
 
 /* Elements that are read at once to pick the defined ones from, in bytes. */
 #define WINDOW_BYTES ((size_t)128 << 10)
@@ -79,13 +83,8 @@ static int append_defined(const struct layout *layout, const struct piece *piece
     int error = 0;
     if (box_is_contiguous(layout->rank, piece->count, layout->chunk_dims, piece->in_chunk,
                           &first) &&
-        box_product(piece->count, layout->rank, 1, &elements)) {
-        struct runs_walk walk;
-        runs_walk_begin(&walk, defined, first, first + elements);
-        while (!error && runs_walk(&walk, &run))
-            error = runs_append(runs, place + (run.first - first), place + (run.last - first));
-        return error;
-    }
+        box_product(piece->count, layout->rank, 1, &elements))
+        return runs_append_part(runs, defined, first, first + elements, place);
     struct runs_box_walk walk;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
@@ -94,35 +93,83 @@ static int append_defined(const struct layout *layout, const struct piece *piece
     return error;
 }
 
+/* What is defined in a box: of pieces that lie in it without a gap in runs, of others in pieces. */
+struct joining {
+    struct sfs_dataset *dataset;
+    const struct box *box;
+    struct runs *runs;
+    struct pieces pieces;
+    struct piece ahead[AHEAD];
+    size_t n_ahead;
+};
+
+/* Brings what is defined of a chunk into the cache; whether that fails is seen when it is used. */
+static int load_ahead(void *context, size_t i)
+{
+    struct joining *joining = context;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    if (cache_pin(joining->dataset->cache, joining->ahead[i].scaled, PART_DEFINED, &form, &chunk) ==
+        0)
+        cache_return(chunk);
+    return 0;
+}
+
+static int join_piece(struct joining *joining, const struct piece *piece)
+{
+    const struct layout *layout = &joining->dataset->layout;
+    const struct box *box = joining->box;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    int error = cache_pin(joining->dataset->cache, piece->scaled, PART_DEFINED, &form, &chunk);
+    if (error)
+        return error;
+    uint64_t place;
+    if (!form)
+        error = 0;
+    else if (box_is_contiguous(layout->rank, piece->count, box->count, piece->in_box, &place))
+        error = append_defined(layout, piece, place, &form->defined, joining->runs);
+    else
+        error = add_defined(layout, box, piece, &form->defined, &joining->pieces);
+    cache_return(chunk);
+    return error;
+}
+
+/* Some chunks at a time are decoded by all threads there are, then joined one after the other. */
+static int join_ahead(struct joining *joining)
+{
+    int error = 0;
+    if (joining->n_ahead > 1)
+        error = workers_each(cache_workers(joining->dataset->file->cache), joining->n_ahead,
+                             load_ahead, joining);
+    for (size_t i = 0; i < joining->n_ahead && !error; i++)
+        error = join_piece(joining, &joining->ahead[i]);
+    joining->n_ahead = 0;
+    return error;
+}
+
 static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, struct runs *runs)
 {
     const struct layout *layout = &dataset->layout;
-    struct pieces pieces = {0};
+    struct joining joining = {.dataset = dataset, .box = box, .runs = runs};
+    struct pieces *pieces = &joining.pieces;
     struct piece piece;
     int error = 0;
     for (bool more = piece_first(layout, box, &piece); more && !error;
          more = piece_next(layout, box, &piece)) {
-        const struct cache_form *form;
-        struct chunk *chunk;
-        error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-        if (error)
-            break;
-        uint64_t place;
-        if (!form)
-            error = 0;
-        else if (box_is_contiguous(layout->rank, piece.count, box->count, piece.in_box, &place))
-            error = append_defined(layout, &piece, place, &form->defined, runs);
-        else
-            error = add_defined(layout, box, &piece, &form->defined, &pieces);
-        cache_return(chunk);
+        joining.ahead[joining.n_ahead++] = piece;
+        if (joining.n_ahead == AHEAD)
+            error = join_ahead(&joining);
     }
+    if (!error)
+        error = join_ahead(&joining);
     struct runs others = {0};
-    if (!error && pieces.n > 0)
-        error = runs_of_pieces(pieces.piece, pieces.n, box_elements(box), &others);
-    if (!error && pieces.n > 0)
+    if (!error && pieces->n > 0)
+        error = runs_of_pieces(pieces->piece, pieces->n, box_elements(box), &others);
+    if (!error && pieces->n > 0)
         error = runs_union(runs, &others, runs);
     runs_free(&others);
-    free(pieces.piece);
+    free(pieces->piece);
     return error;
 }
 
@@ -175,9 +222,9 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
     error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
     if (error)
         return error;
-    error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
-                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
-                             encoded, n);
+    error = selection_encode_with(
+        cache_workers(dataset->file->cache), space_rank, slab->count + slab->rank - space_rank,
+        NULL, form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
     cache_return(chunk);
     return error;
 }
@@ -198,8 +245,8 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
         return error;
     error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
-                                 encoded, n);
+        error = selection_encode_with(cache_workers(dataset->file->cache), space_rank, dims, NULL,
+                                      &runs, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
     runs_free(&runs);
     return error;
 }

@@ -5,8 +5,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/workers.h"
+
+/* Runs that are worth a thread's while. */
+#define RUNS_FOR_A_THREAD 32768
+
+#define PLANE_POINT_BYTES 8
+
 struct encoder {
     const struct extent *extent;
+    struct workers *workers;
     struct block_list list;
     struct tall_list tall;
     uint64_t blocks;               /* in the list that is written */
@@ -165,6 +173,35 @@ static void begin_row(const struct extent *extent, uint64_t position, uint32_t *
     }
 }
 
+/* In two dims, as frames have: both coordinates at once, and by several threads, as the place of
+ * every point is known. */
+struct plane_points {
+    const struct encoder *e;
+    unsigned char *to;
+    size_t n_parts;
+};
+
+static int put_part(void *context, size_t part)
+{
+    const struct plane_points *points = context;
+    const struct runs *runs = points->e->list.runs;
+    uint64_t row = points->e->extent->dims[1], first_of_row = 0, next_row = 0, number = 0;
+    size_t i = runs->n * part / points->n_parts, end = runs->n * (part + 1) / points->n_parts;
+    unsigned char *p = points->to + runs->entries[i].index * PLANE_POINT_BYTES;
+    for (; i < end; i++) {
+        struct run run = runs_at(runs, i);
+        for (uint64_t position = run.first; position < run.last; position++) {
+            if (position >= next_row) {
+                number = position / row;
+                first_of_row = number * row;
+                next_row = first_of_row + row;
+            }
+            p = put_le(p, (position - first_of_row) << 32 | number, PLANE_POINT_BYTES);
+        }
+    }
+    return 0;
+}
+
 static void put_points(struct encoder *e, unsigned char *p)
 {
     const struct extent *extent = e->extent;
@@ -178,6 +215,11 @@ static void put_points(struct encoder *e, unsigned char *p)
     p = put_le(p, e->size - 16, 4);
     p = put_le(p, (uint64_t)rank, 4);
     p = put_le(p, runs->elements, 4);
+    if (rank == 2) {
+        struct plane_points points = {e, p, 1 + runs->n / RUNS_FOR_A_THREAD};
+        (void)workers_each(e->workers, points.n_parts, put_part, &points); /* cannot fail */
+        return;
+    }
     for (size_t i = 0; i < runs->n; i++) {
         struct run run = runs_at(runs, i);
         for (uint64_t position = run.first; position < run.last; position++) {
@@ -185,14 +227,9 @@ static void put_points(struct encoder *e, unsigned char *p)
                 row_first = position - position % row;
                 begin_row(extent, row_first, coordinates);
             }
-            uint64_t last = position - row_first;
-            if (rank == 2) { /* as frames are: both at once */
-                p = put_le(p, last << 32 | coordinates[0], 8);
-                continue;
-            }
             for (int k = 0; k < rank - 1; k++)
                 p = put_le(p, coordinates[k], 4);
-            p = put_le(p, last, 4);
+            p = put_le(p, position - row_first, 4);
         }
     }
 }
@@ -231,6 +268,13 @@ static void put_hyperslabs(struct encoder *e, unsigned char *p)
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
+    return selection_encode_with(NULL, rank, dims, max_dims, runs, form, encoded, n);
+}
+
+int selection_encode_with(struct workers *workers, int rank, const uint64_t *dims,
+                          const uint64_t *max_dims, const struct runs *runs,
+                          enum selection_form form, void **encoded, size_t *n)
+{
     struct extent extent;
     if (!extent_init(&extent, rank, dims))
         return -EOVERFLOW;
@@ -239,7 +283,7 @@ int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
     if (runs->n == 0)
         return encode_simple(rank, dims, max_dims, SELECT_NONE, encoded, n);
 
-    struct encoder e = {.extent = &extent};
+    struct encoder e = {.extent = &extent, .workers = workers};
     blocks_count(&e.list, &extent, runs);
     int error = choose(&e, form);
     if (error == 0) {

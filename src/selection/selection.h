@@ -10,6 +10,10 @@
 
 #include "selection/runs.h"
 
+struct workers;
+
+struct workers;
+
 struct selection {
     struct runs runs;
     /* The values of a selection stand in its own order: row-major for all kinds but points, whose
@@ -40,16 +44,23 @@ enum selection_form {
     SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
     SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */
     SELECTION_VERSION_1, /* what the prototype and H5Sencode of libhdf5 1.8 write, byte for byte */
-    SELECTION_LIBHDF5_1_10_POINTS, /* as SELECTION_LIBHDF5_1_10, or points where they are fewer bytes */
+    SELECTION_LIBHDF5_1_10_POINTS, /* as SELECTION_LIBHDF5_1_10, or points where they are fewer
+                                      bytes */
 };
 
-/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs (or points, if the form says so; in
- * row-major order), in an extent message of version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
- * same as dims. (The prototype writes the max dims of the dataset's own dataspace into hyperslabs
- * made from it.) -EOVERFLOW if no version of this form holds numbers this large (32 bits for lists
- * before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */
+/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs (or points, if the form says so;
+ * in row-major order), in an extent message of version 1. max_dims are those of the extent,
+ * SFS_UNLIMITED where there is no limit; NULL for the same as dims. (The prototype writes the max
+ * dims of the dataset's own dataspace into hyperslabs made from it.) -EOVERFLOW if no version of
+ * this form holds numbers this large (32 bits for lists before SELECTION_SMALLEST), -ENOMEM. The
+ * caller frees *encoded. */
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
+
+/* The same with the help of workers, which may be NULL, for a long list. */
+int selection_encode_with(struct workers *workers, int rank, const uint64_t *dims,
+                          const uint64_t *max_dims, const struct runs *runs,
+                          enum selection_form form, void **encoded, size_t *n);
 
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */
