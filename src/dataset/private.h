@@ -98,6 +98,23 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
 
+/* n times rank scaled coordinates, which whoever has the list frees. -ENOMEM. */
+struct chunk_list {
+    uint64_t *scaled;
+    size_t n, capacity;
+};
+int chunk_list_add(struct chunk_list *list, int rank, const uint64_t *scaled);
+
+/* Makes a description of runs, which are taken over, also after an error. -ENOMEM. */
+int dataset_describe(struct runs *runs, struct sfs_defined *defined);
+
+/* The interval that holds the n-th defined element. */
+size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
+
+/* Fill values, at most *n and no more than a fair amount of memory; *n is how many. The caller
+ * frees them. NULL: no memory. */
+void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);
+
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
