@@ -629,4 +629,553 @@ static void views_show_what_was_written(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(views_show_what_was_written))
+/* ---- Refusals ---- */
+
+static const struct kind small = {SPARSE,    "<u2", 3,     -1,   {3, 4, 5},
+                                  {1, 4, 5}, 0,     false, true, false};
+
+static void check_unchanged(struct model *model)
+{
+    for (int i = 0; i < 2; i++)
+        compare(model);
+    for (uint64_t frame = 0; frame < frames_of(model); frame++)
+        compare_frame(model, frame);
+}
+
+static void other_header_bytes_are_refused(void **state)
+{
+    (void)state;
+    static struct model model;
+    create_model(&model, &small);
+    for (int i = 0; i < 3; i++)
+        change_by_write(&model);
+    const enum view_kind headed[] = {VIEW_NPY, VIEW_TIFF, VIEW_STACK_NPY};
+    for (size_t i = 0; i < COUNT(headed); i++) {
+        size_t n, written = 77;
+        unsigned char *bytes = read_all(model.views[0], headed[i], 1, &n);
+        memset(bytes + n - 20, 0x55, 20);
+        bytes[7] ^= 1;
+        assert_int_equal(view_write(model.views[0], headed[i], 1, 0, bytes, n, false, &written),
+                         -EINVAL);
+        assert_int_equal(written, 77);
+        free(bytes);
+    }
+    check_unchanged(&model);
+    close_model(&model);
+}
+
+static void behind_the_end_nothing_is_written(void **state)
+{
+    (void)state;
+    static struct model model;
+    create_model(&model, &small);
+    const unsigned char bytes[100] = {1, 2, 3, 4, 5, 6};
+    for (size_t i = 0; i < COUNT(dense_kinds); i++) {
+        struct views *views = model.views[i % 2];
+        uint64_t size, past[] = {0, 1, UINT64_MAX};
+        size_t written = 77;
+        assert_int_equal(view_size(views, dense_kinds[i], 2, &size), 0);
+        past[2] -= size;
+        for (size_t k = 0; k < COUNT(past); k++)
+            assert_int_equal(
+                view_write(views, dense_kinds[i], 2, size + past[k], bytes, 5, false, &written),
+                -EFBIG);
+        assert_int_equal(written, 77);
+        assert_int_equal(view_truncate(views, dense_kinds[i], 2, size), 0);
+        assert_int_equal(view_truncate(views, dense_kinds[i], 2, size + 1), -EFBIG);
+        assert_int_equal(view_punch(views, dense_kinds[i], 2, size, 100), 0);
+        assert_int_equal(view_punch(views, dense_kinds[i], 2, UINT64_MAX, UINT64_MAX), 0);
+        assert_int_equal(view_zero(views, dense_kinds[i], 2, size, UINT64_MAX), 0);
+    }
+    check_unchanged(&model);
+    close_model(&model);
+}
+
+/* What the log says of a refused selection. */
+static void check_refused(struct model *model, const void *encoded, size_t n)
+{
+    unsigned before = log_errors();
+    assert_int_equal(view_set_defined(model->views[0], 1, encoded, n), -EINVAL);
+    assert_int_equal(log_errors(), before + 1);
+    check_unchanged(model);
+}
+
+static void selections_that_do_not_fit_change_nothing(void **state)
+{
+    (void)state;
+    static struct model model;
+    static bool selected[MOST];
+    size_t n;
+    log_quietly();
+    create_model(&model, &small);
+    for (int i = 0; i < 20; i++)
+        change_by_write(&model);
+    unsigned char *encoded = random_selection(&model, &n, selected);
+    unsigned char *longer = allocate(n + 1);
+    memcpy(longer, encoded, n);
+    longer[n] = 0;
+    check_refused(&model, longer, n + 1);
+    check_refused(&model, encoded, n - 1);
+    check_refused(&model, encoded, 0);
+    encoded[0] ^= 0x40;
+    check_refused(&model, encoded, n);
+    free(encoded);
+    free(longer);
+
+    const hsize_t other[][2] = {{5, 4}, {4, 6}, {20, 1}};
+    for (size_t i = 0; i < COUNT(other); i++) {
+        hid_t space = H5Screate_simple(2, other[i], NULL);
+        H5Sencode(space, NULL, &n);
+        encoded = allocate(n);
+        H5Sencode(space, encoded, &n);
+        check_refused(&model, encoded, n);
+        free(encoded);
+        H5Sclose(space);
+    }
+    /* A point outside: libhdf5 encodes it, for it could be moved inside again. */
+    const hsize_t dims[] = {4, 5}, point[] = {4, 0};
+    hid_t space = H5Screate_simple(2, dims, NULL);
+    H5Sselect_elements(space, H5S_SELECT_SET, 1, (const hsize_t[]){3, 0});
+    H5Sencode(space, NULL, &n);
+    encoded = allocate(n);
+    H5Sencode(space, encoded, &n);
+    encoded[n - 8] = (unsigned char)point[0]; /* 32-bit coordinates */
+    check_refused(&model, encoded, n);
+    free(encoded);
+    H5Sclose(space);
+    close_model(&model);
+}
+
+static void a_defined_view_is_only_emptied_by_truncating(void **state)
+{
+    (void)state;
+    static struct model model;
+    create_model(&model, &small);
+    for (int i = 0; i < 20; i++)
+        change_by_write(&model);
+    assert_int_equal(view_truncate(model.views[0], VIEW_DEFINED, 1, 4), -EINVAL);
+    check_unchanged(&model);
+    close_model(&model);
+}
+
+static void check_not_writable(struct views *views, enum view_kind kind, int error)
+{
+    char bytes[4] = {0};
+    size_t written;
+    assert_false(view_writable(views, kind));
+    assert_int_equal(view_write(views, kind, 0, 0, bytes, 4, false, &written), error);
+    assert_int_equal(view_truncate(views, kind, 0, 0), error);
+    assert_int_equal(view_punch(views, kind, 0, 0, 4), error);
+    assert_int_equal(view_zero(views, kind, 0, 0, 4), error);
+}
+
+static void computed_views_cannot_be_written(void **state)
+{
+    (void)state;
+    static struct model model;
+    const enum view_kind computed[] = {VIEW_VALUES,   VIEW_CSR_INDPTR,   VIEW_CSR_INDICES,
+                                       VIEW_CSR_DATA, VIEW_DATASET_JSON, VIEW_VALUE_TXT,
+                                       VIEW_CSR_TOML};
+    create_model(&model, &small);
+    for (size_t i = 0; i < COUNT(computed); i++)
+        check_not_writable(model.views[0], computed[i], -EOPNOTSUPP);
+    close_model(&model);
+}
+
+static void a_file_open_for_reading_is_not_written(void **state)
+{
+    (void)state;
+    static struct model model;
+    uint64_t address;
+    size_t n;
+    create_model(&model, &small);
+    for (int i = 0; i < 20; i++)
+        change_by_write(&model);
+    unsigned char *encoded = read_all(model.views[0], VIEW_DEFINED, 0, &n);
+    close_model(&model);
+    assert_int_equal(sfs_open(PATH, NULL, &model.file), 0);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/d", &address), 0);
+    assert_int_equal(sfs_dataset_open(model.file, address, "/d", &model.dataset), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(views_open(model.file, address, "/d", -1, &model.views[i]), 0);
+    for (size_t i = 0; i < COUNT(dense_kinds); i++)
+        check_not_writable(model.views[0], dense_kinds[i], -EROFS);
+    assert_false(view_writable(model.views[0], VIEW_DEFINED));
+    assert_int_equal(view_set_defined(model.views[0], 0, encoded, n), -EROFS);
+    assert_int_equal(view_truncate(model.views[0], VIEW_DEFINED, 0, 0), -EROFS);
+    assert_int_equal(views_extend(model.views[0], 3), 0); /* it has so many */
+    assert_int_equal(views_extend(model.views[0], 4), -EROFS);
+    struct sfs_slab slab = {.rank = 3, .count = {1, 1, 1}};
+    struct sfs_interval end = {0, 0};
+    assert_int_equal(sfs_write_bytes(model.dataset, &slab, 0, "ab", 2, false), -EROFS);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 0, 1), -EROFS);
+    assert_int_equal(sfs_set_defined(model.dataset, &slab, &(struct sfs_defined){0, &end, 0}),
+                     -EROFS);
+    check_unchanged(&model);
+    free(encoded);
+    close_model(&model);
+}
+
+/* Views of a dataset that libhdf5 has made. */
+static struct views *view_made(hid_t type, hid_t space, hid_t dcpl, struct sfs_file **file)
+{
+    struct sfs_options options = {.writable = true};
+    struct views *views;
+    uint64_t address;
+    hid_t made = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t dataset = H5Dcreate2(made, "d", type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    H5Dclose(dataset);
+    H5Fclose(made);
+    H5Sclose(space);
+    if (dcpl != H5P_DEFAULT)
+        H5Pclose(dcpl);
+    assert_int_equal(sfs_open(PATH, &options, file), 0);
+    assert_int_equal(sfs_find(*file, sfs_root(*file), "/d", &address), 0);
+    assert_int_equal(views_open(*file, address, "/d", -1, &views), 0);
+    return views;
+}
+
+static void what_libhdf5_cannot_write_is_refused(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    const hsize_t dims[] = {4};
+    size_t written;
+    log_quietly();
+    hid_t strings = H5Tcopy(H5T_C_S1);
+    H5Tset_size(strings, H5T_VARIABLE);
+    struct views *views = view_made(strings, H5Screate_simple(1, dims, NULL), H5P_DEFAULT, &file);
+    check_not_writable(views, VIEW_RAW, -EOPNOTSUPP);
+    H5Tclose(strings);
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+
+    hid_t space = H5Screate_simple(1, dims, NULL), virtual = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_virtual(virtual, space, "other.h5", "d", space);
+    views = view_made(H5T_STD_U8LE, space, virtual, &file);
+    assert_int_equal(view_write(views, VIEW_RAW, 0, 1, "ab", 2, false, &written), -EOPNOTSUPP);
+    assert_int_equal(view_truncate(views, VIEW_RAW, 0, 0), -EOPNOTSUPP);
+    assert_int_equal(views_extend(views, 5), -EFBIG);
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void an_empty_dataset_takes_nothing_until_it_has_grown(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    const hsize_t dims[] = {0, 2, 3}, max_dims[] = {5, 2, 3}, chunk_dims[] = {1, 2, 3};
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    uint64_t size;
+    size_t written;
+    H5Pset_chunk(dcpl, 3, chunk_dims);
+    struct views *views = view_made(H5T_STD_U8LE, H5Screate_simple(3, dims, max_dims), dcpl, &file);
+    assert_int_equal(views_frames(views), 0);
+    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 0, "ab", 2, false, &written), -EFBIG);
+    assert_int_equal(view_truncate(views, VIEW_STACK_RAW, 0, 0), 0);
+    assert_int_equal(views_extend(views, 6), -EFBIG);
+    assert_int_equal(views_extend(views, 2), 0);
+    assert_int_equal(view_size(views, VIEW_STACK_RAW, 0, &size), 0);
+    assert_int_equal(size, 12);
+    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 5, "abcdefghi", 9, false, &written), 0);
+    assert_int_equal(written, 7);
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+
+    views = view_made(H5T_STD_U8LE, H5Screate(H5S_NULL), H5P_DEFAULT, &file);
+    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 0, "ab", 2, false, &written), -EFBIG);
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* ---- The calls below ---- */
+
+static void ranges_out_of_bounds_are_refused(void **state)
+{
+    (void)state;
+    static struct model model;
+    log_quietly();
+    create_model(&model, &small);
+    for (int i = 0; i < 20; i++)
+        change_by_write(&model);
+    struct sfs_slab slab = {.rank = 3, .start = {1, 1, 2}, .count = {1, 2, 3}};
+    struct sfs_slab outside = {.rank = 3, .start = {1, 3, 2}, .count = {1, 2, 3}};
+    struct sfs_slab flat = {.rank = 2, .count = {1, 1}};
+    assert_int_equal(sfs_write_bytes(model.dataset, &slab, 11, "ab", 2, false), -EINVAL);
+    assert_int_equal(sfs_write_bytes(model.dataset, &slab, UINT64_MAX, "ab", 2, true), -EINVAL);
+    assert_int_equal(sfs_write_bytes(model.dataset, &outside, 0, "ab", 2, false), -EINVAL);
+    assert_int_equal(sfs_write_bytes(model.dataset, &flat, 0, "ab", 2, false), -EINVAL);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 5, 2), -EINVAL);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 7, 0), -EINVAL);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 1, UINT64_MAX), -EINVAL);
+    assert_int_equal(sfs_erase_range(model.dataset, &outside, 0, 1), -EINVAL);
+    assert_int_equal(sfs_write_bytes(model.dataset, &slab, 12, "", 0, false), 0);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 6, 0), 0);
+    check_unchanged(&model);
+    close_model(&model);
+}
+
+static void intervals_that_are_none_change_nothing(void **state)
+{
+    (void)state;
+    static struct model model;
+    create_model(&model, &small);
+    for (int i = 0; i < 20; i++)
+        change_by_write(&model);
+    struct sfs_slab slab = {.rank = 3, .start = {1, 1, 2}, .count = {1, 2, 3}};
+    struct sfs_interval wrong[][3] = {
+        {{0, 0}, {2, 2}, {0, 3}}, /* no gap */
+        {{3, 0}, {0, 2}, {0, 3}}, /* not ascending */
+        {{0, 0}, {5, 2}, {0, 4}}, /* beyond the end */
+        {{0, 0}, {7, 2}, {0, 3}}, /* behind it */
+        {{0, 0}, {4, 0}, {0, 2}}, /* an empty one */
+        {{0, 1}, {4, 2}, {0, 3}}, /* a number before the first */
+    };
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        struct sfs_defined defined = {2, wrong[i], wrong[i][2].index};
+        assert_int_equal(sfs_set_defined(model.dataset, &slab, &defined), -EINVAL);
+    }
+    struct sfs_interval right[] = {{0, 0}, {4, 2}, {0, 3}};
+    struct sfs_defined defined = {2, right, 4};
+    assert_int_equal(sfs_set_defined(model.dataset, &slab, &defined), -EINVAL);
+    check_unchanged(&model);
+    defined.elements = 3;
+    assert_int_equal(sfs_set_defined(model.dataset, &slab, &defined), 0);
+    for (uint64_t k = 0; k < 6; k++) {
+        uint64_t element = 20 + (1 + k / 3) * 5 + 2 + k % 3;
+        bool stays = k < 2 || k == 4;
+        if (!stays)
+            erase(&model, element);
+        model.defined[element] = stays;
+    }
+    check_unchanged(&model);
+    slab.count[0] = 2; /* the selection is of the last two axes */
+    assert_int_equal(sfs_decode_defined(model.dataset, &slab, 2, "", 0, &defined), -EINVAL);
+    assert_int_equal(sfs_decode_defined(model.dataset, &slab, 4, "", 0, &defined), -EINVAL);
+    close_model(&model);
+}
+
+static void a_dense_dataset_has_everything_defined(void **state)
+{
+    (void)state;
+    static struct model model;
+    static const struct kind dense = {CHUNKED,   "<u2", 3,    -1,   {3, 4, 5},
+                                      {2, 3, 4}, 6,     true, true, false};
+    create_model(&model, &dense);
+    struct sfs_slab slab = {.rank = 3, .start = {0, 1, 1}, .count = {3, 2, 3}};
+    struct sfs_interval interval[] = {{0, 0}, {0, 1}};
+    struct sfs_defined defined = {1, interval, 1};
+    assert_int_equal(sfs_set_defined(model.dataset, &slab, &defined), -EOPNOTSUPP);
+    assert_int_equal(sfs_erase_range(model.dataset, &slab, 4, 9), 0);
+    for (uint64_t k = 4; k < 13; k++)
+        erase(&model, k / 6 * 20 + (1 + k / 3 % 2) * 5 + 1 + k % 3);
+    check_unchanged(&model);
+    close_model(&model);
+    compare_through_libhdf5(&model);
+}
+
+static void the_frames_of_a_range_are_those_it_touches(void **state)
+{
+    (void)state;
+    static struct model model;
+    create_model(&model, &small);
+    uint64_t first, last, frame_bytes = 20 * sizeof(uint16_t);
+    for (int i = 0; i < 500; i++) {
+        struct body body = random_body(&model);
+        uint64_t offset = random_below(body.head + body.bytes + 20), n = random_between(1, 90);
+        view_frames_of(model.views[0], body.kind, body.frame, offset, n, &first, &last);
+        if (body.bytes == frame_bytes) {
+            assert_int_equal(first, body.frame);
+            assert_int_equal(last, body.frame);
+            continue;
+        }
+        for (uint64_t at = offset; at < offset + n && at < body.head + body.bytes; at++)
+            if (at >= body.head)
+                assert_in_range((at - body.head) / frame_bytes, first, last);
+        assert_in_range(last, first, 2);
+        if (offset >= body.head && offset < body.head + body.bytes)
+            assert_int_equal(first, (offset - body.head) / frame_bytes);
+    }
+    close_model(&model);
+}
+
+/* ---- Threads ---- */
+
+#define THREADS     4
+#define LAST_FRAMES 24
+#define ROWS        6
+#define COLUMNS     7
+#define LANE        2 /* bytes of an element of 8 that are one thread's */
+
+static struct {
+    struct model model;
+    atomic_int running;
+    atomic_int failures;
+} shared;
+
+#define expect(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            atomic_fetch_add(&shared.failures, 1);                                                 \
+        }                                                                                          \
+    } while (0)
+
+static bool reads(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+                  void *buffer, size_t n)
+{
+    struct view_part part;
+    if (view_read(views, kind, frame, offset, n, buffer, &part) != 0)
+        return false;
+    bool complete = part.n == n;
+    if (complete && part.bytes != buffer)
+        memcpy(buffer, part.bytes, n);
+    view_return(views, &part);
+    return complete;
+}
+
+/* Frame 0: every thread has two bytes of every element. */
+static void write_lane(struct views *views, uint64_t thread, uint64_t round)
+{
+    uint64_t element = round * 5 % (ROWS * COLUMNS), offset = element * 8 + thread * LANE;
+    uint16_t mine = (uint16_t)(round * THREADS + thread), seen;
+    size_t written;
+    expect(view_write(views, VIEW_RAW, 0, offset, &mine, LANE, round & 1, &written) == 0);
+    expect(reads(views, VIEW_RAW, 0, offset, &seen, LANE) && seen == mine);
+}
+
+/* A frame of its own. */
+static void write_own(struct views *views, uint64_t thread, unsigned char *model)
+{
+    size_t written, n = random_between(1, 40);
+    uint64_t frame = 2 + thread, offset = random_below(ROWS * COLUMNS * 8 - n);
+    unsigned char bytes[40], seen[ROWS * COLUMNS * 8];
+    random_fill(bytes, n);
+    memcpy(model + offset, bytes, n);
+    expect(view_write(views, VIEW_RAW, frame, offset, bytes, n, false, &written) == 0);
+    if (random_below(8) == 0) {
+        memset(model + 80, 0, sizeof(seen) - 80);
+        expect(view_truncate(views, VIEW_RAW, frame, 80) == 0);
+    }
+    expect(reads(views, VIEW_RAW, frame, 0, seen, sizeof(seen)));
+    expect(memcmp(seen, model, sizeof(seen)) == 0);
+}
+
+/* Frame 1 and the new ones: all do everything. Elements are 0, or the byte 0x11 eight times. */
+static void meet(struct views *views)
+{
+    unsigned char bytes[8 * COLUMNS], seen[ROWS * COLUMNS * 8];
+    uint64_t frames = views_frames(views), frame = random_below(2) ? 1 : frames - 1, size;
+    uint64_t offset = random_below(ROWS) * 8 * COLUMNS, found;
+    size_t written;
+    if (frame < 2 + THREADS)
+        frame = 1;
+    memset(bytes, 0x11, sizeof(bytes));
+    switch (random_below(7)) {
+    case 0:
+        expect(view_punch(views, VIEW_RAW, frame, offset, 8 * COLUMNS) == 0);
+        break;
+    case 1:
+        expect(view_truncate(views, VIEW_RAW, frame, offset) == 0);
+        break;
+    case 2:
+        expect(view_size(views, VIEW_VALUES, frame, &size) == 0);
+        expect(reads(views, VIEW_RAW, frame, 0, seen, sizeof(seen)));
+        for (size_t i = 0; i < sizeof(seen); i++)
+            expect(seen[i] == seen[i / 8 * 8] && (seen[i] == 0 || seen[i] == 0x11));
+        break;
+    case 3:
+        expect(view_size(views, VIEW_DATASET_JSON, frame, &size) == 0);
+        expect(view_size(views, VIEW_STACK_NPY, frame, &size) == 0);
+        expect(size > frames * sizeof(seen));
+        (void)view_allocated(views, VIEW_RAW, frame, sizeof(seen));
+        break;
+    case 4: {
+        struct view_part part;
+        int error = view_read(views, VIEW_CSR_DATA, 0, 0, sizeof(seen), seen, &part);
+        expect(error == 0 || error == -EAGAIN);
+        if (!error)
+            view_return(views, &part);
+        error = view_seek(views, VIEW_STACK_RAW, 0, 0, true, &found);
+        expect(error == 0 || error == -ENXIO);
+        break;
+    }
+    default:
+        expect(view_write(views, VIEW_RAW, frame, offset, bytes, sizeof(bytes), false, &written) ==
+               0);
+    }
+}
+
+static void *work(void *argument)
+{
+    uint64_t thread = (uint64_t)(uintptr_t)argument;
+    struct views *views = shared.model.views[thread % 2];
+    unsigned char model[ROWS * COLUMNS * 8];
+    random_seed(100 + thread);
+    expect(view_truncate(views, VIEW_RAW, 2 + thread, 0) == 0);
+    memset(model, 0, sizeof(model));
+    for (uint64_t round = 0; round < 300; round++) {
+        write_lane(views, thread, round);
+        write_own(views, thread, model);
+        meet(views);
+    }
+    atomic_fetch_sub(&shared.running, 1);
+    return NULL;
+}
+
+static void *extend(void *argument)
+{
+    uint64_t frames = *(const uint64_t *)argument, size;
+    random_seed(1);
+    while (atomic_load(&shared.running) > 0) {
+        struct views *views = either(&shared.model);
+        frames += frames < LAST_FRAMES;
+        expect(views_extend(views, frames) == 0);
+        expect(views_extend(views, frames - 1) == 0);
+        expect(views_frames(either(&shared.model)) == frames);
+        expect(view_size(views, VIEW_STACK_RAW, 0, &size) == 0);
+        expect(size == frames * ROWS * COLUMNS * 8);
+        if (random_below(4) == 0)
+            expect(sfs_flush(shared.model.file) == 0);
+    }
+    return NULL;
+}
+
+static void threads_do_not_disturb_each_other(void **state)
+{
+    (void)state;
+    static const struct kind shared_kinds[] = {
+        {SPARSE, "<u8", 3, -1, {6, ROWS, COLUMNS}, {1, ROWS, COLUMNS}, 0, false, true, false},
+        {SPARSE, "<u8", 3, -1, {6, ROWS, COLUMNS}, {2, 4, 5}, 0, true, true, false},
+    };
+    for (size_t i = 0; i < COUNT(shared_kinds); i++) {
+        pthread_t threads[THREADS], extender;
+        uint64_t frames = shared_kinds[i].dims[0];
+        create_model(&shared.model, &shared_kinds[i]);
+        atomic_store(&shared.running, THREADS);
+        for (uintptr_t k = 0; k < THREADS; k++)
+            assert_int_equal(pthread_create(&threads[k], NULL, work, (void *)k), 0);
+        assert_int_equal(pthread_create(&extender, NULL, extend, &frames), 0);
+        for (int k = 0; k < THREADS; k++)
+            pthread_join(threads[k], NULL);
+        pthread_join(extender, NULL);
+        assert_int_equal(atomic_load(&shared.failures), 0);
+        close_model(&shared.model);
+    }
+}
+
+TEST_MAIN(cmocka_unit_test(views_show_what_was_written),
+          cmocka_unit_test(other_header_bytes_are_refused),
+          cmocka_unit_test(behind_the_end_nothing_is_written),
+          cmocka_unit_test(selections_that_do_not_fit_change_nothing),
+          cmocka_unit_test(a_defined_view_is_only_emptied_by_truncating),
+          cmocka_unit_test(computed_views_cannot_be_written),
+          cmocka_unit_test(a_file_open_for_reading_is_not_written),
+          cmocka_unit_test(what_libhdf5_cannot_write_is_refused),
+          cmocka_unit_test(an_empty_dataset_takes_nothing_until_it_has_grown),
+          cmocka_unit_test(ranges_out_of_bounds_are_refused),
+          cmocka_unit_test(intervals_that_are_none_change_nothing),
+          cmocka_unit_test(a_dense_dataset_has_everything_defined),
+          cmocka_unit_test(the_frames_of_a_range_are_those_it_touches),
+          cmocka_unit_test(threads_do_not_disturb_each_other))
