@@ -202,53 +202,6 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     return 0;
 }
 
-/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
-static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                            int space_rank, void **encoded, size_t *n, bool *is_done)
-{
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    struct piece piece;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    static const struct runs nothing;
-    int error = dataset_box(dataset, slab, &box);
-    *is_done =
-        !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
-        memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
-    if (!*is_done)
-        return error;
-    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-    if (error)
-        return error;
-    error = selection_encode_with(
-        cache_workers(dataset->file->cache), space_rank, slab->count + slab->rank - space_rank,
-        NULL, form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
-    cache_return(chunk);
-    return error;
-}
-
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
-{
-    if (space_rank < 0 || space_rank > slab->rank)
-        return -EINVAL;
-    const uint64_t *dims = slab->count + slab->rank - space_rank;
-    if (!dataset->sparse)
-        return selection_encode_all(space_rank, dims, encoded, n);
-    struct runs runs;
-    bool is_done;
-    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
-    if (error || is_done)
-        return error;
-    error = dataset_defined(dataset, slab, &runs);
-    if (!error)
-        error = selection_encode_with(cache_workers(dataset->file->cache), space_rank, dims, NULL,
-                                      &runs, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
-    runs_free(&runs);
-    return error;
-}
-
 /* ---- Counting ---- */
 
 struct count {
