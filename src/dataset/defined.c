@@ -210,54 +210,6 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     return error;
 }
 
-/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
-static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                            int space_rank, void **encoded, size_t *n, bool *is_done)
-{
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    struct piece piece;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    static const struct runs nothing;
-    int error = dataset_box(dataset, slab, &box);
-    *is_done =
-        !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
-        memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
-    if (!*is_done)
-        return error;
-    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-    if (error)
-        return error;
-    error = selection_encode_with(
-        cache_workers(dataset->file->cache), space_rank, slab->count + slab->rank - space_rank,
-        NULL, form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
-    cache_return(chunk);
-    return error;
-}
-
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
-{
-    USING(dataset);
-    if (space_rank < 0 || space_rank > slab->rank)
-        return -EINVAL;
-    const uint64_t *dims = slab->count + slab->rank - space_rank;
-    if (!dataset->sparse)
-        return selection_encode_all(space_rank, dims, encoded, n);
-    struct runs runs;
-    bool is_done;
-    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
-    if (error || is_done)
-        return error;
-    error = dataset_defined(dataset, slab, &runs);
-    if (!error)
-        error = selection_encode_with(cache_workers(dataset->file->cache), space_rank, dims, NULL,
-                                      &runs, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
-    runs_free(&runs);
-    return error;
-}
-
 /* ---- Counting ---- */
 
 struct count {
@@ -304,7 +256,6 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-/* By the index, or as it was changed and not stored since. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -313,14 +264,11 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        uint64_t n = 0;
-        if (!is_inside(layout, count->box, piece.scaled)) {
+        error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && record.exists && is_inside(layout, count->box, piece.scaled))
+            count->elements += layout->ops->defined_count(layout, &record);
+        else if (!error && record.exists)
             error = count_in_part(count, piece.scaled);
-        } else if (!cache_count_changed(count->dataset->cache, piece.scaled, &n)) {
-            error = layout->ops->lookup(layout, piece.scaled, &record);
-            n = !error && record.exists ? layout->ops->defined_count(layout, &record) : 0;
-        }
-        count->elements += n;
     }
     return error;
 }
@@ -337,10 +285,7 @@ static int count_chunk(void *context, const uint64_t *scaled, const struct chunk
 static int count_many(struct count *count)
 {
     struct sfs_dataset *dataset = count->dataset;
-    /* The index is to know it all. */
-    int error = cache_flush(dataset->file->cache, dataset->cache);
-    if (!error)
-        error = layout_each_chunk(&dataset->layout, count_chunk, count);
+    int error = layout_each_chunk(&dataset->layout, count_chunk, count);
     for (size_t i = 0; i < count->cut.n && !error; i++)
         error = count_in_part(count, count->cut.scaled + i * (size_t)dataset->layout.rank);
     free(count->cut.scaled);
@@ -356,6 +301,9 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
+    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
+    if (error)
+        return error;
 
     struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
