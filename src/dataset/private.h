@@ -16,7 +16,8 @@ struct cache_dataset;
 
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
 struct use {
-    pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
+    pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change, and
+                                    * while libhdf5 writes */
     atomic_uint_least64_t changes; /* the low 16 bits: calls that are changing something now */
     atomic_uint_least64_t extents; /* changes of the dims */
 };
@@ -61,14 +62,16 @@ struct call {
 };
 
 /* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
- * block changes elements. */
+ * block changes elements. Those of a dense dataset are written by libhdf5, which moves their chunks
+ * meanwhile: nobody else may be reading one where it was. */
 #define USING(dataset)                                                                             \
     __attribute__((cleanup(use_end))) struct call call;                                            \
-    use_begin(&(dataset)->use, &call)
+    use_begin(&(dataset)->use, &call, false)
 #define CHANGING(dataset)                                                                          \
-    USING(dataset);                                                                                \
+    __attribute__((cleanup(use_end))) struct call call;                                            \
+    use_begin(&(dataset)->use, &call, !(dataset)->sparse);                                         \
     __attribute__((cleanup(change_end))) struct use *changing = change_begin(&(dataset)->use)
-void use_begin(struct use *use, struct call *call);
+void use_begin(struct use *use, struct call *call, bool alone);
 void use_end(struct call *call);
 struct use *change_begin(struct use *use);
 void change_end(struct use **use);
