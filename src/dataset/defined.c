@@ -186,20 +186,28 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
     return dataset->sparse ? sparse_defined(dataset, &box, runs) : runs_append(runs, 0, elements);
 }
 
+int dataset_describe(struct runs *runs, struct sfs_defined *defined)
+{
+    int error = runs_reserve(runs, runs->n + 1); /* room for the end even if there is nothing */
+    if (error) {
+        runs_free(runs);
+        return error;
+    }
+    runs->entries[runs->n] = (struct sfs_interval){0, runs->elements};
+    *defined = (struct sfs_defined){runs->n, runs->entries, runs->elements};
+    return 0;
+}
+
 int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined)
 {
+    USING(dataset);
     struct runs runs;
     int error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = runs_reserve(&runs, runs.n + 1); /* room for the end even if there is nothing */
-    if (error) {
-        runs_free(&runs);
-        return error;
-    }
-    runs.entries[runs.n] = (struct sfs_interval){0, runs.elements};
-    *defined = (struct sfs_defined){runs.n, runs.entries, runs.elements};
-    return 0;
+        return dataset_describe(&runs, defined);
+    runs_free(&runs);
+    return error;
 }
 
 /* ---- Counting ---- */
@@ -209,6 +217,7 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
+    struct chunk_list cut; /* chunks that the index cannot tell of */
 };
 
 /* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
@@ -247,15 +256,7 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
-{
-    struct count *count = context;
-    if (!is_inside(count->layout, count->box, scaled))
-        return count_in_part(count, scaled);
-    count->elements += count->layout->ops->defined_count(count->layout, record);
-    return 0;
-}
-
+/* By the index, or as it was changed and not stored since. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -264,33 +265,57 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        error = layout->ops->lookup(layout, piece.scaled, &record);
-        if (!error && record.exists)
-            error = count_chunk(count, piece.scaled, &record);
+        uint64_t n = 0;
+        if (!is_inside(layout, count->box, piece.scaled)) {
+            error = count_in_part(count, piece.scaled);
+        } else if (!cache_count_changed(count->dataset->cache, piece.scaled, &n)) {
+            error = layout->ops->lookup(layout, piece.scaled, &record);
+            n = !error && record.exists ? layout->ops->defined_count(layout, &record) : 0;
+        }
+        count->elements += n;
     }
+    return error;
+}
+
+static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct count *count = context;
+    if (!is_inside(count->layout, count->box, scaled))
+        return chunk_list_add(&count->cut, count->layout->rank, scaled);
+    count->elements += count->layout->ops->defined_count(count->layout, record);
+    return 0;
+}
+
+static int count_many(struct count *count)
+{
+    struct sfs_dataset *dataset = count->dataset;
+    /* The index is to know it all. */
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error)
+        error = layout_each_chunk(&dataset->layout, count_chunk, count);
+    for (size_t i = 0; i < count->cut.n && !error; i++)
+        error = count_in_part(count, count->cut.scaled + i * (size_t)dataset->layout.rank);
+    free(count->cut.scaled);
     return error;
 }
 
 int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements)
 {
+    USING(dataset);
     struct box box;
     int error = dataset_box(dataset, slab, &box);
     if (error)
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
-    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
-    if (error)
-        return error;
 
-    struct count count = {&dataset->layout, &box, dataset, 0};
+    struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
     uint64_t chunks = piece_first(&dataset->layout, &box, &piece) ? 1 : 0;
     for (int i = 0; chunks && i < box.rank; i++)
         if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
             chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count)
-                                 : layout_each_chunk(&dataset->layout, count_chunk, &count);
+    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_many(&count);
     if (!error)
         *elements = count.elements;
     return error;
@@ -298,8 +323,7 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 
 /* ---- Values ---- */
 
-/* The interval that holds the n-th defined element. */
-static size_t interval_of(const struct sfs_defined *defined, uint64_t n)
+size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n)
 {
     size_t low = 0, high = defined->n;
     while (high - low > 1) {
@@ -318,7 +342,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
                            const struct sfs_defined *defined, uint64_t first, uint64_t last,
                            char *window, uint64_t window_elements, char *to)
 {
-    size_t size = dataset->layout.element_size, i = interval_of(defined, first);
+    size_t size = dataset->layout.element_size, i = dataset_interval_of(defined, first);
     const struct sfs_interval *interval = defined->interval;
     uint64_t begin = interval[i].first + (first - interval[i].index), end = begin;
     uint64_t taken = first;
@@ -352,6 +376,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
 int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer)
 {
+    USING(dataset);
     struct box box;
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;

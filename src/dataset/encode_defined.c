@@ -142,6 +142,7 @@ static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n)
 {
+    USING(dataset);
     if (space_rank < 0 || space_rank > slab->rank)
         return -EINVAL;
     const uint64_t *dims = slab->count + slab->rank - space_rank;

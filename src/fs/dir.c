@@ -123,9 +123,9 @@ static int list_series(struct mount *mount, const struct directory *directory,
     unsigned first = mount->options->first;
     uint64_t frame = at / series->n_views;
     unsigned which = (unsigned)(at % series->n_views);
-    if (frame >= views->frames || frame >= INODE_MAX_FRAMES)
+    if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES)
         return -ENOENT;
-    entry_format(series, which, frame + first, entry_width(series, views->frames, first),
+    entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
                  listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};

@@ -50,7 +50,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     return error;
 }
 
-static int lookup_in_dataset(struct mount *mount, const struct views *views, struct inode directory,
+static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode)
 {
     *inode = (struct inode){.node = directory.node};
@@ -66,7 +66,7 @@ static int lookup_in_dataset(struct mount *mount, const struct views *views, str
     enum view_kind view;
     unsigned first = mount->options->first;
     if (!series || !entry_parse(series, name, &number, &view) || number < first ||
-        number - first >= views->frames || !view_exists(views, view))
+        number - first >= views_frames(views) || !view_exists(views, view))
         return -ENOENT;
     if (number - first >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
