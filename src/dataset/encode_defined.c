@@ -68,6 +68,7 @@ static bool is_bands(const struct layout *layout, const struct box *box)
             return false;
     uint64_t rows = layout->chunk_dims[rank - 2];
     return layout->chunk_dims[rank - 1] == box->count[rank - 1] &&
+           box->start[rank - 1] % layout->chunk_dims[rank - 1] == 0 &&
            box->start[rank - 2] % rows == 0 && box->count[rank - 2] % rows == 0 &&
            box->count[rank - 2] / rows <= MOST_BANDS;
 }
