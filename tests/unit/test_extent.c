@@ -14,7 +14,7 @@
 struct kind {
     int rank;
     uint64_t dims[3], max_dims[3], chunk_dims[3];
-    bool filtered;
+    bool filtered, is_dense;
 };
 
 static const struct kind kinds[] = {
@@ -24,6 +24,8 @@ static const struct kind kinds[] = {
     {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, true},              /* B-tree */
     {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false},            /* frames */
     {3, {3, 9, 9}, {SFS_UNLIMITED, SFS_UNLIMITED, SIDE}, {2, 4, SIDE}, true}, /* beyond the dims */
+    {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, true},
+    {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false, true},
 };
 
 struct model {
@@ -83,7 +85,11 @@ static void resize(struct sfs_dataset *dataset, struct model *model)
         uint64_t max = model->kind->max_dims[i] < SIDE ? model->kind->max_dims[i] : SIDE;
         dims[i] = random_below(5) ? random_below(max + 1) : model->dims[i];
     }
+    uint64_t known[3], before = sfs_dataset_dims(dataset, NULL);
+    bool differs = memcmp(dims, model->dims, (size_t)model->kind->rank * sizeof(*dims)) != 0;
     assert_int_equal(sfs_set_extent(dataset, dims), 0);
+    assert_int_equal(sfs_dataset_dims(dataset, known) != before, differs);
+    assert_memory_equal(known, dims, (size_t)model->kind->rank * sizeof(*dims));
     memcpy(model->dims, dims, sizeof(dims));
     for (uint64_t i = 0; i < SIDE; i++)
         for (uint64_t j = 0; j < SIDE; j++)
@@ -109,7 +115,7 @@ static void check_model(struct sfs_dataset *dataset, const struct model *model)
         assert_int_equal(values[k], is_defined ? model->value[at[0]][at[1]][at[2]] : FILL);
     }
     assert_int_equal(sfs_count_defined(dataset, &slab, &counted), 0);
-    assert_int_equal(counted, defined);
+    assert_int_equal(counted, model->kind->is_dense ? n : defined);
     free(values);
 }
 
@@ -128,7 +134,8 @@ static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dat
     const unsigned level = 1;
     const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
     struct sfs_options options = {.replace = true, .cache_size = random_below(2) ? 0 : 20000};
-    struct sfs_dataset_create create = {.rank = kind->rank, .fill = &fill};
+    struct sfs_dataset_create create = {
+        .rank = kind->rank, .fill = &fill, .is_dense = kind->is_dense};
     struct sfs_file *file = NULL;
     void *type = NULL;
     memcpy(create.dims, kind->dims, sizeof(kind->dims));
@@ -223,6 +230,47 @@ static void dims_beyond_the_maximum_are_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void extending_never_shrinks(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    uint64_t dims[2];
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){3, 15}), 0);
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){11, 0}), 0);
+    sfs_dataset_dims(dataset, dims);
+    assert_int_equal(dims[0], 11);
+    assert_int_equal(dims[1], 15);
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){SIDE + 1, 0}), -EINVAL);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* A number that says whether anything has changed. */
+static void every_change_is_counted(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    struct sfs_slab slab = {.rank = 2, .start = {1, 1}, .count = {1, 2}};
+    int16_t values[2] = {1, 2};
+    uint64_t now = sfs_dataset_changes(dataset), then = now;
+    assert_true(now != 0);
+    assert_int_equal(sfs_read(dataset, &slab, 0, values, sizeof(values)), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) == then);
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) != then);
+    then = now;
+    assert_int_equal(sfs_erase(dataset, &slab), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) != then);
+    then = now;
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){11, 12}), 0);
+    assert_true(sfs_dataset_changes(dataset) != then);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* Positions of elements are numbers of 63 bits. */
 static void a_dataset_of_too_many_elements_is_refused(void **state)
 {
@@ -246,4 +294,5 @@ static void a_dataset_of_too_many_elements_is_refused(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
+          cmocka_unit_test(extending_never_shrinks), cmocka_unit_test(every_change_is_counted),
           cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))
