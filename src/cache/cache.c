@@ -168,18 +168,6 @@ int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned pa
     return 0;
 }
 
-bool cache_count_changed(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t *n)
-{
-    struct cache *cache = dataset->cache;
-    pthread_mutex_lock(&cache->lock);
-    const struct chunk *chunk = chunk_find(dataset, scaled);
-    bool changed = chunk && chunk->dirty;
-    if (changed)
-        *n = chunk->form.defined.elements;
-    pthread_mutex_unlock(&cache->lock);
-    return changed;
-}
-
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
 {
     pthread_mutex_lock(&cache->lock);

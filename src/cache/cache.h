@@ -18,9 +18,8 @@ struct cache_dataset;
 struct layout;
 struct workers;
 
-/* n_workers: threads that help those who call. The limit in bytes counts all memory allocated for
- * chunks and for what is needed to decode them. It is exceeded only by one chunk that is larger
- * than it, while nothing else is in use. */
+/* n_workers: threads that help those who call. The limit in bytes counts all memory allocated for chunks and for what is needed to decode them.
+ * It is exceeded only by one chunk that is larger than it, while nothing else is in use. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
 /* The threads of the cache, for whatever can be done chunk by chunk. */
@@ -54,10 +53,6 @@ struct cache_form;
  * cache_return; NULL if nothing of the chunk is defined. Scaled coordinates. */
 int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
               const struct cache_form **form, struct chunk **chunk);
-
-/* Whether a chunk of a sparse dataset has changes that are not in its index yet; then *n is how
- * many of its elements are defined. */
-bool cache_count_changed(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t *n);
 
 struct runs;
 

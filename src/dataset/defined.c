@@ -256,7 +256,6 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-/* By the index, or as it was changed and not stored since. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -265,14 +264,11 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        uint64_t n = 0;
-        if (!is_inside(layout, count->box, piece.scaled)) {
+        error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && record.exists && is_inside(layout, count->box, piece.scaled))
+            count->elements += layout->ops->defined_count(layout, &record);
+        else if (!error && record.exists)
             error = count_in_part(count, piece.scaled);
-        } else if (!cache_count_changed(count->dataset->cache, piece.scaled, &n)) {
-            error = layout->ops->lookup(layout, piece.scaled, &record);
-            n = !error && record.exists ? layout->ops->defined_count(layout, &record) : 0;
-        }
-        count->elements += n;
     }
     return error;
 }
@@ -289,10 +285,7 @@ static int count_chunk(void *context, const uint64_t *scaled, const struct chunk
 static int count_many(struct count *count)
 {
     struct sfs_dataset *dataset = count->dataset;
-    /* The index is to know it all. */
-    int error = cache_flush(dataset->file->cache, dataset->cache);
-    if (!error)
-        error = layout_each_chunk(&dataset->layout, count_chunk, count);
+    int error = layout_each_chunk(&dataset->layout, count_chunk, count);
     for (size_t i = 0; i < count->cut.n && !error; i++)
         error = count_in_part(count, count->cut.scaled + i * (size_t)dataset->layout.rank);
     free(count->cut.scaled);
@@ -308,6 +301,9 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
+    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
+    if (error)
+        return error;
 
     struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;

@@ -2,8 +2,10 @@
 #include "support.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -246,6 +248,53 @@ static void extending_never_shrinks(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static struct {
+    struct sfs_dataset *dataset;
+    pthread_t extender;
+    int calls;
+} nested;
+
+static void *extend(void *argument)
+{
+    *(int *)argument = sfs_extend(nested.dataset, (const uint64_t[]){12, 12});
+    return NULL;
+}
+
+/* While another thread waits until the iteration is over. */
+static int read_meanwhile(void *context, const struct sfs_chunk_info *info)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {info->start[0], info->start[1]}, .count = {1, 1}};
+    int16_t value;
+    uint64_t dims[2];
+    if (nested.calls++ == 0) {
+        assert_int_equal(pthread_create(&nested.extender, NULL, extend, context), 0);
+        usleep(50000);
+    }
+    assert_int_equal(sfs_read(nested.dataset, &slab, 0, &value, sizeof(value)), 0);
+    sfs_dataset_dims(nested.dataset, dims);
+    assert_int_equal(dims[0], 10);
+    return 0;
+}
+
+static void an_iteration_may_read_while_others_wait_to_extend(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create(&kinds[1], &nested.dataset);
+    struct sfs_slab all = {.rank = 2, .count = {10, 12}};
+    int16_t values[120] = {0};
+    uint64_t dims[2];
+    int extended = -1;
+    assert_int_equal(sfs_write(nested.dataset, &all, values), 0);
+    assert_int_equal(sfs_chunk_iterate(nested.dataset, read_meanwhile, &extended), 0);
+    pthread_join(nested.extender, NULL);
+    assert_int_equal(extended, 0);
+    assert_int_equal(nested.calls, 9);
+    sfs_dataset_dims(nested.dataset, dims);
+    assert_int_equal(dims[0], 12);
+    sfs_dataset_close(nested.dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* A number that says whether anything has changed. */
 static void every_change_is_counted(void **state)
 {
@@ -294,5 +343,7 @@ static void a_dataset_of_too_many_elements_is_refused(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
-          cmocka_unit_test(extending_never_shrinks), cmocka_unit_test(every_change_is_counted),
+          cmocka_unit_test(extending_never_shrinks),
+          cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),
+          cmocka_unit_test(every_change_is_counted),
           cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))

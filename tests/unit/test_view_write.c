@@ -12,9 +12,10 @@
 
 #include "view/view.h"
 
-#define PATH     "write.h5"
-#define MOST     40000 /* bytes of a dataset */
-#define MOST_DIM 14    /* of the first axis where it grows */
+#define PATH      "write.h5"
+#define MOST      40000 /* bytes of a dataset */
+#define MOST_ITEM 5000  /* bytes of an element */
+#define MOST_DIM  14    /* of the first axis where it grows */
 
 enum how { SPARSE, CHUNKED, CONTIGUOUS, COMPACT };
 
@@ -39,6 +40,7 @@ static const struct kind kinds[] = {
     {SPARSE, "<i8", 4, 3, {3, 4, 5, 6}, {1, 2, 5, 6}, 0, true, true, false},
     {SPARSE, NULL, 3, -1, {4, 5, 6}, {1, 5, 6}, 9, true, true, false},
     {SPARSE, NULL, 1, 0, {9}, {4}, 0, false, true, false},
+    {SPARSE, "V5000", 1, -1, {7}, {2}, 1, false, false, false},
     {CHUNKED, "<u2", 3, -1, {5, 6, 7}, {1, 6, 7}, 0, true, true, false},
     {CHUNKED, "<u2", 3, -1, {5, 6, 7}, {2, 4, 5}, 3, true, true, true},
     {CHUNKED, NULL, 2, 1, {6, 9}, {4, 4}, 5, false, true, false},
@@ -200,7 +202,7 @@ static void close_model(struct model *model)
 
 static void create_model(struct model *model, const struct kind *kind)
 {
-    unsigned char fill[16];
+    unsigned char fill[MOST_ITEM];
     memset(model, 0, sizeof(*model));
     model->kind = kind;
     memcpy(model->dims, kind->dims, sizeof(kind->dims));
@@ -302,7 +304,7 @@ static void write_model(struct model *model, const struct body *body, uint64_t b
                         const unsigned char *bytes, bool sparsify)
 {
     unsigned char *to = model->value + body->first * model->item;
-    unsigned char fill[16];
+    unsigned char fill[MOST_ITEM];
     memset(fill, model->kind->fill, sizeof(fill));
     for (uint64_t i = begin; i < end; i++)
         to[i] = bytes ? bytes[i - begin] : 0;
@@ -477,9 +479,37 @@ static void change_extent(struct model *model)
         assert_int_equal(views_frames(model->views[i]), frames_of(model));
 }
 
+/* Not through views: they are to see it all the same. */
+static void change_dataset(struct model *model)
+{
+    int rank = model->kind->rank;
+    uint64_t n = elements_of(model), first = 0;
+    struct sfs_slab slab = {.rank = rank ? rank : 1, .count = {1}};
+    for (int i = 0; i < rank; i++)
+        slab.count[i] = model->dims[i];
+    if (rank > 0) { /* one index of the first axis */
+        slab.start[0] = random_below(model->dims[0]);
+        slab.count[0] = 1;
+        n /= model->dims[0];
+        first = slab.start[0] * n;
+    }
+    bool erases = model->kind->how == SPARSE && random_below(2);
+    unsigned char *values = allocate(n * model->item);
+    random_fill(values, n * model->item);
+    assert_int_equal(
+        erases ? sfs_erase(model->dataset, &slab) : sfs_write(model->dataset, &slab, values), 0);
+    for (uint64_t i = 0; i < n; i++) {
+        erase(model, first + i);
+        model->defined[first + i] |= !erases;
+    }
+    if (!erases)
+        memcpy(model->value + first * model->item, values, n * model->item);
+    free(values);
+}
+
 static void change(struct model *model)
 {
-    switch (random_below(12)) {
+    switch (random_below(13)) {
     case 0:
         change_by_truncate(model);
         break;
@@ -495,6 +525,9 @@ static void change(struct model *model)
         break;
     case 5:
         change_extent(model);
+        break;
+    case 6:
+        change_dataset(model);
         break;
     default:
         change_by_write(model);
@@ -847,6 +880,16 @@ static void what_libhdf5_cannot_write_is_refused(void **state)
     H5Tset_size(strings, H5T_VARIABLE);
     struct views *views = view_made(strings, H5Screate_simple(1, dims, NULL), H5P_DEFAULT, &file);
     check_not_writable(views, VIEW_RAW, -EOPNOTSUPP);
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+
+    const hsize_t cube[] = {1, 2, 3}, any[] = {H5S_UNLIMITED, 2, 3};
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(dcpl, 3, cube);
+    views = view_made(strings, H5Screate_simple(3, cube, any), dcpl, &file);
+    check_not_writable(views, VIEW_RAW, -EOPNOTSUPP);
+    assert_int_equal(views_extend(views, 4), 0); /* its elements are not touched */
+    assert_int_equal(views_frames(views), 4);
     H5Tclose(strings);
     views_close(views);
     assert_int_equal(sfs_close(file), 0);
