@@ -68,6 +68,19 @@ static void *allocate(size_t size)
     return memory;
 }
 
+/* Adds bytes within the limit, if that can be done without some free blocks: those are given up.
+ * Returns their number. The lock must be held. */
+static size_t add_bytes(struct pool *pool, size_t bytes, struct pool_block *given_up)
+{
+    size_t n = 0;
+    while (pool->n_free > 0 && pool->bytes + bytes > pool->limit) {
+        given_up[n] = remove_block(pool, 0);
+        pool->bytes -= given_up[n++].size;
+    }
+    pool->bytes += bytes;
+    return n;
+}
+
 void *pool_get(struct pool *pool, size_t n)
 {
     size_t size = pool_block_size(n);
@@ -75,13 +88,8 @@ void *pool_get(struct pool *pool, size_t n)
     size_t n_given_up = 0;
     pthread_mutex_lock(&pool->lock);
     void *memory = take_free(pool, size);
-    if (!memory) {
-        while (pool->n_free > 0 && pool->bytes + size > pool->limit) {
-            given_up[n_given_up] = remove_block(pool, 0);
-            pool->bytes -= given_up[n_given_up++].size;
-        }
-        pool->bytes += size;
-    }
+    if (!memory)
+        n_given_up = add_bytes(pool, size, given_up);
     pthread_mutex_unlock(&pool->lock);
     if (memory)
         return memory;
@@ -117,6 +125,22 @@ void pool_put(struct pool *pool, void *memory, size_t n)
         free(memory);
     else if (given_up.memory)
         unmap(&given_up, 1);
+}
+
+void pool_count(struct pool *pool, size_t n)
+{
+    struct pool_block given_up[POOL_FREE_BLOCKS];
+    pthread_mutex_lock(&pool->lock);
+    size_t n_given_up = add_bytes(pool, n, given_up);
+    pthread_mutex_unlock(&pool->lock);
+    unmap(given_up, n_given_up);
+}
+
+void pool_uncount(struct pool *pool, size_t n)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->bytes -= n;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 size_t pool_bytes(struct pool *pool)

@@ -51,7 +51,7 @@ static int note_edge(void *context, const uint64_t *scaled, const struct chunk_r
 {
     struct concerned *chunks = context;
     (void)record;
-    return sparse_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
+    return layout_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
 }
 
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,

@@ -102,6 +102,16 @@ static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
     return element_json(type, info->fill, &info->fill_json);
 }
 
+/* Of contiguous elements; UINT64_MAX: they have no place yet. */
+static uint64_t data_address(hid_t dataset)
+{
+    haddr_t address = H5Dget_offset(dataset);
+    if (address != HADDR_UNDEF)
+        return address;
+    H5Eclear2(H5E_DEFAULT);
+    return UINT64_MAX;
+}
+
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
                            struct hdf5_storage *storage)
 {
@@ -118,11 +128,7 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
         }
         info->layout = SFS_CONTIGUOUS;
         storage->bytes = H5Dget_storage_size(dataset);
-        storage->address = H5Dget_offset(dataset);
-        if (storage->address == HADDR_UNDEF) {
-            storage->address = UINT64_MAX;
-            H5Eclear2(H5E_DEFAULT);
-        }
+        storage->address = data_address(dataset);
         return 0;
     case H5D_CHUNKED:
         info->layout = SFS_CHUNKED;
@@ -437,4 +443,29 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
         error = write_box(dataset, start, count, buffer);
     library_leave();
     return error;
+}
+
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n)
+{
+    hsize_t offset[SFS_MAX_RANK];
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? 0 : -EBADF;
+    for (int i = 0; !error && i < dataset->rank; i++)
+        offset[i] = start[i];
+    if (!error && H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, offset, n, bytes) < 0)
+        error = library_failed(-EIO);
+    library_leave();
+    return error;
+}
+
+int hdf5_data_address(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, dataset_address);
+    if (dataset)
+        *address = data_address(dataset->id);
+    library_leave();
+    return dataset ? 0 : -EBADF;
 }

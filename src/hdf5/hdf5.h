@@ -89,6 +89,14 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
+/* Puts one chunk into the file as it is, filtered already but for the filters whose bit is set in
+ * mask; start are the coordinates of its first element. The dataset is open. */
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n);
+
+/* Where the elements of an open contiguous dataset are now; UINT64_MAX: nowhere. */
+int hdf5_data_address(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address);
+
 /* ---- New objects ----
  *
  * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
