@@ -266,8 +266,10 @@ static int reserve_for_change(struct cache *cache, size_t bytes)
 {
     while (make_room(cache, bytes))
         ;
-    if (cache->used + bytes > cache->limit && cache->write_error)
+    if (cache->used + bytes > cache->limit && cache->write_error) {
+        encoders_retry(cache, false); /* the next who needs room finds out whether it is still so */
         return cache->write_error;
+    }
     reserve_now(cache, bytes);
     return 0;
 }

@@ -78,6 +78,17 @@ static void tell_flushes(struct cache *cache, const struct encoding *encoding, i
     }
 }
 
+void encoders_retry(struct cache *cache, bool all)
+{
+    struct chunk *chunk;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        bool failed = chunk->write_error;
+        chunk->write_error = 0;
+        if (failed && !all)
+            break;
+    }
+}
+
 /* What is in the chunk's place now: the chunk itself, or one that others have changed meanwhile. */
 static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error)
 {
@@ -97,6 +108,10 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
         cache->encoded++;
         if (now == chunk)
             chunk_mark_clean(chunk);
+        if (cache->write_error) { /* it may have passed */
+            encoders_retry(cache, true);
+            cache->write_error = 0;
+        }
     }
     pthread_cond_broadcast(&cache->changed);
     pthread_cond_broadcast(&cache->freed);

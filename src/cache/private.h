@@ -113,7 +113,7 @@ struct cache {
     struct chunk *lru;
     struct chunk *dirty;
     uint64_t changes; /* that have made a chunk dirty */
-    int write_error;  /* of the last chunk that could not be written, until all can be */
+    int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
     size_t dirty_bytes; /* of the forms of dirty chunks */
     size_t encode_room;
@@ -178,6 +178,10 @@ size_t encode_estimate(const struct chunk *chunk);
 /* The chunk that an encoder may begin with next to make room, if one may; in *later whether one may
  * when others have finished. */
 struct chunk *encodable(struct cache *cache, bool *later);
+
+/* Chunks that could not be written may be tried again without a flush: the one longest dirty, or all.
+ */
+void encoders_retry(struct cache *cache, bool all);
 
 /* Sees to it that an encoder works if there is something to do for one. */
 void encoders_wake(struct cache *cache);

@@ -256,6 +256,12 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
+    struct changed_chunk *changed; /* while the index is walked: chunks that it does not know so */
+};
+
+struct changed_chunk {
+    UT_hash_handle hh;
+    uint64_t scaled[];
 };
 
 /* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
@@ -294,15 +300,26 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+/* A chunk whose defined elements are so many. */
+static int count_known(struct count *count, const uint64_t *scaled, uint64_t elements)
 {
-    struct count *count = context;
     if (!is_inside(count->layout, count->box, scaled))
-        return count_in_part(count, scaled);
-    count->elements += count->layout->ops->defined_count(count->layout, record);
+        return elements > 0 ? count_in_part(count, scaled) : 0;
+    count->elements += elements;
     return 0;
 }
 
+static int count_stored(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct count *count = context;
+    struct changed_chunk *changed;
+    HASH_FIND(hh, count->changed, scaled, (size_t)count->layout->rank * sizeof(*scaled), changed);
+    return changed ? 0
+                   : count_known(count, scaled,
+                                 count->layout->ops->defined_count(count->layout, record));
+}
+
+/* What is changed and not stored counts as it is in the cache. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -311,10 +328,66 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        error = layout->ops->lookup(layout, piece.scaled, &record);
-        if (!error && record.exists)
-            error = count_chunk(count, piece.scaled, &record);
+        uint64_t elements;
+        bool known = cache_defined_count(count->dataset->cache, piece.scaled, &elements);
+        if (!known)
+            error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && !known)
+            elements = record.exists ? layout->ops->defined_count(layout, &record) : 0;
+        if (!error)
+            error = count_known(count, piece.scaled, elements);
     }
+    return error;
+}
+
+static void free_changed(struct count *count)
+{
+    struct changed_chunk *changed, *next;
+    HASH_ITER (hh, count->changed, changed, next) {
+        HASH_DEL(count->changed, changed);
+        free(changed);
+    }
+}
+
+static int note_changed(struct count *count, const uint64_t *scaled)
+{
+    size_t bytes = (size_t)count->layout->rank * sizeof(*scaled);
+    struct changed_chunk *changed = malloc(sizeof(*changed) + bytes);
+    if (!changed)
+        return -ENOMEM;
+    memcpy(changed->scaled, scaled, bytes);
+    HASH_ADD(hh, count->changed, scaled, bytes, changed);
+    if (!hash_failed())
+        return 0;
+    free(changed);
+    return -ENOMEM;
+}
+
+/* Counts the chunks that are changed and not stored, and notes them. One that is stored before it
+ * is counted is left to the walk. */
+static int count_changed(struct count *count)
+{
+    uint64_t *scaled, elements;
+    size_t n, rank = (size_t)count->layout->rank;
+    int error = cache_changed(count->dataset->cache, &scaled, &n);
+    for (size_t i = 0; i < n && !error; i++) {
+        const uint64_t *at = scaled + i * rank;
+        if (!cache_defined_count(count->dataset->cache, at, &elements))
+            continue;
+        error = note_changed(count, at);
+        if (!error)
+            error = count_known(count, at, elements);
+    }
+    free(scaled);
+    return error;
+}
+
+static int count_all(struct count *count)
+{
+    int error = count_changed(count);
+    if (!error)
+        error = layout_each_chunk(&count->dataset->layout, count_stored, count);
+    free_changed(count);
     return error;
 }
 
@@ -326,18 +399,14 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
-    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
-    if (error)
-        return error;
 
-    struct count count = {&dataset->layout, &box, dataset, 0};
+    struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
     uint64_t chunks = piece_first(&dataset->layout, &box, &piece) ? 1 : 0;
     for (int i = 0; chunks && i < box.rank; i++)
         if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
             chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count)
-                                 : layout_each_chunk(&dataset->layout, count_chunk, &count);
+    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_all(&count);
     if (!error)
         *elements = count.elements;
     return error;

@@ -137,6 +137,8 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     size_t rank = (size_t)layout->rank;
     bool edges =
         dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    /* What is stored without filters at an edge is stored by the dims: not while they change. */
+    cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
         error = layout_each_chunk(layout, note_edge, &chunks);
@@ -156,5 +158,6 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && shrinks)
         cache_forget_outside(dataset->cache);
+    cache_let_go(dataset->cache);
     return error;
 }
