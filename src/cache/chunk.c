@@ -273,14 +273,12 @@ static void evict(struct cache *cache, struct chunk *victim)
 /* Leaves it to the encoders, or does it where there are none. */
 static void make_clean(struct cache *cache, struct chunk *dirty)
 {
-    encoders_wake(cache);
-    if (cache->n_encoders == 0) {
-        (void)write_back(dirty); /* it may have been used meanwhile; an error stays with it */
-        return;
-    }
     cache->waiting++;
     encoders_wake(cache);
-    pthread_cond_wait(&cache->freed, &cache->lock);
+    if (cache->n_encoders > 0)
+        pthread_cond_wait(&cache->freed, &cache->lock);
+    else
+        (void)write_back(dirty); /* it may have been used meanwhile; an error stays with it */
     cache->waiting--;
 }
 
