@@ -94,8 +94,11 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
 int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
                      const void *bytes, size_t n);
 
-/* Where the elements of an open contiguous dataset are now; UINT64_MAX: nowhere. */
-int hdf5_data_address(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address);
+/* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of its
+ * elements and in the store already; element is any one. On return *address is where they are now:
+ * if elsewhere, those bytes are not used, and what is there may be anything. */
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+               const void *element);
 
 /* ---- New objects ----
  *

@@ -19,49 +19,62 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return 0;
 }
 
-/* The commit lock is held for reading. The cache sees to it that one thread at a time does this,
- * while nobody looks the chunk up. */
-static int allocate(struct layout *layout)
+/* Writes all elements to an address; NULL: the fill value. */
+static int write_all(const struct layout *layout, uint64_t address, const void *elements)
 {
-    static const uint64_t origin[SFS_MAX_RANK];
-    uint64_t one[SFS_MAX_RANK], address;
-    for (int i = 0; i < layout->rank; i++)
-        one[i] = 1;
-    int error = hdf5_write(layout->hdf5, layout->dataset, origin, one, layout->info->fill);
-    if (!error)
-        error = hdf5_data_address(layout->hdf5, layout->dataset, &address);
-    if (error == -EIO || error == -EINVAL)
-        return layout_failed(layout, origin, UINT64_MAX, hdf5_error());
-    if (!error)
-        layout->data_address = address;
-    return error;
-}
-
-/* libhdf5 does not always write the fill value, and the space may have been in use before. */
-static int fill(const struct layout *layout)
-{
+    if (elements)
+        return store_write(layout->store, address, elements, layout->chunk_bytes);
     size_t most = FILL_BYTES / layout->element_size ? FILL_BYTES / layout->element_size : 1;
     size_t bytes = most * layout->element_size;
-    void *elements = malloc(bytes);
-    if (!elements)
+    void *filled = malloc(bytes);
+    if (!filled)
         return -ENOMEM;
-    fill_elements(elements, most, layout->element_size, layout->info->fill);
+    fill_elements(filled, most, layout->element_size, layout->info->fill);
     int error = 0;
     for (size_t done = 0; done < layout->chunk_bytes && !error; done += bytes) {
         size_t left = layout->chunk_bytes - done;
-        error = store_write(layout->store, layout->data_address + done, elements,
-                            left < bytes ? left : bytes);
+        error = store_write(layout->store, address + done, filled, left < bytes ? left : bytes);
     }
-    free(elements);
+    free(filled);
+    return error;
+}
+
+/* The elements are written first, so that libhdf5 does not name space where they are not. The
+ * commit lock is held for reading. The cache sees to it that one thread at a time does this, while
+ * nobody looks the chunk up. */
+static int place(struct layout *layout, const void *elements)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    uint64_t address, at;
+    int error = store_allocate(layout->store, layout->chunk_bytes, &address);
+    if (error)
+        return error;
+    at = address;
+    error = write_all(layout, address, elements);
+    if (error) {
+        (void)store_free(layout->store, address, layout->chunk_bytes);
+        return error;
+    }
+    error = hdf5_place(layout->hdf5, layout->dataset, &at, layout->chunk_bytes,
+                       elements ? elements : layout->info->fill);
+    if (error == -EIO || error == -EINVAL)
+        return layout_failed(layout, origin, UINT64_MAX, hdf5_error());
+    if (error) /* libhdf5 may have the space or not: it is lost */
+        return error;
+    if (at != address) {
+        error = store_free(layout->store, address, layout->chunk_bytes);
+        if (!error)
+            error = write_all(layout, at, elements);
+    }
+    if (!error)
+        layout->data_address = at;
     return error;
 }
 
 static int new_chunk(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     pthread_rwlock_rdlock(layout->commit_lock);
-    int error = allocate(layout);
-    if (!error)
-        error = fill(layout);
+    int error = place(layout, NULL);
     pthread_rwlock_unlock(layout->commit_lock);
     return error ? error : lookup(layout, scaled, record);
 }
@@ -69,12 +82,10 @@ static int new_chunk(struct layout *layout, const uint64_t *scaled, struct chunk
 static int insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record)
 {
-    int error = 0;
     pthread_rwlock_rdlock(layout->commit_lock);
-    if (layout->data_address == UINT64_MAX)
-        error = allocate(layout);
-    if (!error)
-        error = store_write(layout->store, layout->data_address, encoded->bytes, encoded->n);
+    int error = layout->data_address == UINT64_MAX
+                    ? place(layout, encoded->bytes)
+                    : write_all(layout, layout->data_address, encoded->bytes);
     pthread_rwlock_unlock(layout->commit_lock);
     return error ? error : lookup(layout, scaled, record);
 }
