@@ -12,8 +12,11 @@
 
 #define LOOKED_AT 32 /* chunks, for one */
 
-/* A chunk whose values are not in demand keeps its selection if that is no more than this share. */
+/* A chunk keeps its selection, if that was asked for, when its values are evicted: if it is no more
+ * than a share of both, and as long as all such selections take no more than a share of the limit.
+ */
 #define SELECTION_SHARE 4
+#define BARE_SHARE      4
 
 void chunk_pin(struct chunk *chunk)
 {
@@ -34,9 +37,17 @@ void chunk_unpin(struct chunk *chunk)
     pthread_cond_broadcast(&cache->freed);
 }
 
+/* It is a chunk like others again. */
+static void forget_bare(struct chunk *chunk)
+{
+    chunk->dataset->cache->bare_bytes -= chunk->bare_bytes;
+    chunk->bare_bytes = 0;
+}
+
 void chunk_unlink(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
+    forget_bare(chunk);
     HASH_DELETE(hh, chunk->dataset->chunks, chunk);
     DL_DELETE(cache->lru, chunk);
     if (chunk->dirty)
@@ -163,6 +174,7 @@ void chunk_count(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
     size_t bytes = form_bytes(&chunk->form), runs = runs_bytes(&chunk->form.defined);
+    forget_bare(chunk);
     cache->used += bytes - chunk->form_bytes;
     if (chunk->pins > 0)
         cache->busy += bytes - chunk->form_bytes;
@@ -204,15 +216,20 @@ static bool is_free(const struct chunk *chunk)
     return chunk->pins == 0 && !chunk->changing && !chunk->encoding;
 }
 
-/* The least recently used clean chunk that nobody uses, or NULL. */
+/* The least recently used clean chunk that nobody uses, or NULL. Those that have only their
+ * selection left come last, until they are too many. */
 static struct chunk *evictable(struct cache *cache)
 {
-    struct chunk *chunk;
+    struct chunk *chunk, *bare = NULL;
+    bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
     DL_FOREACH (cache->lru, chunk) {
-        if (is_free(chunk) && !chunk->dirty)
+        if (!is_free(chunk) || chunk->dirty)
+            continue;
+        if (chunk->bare_bytes == 0 || takes_bare)
             return chunk;
+        bare = bare ? bare : chunk;
     }
-    return NULL;
+    return bare;
 }
 
 /* The chunk longest dirty that becomes much smaller when it is condensed, or NULL. */
@@ -243,7 +260,7 @@ static void free_form(struct cache *cache, struct cache_form *form, struct chunk
     unreserve(cache, bytes);
 }
 
-/* The RFC's evict_values: the selection stays, and is the next to go when nobody asks for it. */
+/* The RFC's evict_values. */
 static bool evict_values(struct cache *cache, struct chunk *victim)
 {
     struct cache_form *form = &victim->form, values = {0};
@@ -251,10 +268,10 @@ static bool evict_values(struct cache *cache, struct chunk *victim)
         victim->run_bytes * SELECTION_SHARE > victim->form_bytes)
         return false;
     form_move_values(form, &values);
-    victim->is_asked = false;
     size_t before = victim->form_bytes;
     chunk_count(victim);
-    chunk_touch(victim);
+    victim->bare_bytes = victim->entry_bytes + victim->form_bytes;
+    cache->bare_bytes += victim->bare_bytes;
     cache->used += before - victim->form_bytes;
     free_form(cache, &values, NULL, before - victim->form_bytes);
     return true;

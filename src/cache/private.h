@@ -74,6 +74,7 @@ struct chunk {
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
     size_t run_bytes;           /* the part of them that is not of the pool */
+    size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
     struct chunk_record record; /* of what is stored */
     struct cache_form form;     /* CHUNK_LOADED */
     uint64_t scaled[];
@@ -117,7 +118,8 @@ struct cache {
     size_t used, busy;
     size_t dirty_bytes; /* of the forms of dirty chunks */
     size_t encode_room;
-    unsigned waiting; /* for the encoders to make room */
+    size_t bare_bytes; /* of chunks whose values were evicted */
+    unsigned waiting;  /* for the encoders to make room */
     struct encoding *encodings;
     struct flush *flushes;
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
@@ -179,7 +181,8 @@ size_t encode_estimate(const struct chunk *chunk);
  * when others have finished. */
 struct chunk *encodable(struct cache *cache, bool *later);
 
-/* Chunks that could not be written may be tried again without a flush: the one longest dirty, or all.
+/* Chunks that could not be written may be tried again without a flush: the one longest dirty, or
+ * all.
  */
 void encoders_retry(struct cache *cache, bool all);
 

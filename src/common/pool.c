@@ -3,6 +3,7 @@
 #include "common/pool.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,17 +56,33 @@ size_t pool_block_size(size_t n)
     return (n + step - 1) / step * step;
 }
 
+static void *map(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A mapping that begins where a huge page can. */
+static void *map_aligned(size_t size)
+{
+    char *memory = size < SIZE_MAX - HUGE_PAGE ? map(size + HUGE_PAGE) : NULL;
+    if (!memory)
+        return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0)
+        munmap(memory, before);
+    if (before < HUGE_PAGE)
+        munmap(memory + before + size, HUGE_PAGE - before);
+    madvise(memory + before, size, MADV_HUGEPAGE); /* a wish: it works without */
+    return memory + before;
+}
+
 /* A block from the system. */
 static void *allocate(size_t size)
 {
     if (size <= SMALL_BLOCK)
         return malloc(size);
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    if (size >= HUGE_PAGE)
-        madvise(memory, size, MADV_HUGEPAGE); /* a wish: it works without */
-    return memory;
+    return size < HUGE_PAGE ? map(size) : map_aligned(size);
 }
 
 /* Adds bytes within the limit, if that can be done without some free blocks: those are given up.

@@ -32,7 +32,9 @@ static const struct sfs_filter shuffle_deflate[] = {{.id = 2, .n_values = 1, .va
 /* One dataset and what it must hold. */
 static struct kind {
     const char *path;
-    bool is_dense, is_filtered, is_contiguous, is_early;
+    bool is_dense, is_filtered;
+    bool by_libhdf5; /* which alone can make such a dataset */
+    bool is_contiguous, is_early, has_plain_edges;
     uint64_t chunk_dims[2];
     uint32_t fill;
 } kinds[] = {
@@ -40,8 +42,11 @@ static struct kind {
     {"/sparse_plain", .chunk_dims = {ROWS, COLUMNS}},
     {"/chunked", .is_dense = true, .is_filtered = true, .chunk_dims = {16, 24}, .fill = 9},
     {"/chunked_plain", .is_dense = true, .chunk_dims = {9, COLUMNS}},
-    {"/contiguous", .is_dense = true, .is_contiguous = true, .fill = 3},
-    {"/contiguous_early", .is_dense = true, .is_contiguous = true, .is_early = true},
+    {"/contiguous", .is_dense = true, .by_libhdf5 = true, .is_contiguous = true, .fill = 3},
+    {"/contiguous_early", .is_dense = true, .by_libhdf5 = true, .is_contiguous = true,
+     .is_early = true},
+    {"/plain_edges", .is_dense = true, .by_libhdf5 = true, .is_filtered = true,
+     .has_plain_edges = true, .chunk_dims = {16, 24}, .fill = 5},
 };
 
 #define KINDS COUNT(kinds)
@@ -73,24 +78,37 @@ static void create_dataset(size_t i)
     free(type);
 }
 
-/* A file with the contiguous datasets, which nothing is written to. */
-static void create_contiguous(void)
+static void create_by_libhdf5(hid_t file, const struct kind *kind)
 {
-    const hsize_t dims[] = {ROWS, COLUMNS};
-    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), dcpl = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
-    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
-    hid_t space = H5Screate_simple(2, dims, NULL);
-    for (size_t i = 0; i < KINDS; i++) {
-        if (!kinds[i].is_contiguous)
-            continue;
-        H5Pset_fill_value(dcpl, H5T_STD_U32LE, &kinds[i].fill);
-        H5Pset_alloc_time(dcpl, kinds[i].is_early ? H5D_ALLOC_TIME_EARLY : H5D_ALLOC_TIME_LATE);
-        H5Dclose(
-            H5Dcreate2(file, kinds[i].path, H5T_STD_U32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
-    }
+    const hsize_t dims[] = {ROWS, COLUMNS},
+                  chunk_dims[] = {kind->chunk_dims[0], kind->chunk_dims[1]};
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dims, NULL);
+    H5Pset_fill_value(dcpl, H5T_STD_U32LE, &kind->fill);
+    if (!kind->is_contiguous)
+        H5Pset_chunk(dcpl, 2, chunk_dims);
+    if (kind->is_early)
+        H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
+    if (kind->is_filtered)
+        H5Pset_deflate(dcpl, 1);
+    if (kind->has_plain_edges)
+        H5Pset_chunk_opts(dcpl, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+    hid_t dataset =
+        H5Dcreate2(file, kind->path, H5T_STD_U32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    H5Dclose(dataset);
     H5Sclose(space);
     H5Pclose(dcpl);
+}
+
+/* A file with the datasets that libhdf5 makes, which nothing is written to. */
+static void create_first(void)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    for (size_t i = 0; i < KINDS; i++)
+        if (kinds[i].by_libhdf5)
+            create_by_libhdf5(file, &kinds[i]);
     H5Pclose(fapl);
     assert_true(H5Fclose(file) >= 0);
 }
@@ -105,10 +123,10 @@ static void open_dataset(size_t i)
 static void create_file(size_t cache_size, unsigned workers)
 {
     struct sfs_options options = {.writable = true, .cache_size = cache_size, .workers = workers};
-    create_contiguous();
+    create_first();
     assert_int_equal(sfs_open(PATH, &options, &all.file), 0);
     for (size_t i = 0; i < KINDS; i++) {
-        if (kinds[i].is_contiguous)
+        if (kinds[i].by_libhdf5)
             open_dataset(i);
         else
             create_dataset(i);
@@ -303,6 +321,23 @@ static void check_everything(void)
     }
 }
 
+/* What libhdf5 finds in the closed file. */
+static void check_by_libhdf5(void)
+{
+    static uint32_t elements[ROWS][COLUMNS];
+    hid_t file = H5Fopen(PATH, H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    for (size_t i = 0; i < KINDS; i++) {
+        if (!kinds[i].is_dense)
+            continue;
+        hid_t dataset = H5Dopen2(file, kinds[i].path, H5P_DEFAULT);
+        assert_true(H5Dread(dataset, H5T_STD_U32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, elements) >= 0);
+        assert_memory_equal(elements, all.element[i], sizeof(elements));
+        H5Dclose(dataset);
+    }
+    H5Fclose(file);
+}
+
 static void what_is_written_is_there(void **state)
 {
     (void)state;
@@ -315,6 +350,7 @@ static void what_is_written_is_there(void **state)
                 do_something();
             check_everything();
             assert_int_equal(close_file(), 0);
+            check_by_libhdf5();
             open_file(limit, true);
             check_everything();
         }
@@ -368,6 +404,49 @@ static void much_that_is_dirty_is_encoded_without_a_flush(void **state)
     set_model(2, &whole, elements);
     check_everything();
     assert_int_equal(close_file(), 0);
+}
+
+/* A frame of 64 KiB in which every element is defined: its selection is nothing beside its values.
+ */
+static void values_go_before_selections(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 20, ELEMENTS = 16384 };
+    static uint32_t elements[ELEMENTS];
+    struct sfs_options options = {.replace = true, .cache_size = 300 * KIB, .workers = 1};
+    struct sfs_dataset_create create = {.rank = 1,
+                                        .dims = {CHUNKS * ELEMENTS},
+                                        .max_dims = {CHUNKS * ELEMENTS},
+                                        .chunk_dims = {ELEMENTS}};
+    struct sfs_dataset *dataset;
+    struct sfs_defined defined;
+    void *type = NULL;
+    assert_int_equal(sfs_create(PATH, &options, &all.file), 0);
+    assert_int_equal(sfs_type_encode("<u4", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(all.file, "/x", &create, &dataset), 0);
+    free(type);
+    for (uint64_t k = 0; k < CHUNKS; k++) {
+        struct sfs_slab slab = {.rank = 1, .start = {k * ELEMENTS}, .count = {ELEMENTS - 1}};
+        assert_int_equal(sfs_write(dataset, &slab, elements), 0);
+    }
+    assert_int_equal(sfs_flush(all.file), 0);
+    uint64_t decoded = 0;
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t k = 0; k < CHUNKS; k++) {
+            struct sfs_slab slab = {.rank = 1, .start = {k * ELEMENTS}, .count = {ELEMENTS}};
+            assert_int_equal(sfs_get_defined(dataset, &slab, &defined), 0);
+            assert_int_equal(defined.elements, ELEMENTS - 1);
+            sfs_defined_free(&defined);
+            if (round == 0) /* the values, too: more than there is room for */
+                assert_int_equal(sfs_read(dataset, &slab, 0, elements, sizeof(elements)), 0);
+        }
+        if (round == 0)
+            decoded = statistics().chunks_decoded;
+    }
+    assert_int_equal(statistics().chunks_decoded, decoded);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(all.file), 0);
 }
 
 /* ---- Many threads, and the limit ---- */
@@ -662,6 +741,7 @@ static void a_full_disk_loses_nothing(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(counting_and_small_writes_encode_nothing),
           cmocka_unit_test(much_that_is_dirty_is_encoded_without_a_flush),
+          cmocka_unit_test(values_go_before_selections),
           cmocka_unit_test(many_threads_lose_nothing),
           cmocka_unit_test(the_limit_holds_while_all_is_written),
           cmocka_unit_test(a_full_disk_loses_nothing))
