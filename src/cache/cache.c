@@ -312,6 +312,36 @@ int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n)
     return list ? 0 : -ENOMEM;
 }
 
+static void uncount_scratch(struct cache *cache, size_t bytes)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->used -= pool_block_size(bytes);
+    pthread_cond_broadcast(&cache->freed);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* It is not busy: who has it may wait for memory. */
+int cache_scratch(struct cache *cache, size_t bytes, void **memory)
+{
+    pthread_mutex_lock(&cache->lock);
+    while (make_room(cache, pool_block_size(bytes)))
+        ;
+    cache->used += pool_block_size(bytes);
+    pthread_mutex_unlock(&cache->lock);
+    *memory = pool_get(&cache->pool, bytes);
+    if (!*memory)
+        uncount_scratch(cache, bytes);
+    return *memory ? 0 : -ENOMEM;
+}
+
+void cache_scratch_return(struct cache *cache, void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    pool_put(&cache->pool, memory, bytes);
+    uncount_scratch(cache, bytes);
+}
+
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
 {
     pthread_mutex_lock(&cache->lock);

@@ -88,6 +88,11 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
 
+/* Memory for elements on their way, counted like that of chunks, and its return; NULL is nothing.
+ * -ENOMEM. */
+int cache_scratch(struct cache *cache, size_t bytes, void **memory);
+void cache_scratch_return(struct cache *cache, void *memory, size_t bytes);
+
 struct encoded;
 
 /* Stores a chunk from its stored form, in place of what there was (the RFC's direct_chunk_write).

@@ -217,17 +217,21 @@ static bool is_free(const struct chunk *chunk)
 }
 
 /* The least recently used clean chunk that nobody uses, or NULL. Those that have only their
- * selection left come last, until they are too many. */
+ * selection left come last, until they are too many: they go to the end of the list, so that they
+ * are not looked at every time. */
 static struct chunk *evictable(struct cache *cache)
 {
-    struct chunk *chunk, *bare = NULL;
+    struct chunk *chunk, *next, *bare = NULL;
     bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
-    DL_FOREACH (cache->lru, chunk) {
+    DL_FOREACH_SAFE (cache->lru, chunk, next) {
+        if (chunk == bare)
+            break;
         if (!is_free(chunk) || chunk->dirty)
             continue;
         if (chunk->bare_bytes == 0 || takes_bare)
             return chunk;
         bare = bare ? bare : chunk;
+        chunk_touch(chunk);
     }
     return bare;
 }

@@ -198,21 +198,33 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     return error;
 }
 
-/* Room for n packed elements in either datatype, and if needed as much for a background. */
+/* Bytes for n packed elements in either datatype, and if needed for as many in the background;
+ * SIZE_MAX / 2: too many. */
+static size_t packed_bytes(const struct transfer *transfer, uint64_t n)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, transfer->room, &bytes) || bytes > SIZE_MAX / 8)
+        return SIZE_MAX / 2;
+    return keeps_members(transfer) ? 2 * bytes : bytes;
+}
+
+/* Room for them, which the cache counts. */
 static int make_packed(const struct transfer *transfer, uint64_t n, char **packed,
                        char **background)
 {
-    bool twice = keeps_members(transfer);
-    size_t bytes;
-    *packed = *background = NULL;
-    if (__builtin_mul_overflow(n, transfer->room, &bytes) || bytes > SIZE_MAX / 4)
-        return -ENOMEM;
-    *packed = malloc(twice ? 2 * bytes : bytes);
-    if (!*packed)
-        return -ENOMEM;
-    if (twice)
-        *background = *packed + bytes;
-    return 0;
+    size_t bytes = packed_bytes(transfer, n);
+    void *memory = NULL;
+    int error = bytes == SIZE_MAX / 2
+                    ? -ENOMEM
+                    : cache_scratch(transfer->dataset->file->cache, bytes, &memory);
+    *packed = memory;
+    *background = !error && keeps_members(transfer) ? *packed + bytes / 2 : NULL;
+    return error;
+}
+
+static void free_packed(const struct transfer *transfer, uint64_t n, char *packed)
+{
+    cache_scratch_return(transfer->dataset->file->cache, packed, packed_bytes(transfer, n));
 }
 
 /* Copies `length` elements, from the index-th selected one on, between memory and packed elements.
@@ -285,7 +297,7 @@ static int write_part(void *context, const struct part *part)
     }
     if (!error)
         error = cache_write(cache, part->scaled, &part->positions, packed, part->is_whole);
-    free(packed);
+    free_packed(transfer, n, packed);
     return error;
 }
 
@@ -335,7 +347,7 @@ static int write_dense(struct transfer *transfer)
             run.index += n;
         }
     }
-    free(packed);
+    free_packed(transfer, most, packed);
     return error;
 }
 
@@ -453,7 +465,7 @@ static int read_part(void *context, const struct part *part)
         error = convert(transfer, true, n, packed, background);
     if (!error)
         copy_part(transfer, part, packed, true);
-    free(packed);
+    free_packed(transfer, n, packed);
     return error;
 }
 
@@ -481,7 +493,7 @@ static int read_dense(struct transfer *transfer)
             run.index += n;
         }
     }
-    free(packed);
+    free_packed(transfer, most, packed);
     return error;
 }
 
