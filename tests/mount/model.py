@@ -434,8 +434,10 @@ class Worker:
                     same(mapping[head + start:head + end],
                          dataset.flat(frame)[start:end].tobytes(), "the mapping", dataset.item)
                     mapping[head + start:head + end] = data
-                    if self.random.random() < 0.5:
+                    if early := self.random.random() < 0.5:
                         mapping.flush()
+                if not early:
+                    os.fsync(fd)  # or other views see it soon, but who knows when
             first = max(0, (head + start) // PAGE * PAGE - head)
             last = min(dataset.bytes, -(-(head + end) // PAGE) * PAGE - head)
             dataset.write(frame, start, data)
