@@ -209,24 +209,6 @@ static bool do_write(struct exercise *x)
     return true;
 }
 
-/* Over the end only what has room is written, behind it nothing. */
-static bool do_write_over_end(struct exercise *x)
-{
-    size_t size = x->expected.size, n = 1 + below(x, size < 1000 ? size : 1000);
-    size_t offset = size - below(x, n + 1), inside = size - offset;
-    note(x, "over end", offset, n);
-    const uint8_t *bytes = draw_bytes(x, size - n, n);
-    ssize_t written = pwrite(x->fd, bytes, n, (off_t)offset);
-    bool good = inside == 0 ? written < 0 && errno == EFBIG : written == (ssize_t)inside;
-    if (!good) {
-        fprintf(stderr, "exercise: pwrite of %zu bytes, %zu before the end: %zd (%s)\n", n, inside,
-                written, written < 0 ? strerror(errno) : "written");
-        return false;
-    }
-    expected_write(&x->expected, offset, bytes, inside);
-    return same_size(x);
-}
-
 static bool do_load(struct exercise *x)
 {
     size_t offset, n;
@@ -331,6 +313,28 @@ static bool unmap(struct exercise *x)
     x->mapping = NULL;
     expected_flush(&x->expected, 0, x->expected.size);
     return munmap(mapping, x->expected.size) == 0 || failed_call(x, "munmap");
+}
+
+/* Over the end only what has room is written, behind it nothing. Nothing is mapped meanwhile: when
+ * a write ends early, Linux (6.18) reads the last page of a FUSE file anew sometime, and loses what
+ * was stored into it by then. */
+static bool do_write_over_end(struct exercise *x)
+{
+    size_t size = x->expected.size, n = 1 + below(x, size < 1000 ? size : 1000);
+    size_t offset = size - below(x, n + 1), inside = size - offset;
+    note(x, "over end", offset, n);
+    const uint8_t *bytes = draw_bytes(x, size - n, n);
+    if (!unmap(x))
+        return false;
+    ssize_t written = pwrite(x->fd, bytes, n, (off_t)offset);
+    bool good = inside == 0 ? written < 0 && errno == EFBIG : written == (ssize_t)inside;
+    if (!good) {
+        fprintf(stderr, "exercise: pwrite of %zu bytes, %zu before the end: %zd (%s)\n", n, inside,
+                written, written < 0 ? strerror(errno) : "written");
+        return false;
+    }
+    expected_write(&x->expected, offset, bytes, inside);
+    return same_size(x) && (x->options.no_mappings || map(x));
 }
 
 static bool do_remap(struct exercise *x)
