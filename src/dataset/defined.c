@@ -142,6 +142,7 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined)
 {
+    USING(dataset);
     struct runs runs;
     int error = dataset_defined(dataset, slab, &runs);
     if (!error)
@@ -184,6 +185,7 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n)
 {
+    USING(dataset);
     if (space_rank < 0 || space_rank > slab->rank)
         return -EINVAL;
     const uint64_t *dims = slab->count + slab->rank - space_rank;
@@ -273,6 +275,7 @@ static int count_few(struct count *count)
 
 int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements)
 {
+    USING(dataset);
     struct box box;
     int error = dataset_box(dataset, slab, &box);
     if (error)
@@ -352,6 +355,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
 int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer)
 {
+    USING(dataset);
     struct box box;
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;

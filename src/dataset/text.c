@@ -78,6 +78,7 @@ static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, s
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
+    USING(dataset);
     if (dataset->sparse)
         return sparse_text(dataset, limit, text, n);
     int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);

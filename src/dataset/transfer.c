@@ -355,6 +355,7 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
                       const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                       const void *buffer)
 {
+    CHANGING(dataset);
     struct transfer transfer;
     int error = check_writable(dataset);
     if (!error)
@@ -393,6 +394,7 @@ static int slab_runs(const struct sfs_dataset *dataset, const struct sfs_slab *s
 
 int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
 {
+    CHANGING(dataset);
     struct runs runs = {0};
     int error = check_writable(dataset);
     if (!error)
@@ -433,6 +435,7 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
 int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                      const struct sfs_defined *defined, const void *values)
 {
+    CHANGING(dataset);
     struct box box;
     struct runs runs = {0};
     int error = check_writable(dataset);
@@ -501,6 +504,7 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                      void *buffer)
 {
+    USING(dataset);
     struct transfer transfer;
     int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
     if (error)
@@ -532,6 +536,7 @@ static int check_erasable(const struct sfs_dataset *dataset)
 
 int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
 {
+    CHANGING(dataset);
     struct selection selection;
     int error = check_erasable(dataset);
     if (!error)
@@ -545,10 +550,27 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
 
 int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
 {
+    CHANGING(dataset);
     struct runs runs = {0};
     int error = check_erasable(dataset);
     if (!error)
         error = slab_runs(dataset, slab, &runs);
+    if (!error)
+        error = parts_each(&dataset->layout, &runs, erase_part, dataset);
+    runs_free(&runs);
+    return error;
+}
+
+int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                       const struct sfs_defined *defined)
+{
+    struct box box;
+    struct runs runs = {0};
+    int error = check_erasable(dataset);
+    if (!error)
+        error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = place_in_dataset(&dataset->layout, &box, defined, &runs);
     if (!error)
         error = parts_each(&dataset->layout, &runs, erase_part, dataset);
     runs_free(&runs);
@@ -620,6 +642,7 @@ static int find_defined(struct finding *finding)
 int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                             void **encoded, size_t *n)
 {
+    USING(dataset);
     const struct layout *layout = &dataset->layout;
     struct selection selection;
     struct runs found = {0};

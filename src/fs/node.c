@@ -1,5 +1,5 @@
-/* Nodes by number and by (parent, link name), the files that external links led to, and the views
- * of the datasets that are in use. */
+/* Nodes by number and by (parent, link name), the objects that they lead to, the files that
+ * external links led to, and the views of the datasets that are in use. */
 #include "fs/node.h"
 
 #include <errno.h>
@@ -24,15 +24,32 @@ struct node_key {
     char name[]; /* without a NUL in the hash key */
 };
 
+struct object_key {
+    struct sfs_file *file;
+    uint64_t address;
+};
+
+/* What all nodes of one object, which are hard links to it, have in common: what is changed through
+ * one of them has changed in the others. */
+struct object {
+    UT_hash_handle hh;
+    struct object_key key;
+    uint32_t number;
+    struct entry_of_node *nodes; /* at least one; the first made comes first */
+    struct views *views;
+    bool opening;               /* a thread is opening views, without the lock */
+    unsigned users;             /* of views */
+    size_t kept_bytes;          /* of views while they are idle */
+    struct object *prev, *next; /* in the list of idle views, longest idle first */
+};
+
 struct entry_of_node {
     struct node node; /* must be first */
     UT_hash_handle hh;
-    struct views *views;
-    bool opening;                      /* a thread is opening views, without the lock */
-    unsigned users;                    /* of views */
-    size_t kept_bytes;                 /* of views while they are idle */
-    struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
     struct node_key *key;
+    struct object *object;             /* NULL: of a symlink, or the node was removed */
+    struct entry_of_node *prev, *next; /* in the list of the object's nodes */
+    bool is_removed;                   /* its link is gone */
 };
 
 /* A file that is mounted: the one of the command line, or one that an external link names. */
@@ -58,7 +75,9 @@ struct nodes {
     struct entry_of_node **by_number;
     uint32_t n, room;
     struct entry_of_node *by_key;
-    struct entry_of_node *idle;
+    struct object *by_object;
+    uint32_t n_objects; /* that there ever were */
+    struct object *idle;
     unsigned n_idle;
     size_t idle_bytes;
     struct node_attributes *last; /* the attributes that were asked for last */
@@ -70,7 +89,6 @@ static void free_node(struct entry_of_node *entry)
 {
     if (!entry)
         return;
-    views_close(entry->views);
     free(entry->node.name);
     free(entry->node.target);
     free(entry->key);
@@ -315,6 +333,45 @@ static int make_node(struct nodes *nodes, struct entry_of_node *entry, const str
 
 /* ---- The table ---- */
 
+/* Adds a node to those of its object. The lock must be held. */
+static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object_key key;
+    struct object *object;
+    memset(&key, 0, sizeof(key)); /* hashed with whatever lies between its members */
+    key.file = entry->node.file;
+    key.address = entry->node.address;
+    HASH_FIND(hh, nodes->by_object, &key, sizeof(key), object);
+    if (!object) {
+        object = calloc(1, sizeof(*object));
+        if (!object)
+            return -ENOMEM;
+        object->key = key;
+        HASH_ADD(hh, nodes->by_object, key, sizeof(key), object);
+        if (hash_failed()) {
+            free(object);
+            return -ENOMEM;
+        }
+        object->number = nodes->n_objects++;
+    }
+    DL_APPEND(object->nodes, entry);
+    entry->object = object;
+    entry->node.object = object->number;
+    return 0;
+}
+
+/* The last node takes the object with it. The lock must be held. */
+static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object *object = entry->object;
+    DL_DELETE(object->nodes, entry);
+    entry->object = NULL;
+    if (object->nodes)
+        return;
+    HASH_DEL(nodes->by_object, object);
+    free(object);
+}
+
 /* Gives a node its number and place. The lock must be held. */
 static int add_node(struct nodes *nodes, struct entry_of_node *entry)
 {
@@ -329,9 +386,16 @@ static int add_node(struct nodes *nodes, struct entry_of_node *entry)
         nodes->room = room;
     }
     entry->node.number = nodes->n;
+    bool has_object = entry->node.type != NODE_SYMLINK;
+    int error = has_object ? add_to_object(nodes, entry) : 0;
+    if (error)
+        return error;
     HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, key_bytes(entry->node.name), entry);
-    if (hash_failed())
+    if (hash_failed()) {
+        if (has_object)
+            remove_from_object(nodes, entry);
         return -ENOMEM;
+    }
     nodes->by_number[nodes->n++] = entry;
     return 0;
 }
@@ -365,15 +429,16 @@ int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, str
 
     struct entry_of_node *root = NULL;
     error = new_node(NULL, "", mounted, &root);
-    if (!error)
+    if (!error) {
+        root->node.type = NODE_GROUP;
+        root->node.address = sfs_root(file);
         error = add_node(nodes, root);
+    }
     if (error) {
         free_node(root);
         nodes_destroy(nodes);
         return error;
     }
-    root->node.type = NODE_GROUP;
-    root->node.address = sfs_root(file);
     *out = nodes;
     return 0;
 }
@@ -383,6 +448,12 @@ void nodes_destroy(struct nodes *nodes)
     if (!nodes)
         return;
     HASH_CLEAR(hh, nodes->by_key);
+    struct object *object, *next_object;
+    HASH_ITER (hh, nodes->by_object, object, next_object) {
+        HASH_DEL(nodes->by_object, object);
+        views_close(object->views);
+        free(object);
+    }
     for (uint32_t i = 0; i < nodes->n; i++)
         free_node(nodes->by_number[i]);
     free(nodes->by_number);
@@ -407,9 +478,56 @@ void nodes_destroy(struct nodes *nodes)
 const struct node *node_get(struct nodes *nodes, uint32_t number)
 {
     pthread_mutex_lock(&nodes->lock);
-    const struct node *node = number < nodes->n ? &nodes->by_number[number]->node : NULL;
+    const struct entry_of_node *entry = number < nodes->n ? nodes->by_number[number] : NULL;
+    if (entry && entry->is_removed)
+        entry = NULL;
     pthread_mutex_unlock(&nodes->lock);
-    return node;
+    return entry ? &entry->node : NULL;
+}
+
+size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **numbers)
+{
+    const struct entry_of_node *entry = (const struct entry_of_node *)node, *same;
+    size_t n = 0;
+    pthread_mutex_lock(&nodes->lock);
+    if (entry->object)
+        DL_COUNT(entry->object->nodes, same, n);
+    *numbers = n ? malloc(n * sizeof(**numbers)) : NULL;
+    if (!*numbers)
+        n = 0;
+    size_t i = 0;
+    for (same = n ? entry->object->nodes : NULL; same; same = same->next)
+        (*numbers)[i++] = same->node.number;
+    pthread_mutex_unlock(&nodes->lock);
+    return n;
+}
+
+/* The lock must be held. */
+static void forget_child(struct nodes *nodes, const struct node *group, struct node_key *key,
+                         const char *name)
+{
+    key->parent = group->number;
+    struct entry_of_node *child = find_node(nodes, key, name);
+    if (!child)
+        return;
+    HASH_DEL(nodes->by_key, child);
+    if (child->object)
+        remove_from_object(nodes, child);
+    child->is_removed = true;
+}
+
+int node_forget(struct nodes *nodes, const struct node *group, const char *name)
+{
+    const struct entry_of_node *entry = (const struct entry_of_node *)group, *same;
+    struct node_key *key = new_key(group, name);
+    if (!key)
+        return -ENOMEM;
+    pthread_mutex_lock(&nodes->lock);
+    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next)
+        forget_child(nodes, &same->node, key, name);
+    pthread_mutex_unlock(&nodes->lock);
+    free(key);
+    return 0;
 }
 
 /* Makes the node of a link and adds it, unless another thread was faster. */
@@ -452,8 +570,7 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
     return error;
 }
 
-/* The HDF5 path of a node, newly allocated. */
-static char *path_of(const struct node *node)
+char *node_path(const struct node *node)
 {
     size_t n = 1;
     for (const struct node *i = node; i->parent; i = i->parent)
@@ -474,54 +591,61 @@ static char *path_of(const struct node *node)
 }
 
 /* The lock must be held. */
-static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
+static void append_idle(struct nodes *nodes, struct object *object)
 {
-    entry->kept_bytes = views_kept_bytes(entry->views);
-    nodes->idle_bytes += entry->kept_bytes;
+    object->kept_bytes = views_kept_bytes(object->views);
+    nodes->idle_bytes += object->kept_bytes;
     nodes->n_idle++;
-    DL_APPEND(nodes->idle, entry);
+    DL_APPEND(nodes->idle, object);
 }
 
 /* The lock must be held. */
-static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
+static void remove_idle(struct nodes *nodes, struct object *object)
 {
-    DL_DELETE(nodes->idle, entry);
+    DL_DELETE(nodes->idle, object);
     nodes->n_idle--;
-    nodes->idle_bytes -= entry->kept_bytes;
+    nodes->idle_bytes -= object->kept_bytes;
 }
 
-/* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
-static int open_views(struct nodes *nodes, struct entry_of_node *entry)
+/* Opens the views of a dataset, named by its first node, while others wait for it. The lock must be
+ * held; it is dropped. */
+static int open_views(struct nodes *nodes, struct object *object)
 {
     struct views *views = NULL;
-    entry->opening = true;
+    const struct node *node = &object->nodes->node;
+    object->opening = true;
     pthread_mutex_unlock(&nodes->lock);
-    char *path = path_of(&entry->node);
+    char *path = node_path(node);
     int error =
-        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
-             : -ENOMEM;
+        path ? views_open(node->file, node->address, path, nodes->frame_rank, &views) : -ENOMEM;
     free(path);
     pthread_mutex_lock(&nodes->lock);
-    entry->views = views;
-    entry->opening = false;
+    object->views = views;
+    object->opening = false;
     pthread_cond_broadcast(&nodes->opened);
     return error;
 }
 
+/* The objects of datasets are there for good. */
+static struct object *object_of(const struct node *node)
+{
+    return ((const struct entry_of_node *)node)->object;
+}
+
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
-    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct object *object = object_of(node);
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    while (entry->opening)
+    while (object->opening)
         pthread_cond_wait(&nodes->opened, &nodes->lock);
-    if (!entry->views)
-        error = open_views(nodes, entry);
-    else if (entry->users == 0)
-        remove_idle(nodes, entry);
+    if (!object->views)
+        error = open_views(nodes, object);
+    else if (object->users == 0)
+        remove_idle(nodes, object);
     if (!error) {
-        entry->users++;
-        *views = entry->views;
+        object->users++;
+        *views = object->views;
     }
     pthread_mutex_unlock(&nodes->lock);
     return error;
@@ -529,12 +653,12 @@ int node_get_views(struct nodes *nodes, const struct node *node, struct views **
 
 void node_put_views(struct nodes *nodes, const struct node *node)
 {
-    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct object *object = object_of(node);
     pthread_mutex_lock(&nodes->lock);
-    if (--entry->users == 0)
-        append_idle(nodes, entry);
+    if (--object->users == 0)
+        append_idle(nodes, object);
     while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
-        struct entry_of_node *oldest = nodes->idle;
+        struct object *oldest = nodes->idle;
         struct views *views = oldest->views;
         remove_idle(nodes, oldest);
         oldest->views = NULL;

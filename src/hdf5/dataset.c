@@ -438,3 +438,27 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
     library_leave();
     return error;
 }
+
+static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
+{
+    hsize_t size[SFS_MAX_RANK];
+    for (int i = 0; i < dataset->rank; i++)
+        size[i] = dims[i];
+    if (H5Dset_extent(dataset->id, size) < 0)
+        return library_failed(-EIO);
+    hid_t space = H5Dget_space(dataset->id);
+    if (space < 0)
+        return library_failed(-EIO);
+    H5Sclose(dataset->space);
+    dataset->space = space;
+    return 0;
+}
+
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? set_extent(dataset, dims) : -EBADF;
+    library_leave();
+    return error;
+}

@@ -89,12 +89,18 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
+/* H5Dset_extent of an open chunked dataset. */
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
+
 /* ---- New objects ----
  *
  * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
  * -ENOENT: what stands on the way is no group, or leads nowhere; -EINVAL. */
 
 int hdf5_create_group(struct hdf5 *hdf5, const char *path);
+
+/* Removes an empty group. -ENOENT; -ENOTDIR: it is none, or a link to one; -ENOTEMPTY; -EINVAL. */
+int hdf5_remove_group(struct hdf5 *hdf5, const char *path);
 
 /* Copies all attributes of an object to another one, which libhdf5 can open. -EEXIST: one of that
  * name is there. Attributes are left out as by hdf5_create_dataset. */
