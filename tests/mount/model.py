@@ -759,7 +759,7 @@ def run(directory, seed, seconds, *, rounds=1, workers=4, options=()):
     count = 0
     try:
         for number in range(rounds):
-            mount = Mount(path, directory / "mnt", *options, log="warning")
+            mount = Mount(path, directory / "mnt", "rw", *options, log="warning")
             try:
                 check_everything(mount.root, model)
                 count += run_round(directory, mount.root, model, seed * 1000 + number, seconds, workers,

@@ -98,7 +98,7 @@ def make(path):
 @contextlib.contextmanager
 def mounted(path, mountpoint, *options):
     """What is said about the disk is expected; the exit code is the caller's affair."""
-    mount = Mount(path, mountpoint, *options)
+    mount = Mount(path, mountpoint, *(options if "ro" in options else ("rw", *options)))
     try:
         yield mount
     finally:

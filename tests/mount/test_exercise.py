@@ -94,7 +94,7 @@ def test_in_mount(mounts, tmp_path, path, target, options):
     kind = KINDS[path]
     file, expected = tmp_path / "a.h5", tmp_path / "expected"
     model.make_file(file)
-    mount = mounts(file, *options)
+    mount = mounts(file, "rw", *options)
     more = described(kind)
     selection = kind.sparse and target.startswith("frames")
     more += ["-m"] if "direct_io" in options else []

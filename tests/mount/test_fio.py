@@ -37,13 +37,13 @@ def sparse(tmp_path):
 @pytest.mark.parametrize("options, engine", [((), "psync"), ((), "mmap"), (("direct_io",), "psync"),
                                              (("cache_size=256K",), "psync")])
 def test_verified(mounts, tmp_path, sparse, target, size, options, engine):
-    mount = mounts(sparse, *options)
+    mount = mounts(sparse, "rw", *options)
     assert (mount / "data" / target).stat().st_size == size
     fio(mount / "data" / target, size, engine)
     mount.unmount()
     checked = subprocess.run([BUILD / "sparsectl", "check", sparse], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    mount = mounts(sparse)  # fio opens what it verifies for writing
+    mount = mounts(sparse, "rw")  # fio opens what it verifies for writing
     fio(mount / "data" / target, size, "psync", "--verify_only=1")
 
 
