@@ -40,7 +40,7 @@ FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
 LOGGED = 40  # operations of each process that a failure shows
 KEPT_OPEN = 12  # files, by each process
 FRAME_VIEWS = {"frames": "{}.raw", "raw": "{:06d}.raw", "npy": "{:06d}.npy", "tiff": "{:06d}.tif"}
-HANG_SECONDS = 180  # after the end of a round
+HANG_SECONDS = 60  # after the end of a round
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
@@ -741,10 +741,12 @@ def run_round(directory, root, model, seed, seconds, workers, direct_io):
                 model.groups |= more
     except Exception as error:  # queue.Empty
         errors.append(f"a process hangs: {error!r}")
+    if errors:  # or those whom a dead daemon left waiting could not even be killed
+        subprocess.run(["umount", "-i", "-f", root], check=False, stderr=subprocess.DEVNULL)
     for process in processes:
         process.join(1 if errors else HANG_SECONDS)
         process.kill()
-        process.join(10)  # one that waits for a daemon that answers nobody cannot be killed
+        process.join()
     if errors:
         last = sorted(line for log in logs if log.exists() for line in log.read_text().splitlines())
         raise Failure("\n".join([*errors, "last operations:", *last]))
