@@ -6,8 +6,8 @@
 
 #include "cache/private.h"
 
-/* Memory for the encoded chunk is counted without waiting for it: who writes back may be doing so to
- * make room. */
+/* Memory for the encoded chunk is counted without waiting for it: who writes back may be doing so
+ * to make room. */
 int write_back(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -242,18 +242,31 @@ static bool is_outside(const struct layout *layout, const uint64_t *scaled)
     return false;
 }
 
-static void forget(struct cache_dataset *dataset, bool only_outside)
+/* With the lock held: forgets the chunks that nobody is loading or changing; returns whether there
+ * were no others. */
+static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
 {
-    struct cache *cache = dataset->cache;
     struct chunk *chunk, *next;
-    pthread_mutex_lock(&cache->lock);
+    bool all = true;
     HASH_ITER (hh, dataset->chunks, chunk, next) {
         if (only_outside && !is_outside(dataset->layout, chunk->scaled))
+            continue;
+        all &= !chunk->changing;
+        if (chunk->changing)
             continue;
         chunk_pin(chunk);
         chunk_unlink(chunk);
         chunk_unpin(chunk);
     }
+    return all;
+}
+
+static void forget(struct cache_dataset *dataset, bool only_outside)
+{
+    struct cache *cache = dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    while (!forget_idle(dataset, only_outside))
+        pthread_cond_wait(&cache->changed, &cache->lock);
     pthread_mutex_unlock(&cache->lock);
 }
 

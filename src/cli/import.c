@@ -26,7 +26,8 @@ static const char help[] =
     "  --filter SECTION:NAME[=LEVEL]\n"
     "                              filters as of sparsectl create, or none, instead of the "
     "default\n"
-    "                              of that section: shuffle and deflate=4; for selections with\n"
+    "                              of that section: shuffle and " DEFAULT_DEFLATE
+    "; for selections with\n"
     "                              the element size that suits some chunks of SRC best\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
@@ -93,7 +94,7 @@ static int add_default_filters(const char *command, struct filters *filters)
     if (filters->given[VALUES_SECTION])
         return 0;
     int code = filter_parse(command, "shuffle", VALUES_SECTION, filters);
-    return code ? code : filter_parse(command, "deflate=4", VALUES_SECTION, filters);
+    return code ? code : filter_parse(command, DEFAULT_DEFLATE, VALUES_SECTION, filters);
 }
 
 static int take_arguments(int argc, char **argv, struct import *import)

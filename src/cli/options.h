@@ -6,6 +6,15 @@
 #include <getopt.h>
 
 #include "cli/cli.h"
+#include "config.h"
+
+/* What import compresses with. The level at which zlib makes as few bytes as libdeflate is higher,
+ * and none slower to inflate. */
+#if HAVE_LIBDEFLATE
+#define DEFAULT_DEFLATE "deflate=4"
+#else
+#define DEFAULT_DEFLATE "deflate=6"
+#endif
 
 /* FILE[:DATASET], split at the last ':' that '/' follows. */
 struct target {

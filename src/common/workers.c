@@ -114,12 +114,16 @@ int workers_each(struct workers *workers, size_t n, int (*each)(void *context, s
                  void *context)
 {
     struct batch batch = {.each = each, .context = context, .n = n};
+    if (!workers || n < 2) {
+        for (size_t i = 0; i < n && !batch.error; i++)
+            batch.error = each(context, i);
+        return batch.error;
+    }
     pthread_mutex_lock(&workers->lock);
     DL_APPEND(workers->batches, &batch);
-    if (n > 1 && workers->idle == 0)
+    if (workers->idle == 0)
         start_worker(workers);
-    if (n > 1)
-        pthread_cond_broadcast(&workers->given);
+    pthread_cond_broadcast(&workers->given);
     work(workers, &batch);
     DL_DELETE(workers->batches, &batch);
     while (batch.running > 0)

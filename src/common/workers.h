@@ -13,9 +13,9 @@ int workers_create(unsigned n, struct workers **workers);
 /* Waits for what was submitted. */
 void workers_destroy(struct workers *workers);
 
-/* Calls each(context, i) for every i below n, in order of i, in the calling thread and beside it in
- * workers that have nothing else to do. Returns when all have returned; after the first error none
- * is called any more, and that is what is returned. */
+/* workers may be NULL. Calls each(context, i) for every i below n, in order of i, in the calling
+ * thread and beside it in workers that have nothing else to do. Returns when all have returned;
+ * after the first error none is called any more, and that is what is returned. */
 int workers_each(struct workers *workers, size_t n, int (*each)(void *context, size_t i),
                  void *context);
 

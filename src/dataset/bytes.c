@@ -229,17 +229,25 @@ int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
 
 /* ---- Erasing ---- */
 
+void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n)
+{
+    size_t size = dataset->info.type.size;
+    uint64_t most = size < BATCH_BYTES ? BATCH_BYTES / size : 1;
+    *n = *n < most ? *n : most;
+    char *values = malloc((size_t)*n * size);
+    if (values)
+        fill_elements(values, *n, size, dataset->info.fill);
+    return values;
+}
+
 /* What cannot be undefined becomes the fill value. */
 static int write_fill(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
                       uint64_t n)
 {
-    size_t size = dataset->info.type.size;
-    uint64_t most = size < BATCH_BYTES ? BATCH_BYTES / size : 1;
-    most = n < most ? n : most;
-    char *values = malloc((size_t)most * size);
+    uint64_t most = n;
+    void *values = dataset_fill(dataset, &most);
     if (!values)
         return -ENOMEM;
-    fill_elements(values, most, size, dataset->info.fill);
     int error = 0;
     while (n > 0 && !error) {
         uint64_t here = n < most ? n : most;

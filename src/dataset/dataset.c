@@ -133,7 +133,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
-    if (!dataset || !own_path) {
+    if (!dataset || !own_path || use_init(&dataset->use) < 0) {
         free(dataset);
         free(own_path);
         return -ENOMEM;
@@ -141,7 +141,6 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    use_init(&dataset->use);
     pthread_mutex_init(&dataset->patch_lock, NULL);
     struct hdf5_storage storage;
     int error = open_header(dataset, &storage);

@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/workers.h"
 #include "dataset/private.h"
 #include "layout/piece.h"
 #include "layout/sparse.h"
@@ -12,6 +13,9 @@
 
 /* Slabs that touch more chunks than this are counted by walking the index once. */
 #define FEW_CHUNKS 64
+
+/* Chunks whose selections are decoded at once. */
+#define AHEAD 8
 
 /* Elements that are read at once to pick the defined ones from, in bytes. */
 #define WINDOW_BYTES ((size_t)128 << 10)
@@ -79,13 +83,8 @@ static int append_defined(const struct layout *layout, const struct piece *piece
     int error = 0;
     if (box_is_contiguous(layout->rank, piece->count, layout->chunk_dims, piece->in_chunk,
                           &first) &&
-        box_product(piece->count, layout->rank, 1, &elements)) {
-        struct runs_walk walk;
-        runs_walk_begin(&walk, defined, first, first + elements);
-        while (!error && runs_walk(&walk, &run))
-            error = runs_append(runs, place + (run.first - first), place + (run.last - first));
-        return error;
-    }
+        box_product(piece->count, layout->rank, 1, &elements))
+        return runs_append_part(runs, defined, first, first + elements, place);
     struct runs_box_walk walk;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
@@ -94,35 +93,83 @@ static int append_defined(const struct layout *layout, const struct piece *piece
     return error;
 }
 
+/* What is defined in a box: of pieces that lie in it without a gap in runs, of others in pieces. */
+struct joining {
+    struct sfs_dataset *dataset;
+    const struct box *box;
+    struct runs *runs;
+    struct pieces pieces;
+    struct piece ahead[AHEAD];
+    size_t n_ahead;
+};
+
+/* Brings what is defined of a chunk into the cache; whether that fails is seen when it is used. */
+static int load_ahead(void *context, size_t i)
+{
+    struct joining *joining = context;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    if (cache_pin(joining->dataset->cache, joining->ahead[i].scaled, PART_DEFINED, &form, &chunk) ==
+        0)
+        cache_return(chunk);
+    return 0;
+}
+
+static int join_piece(struct joining *joining, const struct piece *piece)
+{
+    const struct layout *layout = &joining->dataset->layout;
+    const struct box *box = joining->box;
+    const struct cache_form *form;
+    struct chunk *chunk;
+    int error = cache_pin(joining->dataset->cache, piece->scaled, PART_DEFINED, &form, &chunk);
+    if (error)
+        return error;
+    uint64_t place;
+    if (!form)
+        error = 0;
+    else if (box_is_contiguous(layout->rank, piece->count, box->count, piece->in_box, &place))
+        error = append_defined(layout, piece, place, &form->defined, joining->runs);
+    else
+        error = add_defined(layout, box, piece, &form->defined, &joining->pieces);
+    cache_return(chunk);
+    return error;
+}
+
+/* Some chunks at a time are decoded by all threads there are, then joined one after the other. */
+static int join_ahead(struct joining *joining)
+{
+    int error = 0;
+    if (joining->n_ahead > 1)
+        error = workers_each(cache_workers(joining->dataset->file->cache), joining->n_ahead,
+                             load_ahead, joining);
+    for (size_t i = 0; i < joining->n_ahead && !error; i++)
+        error = join_piece(joining, &joining->ahead[i]);
+    joining->n_ahead = 0;
+    return error;
+}
+
 static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, struct runs *runs)
 {
     const struct layout *layout = &dataset->layout;
-    struct pieces pieces = {0};
+    struct joining joining = {.dataset = dataset, .box = box, .runs = runs};
+    struct pieces *pieces = &joining.pieces;
     struct piece piece;
     int error = 0;
     for (bool more = piece_first(layout, box, &piece); more && !error;
          more = piece_next(layout, box, &piece)) {
-        const struct cache_form *form;
-        struct chunk *chunk;
-        error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-        if (error)
-            break;
-        uint64_t place;
-        if (!form)
-            error = 0;
-        else if (box_is_contiguous(layout->rank, piece.count, box->count, piece.in_box, &place))
-            error = append_defined(layout, &piece, place, &form->defined, runs);
-        else
-            error = add_defined(layout, box, &piece, &form->defined, &pieces);
-        cache_return(chunk);
+        joining.ahead[joining.n_ahead++] = piece;
+        if (joining.n_ahead == AHEAD)
+            error = join_ahead(&joining);
     }
+    if (!error)
+        error = join_ahead(&joining);
     struct runs others = {0};
-    if (!error && pieces.n > 0)
-        error = runs_of_pieces(pieces.piece, pieces.n, box_elements(box), &others);
-    if (!error && pieces.n > 0)
+    if (!error && pieces->n > 0)
+        error = runs_of_pieces(pieces->piece, pieces->n, box_elements(box), &others);
+    if (!error && pieces->n > 0)
         error = runs_union(runs, &others, runs);
     runs_free(&others);
-    free(pieces.piece);
+    free(pieces->piece);
     return error;
 }
 
@@ -139,6 +186,18 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
     return dataset->sparse ? sparse_defined(dataset, &box, runs) : runs_append(runs, 0, elements);
 }
 
+int dataset_describe(struct runs *runs, struct sfs_defined *defined)
+{
+    int error = runs_reserve(runs, runs->n + 1); /* room for the end even if there is nothing */
+    if (error) {
+        runs_free(runs);
+        return error;
+    }
+    runs->entries[runs->n] = (struct sfs_interval){0, runs->elements};
+    *defined = (struct sfs_defined){runs->n, runs->entries, runs->elements};
+    return 0;
+}
+
 int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     struct sfs_defined *defined)
 {
@@ -146,60 +205,7 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     struct runs runs;
     int error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = runs_reserve(&runs, runs.n + 1); /* room for the end even if there is nothing */
-    if (error) {
-        runs_free(&runs);
-        return error;
-    }
-    runs.entries[runs.n] = (struct sfs_interval){0, runs.elements};
-    *defined = (struct sfs_defined){runs.n, runs.entries, runs.elements};
-    return 0;
-}
-
-/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
-static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                            int space_rank, void **encoded, size_t *n, bool *is_done)
-{
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    struct piece piece;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    static const struct runs nothing;
-    int error = dataset_box(dataset, slab, &box);
-    *is_done =
-        !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
-        memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
-    if (!*is_done)
-        return error;
-    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-    if (error)
-        return error;
-    error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
-                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
-                             encoded, n);
-    cache_return(chunk);
-    return error;
-}
-
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
-{
-    USING(dataset);
-    if (space_rank < 0 || space_rank > slab->rank)
-        return -EINVAL;
-    const uint64_t *dims = slab->count + slab->rank - space_rank;
-    if (!dataset->sparse)
-        return selection_encode_all(space_rank, dims, encoded, n);
-    struct runs runs;
-    bool is_done;
-    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
-    if (error || is_done)
-        return error;
-    error = dataset_defined(dataset, slab, &runs);
-    if (!error)
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
-                                 encoded, n);
+        return dataset_describe(&runs, defined);
     runs_free(&runs);
     return error;
 }
@@ -211,6 +217,7 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
+    struct chunk_list cut; /* chunks that the index cannot tell of */
 };
 
 /* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
@@ -249,15 +256,6 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
-{
-    struct count *count = context;
-    if (!is_inside(count->layout, count->box, scaled))
-        return count_in_part(count, scaled);
-    count->elements += count->layout->ops->defined_count(count->layout, record);
-    return 0;
-}
-
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -267,9 +265,30 @@ static int count_few(struct count *count)
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
         error = layout->ops->lookup(layout, piece.scaled, &record);
-        if (!error && record.exists)
-            error = count_chunk(count, piece.scaled, &record);
+        if (!error && record.exists && is_inside(layout, count->box, piece.scaled))
+            count->elements += layout->ops->defined_count(layout, &record);
+        else if (!error && record.exists)
+            error = count_in_part(count, piece.scaled);
     }
+    return error;
+}
+
+static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct count *count = context;
+    if (!is_inside(count->layout, count->box, scaled))
+        return chunk_list_add(&count->cut, count->layout->rank, scaled);
+    count->elements += count->layout->ops->defined_count(count->layout, record);
+    return 0;
+}
+
+static int count_many(struct count *count)
+{
+    struct sfs_dataset *dataset = count->dataset;
+    int error = layout_each_chunk(&dataset->layout, count_chunk, count);
+    for (size_t i = 0; i < count->cut.n && !error; i++)
+        error = count_in_part(count, count->cut.scaled + i * (size_t)dataset->layout.rank);
+    free(count->cut.scaled);
     return error;
 }
 
@@ -286,14 +305,13 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     if (error)
         return error;
 
-    struct count count = {&dataset->layout, &box, dataset, 0};
+    struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
     uint64_t chunks = piece_first(&dataset->layout, &box, &piece) ? 1 : 0;
     for (int i = 0; chunks && i < box.rank; i++)
         if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
             chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count)
-                                 : layout_each_chunk(&dataset->layout, count_chunk, &count);
+    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_many(&count);
     if (!error)
         *elements = count.elements;
     return error;
@@ -301,8 +319,7 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 
 /* ---- Values ---- */
 
-/* The interval that holds the n-th defined element. */
-static size_t interval_of(const struct sfs_defined *defined, uint64_t n)
+size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n)
 {
     size_t low = 0, high = defined->n;
     while (high - low > 1) {
@@ -321,7 +338,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
                            const struct sfs_defined *defined, uint64_t first, uint64_t last,
                            char *window, uint64_t window_elements, char *to)
 {
-    size_t size = dataset->layout.element_size, i = interval_of(defined, first);
+    size_t size = dataset->layout.element_size, i = dataset_interval_of(defined, first);
     const struct sfs_interval *interval = defined->interval;
     uint64_t begin = interval[i].first + (first - interval[i].index), end = begin;
     uint64_t taken = first;

@@ -12,27 +12,16 @@
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 
-/* The chunks that a change concerns: n times rank scaled coordinates. */
+/* The chunks that a change concerns. */
 struct concerned {
     const struct layout *layout;
     const uint64_t *dims; /* the new ones */
-    uint64_t *scaled;
-    size_t n, capacity;
+    struct chunk_list list;
 };
 
 static int note(struct concerned *chunks, const uint64_t *scaled)
 {
-    size_t rank = (size_t)chunks->layout->rank;
-    if (chunks->n == chunks->capacity) {
-        size_t capacity = chunks->capacity + chunks->capacity / 2 + 64;
-        uint64_t *grown = reallocarray(chunks->scaled, capacity, rank * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        chunks->scaled = grown;
-        chunks->capacity = capacity;
-    }
-    memcpy(chunks->scaled + chunks->n++ * rank, scaled, rank * sizeof(*scaled));
-    return 0;
+    return chunk_list_add(&chunks->list, chunks->layout->rank, scaled);
 }
 
 /* Chunks that reach over the new dims. */
@@ -139,14 +128,14 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
         error = layout_each_chunk(layout, note_edge, &chunks);
-    for (size_t i = 0; i < chunks.n && !error; i++)
-        error = touch(dataset, chunks.scaled + i * rank);
-    chunks.n = 0;
+    for (size_t i = 0; i < chunks.list.n && !error; i++)
+        error = touch(dataset, chunks.list.scaled + i * rank);
+    chunks.list.n = 0;
     if (!error && shrinks)
         error = layout_each_chunk(layout, note_cut, &chunks);
-    for (size_t i = 0; i < chunks.n && !error; i++)
-        error = erase_outside(dataset, chunks.scaled + i * rank, dims);
-    free(chunks.scaled);
+    for (size_t i = 0; i < chunks.list.n && !error; i++)
+        error = erase_outside(dataset, chunks.list.scaled + i * rank, dims);
+    free(chunks.list.scaled);
     if (!error && shrinks && !edges) /* chunks outside are deleted while the index knows them */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error)

@@ -8,26 +8,12 @@
 #include "dataset/private.h"
 #include "selection/selection.h"
 
-#define BATCH_BYTES   ((size_t)1 << 20) /* of fill values that are written at once */
 #define DECODED_BYTES ((size_t)1 << 30) /* the most that few bytes may claim */
 
 static int refuse(const struct sfs_dataset *dataset, const char *why)
 {
     log_error("%s: %s: the encoded selection: %s", sfs_path(dataset->file), dataset->path, why);
     return -EINVAL;
-}
-
-/* Takes over the runs. */
-static int give(struct runs *runs, struct sfs_defined *defined)
-{
-    int error = runs_reserve(runs, runs->n + 1); /* room for the end even if there is nothing */
-    if (error) {
-        runs_free(runs);
-        return error;
-    }
-    runs->entries[runs->n] = (struct sfs_interval){0, runs->elements};
-    *defined = (struct sfs_defined){runs->n, runs->entries, runs->elements};
-    return 0;
 }
 
 int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
@@ -49,7 +35,7 @@ int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (error)
         return error == -EILSEQ ? refuse(dataset, why) : error;
     free(selection.order); /* the values in this order are those of somebody else */
-    return give(&selection.runs, defined);
+    return dataset_describe(&selection.runs, defined);
 }
 
 /* Whether intervals are what they ought to be, in a slab. */
@@ -73,36 +59,27 @@ static struct sfs_defined as_defined(const struct runs *runs)
     return (struct sfs_defined){runs->n, runs->entries, runs->elements};
 }
 
-/* The position of the n-th element, or behind the last. */
-static uint64_t position_of(const struct runs *runs, uint64_t n)
+/* The position of the n-th element. */
+static uint64_t position_of(const struct sfs_defined *defined, uint64_t n)
 {
-    size_t low = 0, high = runs->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (runs->entries[middle].index <= n)
-            low = middle;
-        else
-            high = middle;
-    }
-    return runs->entries[low].first + (n - runs->entries[low].index);
+    const struct sfs_interval *interval = &defined->interval[dataset_interval_of(defined, n)];
+    return interval->first + (n - interval->index);
 }
 
 /* Gives these elements the fill value. */
 static int define(struct sfs_dataset *dataset, const struct sfs_slab *slab, const struct runs *runs)
 {
-    size_t size = dataset->info.type.size;
-    uint64_t most = size < BATCH_BYTES ? BATCH_BYTES / size : 1;
-    most = runs->elements < most ? runs->elements : most;
-    char *values = malloc((size_t)most * size);
+    struct sfs_defined all = as_defined(runs);
+    uint64_t most = runs->elements;
+    void *values = dataset_fill(dataset, &most);
     if (!values)
         return -ENOMEM;
-    fill_elements(values, most, size, dataset->info.fill);
     struct runs batch = {0};
     int error = 0;
     for (uint64_t done = 0; done < runs->elements && !error; done += batch.elements) {
         uint64_t n = runs->elements - done < most ? runs->elements - done : most;
-        uint64_t last = position_of(runs, done + n - 1);
-        error = runs_clip(runs, position_of(runs, done), last + 1, &batch);
+        uint64_t last = position_of(&all, done + n - 1);
+        error = runs_clip(runs, position_of(&all, done), last + 1, &batch);
         struct sfs_defined defined = as_defined(&batch);
         if (!error)
             error = sfs_write_values(dataset, slab, &defined, values);

@@ -1,51 +1,59 @@
 /* Calls on one dataset from several threads: while one of them changes the dims no other runs, and
- * what was worked out before a change can be told from what was worked out after it.
- *
- * A call may be nested in another: sfs_chunk_iterate calls a function that may call anything. So a
- * thread that is inside of a call already does not wait for one that waits for it to change dims.
- */
+ * what was worked out before a change can be told from what was worked out after it. */
 #include <assert.h>
+#include <errno.h>
 
 #include "dataset/private.h"
 
 #define CHANGING_NOW ((uint64_t)1)
 #define ONE_CHANGE   ((uint64_t)1 << 16)
 
-static _Thread_local unsigned depth; /* calls on datasets that this thread is in */
+/* Innermost first. sfs_chunk_iterate calls a function that may call anything: what is called in the
+ * middle of another call must not wait for the lock behind a writer. */
+static _Thread_local const struct call *calls;
 
-void use_init(struct use *use)
+static bool is_using(const struct use *use)
 {
-    pthread_rwlock_init(&use->lock, NULL);
-    pthread_mutex_init(&use->gate, NULL);
-    atomic_init(&use->is_closed, false);
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use == use)
+            return true;
+    return false;
+}
+
+/* Those who read without a pause would otherwise keep out for ever who extends. */
+int use_init(struct use *use)
+{
+    pthread_rwlockattr_t attributes;
+    int error = -pthread_rwlockattr_init(&attributes);
+    if (error)
+        return error;
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    error = -pthread_rwlock_init(&use->lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
     atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
     atomic_init(&use->extents, 1);
+    return error;
 }
 
 void use_destroy(struct use *use)
 {
-    pthread_mutex_destroy(&use->gate);
     pthread_rwlock_destroy(&use->lock);
 }
 
-struct use *use_begin(struct use *use)
+void use_begin(struct use *use, struct call *call)
 {
-    /* Readers overtake a waiting writer at the lock itself, for ever if there are enough of them.
-     */
-    if (depth == 0 && atomic_load(&use->is_closed)) {
-        pthread_mutex_lock(&use->gate);
-        pthread_mutex_unlock(&use->gate);
-    }
-    pthread_rwlock_rdlock(&use->lock);
-    depth++;
-    return use;
+    if (!is_using(use))
+        pthread_rwlock_rdlock(&use->lock);
+    *call = (struct call){use, calls};
+    calls = call;
 }
 
-void use_end(struct use **use)
+void use_end(struct call *call)
 {
-    assert(depth > 0);
-    depth--;
-    pthread_rwlock_unlock(&(*use)->lock);
+    assert(calls == call);
+    calls = call->outer;
+    if (!is_using(call->use))
+        pthread_rwlock_unlock(&call->use->lock);
 }
 
 struct use *change_begin(struct use *use)
@@ -61,20 +69,15 @@ void change_end(struct use **use)
 
 struct use *alone_begin(struct use *use)
 {
-    pthread_mutex_lock(&use->gate);
-    atomic_store(&use->is_closed, true);
+    assert(!is_using(use));
     pthread_rwlock_wrlock(&use->lock);
-    depth++;
     return change_begin(use);
 }
 
 void alone_end(struct use **use)
 {
     change_end(use);
-    depth--;
     pthread_rwlock_unlock(&(*use)->lock);
-    atomic_store(&(*use)->is_closed, false);
-    pthread_mutex_unlock(&(*use)->gate);
 }
 
 uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset)

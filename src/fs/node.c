@@ -29,27 +29,26 @@ struct object_key {
     uint64_t address;
 };
 
-/* What all nodes of one object, which are hard links to it, have in common: what is changed through
- * one of them has changed in the others. */
+/* What hard links lead to: what is changed through one of its nodes has changed in the others. */
 struct object {
     UT_hash_handle hh;
     struct object_key key;
     uint32_t number;
-    struct entry_of_node *nodes; /* at least one; the first made comes first */
-    struct views *views;
-    bool opening;               /* a thread is opening views, without the lock */
-    unsigned users;             /* of views */
-    size_t kept_bytes;          /* of views while they are idle */
-    struct object *prev, *next; /* in the list of idle views, longest idle first */
+    struct entry_of_node *nodes; /* at least one */
 };
 
 struct entry_of_node {
     struct node node; /* must be first */
     UT_hash_handle hh;
     struct node_key *key;
-    struct object *object;             /* NULL: of a symlink, or the node was removed */
-    struct entry_of_node *prev, *next; /* in the list of the object's nodes */
-    bool is_removed;                   /* its link is gone */
+    struct object *object;                       /* NULL: of a symlink, or removed */
+    struct entry_of_node *prev_same, *next_same; /* in the list of the object's nodes */
+    bool is_removed;                             /* its link is gone */
+    struct views *views;
+    bool opening;                      /* a thread is opening views, without the lock */
+    unsigned users;                    /* of views */
+    size_t kept_bytes;                 /* of views while they are idle */
+    struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
 };
 
 /* A file that is mounted: the one of the command line, or one that an external link names. */
@@ -77,7 +76,7 @@ struct nodes {
     struct entry_of_node *by_key;
     struct object *by_object;
     uint32_t n_objects; /* that there ever were */
-    struct object *idle;
+    struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
     struct node_attributes *last; /* the attributes that were asked for last */
@@ -89,6 +88,7 @@ static void free_node(struct entry_of_node *entry)
 {
     if (!entry)
         return;
+    views_close(entry->views);
     free(entry->node.name);
     free(entry->node.target);
     free(entry->key);
@@ -354,7 +354,7 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
         }
         object->number = nodes->n_objects++;
     }
-    DL_APPEND(object->nodes, entry);
+    DL_APPEND2(object->nodes, entry, prev_same, next_same);
     entry->object = object;
     entry->node.object = object->number;
     return 0;
@@ -364,7 +364,7 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
 static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct object *object = entry->object;
-    DL_DELETE(object->nodes, entry);
+    DL_DELETE2(object->nodes, entry, prev_same, next_same);
     entry->object = NULL;
     if (object->nodes)
         return;
@@ -451,7 +451,6 @@ void nodes_destroy(struct nodes *nodes)
     struct object *object, *next_object;
     HASH_ITER (hh, nodes->by_object, object, next_object) {
         HASH_DEL(nodes->by_object, object);
-        views_close(object->views);
         free(object);
     }
     for (uint32_t i = 0; i < nodes->n; i++)
@@ -491,12 +490,12 @@ size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **number
     size_t n = 0;
     pthread_mutex_lock(&nodes->lock);
     if (entry->object)
-        DL_COUNT(entry->object->nodes, same, n);
+        DL_COUNT2(entry->object->nodes, same, n, next_same);
     *numbers = n ? malloc(n * sizeof(**numbers)) : NULL;
     if (!*numbers)
         n = 0;
     size_t i = 0;
-    for (same = n ? entry->object->nodes : NULL; same; same = same->next)
+    for (same = n ? entry->object->nodes : NULL; same; same = same->next_same)
         (*numbers)[i++] = same->node.number;
     pthread_mutex_unlock(&nodes->lock);
     return n;
@@ -523,7 +522,7 @@ int node_forget(struct nodes *nodes, const struct node *group, const char *name)
     if (!key)
         return -ENOMEM;
     pthread_mutex_lock(&nodes->lock);
-    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next)
+    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next_same)
         forget_child(nodes, &same->node, key, name);
     pthread_mutex_unlock(&nodes->lock);
     free(key);
@@ -591,61 +590,54 @@ char *node_path(const struct node *node)
 }
 
 /* The lock must be held. */
-static void append_idle(struct nodes *nodes, struct object *object)
+static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
-    object->kept_bytes = views_kept_bytes(object->views);
-    nodes->idle_bytes += object->kept_bytes;
+    entry->kept_bytes = views_kept_bytes(entry->views);
+    nodes->idle_bytes += entry->kept_bytes;
     nodes->n_idle++;
-    DL_APPEND(nodes->idle, object);
+    DL_APPEND(nodes->idle, entry);
 }
 
 /* The lock must be held. */
-static void remove_idle(struct nodes *nodes, struct object *object)
+static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
-    DL_DELETE(nodes->idle, object);
+    DL_DELETE(nodes->idle, entry);
     nodes->n_idle--;
-    nodes->idle_bytes -= object->kept_bytes;
+    nodes->idle_bytes -= entry->kept_bytes;
 }
 
-/* Opens the views of a dataset, named by its first node, while others wait for it. The lock must be
- * held; it is dropped. */
-static int open_views(struct nodes *nodes, struct object *object)
+/* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
+static int open_views(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct views *views = NULL;
-    const struct node *node = &object->nodes->node;
-    object->opening = true;
+    entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
-    char *path = node_path(node);
+    char *path = node_path(&entry->node);
     int error =
-        path ? views_open(node->file, node->address, path, nodes->frame_rank, &views) : -ENOMEM;
+        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
+             : -ENOMEM;
     free(path);
     pthread_mutex_lock(&nodes->lock);
-    object->views = views;
-    object->opening = false;
+    entry->views = views;
+    entry->opening = false;
     pthread_cond_broadcast(&nodes->opened);
     return error;
 }
 
-/* The objects of datasets are there for good. */
-static struct object *object_of(const struct node *node)
-{
-    return ((const struct entry_of_node *)node)->object;
-}
-
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
-    struct object *object = object_of(node);
+    struct entry_of_node *entry = (struct entry_of_node *)node;
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    while (object->opening)
+    while (entry->opening)
         pthread_cond_wait(&nodes->opened, &nodes->lock);
-    if (!object->views)
-        error = open_views(nodes, object);
-    else if (object->users == 0)
-        remove_idle(nodes, object);
+    if (!entry->views)
+        error = open_views(nodes, entry);
+    else if (entry->users == 0)
+        remove_idle(nodes, entry);
     if (!error) {
-        object->users++;
-        *views = object->views;
+        entry->users++;
+        *views = entry->views;
     }
     pthread_mutex_unlock(&nodes->lock);
     return error;
@@ -653,12 +645,12 @@ int node_get_views(struct nodes *nodes, const struct node *node, struct views **
 
 void node_put_views(struct nodes *nodes, const struct node *node)
 {
-    struct object *object = object_of(node);
+    struct entry_of_node *entry = (struct entry_of_node *)node;
     pthread_mutex_lock(&nodes->lock);
-    if (--object->users == 0)
-        append_idle(nodes, object);
+    if (--entry->users == 0)
+        append_idle(nodes, entry);
     while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
-        struct object *oldest = nodes->idle;
+        struct entry_of_node *oldest = nodes->idle;
         struct views *views = oldest->views;
         remove_idle(nodes, oldest);
         oldest->views = NULL;

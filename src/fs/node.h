@@ -57,8 +57,8 @@ char *node_path(const struct node *node);
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                const struct node **child);
 
-/* The views of a dataset's node, the same for all hard links to it, opened on first use, kept open
- * for a while after the last node_put_views. */
+/* The views of a dataset's node, opened on first use, kept open for a while after the last
+ * node_put_views. */
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 

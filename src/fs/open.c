@@ -155,8 +155,10 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
         return error;
     }
     info->fh = (uintptr_t)file;
-    /* What is staged never has the size that the kernel expects. */
-    info->direct_io = mount->options->direct_io || is_control(file->inode) || file->staged;
+    /* A selection changes its size with its content, is read once, and mapped by nobody: the page
+     * cache would cost a third of the time of reading it, and show a new one too late. */
+    bool is_selection = inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
+    info->direct_io = mount->options->direct_io || is_control(file->inode) || is_selection;
     info->keep_cache = !info->direct_io;
     info->noflush = !file->is_for_writing;
     *out = file;

@@ -201,7 +201,7 @@ static int stage_present(struct staged *staged)
     if (error)
         staged->n = 0;
     else
-        staged->is_staged = true;
+        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
     return error;
 }
 
@@ -217,7 +217,7 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
         error = resize(staged, end);
     if (!error) {
         memcpy(staged->bytes + offset, bytes, n);
-        staged->is_written = true;
+        staged->is_written = true; /* also after a truncation to nothing */
     }
     pthread_mutex_unlock(&staging->lock);
     return error;

@@ -54,6 +54,42 @@ int runs_append_slowly(struct runs *runs, uint64_t first, uint64_t last)
     return runs_append(runs, first, last);
 }
 
+/* The first and the last run may be cut, and the first may continue what is there; those between
+ * are as they are, but for what is added to every number. */
+int runs_append_part(struct runs *runs, const struct runs *from, uint64_t first, uint64_t last,
+                     uint64_t place)
+{
+    struct runs_walk walk;
+    struct run run;
+    runs_walk_begin(&walk, from, first, last);
+    size_t begin = walk.next;
+    if (!runs_walk(&walk, &run))
+        return 0;
+    size_t end = runs_find_from(from, begin, last - 1); /* the run in which the part ends, or n */
+    size_t most = end - begin + 1;
+    if (runs->n + most + 1 > runs->capacity) {
+        int error = runs_reserve(runs, runs->n + most + runs->n / 2);
+        if (error < 0)
+            return error;
+    }
+    runs_append(runs, run.first - first + place, run.last - first + place);
+    if (end > walk.next) {
+        size_t n = end - walk.next;
+        const struct sfs_interval *in = &from->entries[walk.next];
+        struct sfs_interval *out = &runs->entries[runs->n];
+        uint64_t move = place - first, add = runs->elements - in->index; /* both may wrap */
+        for (size_t i = 0; i < n; i++)
+            out[i] = (struct sfs_interval){in[i].first + move, in[i].index + add};
+        runs->elements = in[n].index + add;
+        runs->n += n;
+        runs->entries[runs->n].index = runs->elements;
+        walk.next = end;
+    }
+    if (runs_walk(&walk, &run))
+        runs_append(runs, run.first - first + place, run.last - first + place);
+    return 0;
+}
+
 /* ---- Algebra ---- */
 
 static void replace(struct runs *result, struct runs *with)

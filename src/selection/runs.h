@@ -78,6 +78,11 @@ static inline int runs_append(struct runs *runs, uint64_t first, uint64_t last)
     return 0;
 }
 
+/* Adds those of the positions [first, last) that are in `from`, moved so that first becomes
+ * `place`, which must not lie before the end of the last run. -ENOMEM, with nothing changed. */
+int runs_append_part(struct runs *runs, const struct runs *from, uint64_t first, uint64_t last,
+                     uint64_t place);
+
 /* ---- Algebra. The result, initialized before, is replaced; it may be one of the operands. Time is
  * linear in the runs of both, -ENOMEM leaves the result as it was. ---- */
 

@@ -40,19 +40,32 @@ enum selection_form {
     SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
     SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */
     SELECTION_VERSION_1, /* what the prototype and H5Sencode of libhdf5 1.8 write, byte for byte */
-    SELECTION_LIBHDF5_1_10_POINTS, /* as SELECTION_LIBHDF5_1_10, or points where they are fewer bytes */
+    SELECTION_LIBHDF5_1_10_POINTS, /* as SELECTION_LIBHDF5_1_10, or points where they are fewer
+                                      bytes */
 };
 
-/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs (or points, if the form says so; in
- * row-major order), in an extent message of version 1. max_dims are those of the extent, SFS_UNLIMITED where there is no limit; NULL for the
- * same as dims. (The prototype writes the max dims of the dataset's own dataspace into hyperslabs
- * made from it.) -EOVERFLOW if no version of this form holds numbers this large (32 bits for lists
- * before SELECTION_SMALLEST), -ENOMEM. The caller frees *encoded. */
+/* Encodes runs, which lie in the extent: NONE, ALL or hyperslabs (or points, if the form says so;
+ * in row-major order), in an extent message of version 1. max_dims are those of the extent,
+ * SFS_UNLIMITED where there is no limit; NULL for the same as dims. (The prototype writes the max
+ * dims of the dataset's own dataspace into hyperslabs made from it.) -EOVERFLOW if no version of
+ * this form holds numbers this large (32 bits for lists before SELECTION_SMALLEST), -ENOMEM. The
+ * caller frees *encoded. */
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */
 int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n);
+
+/* SELECTION_LIBHDF5_1_10_POINTS of an extent of two dims, put together from bands of rows, each of
+ * which may come from another thread: room for a list of so many points. -EOVERFLOW: it cannot be
+ * one; -ENOMEM. The caller frees *encoded. */
+int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n);
+
+/* Puts the points of one band; positions in runs count from the beginning of first_row, index is
+ * the number of points before it. false: the band alone takes less as hyperslabs, so that the list
+ * of points may not be the smallest form; nothing is put then. */
+bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_row, uint64_t rows,
+                          const struct runs *runs, uint64_t index);
 
 #endif
