@@ -242,7 +242,15 @@ static int carry_out(struct store *store)
     return error;
 }
 
-/* A commit that changes no committed byte: the end of the file, and its name, say it all. */
+static int sync_name(struct store *store)
+{
+    int error = directory_sync(store);
+    store->unnamed = error;
+    return error;
+}
+
+/* A commit that changes no committed byte: the end of the file, and its name, say it all. With its
+ * name a file may be found after a crash: from then on what it has is not touched any more. */
 static int commit_end(struct store *store, uint64_t new_end)
 {
     if (ftruncate(store->fd, (off_t)new_end) < 0 || fsync(store->fd) < 0) {
@@ -251,9 +259,10 @@ static int commit_end(struct store *store, uint64_t new_end)
         return error;
     }
     int error = store->temporary ? create_publish(store) : 0;
-    if (!error)
-        begin_anew(store, new_end);
-    return error;
+    if (error)
+        return error;
+    begin_anew(store, new_end);
+    return store->unnamed ? sync_name(store) : 0;
 }
 
 static int commit_pages(struct store *store, uint64_t new_end)
@@ -277,6 +286,8 @@ static int commit_pages(struct store *store, uint64_t new_end)
 static int commit(struct store *store)
 {
     int error = store->unapplied ? carry_out(store) : 0;
+    if (!error && store->unnamed && !store->temporary)
+        error = sync_name(store);
     if (error)
         return error;
     uint64_t new_end = end_in_use(store);

@@ -44,15 +44,29 @@ static int find_place(struct store *store)
     return error ? error : file_name_neighbours(store);
 }
 
+/* A journal that stands beside the place would belong to the new file, or, if it went first, leave
+ * the old one half changed. So the old file is recovered before it is replaced. */
+static int settle_journal(struct store *store)
+{
+    struct store *old;
+    struct stat st;
+    if (lstat(store->journal, &st) < 0)
+        return 0;
+    int error = store_open_writable(store->place, &old);
+    if (!error)
+        store_close(old);
+    return error == -ENOENT ? journal_remove(store) : error;
+}
+
 /* Whether the place may be taken: by nobody who writes the file that stands there. */
-static int check_free(const struct store *store)
+static int check_free(struct store *store)
 {
     struct stat st;
     if (!store->replace)
         return lstat(store->place, &st) == 0 || lstat(store->journal, &st) == 0 ? -EEXIST : 0;
     int fd = open(store->place, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return errno == ENOENT ? settle_journal(store) : -errno;
     int error = 0;
     if (fstat(fd, &st) < 0)
         error = -errno;
@@ -61,7 +75,7 @@ static int check_free(const struct store *store)
     else if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         error = -EBUSY;
     close(fd);
-    return error;
+    return error ? error : settle_journal(store);
 }
 
 /* .NAME.XXXXXX in the directory of the place. */
@@ -95,6 +109,7 @@ int store_create(const char *path, bool replace, struct store **out)
     if (!store)
         return -ENOMEM;
     store->replace = replace;
+    store->unnamed = true;
     int error = find_place(store);
     if (!error)
         error = check_free(store);
@@ -137,8 +152,5 @@ int create_publish(struct store *store)
     }
     free(store->temporary);
     store->temporary = NULL;
-    /* A journal that is there belonged to the file that was replaced. */
-    error = journal_remove(store);
-    store->failed = error;
-    return error;
+    return 0;
 }

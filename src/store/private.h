@@ -30,6 +30,7 @@ struct store {
     char *directory; /* that it is in */
     char *journal;   /* its name; NULL if the place cannot be told */
     char *temporary; /* the name until the first commit; NULL: it stands at its place */
+    bool unnamed;    /* its name at its place is not durable yet */
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
     struct stat st;  /* as of opening */
