@@ -51,7 +51,7 @@ struct store {
     bool written;           /* something since the last commit */
     bool write_again;       /* the kernel may have dropped what was written: fdatasync failed */
     bool unapplied;         /* a complete journal waits to be carried out */
-    bool failed; /* a journal may stand there that must not: nothing is changed any more */
+    bool stray;             /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that

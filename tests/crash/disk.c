@@ -18,7 +18,7 @@
 #define MOST_NAMES 16
 #define DIRECTORY  (-2)
 
-enum call { CREATE, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, SYNC_DIRECTORY };
+enum call { CREATE, WRITE, TRUNCATE, SYNC, FAILED_SYNC, RENAME, UNLINK, SYNC_DIRECTORY };
 
 struct operation {
     enum call call;
@@ -44,7 +44,7 @@ static struct {
     bool recording;
     long until_failure, failures;
     int error;
-    bool lasting;
+    bool lasting, sync_failed;
     int of_fd[MOST_FDS]; /* a file's number + 1, 0: not on the disk, DIRECTORY */
     struct operation *operations;
     long n, room;
@@ -193,8 +193,13 @@ WRAPPED int __wrap_ftruncate64(int fd, off_t n)
 static int sync_file(int fd)
 {
     int file = file_of(fd);
-    if (file && fails(false))
+    if (file && fails(false)) {
+        if (disk.recording && file != DIRECTORY)
+            record(FAILED_SYNC, file - 1);
+        errno = disk.error;
+        disk.sync_failed = true;
         return -1;
+    }
     if (file && disk.recording)
         record(file == DIRECTORY ? SYNC_DIRECTORY : SYNC, file - 1);
     return 0;
@@ -294,12 +299,20 @@ void disk_fail(long n, int error, bool lasting)
     disk.until_failure = n;
     disk.error = error;
     disk.lasting = lasting;
-    disk.failures = 0;
+    if (n >= 0) {
+        disk.failures = 0;
+        disk.sync_failed = false;
+    }
 }
 
 long disk_failed(void)
 {
     return disk.failures;
+}
+
+bool disk_sync_failed(void)
+{
+    return disk.sync_failed;
 }
 
 /* ---- Contents ---- */
@@ -367,12 +380,16 @@ static bool is_name_call(enum call call)
     return call == CREATE || call == RENAME || call == UNLINK;
 }
 
-/* Whether what the i-th call has done is durable when n have been made. */
+/* Whether what the i-th call has done is durable when n have been made. What a sync could not write
+ * no later one does: the kernel takes it for written. */
 static bool is_durable(long i, long n)
 {
     const struct operation *operation = &disk.operations[i];
     for (long j = i + 1; j < n; j++) {
         const struct operation *later = &disk.operations[j];
+        if (later->call == FAILED_SYNC && later->file == operation->file &&
+            !is_name_call(operation->call))
+            return false;
         if (is_name_call(operation->call) ? later->call == SYNC_DIRECTORY
                                           : later->call == SYNC && later->file == operation->file)
             return true;
@@ -382,7 +399,7 @@ static bool is_durable(long i, long n)
 
 static bool is_sync(enum call call)
 {
-    return call == SYNC || call == SYNC_DIRECTORY;
+    return call == SYNC || call == FAILED_SYNC || call == SYNC_DIRECTORY;
 }
 
 unsigned disk_pending(long n)
@@ -456,7 +473,7 @@ static uint64_t store_folder(const char *path, const struct contents *files,
         const struct contents *file = &files[names[i].file];
         if (!names[i].name[0])
             continue;
-        snprintf(name, sizeof(name), "%s/%s", path, names[i].name);
+        snprintf(name, sizeof(name), "%s/%.254s", path, names[i].name);
         FILE *out = fopen(name, "w");
         assert_non_null(out);
         assert_int_equal(fwrite(file->bytes, 1, file->n, out), file->n);

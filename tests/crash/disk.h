@@ -22,8 +22,9 @@ long disk_calls(void);
  * n < 0: none fails. */
 void disk_fail(long n, int error, bool lasting);
 
-/* How many have failed since. */
+/* How many have failed since one was told to, and whether a sync was among them. */
 long disk_failed(void);
+bool disk_sync_failed(void);
 
 /* Forgets what was recorded; what is in DISK now is durable. */
 void disk_begin(void);
