@@ -66,7 +66,8 @@ SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct
 SFS_API int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
- * that or a later state. On error it holds the state of an earlier flush, and what was written
+ * that or a later state. Calls of several threads share what the disk has to do: while one commits,
+ * the others wait and are then served by one more. On error it holds the state of an earlier flush, and what was written
  * since is still here to be flushed again. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
@@ -99,6 +100,7 @@ struct sfs_statistics {
     uint64_t chunks_decoded;
     uint64_t store_reads;      /* read calls on files */
     uint64_t store_bytes_read; /* bytes */
+    uint64_t store_commits;    /* that changed the file */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);

@@ -330,7 +330,10 @@ static int commit(struct store *store)
     error = sync_fresh(store, new_end);
     if (error)
         return error;
-    return n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+    error = n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+    if (!error)
+        atomic_fetch_add_explicit(&store->commits, 1, memory_order_relaxed);
+    return error;
 }
 
 int store_commit(struct store *store)

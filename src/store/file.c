@@ -317,3 +317,8 @@ void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes)
     *reads = atomic_load_explicit(&store->reads, memory_order_relaxed);
     *bytes = atomic_load_explicit(&store->bytes_read, memory_order_relaxed);
 }
+
+uint64_t store_commits(const struct store *store)
+{
+    return atomic_load_explicit(&store->commits, memory_order_relaxed);
+}

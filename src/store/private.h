@@ -38,6 +38,7 @@ struct store {
     atomic_uint_fast64_t end;
     atomic_uint_fast64_t reads;
     atomic_uint_fast64_t bytes_read;
+    atomic_uint_fast64_t commits;
 
     pthread_rwlock_t pages_lock; /* guards the table and the bytes of its pages */
     struct page *pages;          /* by number */

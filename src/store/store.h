@@ -82,4 +82,7 @@ bool store_is_same(const struct store *a, const struct store *b);
 /* Read calls and bytes read since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
 
+/* Commits since it was opened that changed the file. */
+uint64_t store_commits(const struct store *store);
+
 #endif
