@@ -153,10 +153,9 @@ static void check_state(const struct cut *cut, int first, int last)
 static void check_cut(const struct cut *cut)
 {
     int first, last;
-    if (!is_new(disk_cut(cut, AFTER)))
-        return;
     allowed(cut->n, &first, &last);
-    check_state(cut, first, last);
+    if (is_new(disk_cut(cut, AFTER) + (uint64_t)first))
+        check_state(cut, first, last);
 }
 
 /* States after n calls: all kept, none, and others; of a few calls every subset. */

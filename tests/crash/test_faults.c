@@ -14,10 +14,11 @@
 #include "disk.h"
 #include "states.h"
 
-#define PATH     DISK "/" NAME
-#define TEMPLATE "template.h5"
-#define STEPS    6 /* between two flushes */
-#define FLUSHES  3
+#define PATH        DISK "/" NAME
+#define TEMPLATE    "template.h5"
+#define STEPS       6 /* between two flushes */
+#define FLUSHES     3
+#define AFTER_ERROR 20 /* calls behind an error, at which the power may fail too */
 
 static bool is_long;
 static struct sfs_file *template;
@@ -27,6 +28,7 @@ struct fault {
     int error;
     bool lasting;
     long met;
+    long at; /* calls before the first of this run */
 };
 
 /* After an error: the file is as it was flushed, and the disk gets well. */
@@ -37,6 +39,7 @@ static void take_error(struct fault *fault, int error)
     assert_int_equal(error, -fault->error);
     assert_true(disk_failed() > 0);
     fault->met++;
+    fault->at = fault->at < 0 ? disk_calls() : fault->at;
     disk_fail(-1, 0, false);
     states_check_after(disk_calls(), 1);
 }
@@ -47,7 +50,8 @@ static void do_step(struct work *work, struct fault *fault)
     if (error) {
         take_error(fault, error);
         int again = work_step(work);
-        if (again) fail_msg("again: %s", strerror(-again));
+        if (again)
+            fail_msg("again: %s", strerror(-again));
     }
 }
 
@@ -104,6 +108,7 @@ static bool fail_at(long n, uint64_t seed, bool new_file, struct fault *fault)
     struct model model;
     struct work work = {.template = template, .model = &model, .seed = seed};
     begin(&work, new_file);
+    fault->at = -1;
     disk_fail(n, fault->error, fault->lasting);
     int error = open_file(&work, new_file);
     if (error) {
@@ -121,8 +126,8 @@ static bool fail_at(long n, uint64_t seed, bool new_file, struct fault *fault)
     disk_fail(-1, 0, false);
     disk_record(false);
     check_file(&model);
-    for (int i = 0; i < 3; i++)
-        states_check_after((long)random_below((uint64_t)disk_calls() + 1), 1);
+    for (long i = fault->at; i >= 0 && i <= disk_calls() && i < fault->at + AFTER_ERROR; i++)
+        states_check_after(i, 1);
     return failed;
 }
 
@@ -133,7 +138,7 @@ static void sweep(bool new_file)
     long met = 0;
     for (int i = 0; i < 4; i++) {
         struct fault fault = {.error = errors[i & 1], .lasting = i & 2};
-        uint64_t step = is_long ? 1 : 12;
+        uint64_t step = is_long ? 1 : 3;
         long n = (long)random_below(step);
         printf("seed %#llx, %s, %s\n", (unsigned long long)seed, strerror(fault.error),
                fault.lasting ? "from then on" : "once");
@@ -149,20 +154,21 @@ static void sweep(bool new_file)
 static void a_new_file_survives_every_failing_call(void **state)
 {
     (void)state;
-    for (int round = 0; round < (is_long ? 4 : 1); round++)
+    for (int round = 0; round < (is_long ? 8 : 1); round++)
         sweep(true);
 }
 
 static void an_old_file_survives_every_failing_call(void **state)
 {
     (void)state;
-    for (int round = 0; round < (is_long ? 4 : 1); round++)
+    for (int round = 0; round < (is_long ? 8 : 1); round++)
         sweep(false);
 }
 
 static int all_tests(void)
 {
-    if (!getenv("LOUD")) log_quietly();
+    if (!getenv("LOUD"))
+        log_quietly();
     assert_int_equal(mkdir(AFTER, 0700), 0);
     work_make_template(TEMPLATE);
     assert_int_equal(sfs_open(TEMPLATE, NULL, &template), 0);
