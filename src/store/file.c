@@ -11,11 +11,17 @@
 #include "common/log.h"
 #include "store/private.h"
 
+bool file_may_lock(void)
+{
+    const char *setting = getenv("HDF5_USE_FILE_LOCKING");
+    return !setting || (strcmp(setting, "FALSE") != 0 && strcmp(setting, "0") != 0);
+}
+
 /* The rules for locks are those of the HDF5 1.10.7 release notes. */
 static int take_lock(int fd, const char *path, int operation)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING");
-    if (setting && (!strcmp(setting, "FALSE") || !strcmp(setting, "0")))
+    if (!file_may_lock())
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
 
@@ -192,6 +198,11 @@ void store_close(struct store *store)
     free(store->place);
     free(store->path);
     free(store);
+}
+
+enum store_recovered store_recovered(const struct store *store)
+{
+    return store->recovered;
 }
 
 bool store_is_writable(const struct store *store)

@@ -416,6 +416,7 @@ static int replay(struct store *store, struct journal *journal)
         return error;
     store->committed_end = end;
     atomic_store(&store->end, end);
+    store->recovered = STORE_REPLAYED;
     log_info("%s: a journal of %" PRIu64 " pages was replayed%s: the last commit is whole",
              store->path, journal->header.n_pages, store->writable ? "" : " in memory");
     return 0;
@@ -429,6 +430,7 @@ int journal_recover(struct store *store)
         return 0;
     if (error == -EILSEQ) {
         error = store->writable ? journal_remove(store) : 0;
+        store->recovered = STORE_DISCARDED;
         if (!error)
             log_info("%s: an incomplete journal was discarded: the last commit before it counts",
                      store->path);

@@ -33,6 +33,7 @@ struct store {
     bool unnamed;    /* its name at its place is not durable yet */
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
+    enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */
     atomic_uint_fast64_t end;
@@ -59,6 +60,7 @@ struct store {
  * store_open names. */
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
+bool file_may_lock(void);
 
 /* file.c: what stands beside the place: its directory and its journal. */
 int file_name_neighbours(struct store *store);
