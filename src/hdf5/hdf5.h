@@ -117,6 +117,15 @@ int hdf5_remove_group(struct hdf5 *hdf5, const char *path);
  * name is there. Attributes are left out as by hdf5_create_dataset. */
 int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of);
 
+/* Copies a dataset that is not sparse, as it is stored, or a committed datatype. Datatypes that are
+ * committed in both files are one again; references become null. Of a group: itself, with neither
+ * attributes nor links. The group on the way must be there. */
+int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+
+/* As sfs_link_create. */
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
+
 struct hdf5_create {
     int rank; /* 0: a scalar, which cannot be chunked */
     const uint64_t *dims;
