@@ -66,9 +66,24 @@ SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct
 SFS_API int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
- * that or a later state. On error it holds the state of an earlier flush, and what was written
- * since is still here to be flushed again. */
+ * that or a later state. Calls of several threads share what the disk has to do: while one commits,
+ * the others wait and are then served by one more. On error it holds the state of an earlier flush,
+ * and what was written since is still here to be flushed again. */
 SFS_API int sfs_flush(struct sfs_file *file);
+
+/* What was found beside and in a file whose writer had died. */
+struct sfs_recovery {
+    bool replayed;        /* a complete journal: the last commit is whole */
+    bool discarded;       /* an incomplete one: the commit before it counts */
+    bool unmarked;        /* the superblock said that the file was open for writing */
+    unsigned temporaries; /* unfinished new files that were to get this name, now removed */
+};
+
+/* Does what the next sfs_open for writing would do after a crash, and what nothing else does: it
+ * clears the mark that a program with libhdf5 leaves when it dies (as h5clear -s; what such a
+ * program had not flushed is lost). Errors are those of opening for writing; -EIO: the file is
+ * shorter than its superblock says. */
+SFS_API int sfs_recover(const char *path, struct sfs_recovery *recovery);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
 
@@ -97,8 +112,11 @@ struct sfs_statistics {
     uint64_t cache_misses;    /* pieces of chunks that had to be looked up */
     uint64_t cache_evictions; /* chunks */
     uint64_t chunks_decoded;
-    uint64_t store_reads;      /* read calls on files */
-    uint64_t store_bytes_read; /* bytes */
+    uint64_t cache_dirty_bytes; /* of chunks that are changed and not stored */
+    uint64_t chunks_encoded;    /* and stored, or taken out */
+    uint64_t store_reads;       /* read calls on files */
+    uint64_t store_bytes_read;  /* bytes */
+    uint64_t store_commits;     /* that changed the file */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
@@ -168,6 +186,18 @@ SFS_API void sfs_attributes_free(struct sfs_attributes *attributes);
  * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
 SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                                 uint64_t from_address);
+
+/* H5Ocopy of one object that is not a sparse dataset to an absolute path in another file: a dataset
+ * as it is stored, a committed datatype, or a group without what is in it; of a root group, for
+ * path "/", only attributes. Attributes that are references are left out of groups, and the log
+ * says so; other references become null. The group on the way must be there. */
+SFS_API int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
+                            uint64_t address);
+
+/* H5Lcreate_soft, H5Lcreate_external, H5Lcreate_hard: link->target is what path is to lead to, also
+ * of a hard link, whose target must exist; its name and address are not looked at. -EOPNOTSUPP: a
+ * user-defined link. */
+SFS_API int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link);
 
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
 SFS_API int sfs_group_create(struct sfs_file *file, const char *path);

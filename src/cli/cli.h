@@ -24,6 +24,8 @@ extern const struct command export_command;
 extern const struct command info_command;
 extern const struct command dump_command;
 extern const struct command check_command;
+extern const struct command recover_command;
+extern const struct command repack_command;
 
 /* ---- Messages (messages.c) ---- */
 

@@ -6,7 +6,8 @@
 #include "config.h"
 
 static const struct command *const commands[] = {
-    &create_command, &import_command, &export_command, &info_command, &dump_command, &check_command,
+    &create_command, &import_command, &export_command,  &info_command,
+    &dump_command,   &check_command,  &recover_command, &repack_command,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
@@ -23,6 +24,8 @@ static void print_help(void)
          "  info     what is stored, how densely, in how many bytes\n"
          "  dump     defined coordinates and values as text\n"
          "  check    verify every structure of a file\n"
+         "  recover  what a writer that died has left\n"
+         "  repack   a copy of a file without free space\n"
          "\n"
          "sparsectl COMMAND --help says more.\n"
          "\n"

@@ -32,6 +32,16 @@ static int create_cache(const struct sfs_options *options, struct cache **cache)
     return cache_create(size, workers, cache);
 }
 
+/* However many chunks are being stored, a commit gets its turn. */
+static void init_commit_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
 /* What is made over a store, which is taken over; on error it is closed. */
 static int open_store(struct store *store, struct cache *cache, const struct sfs_options *options,
                       bool create, struct sfs_file **out)
@@ -43,7 +53,9 @@ static int open_store(struct store *store, struct cache *cache, const struct sfs
     }
     struct why why;
     pthread_mutex_init(&file->lock, NULL);
-    pthread_rwlock_init(&file->commit_lock, NULL);
+    pthread_mutex_init(&file->flushing.lock, NULL);
+    pthread_cond_init(&file->flushing.ended_one, NULL);
+    init_commit_lock(&file->commit_lock);
     file->store = store;
     file->cache = cache;
     file->owns_cache = !cache;
@@ -111,8 +123,8 @@ bool sfs_is_writable(const struct sfs_file *file)
     return store_is_writable(file->store);
 }
 
-/* With both locks held: brings what only memory knows into the store, and commits it. */
-static int commit(struct sfs_file *file)
+/* With both locks held: brings what only memory knows into the store. */
+static int settle(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
     HASH_ITER (hh, file->datasets, dataset, next) {
@@ -121,25 +133,50 @@ static int commit(struct sfs_file *file)
             return error;
     }
     int error = hdf5_flush(file->hdf5);
-    if (error) {
+    if (error)
         log_error("%s: cannot flush: %s", sfs_path(file), hdf5_error());
-        return error;
-    }
-    return store_commit(file->store);
+    return error;
 }
 
-int sfs_flush(struct sfs_file *file)
+/* While the disk is busy datasets are opened and closed, read, and written in the cache; only what
+ * would change the store waits. */
+static int commit(struct sfs_file *file)
 {
-    if (!sfs_is_writable(file))
-        return 0;
     int error = cache_flush(file->cache, NULL);
     if (error)
         return error;
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_wrlock(&file->commit_lock);
-    error = commit(file);
-    pthread_rwlock_unlock(&file->commit_lock);
+    error = settle(file);
     pthread_mutex_unlock(&file->lock);
+    if (!error)
+        error = store_commit(file->store);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error;
+}
+
+int sfs_flush(struct sfs_file *file)
+{
+    struct flushing *flushing = &file->flushing;
+    if (!sfs_is_writable(file))
+        return 0;
+    pthread_mutex_lock(&flushing->lock);
+    uint64_t mine = flushing->begun + 1;
+    while (flushing->running && flushing->ended < mine)
+        pthread_cond_wait(&flushing->ended_one, &flushing->lock);
+    if (flushing->ended < mine) {
+        flushing->running = true;
+        flushing->begun++;
+        pthread_mutex_unlock(&flushing->lock);
+        int error = commit(file);
+        pthread_mutex_lock(&flushing->lock);
+        flushing->running = false;
+        flushing->ended++;
+        flushing->error = error;
+        pthread_cond_broadcast(&flushing->ended_one);
+    }
+    int error = flushing->error;
+    pthread_mutex_unlock(&flushing->lock);
     return error;
 }
 
@@ -160,6 +197,8 @@ void sfs_discard(struct sfs_file *file)
     if (file->owns_cache)
         cache_destroy(file->cache);
     pthread_rwlock_destroy(&file->commit_lock);
+    pthread_cond_destroy(&file->flushing.ended_one);
+    pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
     free(file);
 }
@@ -183,6 +222,7 @@ void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statisti
 {
     cache_statistics(file->cache, statistics);
     store_counters(file->store, &statistics->store_reads, &statistics->store_bytes_read);
+    statistics->store_commits = store_commits(file->store);
 }
 
 uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address)

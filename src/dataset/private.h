@@ -37,14 +37,26 @@ struct sfs_dataset {
     UT_hash_handle hh;
 };
 
+/* One commit serves all who asked for it before it began: who comes while one is under way waits
+ * for the next, which the first of them does. */
+struct flushing {
+    pthread_mutex_t lock; /* guards what follows; no other lock is taken under it */
+    pthread_cond_t ended_one;
+    bool running;
+    uint64_t begun, ended; /* commits */
+    int error;             /* of the one that ended last */
+};
+
 struct sfs_file {
     struct store *store;
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
-    /* For reading while a chunk is put into store and index; for writing while the store is
-     * committed, and while libhdf5 changes it. */
+    struct flushing flushing;
+    /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
+     * writing while the store is committed. Who wants to write goes first, so whoever has it for
+     * reading must not take it once more. Taken after `lock`. */
     pthread_rwlock_t commit_lock;
     pthread_mutex_t lock;         /* guards what follows; held while a dataset is being opened */
     struct sfs_dataset *datasets; /* all open ones, by address */

@@ -62,7 +62,8 @@ void structure_sum(unsigned char *bytes, size_t n)
 int structure_write(struct store *store, const char *name, uint64_t address, const void *bytes,
                     size_t n, struct why *why)
 {
-    int error = store_write(store, address, bytes, n);
+    /* Half a structure could not be taken back: what the disk does not take now, the commit must. */
+    int error = store_write_or_keep(store, address, bytes, n);
     return error ? why_refused(why, error, "%s at address %" PRIu64 ": it cannot be written", name,
                                address)
                  : 0;

@@ -179,7 +179,8 @@ int superblock_set_end(struct store *store, struct superblock *superblock, uint6
         bytes[FLAGS_AT] &= (unsigned char)~(OPEN_FOR_WRITING | SINGLE_WRITER_OPEN);
         structure_sum(bytes, n);
     }
-    error = store_write(store, superblock->address, bytes, n);
+    /* libhdf5's file may be closed: it is to be opened again whatever the disk says now. */
+    error = store_write_or_keep(store, superblock->address, bytes, n);
     if (error)
         return error;
     superblock->end = end;

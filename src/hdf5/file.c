@@ -331,6 +331,7 @@ void hdf5_close(struct hdf5 *hdf5)
     library_leave();
     driver_discard(false);
     seen_clear(hdf5);
+    types_clear(hdf5);
     free(hdf5);
 }
 

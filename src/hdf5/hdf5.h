@@ -92,6 +92,17 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
 /* H5Dset_extent of an open chunked dataset. */
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 
+/* Puts one chunk into the file as it is, filtered already but for the filters whose bit is set in
+ * mask; start are the coordinates of its first element. The dataset is open. */
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n);
+
+/* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of its
+ * elements and in the store already; element is any one. On return *address is where they are now:
+ * if elsewhere, those bytes are not used, and what is there may be anything. */
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+               const void *element);
+
 /* ---- New objects ----
  *
  * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
@@ -105,6 +116,15 @@ int hdf5_remove_group(struct hdf5 *hdf5, const char *path);
 /* Copies all attributes of an object to another one, which libhdf5 can open. -EEXIST: one of that
  * name is there. Attributes are left out as by hdf5_create_dataset. */
 int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of);
+
+/* Copies a dataset that is not sparse, as it is stored, or a committed datatype. Datatypes that are
+ * committed in both files are one again; references become null. Of a group: itself, with neither
+ * attributes nor links. The group on the way must be there. */
+int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+
+/* As sfs_link_create. */
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
 
 struct hdf5_create {
     int rank; /* 0: a scalar, which cannot be chunked */

@@ -32,6 +32,8 @@ struct hdf5 {
     uint64_t root;
     struct open_dataset *datasets; /* by address; under the library lock */
     struct seen *seen;             /* by address, longest seen first; under the library lock */
+    char **types; /* paths of committed datatypes that were copied here; under the library lock */
+    size_t n_types;
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences
@@ -51,6 +53,9 @@ int datasets_open_all(struct hdf5 *hdf5);
 /* Forgets all names (attributes.c). seen_note keeps one; without memory it does nothing. */
 void seen_clear(struct hdf5 *hdf5);
 void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t address);
+
+/* Forgets the paths of copied datatypes (copy.c). */
+void types_clear(struct hdf5 *hdf5);
 
 /* Link access that never leaves the file (tree.c). The caller closes it. */
 hid_t tree_link_access(void);
@@ -81,6 +86,16 @@ struct driver_noted {
 };
 void driver_note_reads(struct driver_noted *noted);
 void driver_do_reads(void);
+
+/* Bytes of a chunk that are in the store already, for which this thread calls libhdf5: the space
+ * that it allocates for n bytes of raw data is at that address, and is not written again. NULL: no
+ * more. */
+struct driver_placed {
+    uint64_t address;
+    uint64_t n; /* 0: nothing is there */
+    bool is_taken;
+};
+void driver_place(struct driver_placed *placed);
 
 /* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
  * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the

@@ -21,10 +21,17 @@
 
 #define COPY_BYTES ((size_t)1 << 20)
 
-/* What a call on a store that is only read, or whose journal is out of hand, gets. */
-static int check_writable(const struct store *store)
+/* A journal that could not be removed might be carried out by whoever opens the file after a crash:
+ * until it is gone nothing may change. */
+static int check_writable(struct store *store)
 {
-    return !store->writable ? -EROFS : store->failed ? -EIO : 0;
+    if (!store->writable)
+        return -EROFS;
+    if (!store->stray)
+        return 0;
+    int error = journal_remove(store);
+    store->stray = error;
+    return error;
 }
 
 static int write_bytes(struct store *store, uint64_t address, const void *bytes, size_t n,
@@ -242,7 +249,15 @@ static int carry_out(struct store *store)
     return error;
 }
 
-/* A commit that changes no committed byte: the end of the file, and its name, say it all. */
+static int sync_name(struct store *store)
+{
+    int error = directory_sync(store);
+    store->unnamed = error;
+    return error;
+}
+
+/* A commit that changes no committed byte: the end of the file, and its name, say it all. With its
+ * name a file may be found after a crash: from then on what it has is not touched any more. */
 static int commit_end(struct store *store, uint64_t new_end)
 {
     if (ftruncate(store->fd, (off_t)new_end) < 0 || fsync(store->fd) < 0) {
@@ -251,8 +266,32 @@ static int commit_end(struct store *store, uint64_t new_end)
         return error;
     }
     int error = store->temporary ? create_publish(store) : 0;
+    if (error)
+        return error;
+    begin_anew(store, new_end);
+    return store->unnamed ? sync_name(store) : 0;
+}
+
+static void drop_pages(struct store *store)
+{
+    pthread_rwlock_wrlock(&store->pages_lock);
+    pages_clear(store);
+    pthread_rwlock_unlock(&store->pages_lock);
+}
+
+/* Nothing of a file without its name is committed: what it did not take before needs no journal. */
+static int write_kept(struct store *store, uint64_t new_end)
+{
+    struct page *page, *next;
+    int error = 0;
+    HASH_ITER (hh, store->pages, page, next) {
+        uint64_t at = page->number * PAGE_BYTES;
+        size_t n = at >= new_end ? 0 : new_end - at < PAGE_BYTES ? new_end - at : PAGE_BYTES;
+        if (!error && n > 0)
+            error = file_write(store, at, page->bytes, n);
+    }
     if (!error)
-        begin_anew(store, new_end);
+        drop_pages(store);
     return error;
 }
 
@@ -260,26 +299,29 @@ static int commit_pages(struct store *store, uint64_t new_end)
 {
     int error = journal_write(store, new_end);
     if (error) {
-        if (journal_remove(store) < 0)
-            store->failed = true;
+        store->stray = journal_remove(store) < 0;
         return error;
     }
     begin_anew(store, new_end);
     error = carry_out(store);
     if (error)
         return error;
-    pthread_rwlock_wrlock(&store->pages_lock);
-    pages_clear(store);
-    pthread_rwlock_unlock(&store->pages_lock);
+    drop_pages(store);
     return 0;
 }
 
 static int commit(struct store *store)
 {
     int error = store->unapplied ? carry_out(store) : 0;
+    if (!error && store->unnamed && !store->temporary)
+        error = sync_name(store);
     if (error)
         return error;
     uint64_t new_end = end_in_use(store);
+    if (store->temporary)
+        error = write_kept(store, new_end);
+    if (error)
+        return error;
     size_t n_pages = atomic_load(&store->n_pages);
     if (!store->temporary && !store->written && n_pages == 0 && new_end == store->committed_end) {
         begin_anew(store, new_end);
@@ -288,7 +330,10 @@ static int commit(struct store *store)
     error = sync_fresh(store, new_end);
     if (error)
         return error;
-    return n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+    error = n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+    if (!error)
+        atomic_fetch_add_explicit(&store->commits, 1, memory_order_relaxed);
+    return error;
 }
 
 int store_commit(struct store *store)

@@ -1,4 +1,5 @@
 /* New stores: a file under a temporary name, which gets its own with the first commit. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,15 +45,29 @@ static int find_place(struct store *store)
     return error ? error : file_name_neighbours(store);
 }
 
+/* A journal that stands beside the place would belong to the new file, or, if it went first, leave
+ * the old one half changed. So the old file is recovered before it is replaced. */
+static int settle_journal(struct store *store)
+{
+    struct store *old;
+    struct stat st;
+    if (lstat(store->journal, &st) < 0)
+        return 0;
+    int error = store_open_writable(store->place, &old);
+    if (!error)
+        store_close(old);
+    return error == -ENOENT ? journal_remove(store) : error;
+}
+
 /* Whether the place may be taken: by nobody who writes the file that stands there. */
-static int check_free(const struct store *store)
+static int check_free(struct store *store)
 {
     struct stat st;
     if (!store->replace)
         return lstat(store->place, &st) == 0 || lstat(store->journal, &st) == 0 ? -EEXIST : 0;
     int fd = open(store->place, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return errno == ENOENT ? settle_journal(store) : -errno;
     int error = 0;
     if (fstat(fd, &st) < 0)
         error = -errno;
@@ -61,10 +76,39 @@ static int check_free(const struct store *store)
     else if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         error = -EBUSY;
     close(fd);
+    return error ? error : settle_journal(store);
+}
+
+/* ---- Temporary names: .NAME.XXXXXX.sparsefs ---- */
+
+#define TEMPORARY_ENDING ".sparsefs"
+#define TEMPORARY_DIGITS 6
+
+/* Locks the new file. Whoever cleans up may take it for one that was left before that: then it is
+ * gone, or locked for a moment. */
+static int claim(struct store *store)
+{
+    struct stat st;
+    int error = file_lock(store);
+    if (!error && fstat(store->fd, &st) < 0)
+        error = -errno;
+    return error == -EBUSY || (!error && st.st_nlink == 0) ? -EEXIST : error;
+}
+
+static int create_named(struct store *store, char *name)
+{
+    store->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (store->fd < 0)
+        return -errno;
+    int error = claim(store);
+    if (error) {
+        unlink(name);
+        close(store->fd);
+        store->fd = -1;
+    }
     return error;
 }
 
-/* .NAME.XXXXXX in the directory of the place. */
 static int create_temporary(struct store *store)
 {
     const char *name = strrchr(store->place, '/') + 1;
@@ -74,12 +118,11 @@ static int create_temporary(struct store *store)
         char *temporary;
         if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
             error = -EIO;
-        } else if (asprintf(&temporary, "%s/.%s.%06" PRIx32, store->directory, name,
-                            number & 0xffffff) < 0) {
+        } else if (asprintf(&temporary, "%s/.%s.%0*" PRIx32 TEMPORARY_ENDING, store->directory,
+                            name, TEMPORARY_DIGITS, number & 0xffffff) < 0) {
             error = -ENOMEM;
         } else {
-            store->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-            error = store->fd < 0 ? -errno : 0;
+            error = create_named(store, temporary);
             if (error)
                 free(temporary);
             else
@@ -89,24 +132,68 @@ static int create_temporary(struct store *store)
     return error;
 }
 
+static bool is_temporary(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+    if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || entry[1 + n] != '.')
+        return false;
+    entry += n + 2;
+    return strspn(entry, "0123456789abcdef") == TEMPORARY_DIGITS &&
+           !strcmp(entry + TEMPORARY_DIGITS, TEMPORARY_ENDING);
+}
+
+/* Whoever makes a file has it locked. */
+static bool remove_if_left(int directory, const char *entry)
+{
+    int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    bool left = flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(directory, entry, 0) == 0;
+    close(fd);
+    return left;
+}
+
+static unsigned remove_temporaries(const struct store *store)
+{
+    unsigned n = 0;
+    DIR *directory = file_may_lock() ? opendir(store->directory) : NULL;
+    if (!directory)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        n += is_temporary(entry->d_name, strrchr(store->place, '/') + 1) &&
+             remove_if_left(dirfd(directory), entry->d_name);
+    closedir(directory);
+    if (n > 0)
+        log_info("%s: %u unfinished new files of programs that died were removed", store->path, n);
+    return n;
+}
+
+unsigned store_remove_temporaries(const char *path)
+{
+    struct store *store = file_new(path, false);
+    unsigned n = store && find_place(store) == 0 ? remove_temporaries(store) : 0;
+    store_close(store);
+    return n;
+}
+
 int store_create(const char *path, bool replace, struct store **out)
 {
     struct store *store = file_new(path, true);
     if (!store)
         return -ENOMEM;
     store->replace = replace;
+    store->unnamed = true;
     int error = find_place(store);
     if (!error)
         error = check_free(store);
-    if (!error)
+    if (!error) {
+        remove_temporaries(store);
         error = create_temporary(store);
+    }
     if (!error && fstat(store->fd, &store->st) < 0)
         error = -errno;
-    if (error)
-        log_error("%s: cannot create it: %s", path, strerror(-error));
-    if (!error)
-        error = file_lock(store);
     if (error) {
+        log_error("%s: cannot create it: %s", path, strerror(-error));
         store_close(store);
         return error;
     }
@@ -137,8 +224,5 @@ int create_publish(struct store *store)
     }
     free(store->temporary);
     store->temporary = NULL;
-    /* A journal that is there belonged to the file that was replaced. */
-    error = journal_remove(store);
-    store->failed = error;
-    return error;
+    return 0;
 }

@@ -11,11 +11,17 @@
 #include "common/log.h"
 #include "store/private.h"
 
+bool file_may_lock(void)
+{
+    const char *setting = getenv("HDF5_USE_FILE_LOCKING");
+    return !setting || (strcmp(setting, "FALSE") != 0 && strcmp(setting, "0") != 0);
+}
+
 /* The rules for locks are those of the HDF5 1.10.7 release notes. */
 static int take_lock(int fd, const char *path, int operation)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING");
-    if (setting && (!strcmp(setting, "FALSE") || !strcmp(setting, "0")))
+    if (!file_may_lock())
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
 
@@ -194,6 +200,11 @@ void store_close(struct store *store)
     free(store);
 }
 
+enum store_recovered store_recovered(const struct store *store)
+{
+    return store->recovered;
+}
+
 bool store_is_writable(const struct store *store)
 {
     return store->writable;
@@ -316,4 +327,9 @@ void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes)
 {
     *reads = atomic_load_explicit(&store->reads, memory_order_relaxed);
     *bytes = atomic_load_explicit(&store->bytes_read, memory_order_relaxed);
+}
+
+uint64_t store_commits(const struct store *store)
+{
+    return atomic_load_explicit(&store->commits, memory_order_relaxed);
 }

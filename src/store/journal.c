@@ -28,6 +28,7 @@
 #define SECTORS       (PAGE_BYTES / SECTOR_BYTES)
 #define MAX_WITNESSES 16
 #define FIRST_SUM     0xcbf29ce484222325u
+#define BUFFER_BYTES  ((size_t)256 << 10)
 
 struct header {
     char magic[8];
@@ -53,7 +54,11 @@ struct page_record {
 /* A journal that is read or written, and the sum of what has passed. All records are multiples of
  * 8 bytes. */
 struct journal {
-    FILE *file;
+    FILE *file; /* that is read */
+    int fd;     /* that is written */
+    unsigned char *buffer;
+    size_t filled; /* bytes in the buffer */
+    uint64_t at;   /* where they belong */
     uint64_t sum;
     struct header header; /* in host order */
 };
@@ -87,10 +92,31 @@ static int read_page(struct store *store, uint64_t number, uint64_t end, unsigne
     return file_read(store, address, bytes, n);
 }
 
+static int put_buffer(struct journal *journal)
+{
+    for (size_t done = 0; done < journal->filled;) {
+        ssize_t put = pwrite(journal->fd, journal->buffer + done, journal->filled - done,
+                             (off_t)(journal->at + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return put ? -errno : -EIO;
+        done += (size_t)put;
+    }
+    journal->at += journal->filled;
+    journal->filled = 0;
+    return 0;
+}
+
 static int put(struct journal *journal, const void *record, size_t n)
 {
+    int error = n > BUFFER_BYTES - journal->filled ? put_buffer(journal) : 0;
+    if (error)
+        return error;
+    memcpy(journal->buffer + journal->filled, record, n);
+    journal->filled += n;
     journal->sum = sum_of(journal->sum, record, n);
-    return fwrite(record, 1, n, journal->file) == n ? 0 : -errno;
+    return 0;
 }
 
 static int put_header(struct journal *journal)
@@ -169,9 +195,9 @@ static int put_all(struct store *store, struct journal *journal)
     uint64_t sum = htole64(journal->sum);
     if (!error)
         error = put(journal, &sum, sizeof(sum));
-    if (!error && (fflush(journal->file) != 0 || fsync(fileno(journal->file)) < 0))
-        error = -errno;
-    return error;
+    if (!error)
+        error = put_buffer(journal);
+    return error || fsync(journal->fd) == 0 ? error : -errno;
 }
 
 int journal_write(struct store *store, uint64_t new_end)
@@ -179,19 +205,20 @@ int journal_write(struct store *store, uint64_t new_end)
     struct journal journal = {
         .sum = FIRST_SUM,
         .header = {.old_end = store->committed_end, .new_end = new_end},
+        .buffer = malloc(BUFFER_BYTES),
     };
+    if (!journal.buffer)
+        return -ENOMEM;
     /* Nobody may read more of the file's bytes here than there. */
-    int fd = open(store->journal, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                  store->st.st_mode & 0666);
-    journal.file = fd < 0 ? NULL : fdopen(fd, "w");
-    int error = journal.file ? put_all(store, &journal) : -errno;
+    journal.fd = open(store->journal, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                      store->st.st_mode & 0666);
+    int error = journal.fd < 0 ? -errno : put_all(store, &journal);
     if (error)
         log_error("%s: cannot write the journal %s: %s", store->path, store->journal,
                   strerror(-error));
-    if (journal.file)
-        fclose(journal.file);
-    else if (fd >= 0)
-        close(fd);
+    if (journal.fd >= 0)
+        close(journal.fd);
+    free(journal.buffer);
     return error ? error : directory_sync(store);
 }
 
@@ -389,6 +416,7 @@ static int replay(struct store *store, struct journal *journal)
         return error;
     store->committed_end = end;
     atomic_store(&store->end, end);
+    store->recovered = STORE_REPLAYED;
     log_info("%s: a journal of %" PRIu64 " pages was replayed%s: the last commit is whole",
              store->path, journal->header.n_pages, store->writable ? "" : " in memory");
     return 0;
@@ -402,6 +430,7 @@ int journal_recover(struct store *store)
         return 0;
     if (error == -EILSEQ) {
         error = store->writable ? journal_remove(store) : 0;
+        store->recovered = STORE_DISCARDED;
         if (!error)
             log_info("%s: an incomplete journal was discarded: the last commit before it counts",
                      store->path);

@@ -30,13 +30,16 @@ struct store {
     char *directory; /* that it is in */
     char *journal;   /* its name; NULL if the place cannot be told */
     char *temporary; /* the name until the first commit; NULL: it stands at its place */
+    bool unnamed;    /* its name at its place is not durable yet */
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
+    enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */
     atomic_uint_fast64_t end;
     atomic_uint_fast64_t reads;
     atomic_uint_fast64_t bytes_read;
+    atomic_uint_fast64_t commits;
 
     pthread_rwlock_t pages_lock; /* guards the table and the bytes of its pages */
     struct page *pages;          /* by number */
@@ -50,13 +53,14 @@ struct store {
     bool written;           /* something since the last commit */
     bool write_again;       /* the kernel may have dropped what was written: fdatasync failed */
     bool unapplied;         /* a complete journal waits to be carried out */
-    bool failed; /* a journal may stand there that must not: nothing is changed any more */
+    bool stray;             /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
  * store_open names. */
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
+bool file_may_lock(void);
 
 /* file.c: what stands beside the place: its directory and its journal. */
 int file_name_neighbours(struct store *store);

@@ -23,11 +23,19 @@ int store_open(const char *path, struct store **store);
  * another program reads it. A journal that a crash has left is replayed or discarded first. */
 int store_open_writable(const char *path, struct store **store);
 
-/* A new, empty store. Its file has a temporary name beside path (.NAME.XXXXXX) until the first
- * commit gives it its own, and vanishes if the store is closed before. replace: whether that commit
+/* What opening for writing did with a journal. */
+enum store_recovered { STORE_SOUND, STORE_REPLAYED, STORE_DISCARDED };
+enum store_recovered store_recovered(const struct store *store);
+
+/* A new, empty store. Its file has a temporary name beside path (.NAME.XXXXXX.sparsefs) until the
+ * first commit gives it its own, and vanishes if the store is closed before; those that programs
+ * have left which died are removed now. replace: whether that commit
  * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
  * written. */
 int store_create(const char *path, bool replace, struct store **store);
+
+/* Removes files with such names that nobody has locked, if locks are in use; how many. */
+unsigned store_remove_temporaries(const char *path);
 
 /* Closes it and forgets everything since the last commit. */
 void store_close(struct store *store);
@@ -81,5 +89,8 @@ bool store_is_same(const struct store *a, const struct store *b);
 
 /* Read calls and bytes read since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
+
+/* Commits since it was opened that changed the file. */
+uint64_t store_commits(const struct store *store);
 
 #endif

@@ -18,7 +18,7 @@ BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSECTL = BUILD / "sparsectl"
 DATA = pathlib.Path(os.environ.get("SPARSEFS_TEST_DATA", TOP.parent / "shared/data"))
 SECONDS = 120  # sanitizer builds on a busy machine are slow
-COMMANDS = ("create", "import", "export", "info", "dump", "check")
+COMMANDS = ("create", "import", "export", "info", "dump", "check", "recover", "repack")
 DONE, FAILED, USAGE = 0, 1, 2
 
 pytestmark = pytest.mark.skipif(not SPARSECTL.exists(), reason="sparsectl is not built")

@@ -1,0 +1,259 @@
+/* sparsectl repack: a copy of a file without free space. Groups and committed datatypes come first,
+ * then datasets, sparse ones chunk by chunk as they are stored, then the links that are left:
+ * second names of objects, soft and external ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/target.h"
+#include "cli/tree.h"
+#include "common/hash.h"
+
+static const char help[] =
+    "usage: sparsectl repack SRC DST\n"
+    "\n"
+    "Copies an HDF5 file without the space in it that is free: all groups, links, attributes,\n"
+    "committed datatypes and datasets, each stored as it is. DST must not be there; it appears "
+    "when\n"
+    "it is complete. References become null, and user blocks are left out.";
+
+static const struct option options[] = {{0}};
+
+/* Where an object was copied to. */
+struct place {
+    uint64_t address; /* in the source */
+    char *path;
+    UT_hash_handle hh;
+};
+
+struct repack {
+    struct sfs_file *from, *to;
+    bool datasets; /* it is their turn */
+    struct place *places;
+    struct progress progress;
+    uint64_t left; /* bytes of the source that are not counted yet */
+};
+
+/* What was copied may be more than the source, where objects in it are smaller than what is said of
+ * them. */
+static void count(struct repack *repack, uint64_t bytes)
+{
+    bytes = bytes < repack->left ? bytes : repack->left;
+    repack->left -= bytes;
+    progress_add(&repack->progress, bytes);
+}
+
+static int failed(const struct repack *repack, int error, const char *path)
+{
+    return fail(error, "%s:%s", sfs_path(repack->to), path);
+}
+
+static int note_place(struct repack *repack, uint64_t address, const char *path)
+{
+    struct place *place = calloc(1, sizeof(*place));
+    if (place)
+        place->path = strdup(path);
+    if (!place || !place->path) {
+        free(place);
+        return -ENOMEM;
+    }
+    place->address = address;
+    HASH_ADD(hh, repack->places, address, sizeof(place->address), place);
+    if (hash_failed()) {
+        free(place->path);
+        free(place);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- Sparse datasets ---- */
+
+struct chunks {
+    struct repack *repack;
+    struct sfs_dataset *from, *to;
+};
+
+static int copy_chunk(void *context, const struct sfs_chunk_info *info)
+{
+    const struct chunks *chunks = context;
+    void *sections[SFS_SECTIONS] = {NULL};
+    int error = interrupted ? -EINTR : 0;
+    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+        sections[i] = malloc(info->section_size[i] ? info->section_size[i] : 1);
+        error = sections[i] ? 0 : -ENOMEM;
+    }
+    if (!error)
+        error = sfs_read_chunk(chunks->from, info, sections);
+    if (!error)
+        error = sfs_write_chunk(chunks->to, info, (const void *const *)sections);
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        free(sections[i]);
+    if (!error)
+        count(chunks->repack, info->size);
+    return error;
+}
+
+static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const char *path)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(from);
+    struct sfs_dataset_create create = {
+        .rank = info->rank,
+        .type = info->encoded_type,
+        .fill = info->fill,
+        .n_filters = {info->n_selection_filters, info->n_filters},
+        .filters = {info->selection_filters, info->filters},
+        .attributes_file = repack->from,
+        .attributes_address = sfs_dataset_address(from),
+    };
+    struct chunks chunks = {.repack = repack, .from = from};
+    memcpy(create.dims, info->dims, sizeof(create.dims));
+    memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
+    memcpy(create.chunk_dims, info->chunk_dims, sizeof(create.chunk_dims));
+    int error = sfs_dataset_create(repack->to, path, &create, &chunks.to);
+    if (error)
+        return error;
+    error = sfs_chunk_iterate(from, copy_chunk, &chunks);
+    sfs_dataset_close(chunks.to);
+    return error;
+}
+
+/* ---- Objects ---- */
+
+static bool has_references(const struct sfs_type *type)
+{
+    bool has = type->class == SFS_REFERENCE || (type->base && has_references(type->base));
+    for (size_t i = 0; i < type->n_members && !has; i++)
+        has = has_references(&type->members[i].type);
+    return has;
+}
+
+static int copy_dataset(struct repack *repack, const char *path, uint64_t address)
+{
+    struct sfs_dataset *from;
+    uint64_t bytes;
+    int error = sfs_dataset_open(repack->from, address, path, &from);
+    if (error)
+        return error;
+    const struct sfs_dataset_info *info = sfs_dataset_info(from);
+    if (has_references(&info->type))
+        fprintf(stderr, "sparsectl: %s:%s: its references become null\n", sfs_path(repack->from),
+                path);
+    if (info->layout == SFS_SPARSE) {
+        error = copy_sparse(repack, from, path);
+    } else {
+        error = sfs_object_copy(repack->to, path, repack->from, address);
+        if (!__builtin_mul_overflow(info->elements, info->type.size, &bytes))
+            count(repack, bytes);
+    }
+    sfs_dataset_close(from);
+    return error;
+}
+
+static int copy_object(void *context, const char *path, uint64_t address, enum sfs_object_type type)
+{
+    struct repack *repack = context;
+    if ((type == SFS_DATASET) != repack->datasets)
+        return 0;
+    int error = interrupted ? -EINTR : note_place(repack, address, path);
+    if (!error)
+        error = type == SFS_DATASET ? copy_dataset(repack, path, address)
+                                    : sfs_object_copy(repack->to, path, repack->from, address);
+    return error ? failed(repack, error, path) : 0;
+}
+
+/* ---- Links ---- */
+
+static int copy_link(struct repack *repack, const char *group, struct sfs_link *link)
+{
+    struct place *place = NULL;
+    char *path;
+    if (asprintf(&path, "%s/%s", strcmp(group, "/") ? group : "", link->name) < 0)
+        return failed(repack, -ENOMEM, group);
+    int code = 0, error = 0;
+    if (link->type == SFS_LINK_HARD)
+        HASH_FIND(hh, repack->places, &link->address, sizeof(link->address), place);
+    if (link->type == SFS_LINK_USER) {
+        code = fail_because("%s:%s: a user-defined link cannot be copied", sfs_path(repack->from),
+                            path);
+    } else if (link->type == SFS_LINK_HARD && !place) {
+        code = fail_because("%s:%s: it was not copied", sfs_path(repack->from), path);
+    } else if (!place || strcmp(place->path, path) != 0) {
+        struct sfs_link made = {
+            .type = link->type,
+            .target = place ? place->path : link->target,
+            .target_file = link->target_file,
+        };
+        error = sfs_link_create(repack->to, path, &made);
+        code = error ? failed(repack, error, path) : 0;
+    }
+    free(path);
+    return code;
+}
+
+static int copy_links(void *context, const char *path, uint64_t address, enum sfs_object_type type)
+{
+    struct repack *repack = context;
+    struct sfs_links links;
+    if (type != SFS_GROUP)
+        return 0;
+    int error = sfs_list(repack->from, address, &links);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(repack->from), path);
+    int code = 0;
+    for (size_t i = 0; i < links.n && !code; i++)
+        code = copy_link(repack, path, &links.link[i]);
+    sfs_links_free(&links);
+    return code;
+}
+
+/* ---- The command ---- */
+
+static int copy_all(struct repack *repack)
+{
+    struct stat st;
+    struct place *place, *next;
+    int error = sfs_stat(repack->from, &st);
+    if (error)
+        return fail(error, "%s", sfs_path(repack->from));
+    repack->left = (uint64_t)st.st_size;
+    progress_begin(&repack->progress, "repacking", repack->left);
+    int code = tree_walk(repack->from, copy_object, repack);
+    repack->datasets = true;
+    if (!code)
+        code = tree_walk(repack->from, copy_object, repack);
+    if (!code)
+        code = tree_walk(repack->from, copy_links, repack);
+    progress_end(&repack->progress);
+    HASH_ITER (hh, repack->places, place, next) {
+        HASH_DEL(repack->places, place);
+        free(place->path);
+        free(place);
+    }
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct repack repack = {0};
+    if (next_option(argc, argv, options) != -1)
+        return USAGE;
+    int code = check_arguments(argc, argv, 2, 2, "a SRC and a DST are");
+    if (code)
+        return code;
+    interrupt_catch();
+    code = source_open(argv[optind], &repack.from);
+    if (code)
+        return code;
+    int error = sfs_create(argv[optind + 1], NULL, &repack.to);
+    if (error) {
+        sfs_discard(repack.from);
+        return fail(error, "%s", argv[optind + 1]);
+    }
+    return both_close(repack.from, repack.to, copy_all(&repack));
+}
+
+const struct command repack_command = {"repack", help, run};

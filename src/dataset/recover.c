@@ -1,0 +1,50 @@
+/* Files as their writers have left them when they died: journals, and the mark that libhdf5 sets in
+ * a superblock as long as a file is open for writing. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "common/log.h"
+#include "format/superblock.h"
+#include "sparsefs/sparsefs.h"
+#include "store/store.h"
+
+/* A writer that died may have put metadata behind the end that it had written last: the file's end
+ * is the only one that leaves nothing out. */
+static int clear_mark(struct store *store, struct superblock *superblock)
+{
+    uint64_t end = store_end(store);
+    if (superblock->end > end) {
+        log_error("%s: %" PRIu64 " bytes are missing at its end: it cannot be opened",
+                  store_path(store), superblock->end - end);
+        return -EIO;
+    }
+    int error = superblock_set_end(store, superblock, end);
+    return error ? error : store_commit(store);
+}
+
+int sfs_recover(const char *path, struct sfs_recovery *recovery)
+{
+    struct store *store;
+    struct superblock superblock;
+    struct why why;
+    struct sfs_recovery done = {0};
+    int error = store_open_writable(path, &store);
+    if (error)
+        return error;
+    done.replayed = store_recovered(store) == STORE_REPLAYED;
+    done.discarded = store_recovered(store) == STORE_DISCARDED;
+    done.temporaries = store_remove_temporaries(path);
+    error = superblock_read(store, &superblock, &why);
+    if (error) {
+        if (error == -EILSEQ)
+            log_error("%s: %s", path, why.text);
+        error = -EINVAL;
+    } else if (superblock.version >= 3 && superblock.flags != 0) {
+        done.unmarked = true;
+        error = clear_mark(store, &superblock);
+    }
+    store_close(store);
+    if (!error)
+        *recovery = done;
+    return error;
+}

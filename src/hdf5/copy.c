@@ -1,0 +1,132 @@
+/* Copying objects from one file to another, and links: what a copy of a whole file is made of. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hdf5/private.h"
+
+static hid_t utf8_links(void)
+{
+    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE);
+    if (lcpl >= 0 && H5Pset_char_encoding(lcpl, H5T_CSET_UTF8) < 0) {
+        H5Pclose(lcpl);
+        return H5I_INVALID_HID;
+    }
+    return lcpl;
+}
+
+/* ---- Committed datatypes ---- */
+
+void types_clear(struct hdf5 *hdf5)
+{
+    while (hdf5->n_types > 0)
+        free(hdf5->types[--hdf5->n_types]);
+    free(hdf5->types);
+    hdf5->types = NULL;
+}
+
+static int types_note(struct hdf5 *hdf5, const char *path)
+{
+    char **types = reallocarray(hdf5->types, hdf5->n_types + 1, sizeof(*types));
+    if (types)
+        hdf5->types = types;
+    char *copy = types ? strdup(path) : NULL;
+    if (!copy)
+        return -ENOMEM;
+    types[hdf5->n_types++] = copy;
+    return 0;
+}
+
+static H5O_mcdt_search_ret_t stop_searching(void *data)
+{
+    (void)data;
+    return H5O_MCDT_SEARCH_STOP;
+}
+
+/* Datatypes are looked for among those that were copied before. libhdf5 would look through the
+ * whole file for every dataset, and crashes where it meets a sparse one. */
+static hid_t object_copying(const struct hdf5 *to)
+{
+    hid_t ocpypl = H5Pcreate(H5P_OBJECT_COPY);
+    herr_t result = ocpypl < 0 || to->n_types == 0
+                        ? 0
+                        : H5Pset_copy_object(ocpypl, H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG);
+    if (result >= 0 && ocpypl >= 0 && to->n_types > 0)
+        result = H5Pset_mcdt_search_cb(ocpypl, stop_searching, NULL);
+    for (size_t i = 0; i < to->n_types && ocpypl >= 0 && result >= 0; i++)
+        result = H5Padd_merge_committed_dtype_path(ocpypl, to->types[i]);
+    if (result < 0) {
+        H5Pclose(ocpypl);
+        return H5I_INVALID_HID;
+    }
+    return ocpypl;
+}
+
+/* ---- Objects ---- */
+
+int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+{
+    library_enter();
+    hid_t object = H5Oopen_by_addr(from->file, of), lcpl = utf8_links();
+    hid_t ocpypl = object_copying(to);
+    int error = 0;
+    if (object < 0 || lcpl < 0 || ocpypl < 0 ||
+        H5Ocopy(object, ".", to->file, path, ocpypl, lcpl) < 0)
+        error = library_failed(-EIO);
+    if (!error && H5Iget_type(object) == H5I_DATATYPE)
+        error = types_note(to, path);
+    if (ocpypl >= 0)
+        H5Pclose(ocpypl);
+    if (lcpl >= 0)
+        H5Pclose(lcpl);
+    if (object >= 0)
+        H5Oclose(object);
+    library_leave();
+    return error;
+}
+
+int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+{
+    library_enter();
+    hid_t group = H5Oopen_by_addr(from->file, of), lcpl = utf8_links(), made = H5I_INVALID_HID;
+    hid_t gcpl = group < 0 ? H5I_INVALID_HID : H5Gget_create_plist(group);
+    if (gcpl >= 0 && lcpl >= 0)
+        made = H5Gcreate2(to->file, path, lcpl, gcpl, H5P_DEFAULT);
+    int error = made < 0 ? library_failed(-EIO) : 0;
+    if (made >= 0)
+        H5Gclose(made);
+    if (gcpl >= 0)
+        H5Pclose(gcpl);
+    if (lcpl >= 0)
+        H5Pclose(lcpl);
+    if (group >= 0)
+        H5Oclose(group);
+    library_leave();
+    return error;
+}
+
+/* ---- Links ---- */
+
+static herr_t create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link,
+                          hid_t lcpl)
+{
+    if (link->type == SFS_LINK_SOFT)
+        return H5Lcreate_soft(link->target, hdf5->file, path, lcpl, H5P_DEFAULT);
+    if (link->type == SFS_LINK_EXTERNAL)
+        return H5Lcreate_external(link->target_file, link->target, hdf5->file, path, lcpl,
+                                  H5P_DEFAULT);
+    return H5Lcreate_hard(hdf5->file, link->target, hdf5->file, path, lcpl, H5P_DEFAULT);
+}
+
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
+{
+    if (link->type == SFS_LINK_USER)
+        return -EOPNOTSUPP;
+    library_enter();
+    hid_t lcpl = utf8_links();
+    int error = lcpl < 0 || create_link(hdf5, path, link, lcpl) < 0 ? library_failed(-EIO) : 0;
+    if (lcpl >= 0)
+        H5Pclose(lcpl);
+    library_leave();
+    return error;
+}

@@ -1,0 +1,267 @@
+"""sparsectl recover and repack: what writers that died have left, and copies without free space.
+h5py makes the sources, and says what a copy holds."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from test_sparsectl import (BUILD, FAILED, SPARSECTL, USAGE, coordinates, done, failed, info, make,
+                            scattered)
+
+WRITER = BUILD / "tests/crash/writer"
+
+pytestmark = pytest.mark.skipif(not SPARSECTL.exists(), reason="sparsectl is not built")
+
+
+def die_while_writing(path):
+    """A program with h5py dies while it has the file open."""
+    code = ("import h5py, os, sys; f = h5py.File(sys.argv[1], 'a', libver='latest');"
+            "f['new'] = range(1000); f.flush(); os.kill(os.getpid(), 9)")
+    result = subprocess.run([sys.executable, "-c", code, path])
+    assert result.returncode == -signal.SIGKILL
+
+
+# ---- recover ----
+
+
+def test_nothing_to_recover(tmp_path):
+    path = make(tmp_path / "a.h5", x=np.arange(4))
+    before = path.read_bytes()
+    assert done("recover", path) == f"{path}: there is nothing to recover\n"
+    assert path.read_bytes() == before
+    failed("recover", tmp_path / "missing.h5", says="No such file")
+    failed("recover", code=USAGE, says="a FILE is wanted")
+    (tmp_path / "text").write_text("no HDF5 at all")
+    failed("recover", tmp_path / "text")
+
+
+def test_the_mark_of_a_writer_is_cleared(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f["x"] = np.arange(1000)
+    die_while_writing(path)
+    with pytest.raises(OSError):
+        h5py.File(path, "r")
+    failed("check", path, says="marked as open for writing", code=2)
+    failed("create", path, "/d", "--dims", "3", "--dtype", "u1", says="marked as open for writing")
+    assert "the mark of a writer was cleared" in done("recover", path)
+    assert done("recover", path).endswith("there is nothing to recover\n")
+    with h5py.File(path, "r") as f:
+        assert f["x"][:].tolist() == list(range(1000))
+        assert f["new"][:].tolist() == list(range(1000))
+    assert "sound" in done("check", path)
+    done("create", path, "/d", "--dims", "3", "--dtype", "u1")
+    with h5py.File(path, "r") as f:
+        assert f["new"][:].tolist() == list(range(1000))  # nothing was put over it
+
+
+def test_a_file_that_is_too_short_is_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f["x"] = np.arange(1000)
+    die_while_writing(path)
+    os.truncate(path, path.stat().st_size - 5000)
+    failed("recover", path, says="bytes are missing")
+
+
+def test_journals_are_replayed_or_discarded(tmp_path):
+    """Killed often enough, a writer leaves both kinds, and files without a name."""
+    path, seen = tmp_path / "a.h5", set()
+    for i in range(300):
+        if path.exists() and i % 3:
+            path.unlink()
+        writer = subprocess.Popen([WRITER, "write", path, "1"], stdout=subprocess.PIPE)
+        if i % 3 == 0:
+            writer.stdout.read(1)
+        time.sleep(0.0007 * (i % 13))
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        journal = path.with_name("a.h5.journal")
+        left = [p for p in tmp_path.iterdir() if p.name.endswith(".sparsefs")]
+        if not path.exists():
+            assert not journal.exists()
+            if left:
+                seen.add("unnamed")
+                done("create", path, "/d", "--dims", "3", "--dtype", "u1")
+                assert sorted(tmp_path.iterdir()) == [path]
+            continue
+        says = done("recover", path)
+        assert journal.exists() is False
+        assert ("removed" in says) == bool(left)
+        seen |= {word for word in ("replayed", "discarded") if word in says}
+        done("check", path)
+        if seen == {"unnamed", "replayed"} or seen == {"unnamed", "replayed", "discarded"}:
+            break
+    assert {"unnamed", "replayed"} <= seen
+
+
+def test_files_of_that_name_that_somebody_writes_are_left_alone(tmp_path):
+    path = make(tmp_path / "a.h5", x=np.arange(4))
+    left = tmp_path / ".a.h5.0123ab.sparsefs"
+    others = [tmp_path / name for name in (".a.h5.0123ab", ".a.h5.0123AB.sparsefs",
+                                           ".b.h5.0123ab.sparsefs", ".a.h5.0123abc.sparsefs")]
+    for file in (left, *others):
+        file.touch()
+    import fcntl
+    with open(left) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert done("recover", path).endswith("nothing to recover\n")
+    assert done("recover", path).endswith("removed: 1\n")
+    assert not left.exists() and all(other.exists() for other in others)
+
+
+# ---- repack ----
+
+
+def everything(path):
+    """All that h5py sees of a file: links, and objects by their first name. Of sparse datasets it sees
+    links only."""
+    links, objects = {}, {}
+
+    def walk(group, prefix):
+        objects[prefix] = ("group", dict(attributes(group)))
+        for name in group:
+            link = group.get(name, getlink=True)
+            full = f"{prefix}/{name}"
+            if not isinstance(link, h5py.HardLink):
+                links[full] = (type(link).__name__, link.path, getattr(link, "filename", None))
+                continue
+            try:
+                child = group[name]
+            except (KeyError, OSError):
+                links[full] = "sparse"
+                continue
+            first = seen.setdefault(h5py.h5o.get_info(child.id).addr, full)
+            links[full] = first
+            if first != full:
+                continue
+            if isinstance(child, h5py.Group):
+                walk(child, full)
+            elif isinstance(child, h5py.Datatype):
+                objects[full] = ("datatype", repr(child.dtype), dict(attributes(child)))
+            else:
+                objects[full] = (child.shape, repr(child.dtype), child.id.get_type().committed(), child.maxshape, child.chunks,
+                                 child.compression, child.shuffle, child.fletcher32,
+                                 repr(child[()]), dict(attributes(child)))
+
+    def attributes(thing):
+        for name in thing.attrs:
+            yield name, repr(thing.attrs[name])
+
+    with h5py.File(path, "r") as f:
+        seen = {h5py.h5o.get_info(f.id).addr: "/"}
+        walk(f, "")
+    return links, objects
+
+
+def make_rich(path):
+    text = h5py.string_dtype()
+    with h5py.File(path, "w") as f:
+        f.attrs["title"] = "all of it"
+        f.attrs["list"] = np.arange(5)
+        deep = f.create_group("a/b c/d")
+        deep.attrs["unit"] = np.array(["s", "m"], dtype=text)
+        f["named"] = np.dtype([("x", "<f4"), ("y", ">i2")])
+        f["named"].attrs["about"] = "points"
+        deep.create_dataset("points", (7,), f["named"])
+        deep["points"][...] = np.arange(7)
+        f["plain"] = np.arange(5000, dtype=">u2")
+        f["scalar"] = 3.5
+        f["empty"] = h5py.Empty("f4")
+        f["words"] = np.array(["one", "twenty", ""], dtype=text)
+        f.create_dataset("packed", data=scattered((40, 300)), chunks=(8, 100), shuffle=True,
+                         compression=4, fletcher32=True, maxshape=(None, 300))
+        f.create_dataset("small", data=np.eye(3))
+        f["a/again"] = f["plain"]
+        f["a/loop"] = f["a"]
+        f["soft"] = h5py.SoftLink("/a/b c/d/points")
+        f["dangling"] = h5py.SoftLink("nowhere")
+        f["outside"] = h5py.ExternalLink("other.h5", "/x")
+        f["höhe"] = [1, 2]
+    return path
+
+
+def test_everything_is_copied(tmp_path):
+    source, copy = make_rich(tmp_path / "a.h5"), tmp_path / "b.h5"
+    for filters in ((), ("--filter", "selection:deflate", "--filter", "values:shuffle",
+                         "--filter", "values:deflate=2")):
+        done("import", *filters, f"{source}:/packed", f"{source}:/a/sparse{len(filters)}")
+    done("create", source, "/never", "--dims", "0,5", "--dtype", "<f8", "--fill", "2.5",
+         "--selection-version", "1")
+    subprocess.run([WRITER, "check", source, "0"], check=True, capture_output=True)
+    done("repack", source, copy)
+    assert everything(source) == everything(copy)
+    for name in ("/a/sparse0", "/a/sparse6", "/never"):
+        assert coordinates(f"{source}:{name}") == coordinates(f"{copy}:{name}")
+
+    def told(path):
+        return [{k: v for k, v in d.items() if k != "address"}
+                for d in info(path)["datasets"]]
+
+    assert told(source) == told(copy)
+    assert "sound" in done("check", copy)
+    done("create", copy, "/more", "--dims", "3", "--dtype", "u1")
+    assert "sound" in done("check", copy)
+
+
+def test_free_space_is_left_out(tmp_path):
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    dense = make(tmp_path / "dense.h5", x=scattered((50, 100, 100), seed=3))
+    with h5py.File(source, "w") as f:
+        f["gone"] = np.zeros(3_000_000, np.uint8)
+    done("import", dense, source)
+    with h5py.File(source, "a") as f:
+        del f["gone"]
+        f["left"] = 1
+    before = coordinates(f"{source}:/x")
+    done("repack", source, copy)
+    assert coordinates(f"{copy}:/x") == before
+    assert copy.stat().st_size < source.stat().st_size - 2_900_000
+    again = tmp_path / "c.h5"
+    done("repack", copy, again)
+    assert abs(again.stat().st_size - copy.stat().st_size) < 10_000
+
+
+def test_references_are_not_kept_and_that_is_said(tmp_path):
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as f:
+        f["x"] = [1, 2]
+        f.create_dataset("to", data=[f["x"].ref], dtype=h5py.ref_dtype)
+        f["y"] = [3]
+    done("repack", source, copy, stderr=f"sparsectl: {source}:/to: its references become null\n")
+    with h5py.File(copy) as f:
+        assert f["y"][0] == 3 and not f["to"][0]
+
+
+def test_repack_is_all_or_nothing(tmp_path):
+    source, copy = make_rich(tmp_path / "a.h5"), tmp_path / "b.h5"
+    copy.write_text("mine")
+    failed("repack", source, copy, says="File exists")
+    assert copy.read_text() == "mine"
+    failed("repack", source, source, says="File exists")
+    failed("repack", source, code=USAGE, says="a SRC and a DST are wanted")
+    failed("repack", tmp_path / "missing.h5", tmp_path / "c.h5", says="No such file")
+    failed("repack", source, tmp_path / "no folder/c.h5", says="No such file")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5", "b.h5"]
+
+
+def test_an_interrupted_repack_leaves_nothing(tmp_path):
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as f:
+        for i in range(3000):
+            f[f"g{i % 7}/d{i}"] = np.arange(100)
+    process = subprocess.Popen([SPARSECTL, "repack", source, copy], stderr=subprocess.PIPE, text=True)
+    while not any(p.name.startswith(".b.h5.") for p in tmp_path.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == FAILED
+    assert "interrupted, nothing is changed" in process.stderr.read()
+    process.stderr.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5"]

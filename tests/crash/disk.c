@@ -1,0 +1,516 @@
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../unit/support.h"
+
+#define SECTOR     512
+#define MOST_FDS   1024
+#define MOST_NAMES 16
+#define DIRECTORY  (-2)
+
+enum call { CREATE, WRITE, TRUNCATE, SYNC, FAILED_SYNC, RENAME, UNLINK, SYNC_DIRECTORY };
+
+struct operation {
+    enum call call;
+    int file; /* its number */
+    uint64_t at;
+    size_t n;
+    unsigned char *bytes;
+    char name[NAME_MAX], to[NAME_MAX];
+};
+
+struct contents {
+    unsigned char *bytes;
+    size_t n, room;
+};
+
+/* A name in the folder; empty: none. */
+struct name {
+    char name[NAME_MAX];
+    int file;
+};
+
+static struct {
+    bool recording;
+    long until_failure, failures;
+    int error;
+    bool lasting, sync_failed;
+    int of_fd[MOST_FDS]; /* a file's number + 1, 0: not on the disk, DIRECTORY */
+    struct operation *operations;
+    long n, room;
+    int n_files;
+    struct name names[MOST_NAMES], first_names[MOST_NAMES];
+    struct contents *first; /* of the files, when the recording began */
+    int n_first;
+} disk = {.until_failure = -1};
+
+/* ---- Names ---- */
+
+/* The name of what is directly in DISK; NULL: it is not. */
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = strlen(DISK);
+    if (!slash || (size_t)(slash - path) < n || strncmp(slash - n, DISK, n) != 0 ||
+        (slash - n > path && slash[-(ssize_t)n - 1] != '/'))
+        return NULL;
+    return slash + 1;
+}
+
+static bool is_disk(const char *path)
+{
+    const size_t n = strlen(path), length = strlen(DISK);
+    return n >= length && !strcmp(path + n - length, DISK) &&
+           (n == length || path[n - length - 1] == '/');
+}
+
+static struct name *find_name(struct name *names, const char *name)
+{
+    for (int i = 0; i < MOST_NAMES; i++)
+        if (!strcmp(names[i].name, name))
+            return &names[i];
+    return NULL;
+}
+
+static void set_name(struct name *names, const char *name, int file)
+{
+    struct name *found = find_name(names, name);
+    if (!found)
+        found = find_name(names, "");
+    if (!found || strlen(name) >= sizeof(found->name))
+        fail_msg("too many names, or too long");
+    else
+        *found = (struct name){.file = file};
+    strncpy(found->name, name, sizeof(found->name) - 1);
+}
+
+static void remove_name(struct name *names, const char *name)
+{
+    struct name *found = find_name(names, name);
+    if (found)
+        found->name[0] = '\0';
+}
+
+static void change_names(struct name *names, const struct operation *operation)
+{
+    if (operation->call == CREATE)
+        set_name(names, operation->name, operation->file);
+    if (operation->call == UNLINK || operation->call == RENAME)
+        remove_name(names, operation->name);
+    if (operation->call == RENAME)
+        set_name(names, operation->to, operation->file);
+}
+
+/* ---- Recording ---- */
+
+static struct operation *record(enum call call, int file)
+{
+    if (disk.n == disk.room) {
+        disk.room = disk.room ? 2 * disk.room : 1024;
+        disk.operations =
+            reallocarray(disk.operations, (size_t)disk.room, sizeof(*disk.operations));
+        assert_non_null(disk.operations);
+    }
+    struct operation *operation = &disk.operations[disk.n++];
+    *operation = (struct operation){.call = call, .file = file};
+    return operation;
+}
+
+/* Whether the call is to fail. unlike: a full disk does not make it fail. */
+static bool fails(bool unlike)
+{
+    if (disk.until_failure < 0)
+        return false;
+    bool now = disk.until_failure == 0;
+    if (!now)
+        disk.until_failure--;
+    if (!now || (unlike && disk.error == ENOSPC))
+        return false;
+    if (!disk.lasting)
+        disk.until_failure = -1;
+    disk.failures++;
+    errno = disk.error;
+    return true;
+}
+
+static int file_of(int fd)
+{
+    return fd >= 0 && fd < MOST_FDS ? disk.of_fd[fd] : 0;
+}
+
+#define WRAPPED __attribute__((visibility("default")))
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+int __real_ftruncate64(int fd, off_t n);
+int __wrap_ftruncate64(int fd, off_t n);
+int __wrap_fdatasync(int fd);
+int __wrap_fsync(int fd);
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
+int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, mode_t mode);
+
+WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
+{
+    int file = file_of(fd);
+    if (file && fails(false))
+        return -1;
+    if (file && disk.recording) {
+        struct operation *operation = record(WRITE, file - 1);
+        operation->at = (uint64_t)at;
+        operation->n = n;
+        operation->bytes = allocate(n);
+        memcpy(operation->bytes, bytes, n);
+    }
+    return __real_pwrite64(fd, bytes, n, at);
+}
+
+WRAPPED int __wrap_ftruncate64(int fd, off_t n)
+{
+    int file = file_of(fd);
+    if (file && fails(false))
+        return -1;
+    if (file && disk.recording)
+        record(TRUNCATE, file - 1)->n = (size_t)n;
+    return __real_ftruncate64(fd, n);
+}
+
+static int sync_file(int fd)
+{
+    int file = file_of(fd);
+    if (file && fails(false)) {
+        if (disk.recording && file != DIRECTORY)
+            record(FAILED_SYNC, file - 1);
+        errno = disk.error;
+        disk.sync_failed = true;
+        return -1;
+    }
+    if (file && disk.recording)
+        record(file == DIRECTORY ? SYNC_DIRECTORY : SYNC, file - 1);
+    return 0;
+}
+
+WRAPPED int __wrap_fdatasync(int fd)
+{
+    return sync_file(fd);
+}
+
+WRAPPED int __wrap_fsync(int fd)
+{
+    return sync_file(fd);
+}
+
+WRAPPED int __wrap_unlink(const char *path)
+{
+    const char *name = name_of(path);
+    if (name && fails(true))
+        return -1;
+    int result = __real_unlink(path);
+    if (name && disk.recording && result == 0) {
+        struct operation *operation = record(UNLINK, -1);
+        snprintf(operation->name, sizeof(operation->name), "%s", name);
+        change_names(disk.names, operation);
+    }
+    return result;
+}
+
+static int renamed(const char *from, const char *to, int result)
+{
+    if (disk.recording && result == 0 && name_of(from)) {
+        struct name *found = find_name(disk.names, name_of(from));
+        assert_non_null(found);
+        struct operation *operation = record(RENAME, found->file);
+        snprintf(operation->name, sizeof(operation->name), "%s", name_of(from));
+        snprintf(operation->to, sizeof(operation->to), "%s", name_of(to));
+        change_names(disk.names, operation);
+    }
+    return result;
+}
+
+WRAPPED int __wrap_rename(const char *from, const char *to)
+{
+    return name_of(from) && fails(true) ? -1 : renamed(from, to, __real_rename(from, to));
+}
+
+WRAPPED int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to,
+                             unsigned flags)
+{
+    return name_of(from) && fails(true)
+               ? -1
+               : renamed(from, to, __real_renameat2(from_fd, from, to_fd, to, flags));
+}
+
+static void note_open(int fd, const char *name, int flags, bool existed)
+{
+    struct name *found = find_name(disk.names, name);
+    if (!existed && disk.recording) {
+        struct operation *operation = record(CREATE, disk.n_files++);
+        snprintf(operation->name, sizeof(operation->name), "%s", name);
+        change_names(disk.names, operation);
+        found = find_name(disk.names, name);
+    } else if ((flags & O_TRUNC) && disk.recording) {
+        record(TRUNCATE, found->file);
+    }
+    disk.of_fd[fd] = found ? found->file + 1 : 1;
+}
+
+WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
+{
+    const char *name = name_of(path);
+    if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
+        return -1;
+    bool existed = access(path, F_OK) == 0;
+    int fd = __real_open64(path, flags, mode);
+    if (fd < 0 || fd >= MOST_FDS)
+        return fd;
+    disk.of_fd[fd] = is_disk(path) ? DIRECTORY : 0;
+    if (name)
+        note_open(fd, name, flags, existed);
+    return fd;
+}
+
+void disk_record(bool on)
+{
+    disk.recording = on;
+}
+
+long disk_calls(void)
+{
+    return disk.n;
+}
+
+void disk_fail(long n, int error, bool lasting)
+{
+    disk.until_failure = n;
+    disk.error = error;
+    disk.lasting = lasting;
+    if (n >= 0) {
+        disk.failures = 0;
+        disk.sync_failed = false;
+    }
+}
+
+long disk_failed(void)
+{
+    return disk.failures;
+}
+
+bool disk_sync_failed(void)
+{
+    return disk.sync_failed;
+}
+
+/* ---- Contents ---- */
+
+static void resize(struct contents *contents, size_t n)
+{
+    if (n > contents->room) {
+        contents->room = 2 * n;
+        contents->bytes = realloc(contents->bytes, contents->room);
+        assert_non_null(contents->bytes);
+    }
+    if (n > contents->n)
+        memset(contents->bytes + contents->n, 0, n - contents->n);
+    contents->n = n;
+}
+
+static void load(const char *path, struct contents *contents)
+{
+    char bytes[65536];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (size_t n; (n = fread(bytes, 1, sizeof(bytes), file)) > 0;) {
+        size_t at = contents->n;
+        resize(contents, at + n);
+        memcpy(contents->bytes + at, bytes, n);
+    }
+    fclose(file);
+}
+
+static void forget(void)
+{
+    for (long i = 0; i < disk.n; i++)
+        free(disk.operations[i].bytes);
+    for (int i = 0; i < disk.n_first; i++)
+        free(disk.first[i].bytes);
+    free(disk.first);
+    disk.n = disk.n_files = disk.n_first = 0;
+    disk.first = calloc(MOST_NAMES, sizeof(*disk.first));
+    assert_non_null(disk.first);
+    memset(disk.names, 0, sizeof(disk.names));
+}
+
+void disk_begin(void)
+{
+    forget();
+    DIR *directory = opendir(DISK);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        char path[NAME_MAX + 16];
+        if (entry->d_type != DT_REG)
+            continue;
+        snprintf(path, sizeof(path), DISK "/%s", entry->d_name);
+        set_name(disk.names, entry->d_name, disk.n_files);
+        load(path, &disk.first[disk.n_files++]);
+    }
+    closedir(directory);
+    disk.n_first = disk.n_files;
+    memcpy(disk.first_names, disk.names, sizeof(disk.names));
+}
+
+/* ---- Cuts ---- */
+
+static bool is_name_call(enum call call)
+{
+    return call == CREATE || call == RENAME || call == UNLINK;
+}
+
+/* Whether what the i-th call has done is durable when n have been made. What a sync could not write
+ * no later one does: the kernel takes it for written. */
+static bool is_durable(long i, long n)
+{
+    const struct operation *operation = &disk.operations[i];
+    for (long j = i + 1; j < n; j++) {
+        const struct operation *later = &disk.operations[j];
+        if (later->call == FAILED_SYNC && later->file == operation->file &&
+            !is_name_call(operation->call))
+            return false;
+        if (is_name_call(operation->call) ? later->call == SYNC_DIRECTORY
+                                          : later->call == SYNC && later->file == operation->file)
+            return true;
+    }
+    return false;
+}
+
+static bool is_sync(enum call call)
+{
+    return call == SYNC || call == FAILED_SYNC || call == SYNC_DIRECTORY;
+}
+
+unsigned disk_pending(long n)
+{
+    unsigned pending = 0;
+    for (long i = 0; i < n; i++)
+        pending += !is_sync(disk.operations[i].call) && !is_durable(i, n);
+    return pending;
+}
+
+/* Some of the bytes: all, every sector by chance, or none. Those that do not come where nothing was
+ * before may be anything. */
+static void put_bytes(struct contents *contents, const struct operation *operation, bool kept,
+                      bool torn, bool junk)
+{
+    size_t old = contents->n;
+    if (kept || torn || junk)
+        resize(contents, operation->at + operation->n > old ? operation->at + operation->n : old);
+    for (size_t i = 0; i < operation->n;) {
+        size_t at = operation->at + i, part = SECTOR - at % SECTOR;
+        part = part < operation->n - i ? part : operation->n - i;
+        if (torn ? random_below(2) : kept)
+            memcpy(contents->bytes + at, operation->bytes + i, part);
+        else if (junk && at >= old)
+            random_fill(contents->bytes + at, part);
+        i += part;
+    }
+}
+
+static void apply(struct contents *files, struct name *names, const struct operation *operation,
+                  bool kept, bool torn, bool junk)
+{
+    if (is_name_call(operation->call) && kept)
+        change_names(names, operation);
+    else if (operation->call == TRUNCATE && kept)
+        resize(&files[operation->file], operation->n);
+    else if (operation->call == WRITE)
+        put_bytes(&files[operation->file], operation, kept, torn, junk);
+}
+
+static void clear_folder(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (!directory) {
+        assert_int_equal(mkdir(path, 0700), 0);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        char name[PATH_MAX];
+        snprintf(name, sizeof(name), "%.64s/%.255s", path, entry->d_name);
+        if (entry->d_type == DT_REG)
+            __real_unlink(name);
+    }
+    closedir(directory);
+}
+
+static uint64_t mix(uint64_t sum, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum = (sum ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return sum ^ n;
+}
+
+static uint64_t store_folder(const char *path, const struct contents *files,
+                             const struct name *names)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+    clear_folder(path);
+    for (int i = 0; i < MOST_NAMES; i++) {
+        char name[PATH_MAX];
+        const struct contents *file = &files[names[i].file];
+        if (!names[i].name[0])
+            continue;
+        snprintf(name, sizeof(name), "%s/%.254s", path, names[i].name);
+        FILE *out = fopen(name, "w");
+        assert_non_null(out);
+        assert_int_equal(fwrite(file->bytes, 1, file->n, out), file->n);
+        fclose(out);
+        sum += mix(mix(0xcbf29ce484222325u, names[i].name, strlen(names[i].name)), file->bytes,
+                   file->n);
+    }
+    return sum;
+}
+
+uint64_t disk_cut(const struct cut *cut, const char *to)
+{
+    struct contents *files = calloc((size_t)disk.n_files + 1, sizeof(*files));
+    struct name names[MOST_NAMES];
+    unsigned pending = 0;
+    assert_non_null(files);
+    memcpy(names, disk.first_names, sizeof(names));
+    for (int i = 0; i < disk.n_first; i++) {
+        resize(&files[i], disk.first[i].n);
+        if (disk.first[i].n)
+            memcpy(files[i].bytes, disk.first[i].bytes, disk.first[i].n);
+    }
+    for (long i = 0; i < cut->n; i++) {
+        const struct operation *operation = &disk.operations[i];
+        bool kept = true, torn = false;
+        if (is_sync(operation->call))
+            continue;
+        if (!is_durable(i, cut->n)) {
+            kept = cut->kept >> pending % 64 & 1;
+            torn = cut->torn >> pending % 64 & 1;
+            pending++;
+        }
+        apply(files, names, operation, kept, torn, cut->junk);
+    }
+    uint64_t sum = store_folder(to, files, names);
+    for (int i = 0; i < disk.n_files; i++)
+        free(files[i].bytes);
+    free(files);
+    return sum;
+}

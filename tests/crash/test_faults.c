@@ -1,0 +1,189 @@
+/* Every call of the store in turn fails, once or from then on, while random work goes on: the error
+ * is returned by the call that met it or by the next flush; the file holds what was flushed last;
+ * and when the disk is well again all that was written is still there to be flushed. The power may
+ * fail at any time besides.
+ *
+ *   test_faults [long]     all calls; without it every few */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../unit/support.h"
+#include "disk.h"
+#include "states.h"
+
+#define PATH        DISK "/" NAME
+#define TEMPLATE    "template.h5"
+#define STEPS       6 /* between two flushes */
+#define FLUSHES     3
+#define AFTER_ERROR 20 /* calls behind an error, at which the power may fail too */
+
+static bool is_long;
+static struct sfs_file *template;
+
+/* What fails, and the errors that were returned. */
+struct fault {
+    int error;
+    bool lasting;
+    long met;
+    long at; /* calls before the first of this run */
+};
+
+/* After an error: the file is as it was flushed, and the disk gets well. */
+static void take_error(struct fault *fault, int error)
+{
+    if (error != -fault->error)
+        print_error("%s instead of %s\n", strerror(-error), strerror(fault->error));
+    assert_int_equal(error, -fault->error);
+    assert_true(disk_failed() > 0);
+    fault->met++;
+    fault->at = fault->at < 0 ? disk_calls() : fault->at;
+    disk_fail(-1, 0, false);
+    states_check_after(disk_calls(), 1);
+}
+
+static void do_step(struct work *work, struct fault *fault)
+{
+    int error = work_step(work);
+    if (error) {
+        take_error(fault, error);
+        int again = work_step(work);
+        if (again)
+            fail_msg("again: %s", strerror(-again));
+    }
+}
+
+static void flush(struct work *work, struct fault *fault)
+{
+    const char *why = "";
+    long failed = disk_failed();
+    int error = states_flush(work);
+    if (error) {
+        take_error(fault, error);
+        if (!work_is(work->file, work->model, &why))
+            fail_msg("after a failed flush: %s", why);
+        assert_int_equal(states_flush(work), 0);
+    } else if (failed == 0 && disk_failed() > 0) {
+        assert_false(disk_sync_failed()); /* the others may have been tried again */
+    }
+}
+
+/* The whole file after it was closed. */
+static void check_file(const struct model *model)
+{
+    const char *why = "";
+    struct sfs_file *file;
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    if (!work_is(file, model, &why))
+        fail_msg("in the end: %s", why);
+    assert_true(work_is_sound(file));
+    sfs_discard(file);
+}
+
+static void begin(struct work *work, bool new_file)
+{
+    assert_int_equal(system("rm -rf " DISK " && mkdir " DISK), 0);
+    if (new_file) {
+        memset(work->model, 0, sizeof(*work->model));
+        states_begin(false, work->model);
+    } else {
+        work_make_old(PATH, work->seed & 1, work->model);
+        states_begin(true, work->model);
+    }
+}
+
+static int open_file(struct work *work, bool new_file)
+{
+    struct sfs_options options = {.writable = true, .workers = 1};
+    options.cache_size = work->seed & 2 ? 8000 : 0;
+    return new_file ? sfs_create(PATH, &options, &work->file)
+                    : sfs_open(PATH, &options, &work->file);
+}
+
+/* The n-th call fails; whether there were so many. */
+static bool fail_at(long n, uint64_t seed, bool new_file, struct fault *fault)
+{
+    struct model model;
+    struct work work = {.template = template, .model = &model, .seed = seed};
+    begin(&work, new_file);
+    fault->at = -1;
+    disk_fail(n, fault->error, fault->lasting);
+    int error = open_file(&work, new_file);
+    if (error) {
+        take_error(fault, error);
+        assert_int_equal(open_file(&work, new_file), 0);
+    }
+    for (int i = 0; i < FLUSHES; i++) {
+        for (int k = 0; k < STEPS; k++)
+            do_step(&work, fault);
+        flush(&work, fault);
+    }
+    error = sfs_close(work.file); /* nothing is left to be written */
+    assert_true(!error || error == -fault->error);
+    bool failed = disk_failed() > 0;
+    disk_fail(-1, 0, false);
+    disk_record(false);
+    check_file(&model);
+    for (long i = fault->at; i >= 0 && i <= disk_calls() && i < fault->at + AFTER_ERROR; i++)
+        states_check_after(i, 1);
+    return failed;
+}
+
+static void sweep(bool new_file)
+{
+    const int errors[] = {ENOSPC, EIO};
+    uint64_t seed = random_next();
+    long met = 0;
+    for (int i = 0; i < 4; i++) {
+        struct fault fault = {.error = errors[i & 1], .lasting = i & 2};
+        uint64_t step = is_long ? 1 : 3;
+        long n = (long)random_below(step);
+        printf("seed %#llx, %s, %s\n", (unsigned long long)seed, strerror(fault.error),
+               fault.lasting ? "from then on" : "once");
+        for (uint64_t salt = random_next(); fail_at(n, seed, new_file, &fault);
+             n += (long)(1 + salt++ % (2 * step - 1)))
+            ;
+        printf("%ld calls, %ld errors returned\n", n, fault.met);
+        met += fault.met;
+    }
+    assert_true(met > 0);
+}
+
+static void a_new_file_survives_every_failing_call(void **state)
+{
+    (void)state;
+    for (int round = 0; round < (is_long ? 8 : 1); round++)
+        sweep(true);
+}
+
+static void an_old_file_survives_every_failing_call(void **state)
+{
+    (void)state;
+    for (int round = 0; round < (is_long ? 8 : 1); round++)
+        sweep(false);
+}
+
+static int all_tests(void)
+{
+    if (!getenv("LOUD"))
+        log_quietly();
+    assert_int_equal(mkdir(AFTER, 0700), 0);
+    work_make_template(TEMPLATE);
+    assert_int_equal(sfs_open(TEMPLATE, NULL, &template), 0);
+    states_use(template);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_file_survives_every_failing_call),
+        cmocka_unit_test(an_old_file_survives_every_failing_call),
+    };
+    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    sfs_discard(template);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    is_long = argc > 1 && !strcmp(argv[1], "long");
+    return in_temporary_directory(all_tests);
+}

@@ -1,0 +1,214 @@
+/* Flushing while others work: the disk is made to stand still, by the linker's wrap, in the middle
+ * of a commit. */
+#include "support.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH    "flush.h5"
+#define ROWS    64
+#define COLUMNS 32
+#define THREADS 8
+
+/* ---- The disk ---- */
+
+static atomic_bool hold;
+static sem_t reached, released;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+__attribute__((visibility("default"))) int __wrap_fdatasync(int fd)
+{
+    if (atomic_exchange(&hold, false)) {
+        sem_post(&reached);
+        sem_wait(&released);
+    }
+    return __real_fdatasync(fd);
+}
+
+/* ---- The file ---- */
+
+static struct sfs_file *file;
+static struct sfs_dataset *dataset;
+
+static struct sfs_slab row(uint64_t i)
+{
+    return (struct sfs_slab){.rank = 2, .start = {i}, .count = {1, COLUMNS}};
+}
+
+static int write_row(uint64_t i, uint16_t value)
+{
+    uint16_t values[COLUMNS];
+    struct sfs_slab slab = row(i);
+    for (int k = 0; k < COLUMNS; k++)
+        values[k] = value;
+    return sfs_write(dataset, &slab, values);
+}
+
+static uint16_t read_row(struct sfs_dataset *of, uint64_t i)
+{
+    uint16_t values[COLUMNS];
+    struct sfs_slab slab = row(i);
+    assert_int_equal(sfs_read(of, &slab, 0, values, sizeof(values)), 0);
+    for (int k = 1; k < COLUMNS; k++)
+        assert_int_equal(values[k], values[0]);
+    return values[0];
+}
+
+static void make_file(void)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {
+        .rank = 2, .dims = {ROWS, COLUMNS}, .max_dims = {ROWS, COLUMNS}, .chunk_dims = {1, 32}};
+    void *type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+    free(type);
+    for (uint64_t i = 0; i < ROWS; i++)
+        assert_int_equal(write_row(i, 1), 0);
+    assert_int_equal(sfs_flush(file), 0);
+}
+
+static void close_file(void)
+{
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static uint64_t commits(void)
+{
+    struct sfs_statistics statistics;
+    sfs_statistics(file, &statistics);
+    return statistics.store_commits;
+}
+
+static void *flush(void *context)
+{
+    (void)context;
+    return (void *)(intptr_t)sfs_flush(file);
+}
+
+/* Begins a flush in a thread, which stands still while the disk syncs. */
+static pthread_t begin_flush(void)
+{
+    pthread_t thread;
+    sem_init(&reached, 0, 0);
+    sem_init(&released, 0, 0);
+    atomic_store(&hold, true);
+    assert_int_equal(pthread_create(&thread, NULL, flush, NULL), 0);
+    sem_wait(&reached);
+    return thread;
+}
+
+static void join(pthread_t thread)
+{
+    void *error;
+    pthread_join(thread, &error);
+    assert_null(error);
+}
+
+/* ---- Tests ---- */
+
+static atomic_int written;
+
+static void *write_and_flush(void *context)
+{
+    uint64_t i = (uintptr_t)context;
+    int error = write_row(i, (uint16_t)(100 + i));
+    atomic_fetch_add(&written, 1);
+    return (void *)(intptr_t)(error ? error : sfs_flush(file));
+}
+
+static void those_who_wait_for_a_commit_share_the_next(void **state)
+{
+    (void)state;
+    pthread_t first, threads[THREADS];
+    make_file();
+    uint64_t before = commits();
+    assert_int_equal(write_row(60, 9), 0);
+    first = begin_flush();
+    atomic_store(&written, 0);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_and_flush, (void *)i), 0);
+    while (atomic_load(&written) < THREADS)
+        usleep(1000);
+    usleep(50000); /* all of them wait now; if one does not yet, it takes one more commit */
+    sem_post(&released);
+    join(first);
+    for (int i = 0; i < THREADS; i++)
+        join(threads[i]);
+    assert_int_equal(commits() - before, 2);
+    sfs_dataset_close(dataset);
+    sfs_discard(file); /* what was flushed is there without it */
+
+    uint64_t address;
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    for (uint64_t i = 0; i < THREADS; i++)
+        assert_int_equal(read_row(dataset, i), 100 + i);
+    assert_int_equal(read_row(dataset, 60), 9);
+    close_file();
+}
+
+static void others_read_write_and_open_while_the_disk_is_busy(void **state)
+{
+    (void)state;
+    struct sfs_dataset *again;
+    struct sfs_links links;
+    make_file();
+    close_file();
+    struct sfs_options options = {.writable = true};
+    uint64_t address;
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    assert_int_equal(write_row(0, 5), 0);
+    alarm(60); /* ends the test if one of these waits */
+    pthread_t thread = begin_flush();
+    assert_int_equal(read_row(dataset, 0), 5);
+    assert_int_equal(read_row(dataset, 1), 1); /* which was not read before */
+    assert_int_equal(write_row(2, 6), 0);
+    assert_int_equal(write_row(0, 7), 0);
+    assert_int_equal(read_row(dataset, 2), 6);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &again), 0);
+    assert_int_equal(read_row(again, 0), 7);
+    sfs_dataset_close(again);
+    assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
+    assert_int_equal(links.n, 1);
+    sfs_links_free(&links);
+    sem_post(&released);
+    join(thread);
+    alarm(0);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    assert_int_equal(read_row(dataset, 0), 5); /* as it was when the flush began */
+    assert_int_equal(read_row(dataset, 2), 1);
+    close_file();
+}
+
+static void a_flush_of_nothing_commits_nothing(void **state)
+{
+    (void)state;
+    make_file();
+    uint64_t before = commits();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(commits(), before);
+    close_file();
+}
+
+TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
+          cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
+          cmocka_unit_test(a_flush_of_nothing_commits_nothing))
