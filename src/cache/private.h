@@ -116,7 +116,7 @@ struct cache {
     uint64_t changes; /* that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
-    size_t dirty_bytes; /* of the forms of dirty chunks */
+    size_t dirty_bytes; /* of dirty chunks, with their entries */
     size_t encode_room;
     size_t bare_bytes; /* of chunks whose values were evicted */
     unsigned waiting;  /* for the encoders to make room */
