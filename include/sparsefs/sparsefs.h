@@ -97,8 +97,10 @@ struct sfs_statistics {
     uint64_t cache_misses;    /* pieces of chunks that had to be looked up */
     uint64_t cache_evictions; /* chunks */
     uint64_t chunks_decoded;
-    uint64_t store_reads;      /* read calls on files */
-    uint64_t store_bytes_read; /* bytes */
+    uint64_t cache_dirty_bytes; /* of chunks that are changed and not stored */
+    uint64_t chunks_encoded;    /* and stored, or taken out */
+    uint64_t store_reads;       /* read calls on files */
+    uint64_t store_bytes_read;  /* bytes */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);

@@ -10,12 +10,33 @@
 #define PATTERN_BYTES 4096              /* of fill values that are compared at once */
 #define BATCH_BYTES   ((size_t)1 << 20) /* of fill values that are written at once */
 
-static int write_interval(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
-                          uint64_t n, const char *values)
+static struct sfs_slab slab_of(const struct box *box)
 {
-    struct sfs_interval interval[] = {{first, 0}, {0, n}};
-    struct sfs_defined defined = {1, interval, n};
-    return sfs_write_values(dataset, slab, &defined, values);
+    struct sfs_slab slab = {.rank = box->rank};
+    memcpy(slab.start, box->start, sizeof(slab.start));
+    memcpy(slab.count, box->count, sizeof(slab.count));
+    return slab;
+}
+
+/* Does something, box by box, with n elements from row-major position first of a box on. `elements`
+ * is theirs, or NULL. */
+static int each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
+                    const char *elements,
+                    int (*action)(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                                  const void *elements))
+{
+    int error = 0;
+    while (n > 0 && !error) {
+        struct box piece;
+        uint64_t length = box_of_interval(box, first, n, &piece);
+        struct sfs_slab slab = slab_of(&piece);
+        error = action(dataset, &slab, elements);
+        first += length;
+        n -= length;
+        if (elements)
+            elements += length * dataset->info.type.size;
+    }
+    return error;
 }
 
 /* ---- Leaving out what is the fill value ---- */
@@ -95,9 +116,7 @@ static int find_defined(struct sfs_dataset *dataset, const struct box *box, uint
         struct box piece;
         struct runs runs;
         uint64_t length = box_of_interval(box, first, n, &piece);
-        struct sfs_slab slab = {.rank = piece.rank};
-        memcpy(slab.start, piece.start, sizeof(slab.start));
-        memcpy(slab.count, piece.count, sizeof(slab.count));
+        struct sfs_slab slab = slab_of(&piece);
         error = dataset_defined(dataset, &slab, &runs);
         for (size_t i = 0; i < runs.n && !error; i++) {
             struct run run = runs_at(&runs, i);
@@ -111,16 +130,17 @@ static int find_defined(struct sfs_dataset *dataset, const struct box *box, uint
 }
 
 /* Writes the elements at these positions out of those that begin at `first`. */
-static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
-                        const char *elements, const struct runs *others)
+static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                        const struct box *box, uint64_t first, const char *elements,
+                        const struct runs *others)
 {
     size_t size = dataset->info.type.size;
     if (others->elements == 0)
         return 0;
     if (others->n == 1) {
         struct run run = runs_at(others, 0);
-        return write_interval(dataset, slab, run.first, run.last - run.first,
-                              elements + (run.first - first) * size);
+        return each_box(dataset, box, run.first, run.last - run.first,
+                        elements + (run.first - first) * size, sfs_write);
     }
     char *packed = malloc((size_t)others->elements * size);
     if (!packed)
@@ -149,7 +169,7 @@ static int write_sparsely(struct sfs_dataset *dataset, const struct sfs_slab *sl
         error = dataset_erase_some(dataset, slab,
                                    &(struct sfs_defined){gone.n, gone.entries, gone.elements});
     if (!error)
-        error = write_others(dataset, slab, first, elements, &others);
+        error = write_others(dataset, slab, box, first, elements, &others);
     runs_free(&gone);
     runs_free(&others);
     return error;
@@ -169,7 +189,7 @@ static int write_elements(const struct bytes *bytes, uint64_t first, uint64_t n,
 {
     return bytes->sparsify
                ? write_sparsely(bytes->dataset, bytes->slab, &bytes->box, first, n, elements)
-               : write_interval(bytes->dataset, bytes->slab, first, n, elements);
+               : each_box(bytes->dataset, &bytes->box, first, n, elements, sfs_write);
 }
 
 /* Writes the bytes [skip, skip + n) of one element. Who writes others of its bytes meanwhile waits.
@@ -241,7 +261,7 @@ void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n)
 }
 
 /* What cannot be undefined becomes the fill value. */
-static int write_fill(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
+static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                       uint64_t n)
 {
     uint64_t most = n;
@@ -251,12 +271,18 @@ static int write_fill(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     int error = 0;
     while (n > 0 && !error) {
         uint64_t here = n < most ? n : most;
-        error = write_interval(dataset, slab, first, here, values);
+        error = each_box(dataset, box, first, here, values, sfs_write);
         first += here;
         n -= here;
     }
     free(values);
     return error;
+}
+
+static int erase_box(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *nothing)
+{
+    (void)nothing;
+    return sfs_erase(dataset, slab);
 }
 
 int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
@@ -273,8 +299,6 @@ int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
         error = -EINVAL;
     if (error || n == 0)
         return error;
-    if (!dataset->sparse)
-        return write_fill(dataset, slab, first, n);
-    struct sfs_interval interval[] = {{first, 0}, {0, n}};
-    return dataset_erase_some(dataset, slab, &(struct sfs_defined){1, interval, n});
+    return dataset->sparse ? each_box(dataset, &box, first, n, NULL, erase_box)
+                           : write_fill(dataset, &box, first, n);
 }

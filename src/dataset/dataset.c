@@ -194,10 +194,10 @@ uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
  * memory, and sfs_flush says why. */
 static bool can_go(struct sfs_dataset *dataset)
 {
-    if (!dataset->sparse || !sfs_is_writable(dataset->file))
+    if (!dataset->cache || !sfs_is_writable(dataset->file))
         return true;
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    if (!error) {
+    if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
         error = sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);

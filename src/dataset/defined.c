@@ -218,6 +218,12 @@ struct count {
     struct sfs_dataset *dataset;
     uint64_t elements;
     struct chunk_list cut; /* chunks that the index cannot tell of */
+    struct changed_chunk *changed; /* while the index is walked: chunks that it does not know so */
+};
+
+struct changed_chunk {
+    UT_hash_handle hh;
+    uint64_t scaled[];
 };
 
 /* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
@@ -256,6 +262,29 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
+/* A chunk whose defined elements are so many. */
+static int count_known(struct count *count, const uint64_t *scaled, uint64_t elements)
+{
+    if (!is_inside(count->layout, count->box, scaled))
+        return elements > 0 ? count_in_part(count, scaled) : 0;
+    count->elements += elements;
+    return 0;
+}
+
+static int count_stored(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct count *count = context;
+    struct changed_chunk *changed;
+    HASH_FIND(hh, count->changed, scaled, (size_t)count->layout->rank * sizeof(*scaled), changed);
+    if (changed)
+        return 0;
+    if (!is_inside(count->layout, count->box, scaled))
+        return chunk_list_add(&count->cut, count->layout->rank, scaled);
+    count->elements += count->layout->ops->defined_count(count->layout, record);
+    return 0;
+}
+
+/* What is changed and not stored counts as it is in the cache. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -264,31 +293,69 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        error = layout->ops->lookup(layout, piece.scaled, &record);
-        if (!error && record.exists && is_inside(layout, count->box, piece.scaled))
-            count->elements += layout->ops->defined_count(layout, &record);
-        else if (!error && record.exists)
-            error = count_in_part(count, piece.scaled);
+        uint64_t elements;
+        bool known = cache_defined_count(count->dataset->cache, piece.scaled, &elements);
+        if (!known)
+            error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && !known)
+            elements = record.exists ? layout->ops->defined_count(layout, &record) : 0;
+        if (!error)
+            error = count_known(count, piece.scaled, elements);
     }
     return error;
 }
 
-static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+static void free_changed(struct count *count)
 {
-    struct count *count = context;
-    if (!is_inside(count->layout, count->box, scaled))
-        return chunk_list_add(&count->cut, count->layout->rank, scaled);
-    count->elements += count->layout->ops->defined_count(count->layout, record);
-    return 0;
+    struct changed_chunk *changed, *next;
+    HASH_ITER (hh, count->changed, changed, next) {
+        HASH_DEL(count->changed, changed);
+        free(changed);
+    }
 }
 
-static int count_many(struct count *count)
+static int note_changed(struct count *count, const uint64_t *scaled)
 {
-    struct sfs_dataset *dataset = count->dataset;
-    int error = layout_each_chunk(&dataset->layout, count_chunk, count);
+    size_t bytes = (size_t)count->layout->rank * sizeof(*scaled);
+    struct changed_chunk *changed = malloc(sizeof(*changed) + bytes);
+    if (!changed)
+        return -ENOMEM;
+    memcpy(changed->scaled, scaled, bytes);
+    HASH_ADD(hh, count->changed, scaled, bytes, changed);
+    if (!hash_failed())
+        return 0;
+    free(changed);
+    return -ENOMEM;
+}
+
+/* Counts the chunks that are changed and not stored, and notes them. One that is stored before it
+ * is counted is left to the walk. */
+static int count_changed(struct count *count)
+{
+    uint64_t *scaled, elements;
+    size_t n, rank = (size_t)count->layout->rank;
+    int error = cache_changed(count->dataset->cache, &scaled, &n);
+    for (size_t i = 0; i < n && !error; i++) {
+        const uint64_t *at = scaled + i * rank;
+        if (!cache_defined_count(count->dataset->cache, at, &elements))
+            continue;
+        error = note_changed(count, at);
+        if (!error)
+            error = count_known(count, at, elements);
+    }
+    free(scaled);
+    return error;
+}
+
+static int count_all(struct count *count)
+{
+    int error = count_changed(count);
+    if (!error)
+        error = layout_each_chunk(&count->dataset->layout, count_stored, count);
     for (size_t i = 0; i < count->cut.n && !error; i++)
-        error = count_in_part(count, count->cut.scaled + i * (size_t)dataset->layout.rank);
+        error = count_in_part(count, count->cut.scaled + i * (size_t)count->layout->rank);
     free(count->cut.scaled);
+    free_changed(count);
     return error;
 }
 
@@ -301,9 +368,6 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
-    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
-    if (error)
-        return error;
 
     struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
@@ -311,7 +375,7 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     for (int i = 0; chunks && i < box.rank; i++)
         if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
             chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_many(&count);
+    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_all(&count);
     if (!error)
         *elements = count.elements;
     return error;

@@ -42,7 +42,7 @@ static int note_edge(void *context, const uint64_t *scaled, const struct chunk_r
 {
     struct concerned *chunks = context;
     (void)record;
-    return sparse_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
+    return layout_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
 }
 
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
@@ -125,6 +125,8 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     size_t rank = (size_t)layout->rank;
     bool edges =
         dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    /* What is stored without filters at an edge is stored by the dims: not while they change. */
+    cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
         error = layout_each_chunk(layout, note_edge, &chunks);
@@ -144,6 +146,7 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && shrinks)
         cache_forget_outside(dataset->cache);
+    cache_let_go(dataset->cache);
     return error;
 }
 

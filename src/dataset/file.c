@@ -32,6 +32,16 @@ static int create_cache(const struct sfs_options *options, struct cache **cache)
     return cache_create(size, workers, cache);
 }
 
+/* A commit must get its turn while chunks are stored one after the other. */
+static void init_commit_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
 /* What is made over a store, which is taken over; on error it is closed. */
 static int open_store(struct store *store, struct cache *cache, const struct sfs_options *options,
                       bool create, struct sfs_file **out)
@@ -43,7 +53,7 @@ static int open_store(struct store *store, struct cache *cache, const struct sfs
     }
     struct why why;
     pthread_mutex_init(&file->lock, NULL);
-    pthread_rwlock_init(&file->commit_lock, NULL);
+    init_commit_lock(&file->commit_lock);
     file->store = store;
     file->cache = cache;
     file->owns_cache = !cache;

@@ -265,19 +265,7 @@ static char *packed_in_memory(const struct transfer *transfer, const struct part
 /* The elements of a part as they are in the dataset. */
 static int gather_part(const struct transfer *transfer, const struct part *part, char *packed)
 {
-    struct sfs_dataset *dataset = transfer->dataset;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    int error = cache_pin(dataset->cache, part->scaled, PART_VALUES, &form, &chunk);
-    if (error)
-        return error;
-    if (form)
-        form_gather(&dataset->layout, form, &part->positions, packed);
-    else
-        fill_elements(packed, part->positions.elements, dataset->info.type.size,
-                      dataset->info.fill);
-    cache_return(chunk);
-    return 0;
+    return cache_gather(transfer->dataset->cache, part->scaled, &part->positions, packed);
 }
 
 static int write_part(void *context, const struct part *part)
@@ -312,7 +300,14 @@ static int check_writable(const struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Dense datasets are written by libhdf5, box by box of the selection. */
+/* Writes the elements of a box through the cache, or what only libhdf5 can write through that. */
+static int write_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+{
+    return dataset->layout.ops->insert ? cache_write_box(dataset->cache, box, elements)
+                                       : dataset_write_dense(dataset, box, elements);
+}
+
+/* Dense datasets are written box by box of the selection. */
 static int write_dense(struct transfer *transfer)
 {
     struct sfs_dataset *dataset = transfer->dataset;
@@ -335,7 +330,7 @@ static int write_dense(struct transfer *transfer)
             if (!error)
                 error = convert(transfer, false, n, packed, background);
             if (!error)
-                error = dataset_write_dense(dataset, &piece, packed);
+                error = write_box(dataset, &piece, packed);
             run.first += n;
             run.index += n;
         }
@@ -382,24 +377,14 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
     return error;
 }
 
-/* The positions of a slab in the dataset. */
-static int slab_runs(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                     struct runs *runs)
-{
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    int error = dataset_box(dataset, slab, &box);
-    return error ? error : runs_of_box(layout->rank, layout->dims, box.start, box.count, runs);
-}
-
 int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
 {
     CHANGING(dataset);
-    struct runs runs = {0};
+    struct box box;
     int error = check_writable(dataset);
     if (!error)
-        error = slab_runs(dataset, slab, &runs);
-    return error ? error : write_runs(dataset, &runs, buffer);
+        error = dataset_box(dataset, slab, &box);
+    return error ? error : write_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
@@ -551,14 +536,11 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
 int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
 {
     CHANGING(dataset);
-    struct runs runs = {0};
+    struct box box;
     int error = check_erasable(dataset);
     if (!error)
-        error = slab_runs(dataset, slab, &runs);
-    if (!error)
-        error = parts_each(&dataset->layout, &runs, erase_part, dataset);
-    runs_free(&runs);
-    return error;
+        error = dataset_box(dataset, slab, &box);
+    return error ? error : cache_erase_box(dataset->cache, &box);
 }
 
 int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,

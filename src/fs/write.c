@@ -16,17 +16,24 @@ static struct mount *mount_of(fuse_req_t request)
     return fuse_req_userdata(request);
 }
 
-/* ---- write ---- */
+/* An error in the midst of a change leaves some of it done, but for those that are found before. */
+static bool may_have_changed(int error)
+{
+    return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
+}
+
+/* ---- write: *change, whose node is NULL if nothing can have changed ---- */
 
 static int write_staged(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
                         uint64_t offset, struct change *change)
 {
     int error = staging_write(mount->staging, file->staged, bytes, n, offset);
+    if (error)
+        return error;
     *change = mount_change(file->node, file->inode.frame, file->inode.frame);
     change->views = 1u << VIEW_DEFINED; /* the others, when it is applied */
-    if (!error)
-        atomic_store(&file->has_staged, true);
-    return error;
+    atomic_store(&file->has_staged, true);
+    return 0;
 }
 
 static int write_view(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
@@ -35,15 +42,23 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, first, last;
     int error = mount_settle(mount, file->node, file->inode);
-    if (!error)
-        error = view_write(file->views, kind, frame, offset, bytes, n, mount->options->sparsify,
-                           written);
     if (error)
         return error;
-    view_frames_of(file->views, kind, frame, offset, *written, &first, &last);
+    error =
+        view_write(file->views, kind, frame, offset, bytes, n, mount->options->sparsify, written);
+    if (!may_have_changed(error))
+        return error;
+    view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
     *change = mount_change(file->node, first, last);
     mount_written(mount, file->node, first, last);
-    return 0;
+    return error;
+}
+
+/* O_SYNC and O_DSYNC. For a file that goes through its page cache the kernel sends an fsync, too,
+ * which then finds nothing to do; for others it does not. */
+static bool is_synchronous(const struct fuse_file_info *info)
+{
+    return info->flags & O_DSYNC && !info->writepage;
 }
 
 /* The kernel, which knows no file of which the end does not move, appends by writing at an end of
@@ -59,26 +74,27 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     struct mount *mount = mount_of(request);
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
-    struct change change;
-    bool is_staged = file->staged;
+    struct change change = {0};
     open_file_use(file);
     if (!file->is_for_writing)
         answer.error = -EBADF;
     else if (is_appending(info))
         answer.error = -EFBIG;
-    else if (is_staged)
+    else if (file->staged)
         answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
     else
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
-    if (answer.error) {
+    if (!answer.error && !file->staged && is_synchronous(info))
+        answer.error = commits_now(mount->commits);
+    /* Of a selection the kernel holds no pages. */
+    uint64_t writer = file->staged ? 0 : number;
+    if (info->writepage || !change.node) { /* an invalidation may wait for this very answer */
         answer_now(request, &answer);
-    } else if (info->writepage) { /* an invalidation may wait for this very answer */
-        answer_now(request, &answer);
-        notify_change(mount->notify, &change, number, NULL, NULL);
-    } else {
-        notify_change(mount->notify, &change, is_staged ? 0 : number, request, &answer);
+        request = NULL;
     }
+    if (change.node)
+        notify_change(mount->notify, &change, writer, request, &answer);
     open_file_put(mount, file);
 }
 
@@ -115,7 +131,7 @@ static bool is_same(const struct stat *is, const struct stat *attributes, int to
                         &attributes->st_mtim, &is->st_mtim);
 }
 
-/* Sets *change, whose node is NULL if nothing has changed. */
+/* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
                          struct inode inode, uint64_t size, struct change *change)
 {
@@ -133,9 +149,10 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         error = staging_truncate(mount->staging, node, inode.frame, size, &changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
-        if (!error)
-            error = view_truncate(views, kind, inode.frame, size);
-        if (error || size == total)
+        if (error)
+            return error;
+        error = view_truncate(views, kind, inode.frame, size);
+        if (!may_have_changed(error) || size >= total)
             return error;
         view_frames_of(views, kind, inode.frame, size, total - size, &first, &last);
     }
@@ -201,7 +218,6 @@ static int reserve(const struct open_file *file, uint64_t offset, uint64_t n)
     return offset <= size && n <= size - offset ? 0 : -EFBIG;
 }
 
-/* Sets *change, whose node is NULL if nothing has changed. */
 static int allocate(struct mount *mount, const struct open_file *file, int mode, uint64_t offset,
                     uint64_t n, struct change *change)
 {
@@ -215,15 +231,16 @@ static int allocate(struct mount *mount, const struct open_file *file, int mode,
     if (mode == 0)
         return reserve(file, offset, n);
     int error = mount_settle(mount, file->node, file->inode);
-    if (!error)
-        error = punch ? view_punch(file->views, kind, frame, offset, n)
-                      : view_zero(file->views, kind, frame, offset, n);
     if (error)
+        return error;
+    error = punch ? view_punch(file->views, kind, frame, offset, n)
+                  : view_zero(file->views, kind, frame, offset, n);
+    if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, n, &first, &last);
     *change = mount_change(file->node, first, last);
     mount_written(mount, file->node, first, last);
-    return 0;
+    return error;
 }
 
 void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,

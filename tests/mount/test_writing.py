@@ -750,6 +750,18 @@ def test_what_is_synced_is_durable(mounts, data, tmp_path, way):
     check_after_crash(mounts, data)
 
 
+@pytest.mark.parametrize("flags", [os.O_SYNC, os.O_DSYNC])
+def test_synchronous_writes_without_the_page_cache(mounts, data, flags):
+    d = data.mount(mounts, "commit_interval=0,direct_io")
+    fd = os.open(d / "frames/1.raw", os.O_WRONLY | flags)
+    assert os.write(fd, new_content()) == FRAME_BYTES
+    data.write(FRAME_BYTES, new_content())
+    kill(data.mounted)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    check_after_crash(mounts, data)
+
+
 def test_only_what_is_synced(mounts, data):
     d = data.mount(mounts, "commit_interval=0")
     (d / "frames/1.raw").write_bytes(new_content())
@@ -1006,6 +1018,24 @@ def test_two_writers_of_one_frame(mounts, data, kinds, options):
     viewer.close()
     data.mounted.unmount()
     assert subprocess.run([BUILD / "sparsectl", "check", data.path], capture_output=True).returncode == 0
+
+
+def test_truncation_under_a_map_that_is_being_written(mounts, data):
+    """The kernel keeps the pages of the map back until the truncation is answered, and writes them after
+    it: nobody waits for ever, and everybody sees the same."""
+    d = data.mount(mounts)
+    viewer = Viewer(d, 2)
+    with open(d / "frames/2.raw", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[:] = b"\1" * FRAME_BYTES
+        began = time.monotonic()
+        os.truncate(d / "frames/2.raw", 100)
+        assert time.monotonic() < began + 10
+        mapped.flush()
+        seen = viewer.look()
+        assert len(seen) == 1 and seen.pop() == bytes(mapped)
+        os.truncate(d / "frames/2.raw", 100)
+        assert viewer.look() == {b"\1" * 100 + bytes([data.fill, 0]) * (1230 - 50)}
+    viewer.close()
 
 
 def test_many_writers_of_many_frames(mounts, tmp_path):

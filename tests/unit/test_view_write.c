@@ -45,7 +45,7 @@ static const struct kind kinds[] = {
     {CHUNKED, "<u2", 3, -1, {5, 6, 7}, {2, 4, 5}, 3, true, true, true},
     {CHUNKED, NULL, 2, 1, {6, 9}, {4, 4}, 5, false, true, false},
     {CONTIGUOUS, "<f8", 3, -1, {4, 5, 6}, {0}, 0, false, false, false},
-    {CONTIGUOUS, "<u2", 3, -1, {4, 5, 6}, {0}, 4, false, false, false},
+    {CONTIGUOUS, "<u2", 3, -1, {4, 5, 6}, {0}, 4, false, false, true},
     {CONTIGUOUS, "u1", 1, -1, {3000}, {0}, 0, false, false, false},
     {CONTIGUOUS, NULL, 0, -1, {0}, {0}, 8, false, false, false},
     {COMPACT, "<i4", 2, -1, {12, 13}, {0}, 0, false, false, false},
@@ -1191,6 +1191,7 @@ static void threads_do_not_disturb_each_other(void **state)
     static const struct kind shared_kinds[] = {
         {SPARSE, "<u8", 3, -1, {6, ROWS, COLUMNS}, {1, ROWS, COLUMNS}, 0, false, true, false},
         {SPARSE, "<u8", 3, -1, {6, ROWS, COLUMNS}, {2, 4, 5}, 0, true, true, false},
+        {CHUNKED, "<u8", 3, -1, {6, ROWS, COLUMNS}, {2, 4, 5}, 0, true, true, true},
     };
     for (size_t i = 0; i < COUNT(shared_kinds); i++) {
         pthread_t threads[THREADS], extender;
