@@ -12,6 +12,7 @@ import stat
 import subprocess
 import threading
 import time
+import traceback
 
 import h5py
 import numpy as np
@@ -984,18 +985,20 @@ def writer(path, size, head, seconds, seed, kind):
                     os.ftruncate(file.fileno(), head + begin)
                 os.pread(file.fileno(), size, 0)
         status = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(status)
 
 
 @pytest.mark.parametrize("kinds", [("write", "write"), ("write", "map"), ("map", "map"),
                                    ("truncate", "write"), ("truncate", "map")])
-@pytest.mark.parametrize("options", [(), ("threads=2",)])
-def test_two_writers_of_one_frame(mounts, data, kinds, options):
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_two_writers_of_one_frame(mounts, tmp_path, kinds, is_sparse):
     """Through two views at the same time, while somebody looks at a third one: nobody waits for ever,
-    and in the end everybody sees the same."""
-    if data.fill:
-        pytest.skip("as without a fill value")
+    and in the end everybody sees the same. With as few threads as there can be."""
+    options = ("threads=2",)
+    data = Data(tmp_path, is_sparse)
     d = data.mount(mounts, *options)
     viewer = Viewer(d, 2)
     names = ["frames/2.raw", "npy/000002.npy"]
@@ -1008,8 +1011,8 @@ def test_two_writers_of_one_frame(mounts, data, kinds, options):
         viewer.look()
         (d / "frames/2.defined").read_bytes()
         looks += 1
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0
+    ends = [os.waitpid(pid, 0)[1] for pid in pids]
+    assert ends == [0, 0]
     assert time.monotonic() < began + 20
     assert looks > 3
     do(f"sync {d}")
