@@ -3,6 +3,7 @@ what it found, in fewer words."""
 import errno
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -57,14 +58,17 @@ def test_punching_parts_beside_a_reader(mounts, tmp_path, name):
         while not done.is_set():
             file.read_bytes()
 
-    reader = threading.Thread(target=read)
-    reader.start()
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    fd = os.open(file, os.O_RDWR)
     try:
-        fd = os.open(file, os.O_RDWR)
         for number in range(1000):
             model.fallocate(fd, model.FALLOC_FL_PUNCH_HOLE, 4 * (number % 600) + 1, 1)
-        os.close(fd)
+            time.sleep(0.002)
+            model.same(file.read_bytes(), content, file)
     finally:
+        os.close(fd)
         done.set()
-        reader.join()
-    model.same(file.read_bytes(), content, file)
+        for reader in readers:
+            reader.join()
