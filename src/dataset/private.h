@@ -16,8 +16,7 @@ struct cache_dataset;
 
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
 struct use {
-    pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change, and
-                                    * while libhdf5 writes */
+    pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
     atomic_uint_least64_t changes; /* the low 16 bits: calls that are changing something now */
     atomic_uint_least64_t extents; /* changes of the dims */
 };
@@ -74,16 +73,14 @@ struct call {
 };
 
 /* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
- * block changes elements. Those of a dense dataset are written by libhdf5, which moves their chunks
- * meanwhile: nobody else may be reading one where it was. */
+ * block changes elements. */
 #define USING(dataset)                                                                             \
     __attribute__((cleanup(use_end))) struct call call;                                            \
-    use_begin(&(dataset)->use, &call, false)
+    use_begin(&(dataset)->use, &call)
 #define CHANGING(dataset)                                                                          \
-    __attribute__((cleanup(use_end))) struct call call;                                            \
-    use_begin(&(dataset)->use, &call, !(dataset)->sparse);                                         \
+    USING(dataset);                                                                                \
     __attribute__((cleanup(change_end))) struct use *changing = change_begin(&(dataset)->use)
-void use_begin(struct use *use, struct call *call, bool alone);
+void use_begin(struct use *use, struct call *call);
 void use_end(struct call *call);
 struct use *change_begin(struct use *use);
 void change_end(struct use **use);

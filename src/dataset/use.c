@@ -40,11 +40,9 @@ void use_destroy(struct use *use)
     pthread_rwlock_destroy(&use->lock);
 }
 
-void use_begin(struct use *use, struct call *call, bool alone)
+void use_begin(struct use *use, struct call *call)
 {
-    if (!is_using(use) && alone)
-        pthread_rwlock_wrlock(&use->lock);
-    else if (!is_using(use))
+    if (!is_using(use))
         pthread_rwlock_rdlock(&use->lock);
     *call = (struct call){use, calls};
     calls = call;
