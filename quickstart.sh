@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a fresh clone to a mounted file: ./quickstart.sh shows it on a file that it makes,
-# ./quickstart.sh FILE mounts yours and leaves it mounted.
+# From a fresh clone to a mounted file: ./quickstart.sh makes one and writes frames into it,
+# ./quickstart.sh FILE mounts yours and leaves it mounted, read-only: it is not this script's to change.
 set -eu
 top=$(cd "$(dirname "$0")" && pwd)
 . "$top/setup.sh"
@@ -10,8 +10,6 @@ run() {
     printf '\n$ %s\n' "$*"
     "$@"
 }
-
-if [ "$(id -u)" = 0 ]; then unmount=umount; else unmount="fusermount3 -u"; fi
 
 # Absolute before anything changes the directory.
 file=
@@ -25,7 +23,7 @@ PATH=$top/build:$PATH
 if [ -n "$file" ]; then
     mountpoint=${TMPDIR:-/tmp}/sparsefs-$(basename "$file")
     mkdir -p "$mountpoint"
-    run sparsefs "$file" "$mountpoint"
+    run sparsefs -o ro "$file" "$mountpoint"
     run ls "$mountpoint"
     # The datasets with the most frames are what people look for.
     dataset=$(find "$mountpoint" -path "$mountpoint/.sparsefs" -prune -o -name dataset.json -print |
@@ -37,56 +35,65 @@ if [ -n "$file" ]; then
         printf '\n$ ls -l %s | head -6\n' "$dataset/frames"
         ls -l "$dataset/frames" | head -6
     fi
-    printf '\n%s is mounted at %s.\nUnmount it with:  %s %s\n' "$file" "$mountpoint" \
+    if [ "$(id -u)" = 0 ]; then unmount=umount; else unmount="fusermount3 -u"; fi
+    printf '\n%s is mounted read-only at %s.\nUnmount it with:  %s %s\n' "$file" "$mountpoint" \
         "$unmount" "$mountpoint"
+    printf 'To write to it:   sparsefs %s DIRECTORY\n' "$file"
     exit 0
 fi
 
+# What umount runs where sparsefs is installed: it waits until everything is in the file.
+umount_run() {
+    printf '\n$ umount %s\n' "$1"
+    sh "$top/mount-helpers/umount.sparsefs" "$1"
+}
+
 work=$(mktemp -d)
-trap '$unmount "$work/run42" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'cd /; sh "$top/mount-helpers/umount.sparsefs" "$work/run42" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 cd "$work"
 
 echo "
-A run of 20 detector frames, 512 x 512 pixels of 16 bits, gzipped, as a beamline writes it: 1 % of the
-pixels saw something."
-/usr/bin/python3 - <<'PYTHON'
-import h5py, numpy
-random = numpy.random.default_rng(42)
-frames = random.poisson(8, (20, 512, 512)) * (random.random((20, 512, 512)) < 0.01)
-frames[:, 200:210, 300:330] = 1000
-with h5py.File("dense.h5", "w") as file:
-    detector = file.create_dataset("entry/data/detector", data=frames.astype("uint16"),
-                                   chunks=(1, 512, 512), compression="gzip", shuffle=True)
-    detector.attrs["units"] = "counts"
-PYTHON
-echo "
-A sparse dataset of it: only what is not zero exists in it, but for every tenth frame, kept in full."
-run sparsectl import dense.h5 run42.h5 --undefined 0 --full-every 10
-run sparsectl info run42.h5
-run ls -l dense.h5 run42.h5
-
-echo "
-Mounted, every frame is a file, dense as programs know it and sparse where they want it:"
+A sparse dataset for frames of 512 x 512 pixels of 16 bits: only what is written will exist in it."
+run sparsectl create run42.h5 /entry/data/detector --dims 0,512,512 --maxdims inf,512,512 \
+    --chunk 1,64,512 --dtype uint16 --filter values:shuffle --filter values:deflate=4
 mkdir run42
-run sparsefs run42.h5 run42
-run ls run42/entry/data/detector
-run ls -ls run42/entry/data/detector/raw
-run cp run42/entry/data/detector/frames/7.raw frame7.raw
-run dd if=run42/entry/data/detector/frames/7.raw of=rows.raw bs=1024 skip=200 count=10 status=none
-run ls -ls frame7.raw rows.raw
-run /usr/bin/python3 -c 'import numpy
-frame = numpy.memmap("run42/entry/data/detector/frames/7.raw", "uint16", "r", shape=(512, 512))
-print("brightest pixel:", frame.max(), "in row", frame.argmax() // 512)'
-run ls -l run42/entry/data/detector/frames/7.defined run42/entry/data/detector/values/000007.values
-run cat run42/entry/data/detector/dataset.json
-printf '\n$ sparsectl dump run42.h5:/entry/data/detector --frame 7 | head -5\n'
-sparsectl dump run42.h5:/entry/data/detector --frame 7 | head -5
+run sparsefs -o sparsify run42.h5 run42
+cd run42/entry/data/detector
+printf '\n$ cd run42/entry/data/detector\n'
 
 echo "
-The bytes are those that the HDF5 tools give of the dense file:"
-run h5dump -d /entry/data/detector -s 7,0,0 -c 1,512,512 -b LE -o reference.raw dense.h5 | head -2
-run cmp frame7.raw reference.raw
-echo "(no difference)"
-run $unmount run42
+Frames are files. Two frames, each a spot on nothing, from files as any program writes them (with
+sparsify what is 0 in them stays undefined); and ten rows of a third one:"
+/usr/bin/python3 - "$work" <<'PYTHON'
+import numpy, sys
+for number, row in ((0, 100), (1, 300)):
+    frame = numpy.zeros((512, 512), "uint16")
+    frame[row:row + 20, 200:220] = numpy.arange(1, 401).reshape(20, 20)
+    frame.tofile(f"{sys.argv[1]}/frame{number}.raw")
+numpy.full((10, 512), 7, "uint16").tofile(f"{sys.argv[1]}/rows.raw")
+PYTHON
+run cp "$work/frame0.raw" frames/0.raw
+run cp "$work/frame1.raw" frames/1.raw
+run dd if="$work/rows.raw" of=frames/2.raw bs=1024 seek=50 conv=notrunc status=none
+
+echo "
+Read back they are what was written; of frame 2 only the ten rows exist (the first column counts the
+KiB of what is defined):"
+run cmp frames/1.raw "$work/frame1.raw"
+run ls -lsh frames raw
+run /usr/bin/python3 -c 'import h5py
+for n in range(3):
+    selection = h5py.h5s.decode(open(f"frames/{n}.defined", "rb").read())
+    print("frame", n, "has", selection.get_select_npoints(), "elements, in", selection.get_select_bounds())'
+
+echo "
+Erasing: all of frame 2 behind row 55, and the first rows of it. Its size stays."
+run truncate -s $((56 * 1024)) frames/2.raw
+run fallocate --punch-hole --offset 0 --length $((52 * 1024)) frames/2.raw
+run ls -lsh frames/2.raw
+run cat dataset.json
+cd "$work"
+umount_run run42
+run sparsectl info run42.h5
 run sparsectl check run42.h5

@@ -49,6 +49,13 @@ def read_h5py(hdf5, numbers, buffer):
     return seconds
 
 
+def noisy_frame(random):
+    frame = random.poisson(BACKGROUND, (SIDE, SIDE))
+    bright = random.random((SIDE, SIDE)) < BRIGHT
+    frame[bright] += random.exponential(BRIGHT_COUNTS, bright.sum()).astype(int)
+    return frame.astype("<u2")
+
+
 def make_frames(bench):
     """One HDF5 file per layout, and frames.raw: all with the same frames."""
     random = np.random.default_rng(1)
@@ -65,10 +72,7 @@ def make_frames(bench):
             datasets.append(file.create_dataset("d", shape, "<u2", chunks=chunks, **filters))
         raw = stack.enter_context(open(bench.directory / "frames.raw", "wb"))
         for number in range(made):
-            frame = random.poisson(BACKGROUND, (SIDE, SIDE))
-            bright = random.random((SIDE, SIDE)) < BRIGHT
-            frame[bright] += random.exponential(BRIGHT_COUNTS, bright.sum()).astype(int)
-            frame = frame.astype("<u2")
+            frame = noisy_frame(random)
             raw.write(frame.tobytes())
             for dataset in datasets:
                 dataset[number] = frame

@@ -63,7 +63,7 @@ class Mount:
             if done.returncode:
                 subprocess.run(["umount", "-l", self.path], check=True)
         try:
-            self.process.wait(10)
+            self.process.wait(60)  # one that was written to commits first
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -88,8 +88,8 @@ class Mount:
 
 
 class Sparsefs(Mount):
-    def __init__(self, bench, hdf5, options=""):
-        options = ",".join(filter(None, ["ro", f"threads={bench.threads}", options]))
+    def __init__(self, bench, hdf5, options="", access="ro"):
+        options = ",".join(filter(None, [access, f"threads={bench.threads}", options]))
         super().__init__([bench.sparsefs, "-f", "-o", options, hdf5], bench.directory)
 
     @property

@@ -1,9 +1,11 @@
-/* The FUSE ceiling: a read-only filesystem of equal files that lie in locked memory, so that what
- * remains of every request is the kernel's and libfuse's own cost. Its root shows 000000.raw,
- * 000001.raw, ...: consecutive pieces of file_bytes bytes of a source file. It never touches the
- * source again once mounted, and knows nothing of HDF5.
+/* The FUSE ceiling: a filesystem of equal files that lie in locked memory, so that what remains of
+ * every request is the kernel's and libfuse's own cost. Its root shows 000000.raw, 000001.raw, ...:
+ * consecutive pieces of file_bytes bytes of a source file. It never touches the source again once
+ * mounted, and knows nothing of HDF5. With `writable` the files take writes within their size,
+ * which stays; all other changes are answered and not made.
  *
- * memfs -o source=FILE,file_bytes=N[,direct_io][,threads=N] MNT    (stays in the foreground) */
+ * memfs -o source=FILE,file_bytes=N[,writable][,direct_io][,threads=N] MNT
+ * It stays in the foreground. */
 #define FUSE_USE_VERSION 312
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +29,7 @@ struct memfs {
     char *source;
     uint64_t file_bytes;
     int direct_io;
+    int writable;
     unsigned threads;
     char *memory;
     size_t memory_bytes;
@@ -38,6 +41,7 @@ static const struct fuse_opt options[] = {
     {"source=%s", offsetof(struct memfs, source), 0},
     {"file_bytes=%" SCNu64, offsetof(struct memfs, file_bytes), 0},
     {"direct_io", offsetof(struct memfs, direct_io), 1},
+    {"writable", offsetof(struct memfs, writable), 1},
     {"threads=%u", offsetof(struct memfs, threads), 0},
     FUSE_OPT_END,
 };
@@ -62,7 +66,7 @@ static void name_file(uint64_t index, char name[NAME_SIZE])
 static struct stat attributes(const struct memfs *fs, fuse_ino_t ino)
 {
     struct stat st = {.st_ino = ino,
-                      .st_mode = S_IFREG | 0444,
+                      .st_mode = S_IFREG | (fs->writable ? 0644 : 0444),
                       .st_nlink = 1,
                       .st_size = (off_t)fs->file_bytes,
                       .st_blocks = (blkcnt_t)((fs->file_bytes + 511) / 512),
@@ -118,7 +122,7 @@ static void memfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, siz
 static void memfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
-    if ((fi->flags & O_ACCMODE) != O_RDONLY) {
+    if ((fi->flags & O_ACCMODE) != O_RDONLY && !memfs_of(req)->writable) {
         fuse_reply_err(req, EROFS);
         return;
     }
@@ -141,6 +145,49 @@ static void memfs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
     if (size > fs->file_bytes - start)
         size = fs->file_bytes - start;
     fuse_reply_buf(req, fs->memory + (ino - FIRST_FILE) * fs->file_bytes + start, size);
+}
+
+static void memfs_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size,
+                        off_t offset, struct fuse_file_info *fi)
+{
+    (void)fi;
+    const struct memfs *fs = memfs_of(req);
+    uint64_t start = (uint64_t)offset;
+    if (start >= fs->file_bytes) {
+        fuse_reply_err(req, EFBIG);
+        return;
+    }
+    if (size > fs->file_bytes - start)
+        size = fs->file_bytes - start;
+    memcpy(fs->memory + (ino - FIRST_FILE) * fs->file_bytes + start, bytes, size);
+    fuse_reply_write(req, size);
+}
+
+static void memfs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *wanted, int which,
+                          struct fuse_file_info *fi)
+{
+    (void)wanted;
+    (void)which;
+    memfs_getattr(req, ino, fi);
+}
+
+static void memfs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                            struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)mode;
+    (void)offset;
+    (void)length;
+    (void)fi;
+    fuse_reply_err(req, 0);
+}
+
+static void memfs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)datasync;
+    (void)fi;
+    fuse_reply_err(req, 0);
 }
 
 static void memfs_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
@@ -221,6 +268,10 @@ static const struct fuse_lowlevel_ops operations = {
     .getxattr = memfs_getxattr,
     .open = memfs_open,
     .read = memfs_read,
+    .write = memfs_write,
+    .setattr = memfs_setattr,
+    .fallocate = memfs_fallocate,
+    .fsync = memfs_fsync,
     .lseek = memfs_lseek,
     .opendir = memfs_opendir,
     .readdir = memfs_readdir,
@@ -297,12 +348,13 @@ int main(int argc, char **argv)
     struct fuse_cmdline_opts command = {0};
     int result = 1;
     if (fuse_opt_parse(&args, &fs, options, NULL) ||
-        fuse_opt_add_arg(&args, "-oro,nosuid,nodev,noexec,default_permissions,fsname=memfs") ||
+        fuse_opt_add_arg(&args, fs.writable ? "-orw" : "-oro") ||
+        fuse_opt_add_arg(&args, "-onosuid,nodev,noexec,default_permissions,fsname=memfs") ||
         fuse_parse_cmdline(&args, &command))
         goto free_args;
     if (!command.mountpoint || !fs.source || fs.file_bytes == 0) {
-        fprintf(stderr, "usage: memfs -o source=FILE,file_bytes=N[,direct_io]"
-                        "[,threads=N] MNT\n");
+        fprintf(stderr, "usage: memfs -o source=FILE,file_bytes=N[,writable]"
+                        "[,direct_io][,threads=N] MNT\n");
         goto free_args;
     }
     int error = load(&fs);

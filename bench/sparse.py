@@ -57,6 +57,13 @@ def import_sparse(bench, source, path):
     bench.run_sparsectl("import", f"{source}:/d", f"{path}:/d", "--undefined", "0")
 
 
+def sparse_frame(random, pattern, density):
+    frame = np.zeros(SIDE * SIDE, "<u2")
+    at = positions(random, pattern, density)
+    frame[at] = 1 + random.exponential(MEAN, at.size).astype("<u2")
+    return frame
+
+
 def make_case(bench, pattern, density):
     """dense.h5 with /d as gzip-1, and for their size /gzip-4 and so on of some frames; frames.raw; and
     sparse.h5, which sparsectl makes. Returns the bytes of a frame in each."""
@@ -64,16 +71,13 @@ def make_case(bench, pattern, density):
     made, sized = bench.frames + WARMING, min(4, bench.frames)
     dense, raw, sparse = (bench.directory / name
                           for name in ("dense.h5", "frames.raw", "sparse.h5"))
-    frame = np.zeros(SIDE * SIDE, "<u2")
     with h5py.File(dense, "w") as file, open(raw, "wb") as out:
         options = {"chunks": (1, SIDE, SIDE), "compression": "gzip"}
         first = file.create_dataset("d", (made, SIDE, SIDE), "<u2", compression_opts=1, **options)
         others = [file.create_dataset(name, (sized, SIDE, SIDE), "<u2", compression_opts=4,
                                       **options, **more) for name, more in DENSE.items()]
         for number in range(made):
-            frame[:] = 0
-            at = positions(random, pattern, density)
-            frame[at] = 1 + random.exponential(MEAN, at.size).astype("<u2")
+            frame = sparse_frame(random, pattern, density)
             out.write(frame.tobytes())
             for dataset in [first] + (others if number < sized else []):
                 dataset[number] = frame.reshape(SIDE, SIDE)

@@ -112,9 +112,11 @@ struct sfs_statistics {
     uint64_t cache_misses;    /* pieces of chunks that had to be looked up */
     uint64_t cache_evictions; /* chunks */
     uint64_t chunks_decoded;
-    uint64_t store_reads;      /* read calls on files */
-    uint64_t store_bytes_read; /* bytes */
-    uint64_t store_commits;    /* that changed the file */
+    uint64_t cache_dirty_bytes; /* of chunks that are changed and not stored */
+    uint64_t chunks_encoded;    /* and stored, or taken out */
+    uint64_t store_reads;       /* read calls on files */
+    uint64_t store_bytes_read;  /* bytes */
+    uint64_t store_commits;     /* that changed the file */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
@@ -211,6 +213,10 @@ SFS_API int sfs_link_create(struct sfs_file *file, const char *path, const struc
 
 /* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
 SFS_API int sfs_group_create(struct sfs_file *file, const char *path);
+
+/* H5Ldelete of an empty group. path is absolute. -ENOENT; -ENOTDIR: it is not a group, or only a
+ * link to one; -ENOTEMPTY; -EINVAL: it is not such a path, or that of the root; -EROFS. */
+SFS_API int sfs_group_remove(struct sfs_file *file, const char *path);
 
 /* ---- Datatypes ---- */
 
@@ -350,8 +356,18 @@ SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
 /* The address of its object header. */
 SFS_API uint64_t sfs_dataset_address(const struct sfs_dataset *dataset);
 
-/* The description; valid until the dataset is closed. The dims change with sfs_set_extent. */
+/* The description; valid until the dataset is closed. dims and elements change with sfs_set_extent
+ * and sfs_extend: where other threads may be calling these, take the dims from sfs_dataset_dims. */
 SFS_API const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *dataset);
+
+/* The dims as they are now; NULL: they are not wanted. Returns a number that is another one after
+ * every change of the dims. */
+SFS_API uint64_t sfs_dataset_dims(struct sfs_dataset *dataset, uint64_t *dims);
+
+/* A number that is another one after every call that changes elements or dims of the dataset; 0
+ * while there is such a call. What was worked out between two calls of this that gave the same
+ * number, not 0, is still so at the second. */
+SFS_API uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset);
 
 /* A box of elements of a dataset. rank is that of the dataset, but 1 (start 0, count 1) for a
  * scalar dataspace. */
@@ -422,20 +438,36 @@ SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 SFS_API int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                              const struct sfs_defined *defined, const void *values);
 
+/* Writes n bytes from byte offset on of the row-major dense view of slab: the counterpart of
+ * sfs_read. The elements touched become defined; one that is touched in part keeps its other bytes,
+ * from its value or the fill value. sparsify: those that equal the fill value then are erased
+ * instead (of a dense dataset they are written). -EINVAL as sfs_read. */
+SFS_API int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            uint64_t offset, const void *bytes, size_t n, bool sparsify);
+
 /* H5Derase. The elements become undefined; the chunks in which none is left are deleted.
  * -EOPNOTSUPP: the dataset is not sparse. */
 SFS_API int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space);
 SFS_API int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab);
+
+/* Erases n elements from row-major position first of slab on. Of a dense dataset they become the
+ * fill value. */
+SFS_API int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            uint64_t first, uint64_t n);
 
 /* H5Dget_defined: the selection of those elements of space that are defined, as a dataspace of the
  * dataset's rank and dims. The caller frees *defined. */
 SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                                     void **defined, size_t *n);
 
-/* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. No other call
- * on this dataset may run meanwhile. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP
- * (not sparse). */
+/* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. Waits for
+ * other calls on this dataset, which see the dims of before or of after; not to be called by the
+ * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP
+ * (neither sparse nor chunked). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
+
+/* The same, but no dim becomes less than it is: for several threads that append. */
+SFS_API int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
 
@@ -446,6 +478,12 @@ SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 SFS_API int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             struct sfs_defined *defined);
 SFS_API void sfs_defined_free(struct sfs_defined *defined);
+
+/* Makes exactly these elements of slab defined: others are erased, new ones get the fill value,
+ * those that were defined and stay so keep their values. -EINVAL: positions are not ascending or
+ * outside of slab; -EOPNOTSUPP: the dataset is not sparse. */
+SFS_API int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            const struct sfs_defined *defined);
 
 /* Their number alone. It takes the chunk index only for chunks that lie wholly in slab, or reach
  * out of it only over an edge of the dataset where dim and max dim are the same. */
@@ -463,6 +501,14 @@ SFS_API int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *
  * decodes: all, none, hyperslabs or points. The caller frees *encoded. */
 SFS_API int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                                int space_rank, void **encoded, size_t *n);
+
+/* The reverse: n bytes in any form and version that H5Sencode has, of a dataspace whose dims are
+ * those of the last space_rank axes of slab (the others have count 1), become positions in slab.
+ * The caller frees them with sfs_defined_free. -EINVAL: they cannot be decoded, have other dims,
+ * are out of bounds, or bytes are left over; the log says why. -ENOMEM, also for absurdly many. */
+SFS_API int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                               int space_rank, const void *encoded, size_t n,
+                               struct sfs_defined *defined);
 
 /* ---- Stored chunks of sparse datasets ---- */
 

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
 
 #include "cache/private.h"
 #include "layout/piece.h"
@@ -11,7 +13,7 @@
 
 int cache_create(size_t limit, unsigned n_workers, struct cache **out)
 {
-    struct cache *cache = calloc(1, sizeof(*cache));
+    struct cache *cache = calloc(1, sizeof(*cache) + n_workers * sizeof(*cache->encoder));
     if (!cache)
         return -ENOMEM;
     int error = workers_create(n_workers, &cache->workers);
@@ -20,10 +22,14 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         return error;
     }
     cache->limit = limit;
+    cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
+    for (int i = 0; i < STRIPES; i++)
+        pthread_rwlock_init(&cache->stripes[i], NULL);
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->changed, NULL);
     pthread_cond_init(&cache->freed, NULL);
+    pthread_cond_init(&cache->wanted, NULL);
     *out = cache;
     return 0;
 }
@@ -32,12 +38,17 @@ void cache_destroy(struct cache *cache)
 {
     if (!cache)
         return;
+    encoders_end(cache);
     workers_destroy(cache->workers);
-    assert(!cache->lru && cache->used == 0 && cache->busy == 0);
+    assert(!cache->lru && !cache->dirty && cache->used == 0 && cache->busy == 0 &&
+           cache->dirty_bytes == 0);
     pool_destroy(&cache->pool);
+    pthread_cond_destroy(&cache->wanted);
     pthread_cond_destroy(&cache->freed);
     pthread_cond_destroy(&cache->changed);
     pthread_mutex_destroy(&cache->lock);
+    for (int i = 0; i < STRIPES; i++)
+        pthread_rwlock_destroy(&cache->stripes[i]);
     free(cache);
 }
 
@@ -61,17 +72,7 @@ void cache_close_dataset(struct cache_dataset *dataset)
 {
     if (!dataset)
         return;
-    struct cache *cache = dataset->cache;
-    struct chunk *chunk, *next;
-    pthread_mutex_lock(&cache->lock);
-    HASH_ITER (hh, dataset->chunks, chunk, next) {
-        assert(chunk->pins == 0 && !chunk->changing);
-        chunk_unlink(chunk);
-        cache->used -= chunk->entry_bytes + chunk->form_bytes;
-        chunk_free(cache, chunk);
-    }
-    pthread_cond_broadcast(&cache->freed);
-    pthread_mutex_unlock(&cache->lock);
+    cache_forget(dataset); /* waits for the encoders */
     free(dataset);
 }
 
@@ -87,6 +88,24 @@ static int read_row(void *context, size_t in_buffer, size_t in_chunk, size_t byt
                       read->buffer + in_buffer, bytes);
 }
 
+/* Reads from a form that may be changed in place meanwhile. */
+static void read_open(struct chunk *chunk, const struct box *box, const struct piece *piece,
+                      char *buffer)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    struct cache_form *form = &chunk->form;
+    pthread_rwlock_t *stripe = chunk_stripe(chunk);
+    pthread_rwlock_rdlock(stripe);
+    if (form->is_open && !form_is_filled(layout, form, piece->count, piece->in_chunk)) {
+        pthread_rwlock_unlock(stripe);
+        pthread_rwlock_wrlock(stripe);
+        if (form->is_open)
+            form_complete(layout, form);
+    }
+    form_read(layout, form, piece->count, piece->in_chunk, buffer, box->count, piece->in_box);
+    pthread_rwlock_unlock(stripe);
+}
+
 static int read_piece(struct cache_dataset *dataset, const struct box *box,
                       const struct piece *piece, char *buffer)
 {
@@ -95,7 +114,9 @@ static int read_piece(struct cache_dataset *dataset, const struct box *box,
     int error = chunk_acquire(dataset, piece->scaled, PART_VALUES, &chunk);
     if (error)
         return error;
-    if (chunk->state == CHUNK_LOADED)
+    if (chunk->state == CHUNK_LOADED && chunk->was_open)
+        read_open(chunk, box, piece, buffer);
+    else if (chunk->state == CHUNK_LOADED)
         form_read(layout, &chunk->form, piece->count, piece->in_chunk, buffer, box->count,
                   piece->in_box);
     else if (chunk->state == CHUNK_LOCATED)
@@ -120,6 +141,18 @@ int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffe
     return error;
 }
 
+/* All elements of a chunk where they lie in memory, or NULL. */
+static const char *elements_of(const struct chunk *chunk)
+{
+    const struct cache_form *form = &chunk->form;
+    if (chunk_is_open(chunk))
+        return NULL;
+    if (form->elements)
+        return form->elements;
+    bool is_full = form->values && form->value_size == chunk->dataset->layout->chunk_bytes;
+    return is_full ? form->values : NULL;
+}
+
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **out)
 {
@@ -136,8 +169,9 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
     if (error)
         return error;
     uint64_t offset = position * layout->element_size;
-    if (chunk->state == CHUNK_LOADED)
-        *bytes = chunk->form.elements ? (const char *)chunk->form.elements + offset : NULL;
+    const char *elements = chunk->state == CHUNK_LOADED ? elements_of(chunk) : NULL;
+    if (elements)
+        *bytes = elements + offset;
     else if (chunk->state == CHUNK_LOCATED)
         *bytes = store_view(layout->store, chunk->record.address + offset,
                             (size_t)box_elements(box) * layout->element_size);
@@ -156,16 +190,156 @@ void cache_return(struct chunk *chunk)
     chunk_release(chunk);
 }
 
+/* Puts a copy of what is in a pinned open chunk into the place of the pin: a chunk that nobody else
+ * knows. *out is NULL if the chunk has just been condensed. */
+static int copy_open(struct chunk *chunk, unsigned parts, struct chunk **out)
+{
+    struct cache_dataset *dataset = chunk->dataset;
+    struct cache *cache = dataset->cache;
+    struct cache_form form = {0};
+    pthread_rwlock_t *stripe = chunk_stripe(chunk);
+    pthread_rwlock_rdlock(stripe);
+    bool is_open = chunk->form.is_open;
+    int error = is_open ? form_copy(dataset->layout, &chunk->form, parts, &cache->pool, &form) : 0;
+    pthread_rwlock_unlock(stripe);
+
+    *out = NULL;
+    pthread_mutex_lock(&cache->lock);
+    struct chunk *copy = is_open && !error ? chunk_new(dataset, chunk->scaled) : NULL;
+    if (copy) {
+        copy->state = CHUNK_LOADED;
+        copy->gone = true;
+        copy->form = form;
+        chunk_pin(copy);
+        chunk_count(copy);
+        *out = copy;
+    }
+    chunk_unpin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    if (is_open && !error && !copy) {
+        form_free(&form, &cache->pool);
+        error = -ENOMEM;
+    }
+    return error;
+}
+
 int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
               const struct cache_form **form, struct chunk **out)
 {
-    struct chunk *chunk;
-    int error = chunk_acquire(dataset, scaled, parts, &chunk);
-    if (error)
-        return error;
+    struct chunk *chunk = NULL;
+    while (!chunk) {
+        int error = chunk_acquire(dataset, scaled, parts, &chunk);
+        if (!error && chunk_is_open(chunk))
+            error = copy_open(chunk, parts, &chunk);
+        if (error)
+            return error;
+    }
     *form = chunk->state == CHUNK_LOADED ? &chunk->form : NULL;
     *out = chunk;
     return 0;
+}
+
+int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct runs *positions, void *elements)
+{
+    const struct layout *layout = dataset->layout;
+    struct chunk *chunk;
+    int error = chunk_acquire(dataset, scaled, PART_VALUES, &chunk);
+    if (error)
+        return error;
+    struct cache_form *form = &chunk->form;
+    if (chunk->state == CHUNK_ABSENT) {
+        fill_elements(elements, positions->elements, layout->element_size, layout->info->fill);
+    } else if (!chunk->was_open) {
+        form_gather(layout, form, positions, elements);
+    } else {
+        pthread_rwlock_wrlock(chunk_stripe(chunk));
+        if (form->is_open)
+            form_complete(layout, form);
+        form_gather(layout, form, positions, elements);
+        pthread_rwlock_unlock(chunk_stripe(chunk));
+    }
+    chunk_release(chunk);
+    return 0;
+}
+
+/* ---- What is changed and not stored yet ---- */
+
+/* The number of defined elements of a pinned chunk that is LOADED and dirty. */
+static uint64_t count_defined(struct chunk *chunk)
+{
+    if (!chunk->was_open)
+        return chunk->form.defined.elements;
+    pthread_rwlock_rdlock(chunk_stripe(chunk));
+    uint64_t n = chunk->form.is_open ? chunk->form.n_defined : chunk->form.defined.elements;
+    pthread_rwlock_unlock(chunk_stripe(chunk));
+    return n;
+}
+
+bool cache_defined_count(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t *n)
+{
+    struct cache *cache = dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    struct chunk *chunk = chunk_find(dataset, scaled);
+    bool known = chunk && chunk->dirty;
+    if (known)
+        chunk_pin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    if (!known)
+        return false;
+    *n = count_defined(chunk);
+    chunk_release(chunk);
+    return true;
+}
+
+int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n)
+{
+    struct cache *cache = dataset->cache;
+    size_t rank = (size_t)dataset->layout->rank, count = 0;
+    struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        count += chunk->dataset == dataset;
+    }
+    uint64_t *list = reallocarray(NULL, count ? count : 1, rank * sizeof(*list));
+    *n = 0;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (list && chunk->dataset == dataset)
+            memcpy(list + rank * (*n)++, chunk->scaled, rank * sizeof(*list));
+    }
+    pthread_mutex_unlock(&cache->lock);
+    *scaled = list;
+    return list ? 0 : -ENOMEM;
+}
+
+static void uncount_scratch(struct cache *cache, size_t bytes)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->used -= pool_block_size(bytes);
+    pthread_cond_broadcast(&cache->freed);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* It is not busy: who has it may wait for memory. */
+int cache_scratch(struct cache *cache, size_t bytes, void **memory)
+{
+    pthread_mutex_lock(&cache->lock);
+    while (make_room(cache, pool_block_size(bytes)))
+        ;
+    cache->used += pool_block_size(bytes);
+    pthread_mutex_unlock(&cache->lock);
+    *memory = pool_get(&cache->pool, bytes);
+    if (!*memory)
+        uncount_scratch(cache, bytes);
+    return *memory ? 0 : -ENOMEM;
+}
+
+void cache_scratch_return(struct cache *cache, void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    pool_put(&cache->pool, memory, bytes);
+    uncount_scratch(cache, bytes);
 }
 
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
@@ -178,5 +352,7 @@ void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
     statistics->cache_misses = cache->misses;
     statistics->cache_evictions = cache->evictions;
     statistics->chunks_decoded = cache->decoded;
+    statistics->cache_dirty_bytes = cache->dirty_bytes;
+    statistics->chunks_encoded = cache->encoded;
     pthread_mutex_unlock(&cache->lock);
 }

@@ -2,8 +2,11 @@
  * name), under one memory limit. It knows datasets only through their layout callbacks. Calls are
  * named as in the HDF Group's RFC "Shared Chunk Cache Internal API", without the H5SC prefix.
  *
- * Every function may be called from any thread. No lock is held during input, decoding or copying,
- * and readers that meet in one cold chunk read and decode it once. */
+ * Every function may be called from any thread. No lock of the cache is held during input, output,
+ * decoding, encoding or copying, but that of a chunk which is being written in pieces, while bytes
+ * are copied. Readers that meet in one cold chunk read and decode it once. What is written is
+ * encoded and stored by threads of the cache when there is much of it, or when the cache is
+ * flushed. */
 #ifndef SPARSEFS_CACHE_CACHE_H
 #define SPARSEFS_CACHE_CACHE_H
 
@@ -18,8 +21,10 @@ struct cache_dataset;
 struct layout;
 struct workers;
 
-/* n_workers: threads that help those who call. The limit in bytes counts all memory allocated for chunks and for what is needed to decode them.
- * It is exceeded only by one chunk that is larger than it, while nothing else is in use. */
+/* n_workers: threads that help those who call, and as many that encode; they start when there is
+ * something to do for them. The limit in bytes counts all memory allocated for chunks and for what
+ * is needed to decode and encode them. It is exceeded only by one chunk that is larger than it,
+ * while nothing else is in use, and by what encoding takes more than a quarter of it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
 /* The threads of the cache, for whatever can be done chunk by chunk. */
@@ -28,7 +33,8 @@ struct workers *cache_workers(struct cache *cache);
 /* All datasets must have been closed. */
 void cache_destroy(struct cache *cache);
 
-/* A dataset's place in the cache; the layout must outlive it. Closing evicts its chunks. */
+/* A dataset's place in the cache; the layout must outlive it. Closing forgets its chunks, also what
+ * was changed and not flushed. */
 int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_dataset **dataset);
 void cache_close_dataset(struct cache_dataset *dataset);
 
@@ -41,8 +47,9 @@ struct chunk;
 
 /* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or
  * that is stored as it is, *bytes points to its elements and *chunk is pinned until cache_return.
- * They may be a mapped file: store_view says what must not be done with them. Returns 1, 0 if the
- * box does not lie so, or a negative errno. */
+ * They may be a mapped file: store_view says what must not be done with them. They stay as they are
+ * while others write. Returns 1, 0 if the box does not lie so or the chunk is being written in
+ * pieces, or a negative errno. */
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **chunk);
 void cache_return(struct chunk *chunk);
@@ -50,11 +57,26 @@ void cache_return(struct chunk *chunk);
 struct cache_form;
 
 /* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until
- * cache_return; NULL if nothing of the chunk is defined. Scaled coordinates. */
+ * cache_return; NULL if nothing of the chunk is defined. Of one that is being written in pieces it
+ * is a copy, in the packed form. Scaled coordinates. */
 int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
               const struct cache_form **form, struct chunk **chunk);
 
 struct runs;
+
+/* Copies the elements at these positions of a chunk of a sparse dataset, packed. */
+int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct runs *positions, void *elements);
+
+/* Writes the elements of a box, which must lie inside the dataset, row-major and without gaps. Of a
+ * sparse dataset they are defined then. The change is in the cache only until it is flushed or
+ * evicted, but for parts of chunks that are stored as they are and too large to be read whole:
+ * those are written in place. After an error part of the box may be written; where there is no room
+ * because changed chunks cannot be stored, that is the error. The layout has `insert`. */
+int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements);
+
+/* Makes the elements of a box undefined. The dataset's layout is sparse. */
+int cache_erase_box(struct cache_dataset *dataset, const struct box *box);
 
 /* Makes the elements at these positions of a chunk defined, with these packed values; or undefined.
  * Positions are those in the chunk; scaled coordinates. whole: they are all of the chunk that lies
@@ -65,6 +87,11 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
                 const void *values, bool whole);
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
+
+/* Memory for elements on their way, counted like that of chunks, and its return; NULL is nothing.
+ * -ENOMEM. */
+int cache_scratch(struct cache *cache, size_t bytes, void **memory);
+void cache_scratch_return(struct cache *cache, void *memory, size_t bytes);
 
 struct encoded;
 
@@ -77,11 +104,24 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
+/* From the first to the last of these calls nothing of the dataset is stored, but by cache_flush.
+ */
+void cache_hold(struct cache_dataset *dataset);
+void cache_let_go(struct cache_dataset *dataset);
+
+/* If a chunk is changed and not stored: true, and in *n how many of its elements are defined. */
+bool cache_defined_count(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t *n);
+
+/* The chunks that are changed and not stored: n times rank scaled coordinates, which the caller
+ * frees. -ENOMEM. */
+int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n);
+
 /* After the dataset's dims have shrunk: forgets the chunks that lie outside of them, also what was
  * changed in them and not flushed (the RFC's set_extent_notify). */
 void cache_forget_outside(struct cache_dataset *dataset);
 
-/* Forgets all chunks of a dataset that is not sparse, whose storage another hand has changed. */
+/* Forgets all chunks of a dataset that is not sparse, whose storage another hand has changed, also
+ * what was changed in them and not flushed. */
 void cache_forget(struct cache_dataset *dataset);
 
 /* Fills the cache_* and chunks_decoded members. */

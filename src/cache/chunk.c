@@ -1,11 +1,22 @@
-/* Chunks in the cache: their table, lists and memory. No input or output here, but for evicting a
- * dirty chunk. */
+/* Chunks in the cache: their table, lists and memory. No input or output here, but where there are
+ * no threads that encode. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
 
 #include "cache/private.h"
+
+/* An open chunk is condensed when memory is short if that leaves no more than this share of it. */
+#define CONDENSED_SHARE 8
+
+#define LOOKED_AT 32 /* chunks, for one */
+
+/* A chunk keeps its selection, if that was asked for, when its values are evicted: if it is no more
+ * than a share of both, and as long as all such selections take no more than a share of the limit.
+ */
+#define SELECTION_SHARE 4
+#define BARE_SHARE      4
 
 void chunk_pin(struct chunk *chunk)
 {
@@ -26,9 +37,17 @@ void chunk_unpin(struct chunk *chunk)
     pthread_cond_broadcast(&cache->freed);
 }
 
+/* It is a chunk like others again. */
+static void forget_bare(struct chunk *chunk)
+{
+    chunk->dataset->cache->bare_bytes -= chunk->bare_bytes;
+    chunk->bare_bytes = 0;
+}
+
 void chunk_unlink(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
+    forget_bare(chunk);
     HASH_DELETE(hh, chunk->dataset->chunks, chunk);
     DL_DELETE(cache->lru, chunk);
     if (chunk->dirty)
@@ -39,6 +58,7 @@ void chunk_unlink(struct chunk *chunk)
 
 void chunk_free(struct cache *cache, struct chunk *chunk)
 {
+    pool_uncount(&cache->pool, chunk->run_bytes);
     form_free(&chunk->form, &cache->pool);
     pool_put(&cache->pool, chunk, chunk->entry_bytes);
 }
@@ -48,6 +68,13 @@ struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled)
     struct chunk *chunk;
     HASH_FIND(hh, dataset->chunks, scaled, (size_t)dataset->layout->rank * sizeof(*scaled), chunk);
     return chunk;
+}
+
+void chunk_touch(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    DL_DELETE(cache->lru, chunk);
+    DL_APPEND(cache->lru, chunk);
 }
 
 static size_t entry_bytes(const struct cache_dataset *dataset)
@@ -71,6 +98,13 @@ struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled)
     return chunk;
 }
 
+void chunk_drop(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    cache->used -= chunk->entry_bytes + chunk->form_bytes;
+    chunk_free(cache, chunk);
+}
+
 int chunk_link(struct chunk *chunk)
 {
     struct cache_dataset *dataset = chunk->dataset;
@@ -84,33 +118,82 @@ int chunk_link(struct chunk *chunk)
     return 0;
 }
 
+/* What is being encoded of the old chunk is not what was changed in the new one. */
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
 {
     struct cache *cache = chunk->dataset->cache;
-    chunk->dirty = true;
-    if (old->dirty) {
+    bool keeps_place = old->dirty && !(old->encoding && old->encoding->chunk == old);
+    if (keeps_place)
         chunk->dirty_since = old->dirty_since;
-        old->dirty = false;
-        DL_REPLACE_ELEM2(cache->dirty, old, chunk, dirty_prev, dirty_next);
-    } else {
+    else
         chunk->dirty_since = ++cache->changes;
+    chunk->dirty = true;
+    cache->dirty_bytes += chunk->form_bytes;
+    if (keeps_place)
+        DL_REPLACE_ELEM2(cache->dirty, old, chunk, dirty_prev, dirty_next);
+    else
         DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
-    }
+    if (old->dirty && !keeps_place)
+        DL_DELETE2(cache->dirty, old, dirty_prev, dirty_next);
+    if (old->dirty)
+        cache->dirty_bytes -= old->form_bytes;
+    old->dirty = false;
+    size_t room = encode_estimate(chunk), most = cache->limit / 4;
+    room = room < most ? room : most;
+    if (cache->encode_room < room)
+        cache->encode_room = room;
 }
 
 void chunk_mark_clean(struct chunk *chunk)
 {
+    struct cache *cache = chunk->dataset->cache;
     chunk->dirty = false;
-    DL_DELETE2(chunk->dataset->cache->dirty, chunk, dirty_prev, dirty_next);
+    cache->dirty_bytes -= chunk->form_bytes;
+    DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
+    if (!cache->dirty)
+        cache->encode_room = 0;
 }
 
-void chunk_count(struct chunk *chunk, size_t form_bytes)
+void chunk_still_dirty(struct chunk *chunk, uint64_t since)
 {
     struct cache *cache = chunk->dataset->cache;
-    cache->used += form_bytes - chunk->form_bytes;
+    struct chunk *other;
+    DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
+    chunk->dirty_since = since;
+    DL_FOREACH2 (cache->dirty, other, dirty_next) {
+        if (other->dirty_since > since)
+            break;
+    }
+    if (other)
+        DL_PREPEND_ELEM2(cache->dirty, other, chunk, dirty_prev, dirty_next);
+    else
+        DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
+}
+
+void chunk_count(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    size_t bytes = form_bytes(&chunk->form), runs = runs_bytes(&chunk->form.defined);
+    forget_bare(chunk);
+    cache->used += bytes - chunk->form_bytes;
     if (chunk->pins > 0)
-        cache->busy += form_bytes - chunk->form_bytes;
-    chunk->form_bytes = form_bytes;
+        cache->busy += bytes - chunk->form_bytes;
+    if (chunk->dirty)
+        cache->dirty_bytes += bytes - chunk->form_bytes;
+    if (chunk->run_bytes != runs) {
+        pool_uncount(&cache->pool, chunk->run_bytes);
+        pool_count(&cache->pool, runs);
+    }
+    chunk->form_bytes = bytes;
+    chunk->run_bytes = runs;
+}
+
+void chunk_end_change(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    chunk->changing = false;
+    pthread_cond_broadcast(&cache->changed);
+    pthread_cond_broadcast(&cache->freed);
 }
 
 /* ---- Memory ---- */
@@ -128,40 +211,112 @@ void unreserve(struct cache *cache, size_t bytes)
     pthread_cond_broadcast(&cache->freed);
 }
 
-/* The least recently used chunk that nobody uses, or NULL. One that could not be written to the
- * store is left alone: who flushes learns why. */
+static bool is_free(const struct chunk *chunk)
+{
+    return chunk->pins == 0 && !chunk->changing && !chunk->encoding;
+}
+
+/* The least recently used clean chunk that nobody uses, or NULL. Those that have only their
+ * selection left come last, until they are too many: they go to the end of the list, so that they
+ * are not looked at every time. */
 static struct chunk *evictable(struct cache *cache)
 {
-    struct chunk *chunk;
-    DL_FOREACH (cache->lru, chunk) {
-        if (chunk->pins == 0 && !chunk->changing && !(chunk->dirty && chunk->write_error))
+    struct chunk *chunk, *next, *bare = NULL;
+    bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
+    DL_FOREACH_SAFE (cache->lru, chunk, next) {
+        if (chunk == bare)
+            break;
+        if (!is_free(chunk) || chunk->dirty)
+            continue;
+        if (chunk->bare_bytes == 0 || takes_bare)
             return chunk;
+        bare = bare ? bare : chunk;
+        chunk_touch(chunk);
+    }
+    return bare;
+}
+
+/* The chunk longest dirty that becomes much smaller when it is condensed, or NULL. */
+static struct chunk *condensable(struct cache *cache)
+{
+    struct chunk *chunk;
+    unsigned looked_at = 0;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (chunk->open && is_free(chunk) && chunk->dataset->layout->ops->is_sparse &&
+            chunk->condensed_bytes < chunk->form_bytes / CONDENSED_SHARE)
+            return chunk;
+        if (++looked_at == LOOKED_AT)
+            break;
     }
     return NULL;
 }
 
-static void evict(struct cache *cache, struct chunk *victim)
+/* Frees something that was counted in bytes. */
+static void free_form(struct cache *cache, struct cache_form *form, struct chunk *chunk,
+                      size_t bytes)
 {
-    size_t bytes = victim->entry_bytes + victim->form_bytes;
-    chunk_unlink(victim);
-    cache->evictions++;
     cache->busy += bytes; /* a reservation until it is freed */
     pthread_mutex_unlock(&cache->lock);
-    chunk_free(cache, victim);
+    form_free(form, &cache->pool);
+    if (chunk)
+        chunk_free(cache, chunk);
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
 }
 
+/* The RFC's evict_values. */
+static bool evict_values(struct cache *cache, struct chunk *victim)
+{
+    struct cache_form *form = &victim->form, values = {0};
+    if (!victim->is_asked || !form->has_defined || !(form->values || form->elements) ||
+        victim->run_bytes * SELECTION_SHARE > victim->form_bytes)
+        return false;
+    form_move_values(form, &values);
+    size_t before = victim->form_bytes;
+    chunk_count(victim);
+    victim->bare_bytes = victim->entry_bytes + victim->form_bytes;
+    cache->bare_bytes += victim->bare_bytes;
+    cache->used += before - victim->form_bytes;
+    free_form(cache, &values, NULL, before - victim->form_bytes);
+    return true;
+}
+
+static void evict(struct cache *cache, struct chunk *victim)
+{
+    if (evict_values(cache, victim))
+        return;
+    struct cache_form nothing = {0};
+    chunk_unlink(victim);
+    cache->evictions++;
+    free_form(cache, &nothing, victim, victim->entry_bytes + victim->form_bytes);
+}
+
+/* Leaves it to the encoders, or does it where there are none. */
+static void make_clean(struct cache *cache, struct chunk *dirty)
+{
+    cache->waiting++;
+    encoders_wake(cache);
+    if (cache->n_encoders > 0)
+        pthread_cond_wait(&cache->freed, &cache->lock);
+    else
+        (void)write_back(dirty); /* it may have been used meanwhile; an error stays with it */
+    cache->waiting--;
+}
+
 bool make_room(struct cache *cache, size_t bytes)
 {
-    if (cache->used + bytes <= cache->limit)
+    size_t encode_room = cache->encodings ? 0 : cache->encode_room;
+    if (cache->used + bytes + encode_room <= cache->limit)
         return false;
-    struct chunk *victim = evictable(cache);
-    if (victim && victim->dirty)
-        (void)write_back(victim); /* it may have been used meanwhile; an error stays with it */
-    else if (victim)
+    struct chunk *victim;
+    bool later;
+    if ((victim = evictable(cache)))
         evict(cache, victim);
-    else if (cache->busy > 0)
+    else if ((victim = condensable(cache)))
+        chunk_condense(victim); /* without memory for that it is encoded */
+    else if ((victim = encodable(cache, &later)))
+        make_clean(cache, victim);
+    else if (cache->busy > 0 || later)
         pthread_cond_wait(&cache->freed, &cache->lock);
     else
         return false; /* larger than the cache and alone */

@@ -184,7 +184,7 @@ static int add_parts(struct cache *cache, struct chunk *chunk, unsigned wanted)
     chunk_pin(chunk);
     if (!error) {
         install(&chunk->form, &made);
-        chunk_count(chunk, form_bytes(&chunk->form));
+        chunk_count(chunk);
         cache->decoded++;
     }
     unreserve(cache, bytes);
@@ -236,8 +236,7 @@ static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *sc
     struct cache *cache = dataset->cache;
     struct chunk *chunk = chunk_new(dataset, scaled);
     if (chunk && chunk_link(chunk) < 0) {
-        cache->used -= chunk->entry_bytes;
-        chunk_free(cache, chunk);
+        chunk_drop(chunk);
         return NULL;
     }
     if (chunk) {
@@ -264,7 +263,8 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
         chunk_unpin(chunk);
         return FOUND_CHANGED;
     }
-    if (chunk->state != CHUNK_LOADED || form_has(&chunk->form, parts)) {
+    /* An open one has all parts, and its form may be looked at only under its stripe. */
+    if (chunk->state != CHUNK_LOADED || chunk->open || form_has(&chunk->form, parts)) {
         chunk_pin(chunk);
         return FOUND_READY;
     }
@@ -293,12 +293,13 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
             break;
         cache->hits += !is_hit;
         is_hit = true;
-        DL_DELETE(cache->lru, chunk);
-        DL_APPEND(cache->lru, chunk);
+        chunk_touch(chunk);
         found = wait_for_parts(cache, chunk, parts);
     }
     if (is_new)
         chunk = add_chunk(dataset, scaled);
+    if (chunk && parts == PART_DEFINED)
+        chunk->is_asked = true;
     pthread_mutex_unlock(&cache->lock);
     if (!chunk)
         return -ENOMEM;
@@ -311,6 +312,27 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     else
         *out = chunk;
     return error;
+}
+
+bool chunk_is_read_whole(const struct cache_dataset *dataset)
+{
+    return is_read_whole(dataset->cache, dataset->layout);
+}
+
+pthread_rwlock_t *chunk_stripe(const struct chunk *chunk)
+{
+    return &chunk->dataset->cache->stripes[(uintptr_t)chunk / 64 % STRIPES];
+}
+
+bool chunk_is_open(const struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    if (!chunk->was_open)
+        return false;
+    pthread_mutex_lock(&cache->lock);
+    bool open = chunk->open;
+    pthread_mutex_unlock(&cache->lock);
+    return open;
 }
 
 void chunk_release(struct chunk *chunk)

@@ -2,22 +2,41 @@
  *
  *                    lookup says
  *   LOADING ──┬─ no such chunk ────────────────► ABSENT    reads as the fill value
- *             ├─ large and stored as it is ────► LOCATED   parts are read from the store
- *             ├─ read, decoded ────────────────► LOADED    copied from memory, or lent
- *             └─ failed ──► FAILED: leaves the cache when the last who waited has seen the error
+ *             ├─ large and stored as it is ────► LOCATED   parts are read from and written to the
+ * store ├─ read, decoded ────────────────► LOADED    copied from memory, or lent └─ failed ──►
+ * FAILED: leaves the cache when the last who waited has seen the error
  *
- * A chunk's form does not change while others see it: parts are added (load.c), and a write puts a
- * new chunk into the place of the old one, which is gone, but stays with those who read it.
+ * A write puts a new, dirty chunk into the place of the old one, which is gone, but stays with
+ * those who read it. The form of the new one is either packed, and does not change while others see
+ * it, except that parts are added (load.c); or open, and further writes change it in place until it
+ * is condensed, before it is encoded or because memory is short. What is condensed is not opened
+ * again.
+ *
+ *   (write) ─► open, dirty ── condensed ─► packed or dense, dirty ── encoded, inserted ─► clean
+ *
+ * While a chunk is being encoded others may write: the new chunk that they make inherits
+ * `encoding`, so that no two encoders are at one place, and learns what record the first one has
+ * left.
+ *
+ * Locks, in this order: that of workers; cache->lock; that of the pool. A stripe (the lock of the
+ * open chunks that share it) is taken without cache->lock and held while bytes are copied, or a
+ * form is condensed; nothing is waited for under it.
  *
  * Invariants, under cache->lock:
  *  - a chunk is in its dataset's table and in the LRU list, or it is gone and only those who pinned
- *    it know it; a dirty one is LOADED, has the packed form, and is in the list of dirty chunks;
- *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is;
- *  - only who has set `changing` adds parts, replaces, or writes the chunk to the store;
+ *    it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the dirty list;
+ *  - an open chunk that is not gone is dirty;
+ *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is, nor one
+ *    that is being encoded;
+ *  - only who has set `changing` adds parts, replaces, condenses, or writes a stored chunk as it
+ * is; an encoder does not begin with a chunk that is changing, but goes on when it changes;
  *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
  *    before memory is allocated and until it is given back;
  *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who
- * holds such a part never waits for memory, so that who finds busy > 0 may. */
+ *    holds such a part never waits for memory, so that who finds busy > 0 may;
+ *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are left free for the
+ *    first who encodes. He does not wait for memory, so that who finds a dirty chunk may wait for
+ *    him; others begin only if there is room beside. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 
@@ -29,6 +48,8 @@
 #include "common/workers.h"
 #include "layout/layout.h"
 
+#define STRIPES 32
+
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
 struct chunk {
@@ -38,38 +59,73 @@ struct chunk {
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
     int error;              /* CHUNK_FAILED */
+    bool was_open;          /* constant: its form must be looked at under its stripe, unless... */
+    bool open;              /* ...this has become false */
     bool gone;              /* from the table */
     bool changing;
     bool dirty;
-    int write_error;      /* of the last attempt to write it to the store */
-    uint64_t dirty_since; /* the first change since it was clean, counted in the cache */
+    bool is_asked;             /* what is defined was asked for without values */
+    struct encoding *encoding; /* of this chunk, or of one that was in its place */
+    int write_error;           /* of the last attempt to write it to the store */
+    uint64_t dirty_since;      /* the first change since it was clean, counted in the cache */
     unsigned pins;
+    size_t condensed_bytes;     /* open: about what it will take when it is not any more */
+    size_t rewritten;           /* bytes of packed forms that writing to it has made */
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
+    size_t run_bytes;           /* the part of them that is not of the pool */
+    size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
     struct chunk_record record; /* of what is stored */
     struct cache_form form;     /* CHUNK_LOADED */
     uint64_t scaled[];
+};
+
+/* A chunk on its way into the store; on the stack of who encodes it. */
+struct encoding {
+    struct encoding *prev, *next;
+    struct chunk *chunk;
+    uint64_t since; /* dirty_since of what is being encoded */
+};
+
+/* On the stack of who flushes. */
+struct flush {
+    struct flush *prev, *next;
+    const struct cache_dataset *dataset; /* NULL: all */
+    uint64_t last;                       /* changes after this one are left */
+    int error;
 };
 
 struct cache_dataset {
     struct cache *cache;
     struct layout *layout;
     struct chunk *chunks; /* hash table; under cache->lock */
+    unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
 };
 
 struct cache {
     size_t limit;
     struct pool pool;
     struct workers *workers;
-    pthread_mutex_t lock;   /* guards what follows, and all chunks and tables */
-    pthread_cond_t changed; /* a chunk has left LOADING, or is no longer changing */
-    pthread_cond_t freed;   /* busy has shrunk */
+    pthread_rwlock_t stripes[STRIPES]; /* each guards the forms of some chunks that were open */
+    pthread_mutex_t lock;              /* guards what follows, and all chunks and tables */
+    pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */
+    pthread_cond_t freed;   /* used or busy has shrunk, or a chunk can be encoded */
+    pthread_cond_t wanted;  /* encoders: there may be something to do */
     struct chunk *lru;
     struct chunk *dirty;
     uint64_t changes; /* that have made a chunk dirty */
-    int write_error;  /* of the last chunk that could not be written, until all can be */
+    int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
-    uint64_t n_chunks, hits, misses, evictions, decoded;
+    size_t dirty_bytes; /* of the forms of dirty chunks */
+    size_t encode_room;
+    size_t bare_bytes; /* of chunks whose values were evicted */
+    unsigned waiting;  /* for the encoders to make room */
+    struct encoding *encodings;
+    struct flush *flushes;
+    uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
+    bool ends;
+    unsigned most_encoders, n_encoders, idle_encoders;
+    pthread_t encoder[];
 };
 
 /* ---- The lock is held; these do not drop it ---- */
@@ -88,8 +144,14 @@ void chunk_free(struct cache *cache, struct chunk *chunk);
 
 struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled);
 
+/* Moves it to the end of the LRU list. */
+void chunk_touch(struct chunk *chunk);
+
 /* A new chunk in state LOADING, in no table or list, its entry counted as used. NULL: no memory. */
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
+
+/* Gives up a chunk that was not linked. */
+void chunk_drop(struct chunk *chunk);
 
 /* Puts a new chunk into table and LRU list, beside one of the same coordinates if there is one. */
 int chunk_link(struct chunk *chunk);
@@ -99,12 +161,33 @@ int chunk_link(struct chunk *chunk);
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old);
 void chunk_mark_clean(struct chunk *chunk);
 
-/* Counts n bytes more, or fewer, for a chunk's form. */
-void chunk_count(struct chunk *chunk, size_t form_bytes);
+/* What the encoding that has failed began with is dirty in this chunk. */
+void chunk_still_dirty(struct chunk *chunk, uint64_t since);
+
+/* Counts the bytes of a chunk's form anew. */
+void chunk_count(struct chunk *chunk);
+
+/* It is no longer changing. */
+void chunk_end_change(struct chunk *chunk);
 
 /* Counts bytes without waiting, as unreserve does. */
 void reserve_now(struct cache *cache, size_t bytes);
 void unreserve(struct cache *cache, size_t bytes);
+
+/* The most bytes that encoding a dirty chunk takes besides its form. */
+size_t encode_estimate(const struct chunk *chunk);
+
+/* The chunk that an encoder may begin with next to make room, if one may; in *later whether one may
+ * when others have finished. */
+struct chunk *encodable(struct cache *cache, bool *later);
+
+/* Chunks that could not be written may be tried again without a flush: the one longest dirty, or
+ * all.
+ */
+void encoders_retry(struct cache *cache, bool all);
+
+/* Sees to it that an encoder works if there is something to do for one. */
+void encoders_wake(struct cache *cache);
 
 /* ---- The lock is held on entry and on return, but dropped meanwhile ---- */
 
@@ -116,7 +199,12 @@ bool make_room(struct cache *cache, size_t bytes);
 /* Counts bytes for a chunk's form and what making it needs, after making room. */
 void reserve(struct cache *cache, size_t bytes);
 
-/* Writes a dirty chunk that is not changing to the store. On error it stays dirty. */
+/* Turns the open form of a chunk that is not changing into the packed one. -ENOMEM: it is still
+ * open, and not to be condensed to save memory. */
+int chunk_condense(struct chunk *chunk);
+
+/* Writes a dirty chunk that is not changing or being encoded to the store. On error it stays dirty.
+ */
 int write_back(struct chunk *chunk);
 
 /* ---- The lock is not held ---- */
@@ -126,5 +214,17 @@ int write_back(struct chunk *chunk);
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out);
 void chunk_release(struct chunk *chunk);
+
+/* Whether chunks that are stored are LOADED; else LOCATED. */
+bool chunk_is_read_whole(const struct cache_dataset *dataset);
+
+/* The lock of a chunk's form if it was open. */
+pthread_rwlock_t *chunk_stripe(const struct chunk *chunk);
+
+/* Whether a pinned chunk's form is still changed in place. */
+bool chunk_is_open(const struct chunk *chunk);
+
+/* Ends the threads that encode. */
+void encoders_end(struct cache *cache);
 
 #endif

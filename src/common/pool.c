@@ -3,6 +3,7 @@
 #include "common/pool.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,17 +56,46 @@ size_t pool_block_size(size_t n)
     return (n + step - 1) / step * step;
 }
 
+static void *map(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A mapping that begins where a huge page can. */
+static void *map_aligned(size_t size)
+{
+    char *memory = size < SIZE_MAX - HUGE_PAGE ? map(size + HUGE_PAGE) : NULL;
+    if (!memory)
+        return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0)
+        munmap(memory, before);
+    if (before < HUGE_PAGE)
+        munmap(memory + before + size, HUGE_PAGE - before);
+    madvise(memory + before, size, MADV_HUGEPAGE); /* a wish: it works without */
+    return memory + before;
+}
+
 /* A block from the system. */
 static void *allocate(size_t size)
 {
     if (size <= SMALL_BLOCK)
         return malloc(size);
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    if (size >= HUGE_PAGE)
-        madvise(memory, size, MADV_HUGEPAGE); /* a wish: it works without */
-    return memory;
+    return size < HUGE_PAGE ? map(size) : map_aligned(size);
+}
+
+/* Adds bytes within the limit, if that can be done without some free blocks: those are given up.
+ * Returns their number. The lock must be held. */
+static size_t add_bytes(struct pool *pool, size_t bytes, struct pool_block *given_up)
+{
+    size_t n = 0;
+    while (pool->n_free > 0 && pool->bytes + bytes > pool->limit) {
+        given_up[n] = remove_block(pool, 0);
+        pool->bytes -= given_up[n++].size;
+    }
+    pool->bytes += bytes;
+    return n;
 }
 
 void *pool_get(struct pool *pool, size_t n)
@@ -75,13 +105,8 @@ void *pool_get(struct pool *pool, size_t n)
     size_t n_given_up = 0;
     pthread_mutex_lock(&pool->lock);
     void *memory = take_free(pool, size);
-    if (!memory) {
-        while (pool->n_free > 0 && pool->bytes + size > pool->limit) {
-            given_up[n_given_up] = remove_block(pool, 0);
-            pool->bytes -= given_up[n_given_up++].size;
-        }
-        pool->bytes += size;
-    }
+    if (!memory)
+        n_given_up = add_bytes(pool, size, given_up);
     pthread_mutex_unlock(&pool->lock);
     if (memory)
         return memory;
@@ -117,6 +142,22 @@ void pool_put(struct pool *pool, void *memory, size_t n)
         free(memory);
     else if (given_up.memory)
         unmap(&given_up, 1);
+}
+
+void pool_count(struct pool *pool, size_t n)
+{
+    struct pool_block given_up[POOL_FREE_BLOCKS];
+    pthread_mutex_lock(&pool->lock);
+    size_t n_given_up = add_bytes(pool, n, given_up);
+    pthread_mutex_unlock(&pool->lock);
+    unmap(given_up, n_given_up);
+}
+
+void pool_uncount(struct pool *pool, size_t n)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->bytes -= n;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 size_t pool_bytes(struct pool *pool)

@@ -18,7 +18,7 @@ struct pool {
         size_t size;
     } free[POOL_FREE_BLOCKS]; /* oldest first */
     size_t n_free;
-    size_t bytes; /* of all blocks, in use and free */
+    size_t bytes; /* of all blocks, in use and free, and those that others count */
     size_t limit; /* free blocks are given up where bytes would exceed it */
 };
 
@@ -34,7 +34,11 @@ void *pool_get(struct pool *pool, size_t n);
 /* Takes back a block that pool_get(n) gave; NULL is nothing. */
 void pool_put(struct pool *pool, void *memory, size_t n);
 
-/* Bytes in all blocks, in use and waiting for reuse. */
+/* Counts, as if they were in a block, bytes that the caller has from elsewhere. */
+void pool_count(struct pool *pool, size_t n);
+void pool_uncount(struct pool *pool, size_t n);
+
+/* Bytes in all blocks, in use and waiting for reuse, and those counted besides. */
 size_t pool_bytes(struct pool *pool);
 
 #endif

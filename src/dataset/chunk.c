@@ -25,6 +25,7 @@ static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
 
 int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info)
 {
+    USING(dataset);
     struct layout *layout = &dataset->layout;
     uint64_t scaled[SFS_MAX_RANK];
     struct chunk_record record;
@@ -62,6 +63,7 @@ static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_
 
 int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
 {
+    USING(dataset);
     if (!dataset->sparse)
         return -EOPNOTSUPP;
     struct each_chunk all = {&dataset->layout, each, context};
@@ -72,6 +74,7 @@ int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void
 int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                    void *const sections[SFS_SECTIONS])
 {
+    USING(dataset);
     struct sfs_chunk_info now;
     int error = sfs_chunk_info(dataset, info->start, &now);
     if (error)
@@ -152,6 +155,7 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
 int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                     const void *const sections[SFS_SECTIONS])
 {
+    CHANGING(dataset);
     struct layout *layout = &dataset->layout;
     uint64_t scaled[SFS_MAX_RANK];
     struct encoded encoded;

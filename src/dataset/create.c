@@ -29,6 +29,18 @@ int sfs_group_create(struct sfs_file *file, const char *path)
     return error ? refused(file, path, error, hdf5_error()) : 0;
 }
 
+int sfs_group_remove(struct sfs_file *file, const char *path)
+{
+    if (!sfs_is_writable(file))
+        return -EROFS;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = hdf5_remove_group(file->hdf5, path);
+    pthread_rwlock_unlock(&file->commit_lock);
+    if (error == -EIO)
+        log_error("%s: %s: cannot remove it: %s", sfs_path(file), path, hdf5_error());
+    return error;
+}
+
 int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                         uint64_t from_address)
 {

@@ -23,6 +23,8 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     else
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
+    pthread_mutex_destroy(&dataset->patch_lock);
+    use_destroy(&dataset->use);
     free(dataset->path);
     free(dataset);
 }
@@ -131,7 +133,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
-    if (!dataset || !own_path) {
+    if (!dataset || !own_path || use_init(&dataset->use) < 0) {
         free(dataset);
         free(own_path);
         return -ENOMEM;
@@ -139,6 +141,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
+    pthread_mutex_init(&dataset->patch_lock, NULL);
     struct hdf5_storage storage;
     int error = open_header(dataset, &storage);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
@@ -191,10 +194,10 @@ uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
  * memory, and sfs_flush says why. */
 static bool can_go(struct sfs_dataset *dataset)
 {
-    if (!dataset->sparse || !sfs_is_writable(dataset->file))
+    if (!dataset->cache || !sfs_is_writable(dataset->file))
         return true;
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    if (!error) {
+    if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
         error = sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);
@@ -236,6 +239,15 @@ const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *datase
     return &dataset->info;
 }
 
+uint64_t sfs_dataset_dims(struct sfs_dataset *dataset, uint64_t *dims)
+{
+    if (!dims)
+        return atomic_load(&dataset->use.extents);
+    USING(dataset);
+    memcpy(dims, dataset->info.dims, (size_t)dataset->info.rank * sizeof(*dims));
+    return atomic_load(&dataset->use.extents);
+}
+
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box)
 {
     const struct layout *layout = &dataset->layout;
@@ -251,8 +263,8 @@ int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     return 0;
 }
 
-static int check_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                       uint64_t offset, size_t n, struct box *box)
+int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                  size_t n, struct box *box)
 {
     uint64_t bytes;
     if (dataset->info.type.has_pointers)
@@ -301,8 +313,9 @@ static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_
 int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
              void *buffer, size_t n)
 {
+    USING(dataset);
     struct box box;
-    int error = check_range(dataset, slab, offset, n, &box);
+    int error = dataset_range(dataset, slab, offset, n, &box);
     if (error || n == 0)
         return error;
 
@@ -331,8 +344,9 @@ int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t 
 bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
               struct sfs_loan *loan, int *error)
 {
+    USING(dataset);
     struct box box, piece;
-    *error = check_range(dataset, slab, offset, n, &box);
+    *error = dataset_range(dataset, slab, offset, n, &box);
     if (*error || n == 0)
         return false;
 

@@ -186,65 +186,26 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
     return dataset->sparse ? sparse_defined(dataset, &box, runs) : runs_append(runs, 0, elements);
 }
 
-int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                    struct sfs_defined *defined)
+int dataset_describe(struct runs *runs, struct sfs_defined *defined)
 {
-    struct runs runs;
-    int error = dataset_defined(dataset, slab, &runs);
-    if (!error)
-        error = runs_reserve(&runs, runs.n + 1); /* room for the end even if there is nothing */
+    int error = runs_reserve(runs, runs->n + 1); /* room for the end even if there is nothing */
     if (error) {
-        runs_free(&runs);
+        runs_free(runs);
         return error;
     }
-    runs.entries[runs.n] = (struct sfs_interval){0, runs.elements};
-    *defined = (struct sfs_defined){runs.n, runs.entries, runs.elements};
+    runs->entries[runs->n] = (struct sfs_interval){0, runs->elements};
+    *defined = (struct sfs_defined){runs->n, runs->entries, runs->elements};
     return 0;
 }
 
-/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
-static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                            int space_rank, void **encoded, size_t *n, bool *is_done)
+int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    struct sfs_defined *defined)
 {
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    struct piece piece;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    static const struct runs nothing;
-    int error = dataset_box(dataset, slab, &box);
-    *is_done =
-        !error && piece_first(layout, &box, &piece) && piece_is_all(layout, &box, &piece) &&
-        memcmp(box.count, layout->chunk_dims, (size_t)layout->rank * sizeof(*box.count)) == 0;
-    if (!*is_done)
-        return error;
-    error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
-    if (error)
-        return error;
-    error = selection_encode_with(
-        cache_workers(dataset->file->cache), space_rank, slab->count + slab->rank - space_rank,
-        NULL, form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
-    cache_return(chunk);
-    return error;
-}
-
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
-{
-    if (space_rank < 0 || space_rank > slab->rank)
-        return -EINVAL;
-    const uint64_t *dims = slab->count + slab->rank - space_rank;
-    if (!dataset->sparse)
-        return selection_encode_all(space_rank, dims, encoded, n);
+    USING(dataset);
     struct runs runs;
-    bool is_done;
-    int error = encode_one_chunk(dataset, slab, space_rank, encoded, n, &is_done);
-    if (error || is_done)
-        return error;
-    error = dataset_defined(dataset, slab, &runs);
+    int error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode_with(cache_workers(dataset->file->cache), space_rank, dims, NULL,
-                                      &runs, SELECTION_LIBHDF5_1_10_POINTS, encoded, n);
+        return dataset_describe(&runs, defined);
     runs_free(&runs);
     return error;
 }
@@ -256,6 +217,13 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
+    struct chunk_list cut; /* chunks that the index cannot tell of */
+    struct changed_chunk *changed; /* while the index is walked: chunks that it does not know so */
+};
+
+struct changed_chunk {
+    UT_hash_handle hh;
+    uint64_t scaled[];
 };
 
 /* Whether all that can be defined of a chunk lies in the box: it does itself, or reaches over an
@@ -294,15 +262,29 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+/* A chunk whose defined elements are so many. */
+static int count_known(struct count *count, const uint64_t *scaled, uint64_t elements)
+{
+    if (!is_inside(count->layout, count->box, scaled))
+        return elements > 0 ? count_in_part(count, scaled) : 0;
+    count->elements += elements;
+    return 0;
+}
+
+static int count_stored(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
     struct count *count = context;
+    struct changed_chunk *changed;
+    HASH_FIND(hh, count->changed, scaled, (size_t)count->layout->rank * sizeof(*scaled), changed);
+    if (changed)
+        return 0;
     if (!is_inside(count->layout, count->box, scaled))
-        return count_in_part(count, scaled);
+        return chunk_list_add(&count->cut, count->layout->rank, scaled);
     count->elements += count->layout->ops->defined_count(count->layout, record);
     return 0;
 }
 
+/* What is changed and not stored counts as it is in the cache. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -311,33 +293,89 @@ static int count_few(struct count *count)
     for (bool more = piece_first(layout, count->box, &piece); more && !error;
          more = piece_next(layout, count->box, &piece)) {
         struct chunk_record record;
-        error = layout->ops->lookup(layout, piece.scaled, &record);
-        if (!error && record.exists)
-            error = count_chunk(count, piece.scaled, &record);
+        uint64_t elements;
+        bool known = cache_defined_count(count->dataset->cache, piece.scaled, &elements);
+        if (!known)
+            error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && !known)
+            elements = record.exists ? layout->ops->defined_count(layout, &record) : 0;
+        if (!error)
+            error = count_known(count, piece.scaled, elements);
     }
+    return error;
+}
+
+static void free_changed(struct count *count)
+{
+    struct changed_chunk *changed, *next;
+    HASH_ITER (hh, count->changed, changed, next) {
+        HASH_DEL(count->changed, changed);
+        free(changed);
+    }
+}
+
+static int note_changed(struct count *count, const uint64_t *scaled)
+{
+    size_t bytes = (size_t)count->layout->rank * sizeof(*scaled);
+    struct changed_chunk *changed = malloc(sizeof(*changed) + bytes);
+    if (!changed)
+        return -ENOMEM;
+    memcpy(changed->scaled, scaled, bytes);
+    HASH_ADD(hh, count->changed, scaled, bytes, changed);
+    if (!hash_failed())
+        return 0;
+    free(changed);
+    return -ENOMEM;
+}
+
+/* Counts the chunks that are changed and not stored, and notes them. One that is stored before it
+ * is counted is left to the walk. */
+static int count_changed(struct count *count)
+{
+    uint64_t *scaled, elements;
+    size_t n, rank = (size_t)count->layout->rank;
+    int error = cache_changed(count->dataset->cache, &scaled, &n);
+    for (size_t i = 0; i < n && !error; i++) {
+        const uint64_t *at = scaled + i * rank;
+        if (!cache_defined_count(count->dataset->cache, at, &elements))
+            continue;
+        error = note_changed(count, at);
+        if (!error)
+            error = count_known(count, at, elements);
+    }
+    free(scaled);
+    return error;
+}
+
+static int count_all(struct count *count)
+{
+    int error = count_changed(count);
+    if (!error)
+        error = layout_each_chunk(&count->dataset->layout, count_stored, count);
+    for (size_t i = 0; i < count->cut.n && !error; i++)
+        error = count_in_part(count, count->cut.scaled + i * (size_t)count->layout->rank);
+    free(count->cut.scaled);
+    free_changed(count);
     return error;
 }
 
 int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements)
 {
+    USING(dataset);
     struct box box;
     int error = dataset_box(dataset, slab, &box);
     if (error)
         return error;
     if (!dataset->sparse)
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
-    error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know it all */
-    if (error)
-        return error;
 
-    struct count count = {&dataset->layout, &box, dataset, 0};
+    struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
     struct piece piece;
     uint64_t chunks = piece_first(&dataset->layout, &box, &piece) ? 1 : 0;
     for (int i = 0; chunks && i < box.rank; i++)
         if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
             chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count)
-                                 : layout_each_chunk(&dataset->layout, count_chunk, &count);
+    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_all(&count);
     if (!error)
         *elements = count.elements;
     return error;
@@ -345,8 +383,7 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 
 /* ---- Values ---- */
 
-/* The interval that holds the n-th defined element. */
-static size_t interval_of(const struct sfs_defined *defined, uint64_t n)
+size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n)
 {
     size_t low = 0, high = defined->n;
     while (high - low > 1) {
@@ -365,7 +402,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
                            const struct sfs_defined *defined, uint64_t first, uint64_t last,
                            char *window, uint64_t window_elements, char *to)
 {
-    size_t size = dataset->layout.element_size, i = interval_of(defined, first);
+    size_t size = dataset->layout.element_size, i = dataset_interval_of(defined, first);
     const struct sfs_interval *interval = defined->interval;
     uint64_t begin = interval[i].first + (first - interval[i].index), end = begin;
     uint64_t taken = first;
@@ -399,6 +436,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
 int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer)
 {
+    USING(dataset);
     struct box box;
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;

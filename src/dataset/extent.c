@@ -1,5 +1,6 @@
-/* Changing the dims of a sparse dataset. What lies outside of the new dims is erased first, so that
- * it does not come back when the dataset grows again. */
+/* Changing the dims of a dataset. What of a sparse one lies outside of the new dims is erased
+ * first, so that it does not come back when the dataset grows again; libhdf5 sees to that in
+ * others. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,29 +9,19 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 
-/* The chunks that a change concerns: n times rank scaled coordinates. */
+/* The chunks that a change concerns. */
 struct concerned {
     const struct layout *layout;
     const uint64_t *dims; /* the new ones */
-    uint64_t *scaled;
-    size_t n, capacity;
+    struct chunk_list list;
 };
 
 static int note(struct concerned *chunks, const uint64_t *scaled)
 {
-    size_t rank = (size_t)chunks->layout->rank;
-    if (chunks->n == chunks->capacity) {
-        size_t capacity = chunks->capacity + chunks->capacity / 2 + 64;
-        uint64_t *grown = reallocarray(chunks->scaled, capacity, rank * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        chunks->scaled = grown;
-        chunks->capacity = capacity;
-    }
-    memcpy(chunks->scaled + chunks->n++ * rank, scaled, rank * sizeof(*scaled));
-    return 0;
+    return chunk_list_add(&chunks->list, chunks->layout->rank, scaled);
 }
 
 /* Chunks that reach over the new dims. */
@@ -51,7 +42,7 @@ static int note_edge(void *context, const uint64_t *scaled, const struct chunk_r
 {
     struct concerned *chunks = context;
     (void)record;
-    return sparse_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
+    return layout_is_edge(chunks->layout, scaled) ? note(chunks, scaled) : 0;
 }
 
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
@@ -96,20 +87,27 @@ static int touch(struct sfs_dataset *dataset, const uint64_t *scaled)
     return cache_write(dataset->cache, scaled, &nothing, "", false);
 }
 
+/* The new dims become known to all. */
+static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    size_t bytes = (size_t)dataset->info.rank * sizeof(*dims);
+    memcpy(dataset->layout.dims, dims, bytes);
+    memcpy(dataset->info.dims, dims, bytes);
+    (void)box_product(dims, dataset->info.rank, 1, &dataset->info.elements); /* checked before */
+    atomic_fetch_add(&dataset->use.extents, 1);
+}
+
 static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct sfs_file *file = dataset->file;
     struct layout *layout = &dataset->layout;
     struct why why;
-    size_t bytes = (size_t)layout->rank * sizeof(*dims);
     pthread_rwlock_wrlock(&file->commit_lock);
     int error = dataset_header_set_dims(file->store, &file->superblock, dataset->address,
                                         layout->rank, dims, &why);
     if (!error) {
-        memcpy(dataset->sparse->header.dataspace.dims, dims, bytes);
-        memcpy(layout->dims, dims, bytes);
-        memcpy(dataset->info.dims, dims, bytes);
-        (void)box_product(dims, layout->rank, 1, &dataset->info.elements); /* checked before */
+        memcpy(dataset->sparse->header.dataspace.dims, dims, (size_t)layout->rank * sizeof(*dims));
+        take_dims(dataset, dims);
     }
     pthread_rwlock_unlock(&file->commit_lock);
     if (error && error != -ENOMEM)
@@ -117,37 +115,29 @@ static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     return error == -EILSEQ ? -EIO : error;
 }
 
-int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
+static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
     struct concerned chunks = {.layout = layout, .dims = dims};
     bool shrinks = false;
-    uint64_t elements;
-    if (!dataset->sparse)
-        return -EOPNOTSUPP;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
-    for (int i = 0; i < layout->rank; i++) {
-        if (dims[i] > dataset->info.max_dims[i])
-            return -EINVAL;
+    for (int i = 0; i < layout->rank; i++)
         shrinks |= dims[i] < layout->dims[i];
-    }
-    if (!box_product(dims, layout->rank, 1, &elements))
-        return -EINVAL;
     size_t rank = (size_t)layout->rank;
     bool edges =
         dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    /* What is stored without filters at an edge is stored by the dims: not while they change. */
+    cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
         error = layout_each_chunk(layout, note_edge, &chunks);
-    for (size_t i = 0; i < chunks.n && !error; i++)
-        error = touch(dataset, chunks.scaled + i * rank);
-    chunks.n = 0;
+    for (size_t i = 0; i < chunks.list.n && !error; i++)
+        error = touch(dataset, chunks.list.scaled + i * rank);
+    chunks.list.n = 0;
     if (!error && shrinks)
         error = layout_each_chunk(layout, note_cut, &chunks);
-    for (size_t i = 0; i < chunks.n && !error; i++)
-        error = erase_outside(dataset, chunks.scaled + i * rank, dims);
-    free(chunks.scaled);
+    for (size_t i = 0; i < chunks.list.n && !error; i++)
+        error = erase_outside(dataset, chunks.list.scaled + i * rank, dims);
+    free(chunks.list.scaled);
     if (!error && shrinks && !edges) /* chunks outside are deleted while the index knows them */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error)
@@ -156,5 +146,58 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && shrinks)
         cache_forget_outside(dataset->cache);
+    cache_let_go(dataset->cache);
     return error;
+}
+
+static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    struct sfs_file *file = dataset->file;
+    int error = dataset->cache ? cache_flush(file->cache, dataset->cache) : 0;
+    if (error)
+        return error;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    error = hdf5_set_extent(file->hdf5, dataset->address, dims);
+    pthread_rwlock_unlock(&file->commit_lock);
+    if (error == -EIO)
+        log_error("%s: %s: cannot change the dims: %s", sfs_path(file), dataset->path,
+                  hdf5_error());
+    if (dataset->cache) /* chunks at the edges may be stored in another way now */
+        cache_forget(dataset->cache);
+    if (!error)
+        take_dims(dataset, dims);
+    return error;
+}
+
+static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    const struct sfs_dataset_info *info = &dataset->info;
+    uint64_t elements;
+    if (info->layout != SFS_SPARSE && info->layout != SFS_CHUNKED)
+        return -EOPNOTSUPP;
+    if (!sfs_is_writable(dataset->file))
+        return -EROFS;
+    for (int i = 0; i < info->rank; i++)
+        if (dims[i] > info->max_dims[i])
+            return -EINVAL;
+    if (!box_product(dims, info->rank, 1, &elements))
+        return -EINVAL;
+    if (memcmp(dims, info->dims, (size_t)info->rank * sizeof(*dims)) == 0)
+        return 0;
+    return dataset->sparse ? change_sparse(dataset, dims) : change_dense(dataset, dims);
+}
+
+int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    ALONE(dataset);
+    return change_dims(dataset, dims);
+}
+
+int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    uint64_t larger[SFS_MAX_RANK];
+    ALONE(dataset);
+    for (int i = 0; i < dataset->info.rank; i++)
+        larger[i] = dims[i] > dataset->info.dims[i] ? dims[i] : dataset->info.dims[i];
+    return change_dims(dataset, larger);
 }

@@ -3,6 +3,7 @@
 #define SPARSEFS_DATASET_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "common/box.h"
 #include "common/hash.h"
@@ -13,14 +14,23 @@
 struct cache;
 struct cache_dataset;
 
+/* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
+struct use {
+    pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
+    atomic_uint_least64_t changes; /* the low 16 bits: calls that are changing something now */
+    atomic_uint_least64_t extents; /* changes of the dims */
+};
+
 struct sfs_dataset {
     struct sfs_file *file;
     uint64_t address;
     char *path;
     struct sfs_dataset_info info;
-    struct layout layout;            /* unless its type has pointers and it is dense */
-    struct cache_dataset *cache;     /* the same */
-    struct sparse *sparse;           /* NULL: dense */
+    struct layout layout;        /* unless its type has pointers and it is dense */
+    struct cache_dataset *cache; /* the same */
+    struct sparse *sparse;       /* NULL: dense */
+    struct use use;
+    pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -53,11 +63,49 @@ struct sfs_file {
     unsigned n_unused;
 };
 
+int use_init(struct use *use); /* -ENOMEM */
+void use_destroy(struct use *use);
+
+/* A call that this thread is in the middle of. */
+struct call {
+    struct use *use;
+    const struct call *outer;
+};
+
+/* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
+ * block changes elements. */
+#define USING(dataset)                                                                             \
+    __attribute__((cleanup(use_end))) struct call call;                                            \
+    use_begin(&(dataset)->use, &call)
+#define CHANGING(dataset)                                                                          \
+    USING(dataset);                                                                                \
+    __attribute__((cleanup(change_end))) struct use *changing = change_begin(&(dataset)->use)
+void use_begin(struct use *use, struct call *call);
+void use_end(struct call *call);
+struct use *change_begin(struct use *use);
+void change_end(struct use **use);
+
+/* Until the end of the block no other call on the dataset runs, and the dims may change; what is
+ * called in it must not be USING the dataset. */
+#define ALONE(dataset)                                                                             \
+    __attribute__((cleanup(alone_end))) struct use *alone = alone_begin(&(dataset)->use)
+struct use *alone_begin(struct use *use);
+void alone_end(struct use **use);
+
 /* Closes all datasets, none of which may be in use. */
 void dataset_close_all(struct sfs_file *file);
 
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
+
+/* The same, which has at least the bytes [offset, offset + n) in its dense view. -EINVAL,
+ * -EOPNOTSUPP: they would be pointers. */
+int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                  size_t n, struct box *box);
+
+/* sfs_erase of only some elements of a slab; positions are in it, ascending. */
+int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                       const struct sfs_defined *defined);
 
 /* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees
  * the runs, also after an error. */
@@ -67,6 +115,23 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
  * also after an error. -ENOMEM. */
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
+
+/* n times rank scaled coordinates, which whoever has the list frees. -ENOMEM. */
+struct chunk_list {
+    uint64_t *scaled;
+    size_t n, capacity;
+};
+int chunk_list_add(struct chunk_list *list, int rank, const uint64_t *scaled);
+
+/* Makes a description of runs, which are taken over, also after an error. -ENOMEM. */
+int dataset_describe(struct runs *runs, struct sfs_defined *defined);
+
+/* The interval that holds the n-th defined element. */
+size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
+
+/* Fill values, at most *n and no more than a fair amount of memory; *n is how many. The caller
+ * frees them. NULL: no memory. */
+void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);
 
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);

@@ -1,8 +1,10 @@
-/* Datasets as text: libhdf5 reads dense ones and writes the elements of all. */
+/* Datasets as text: libhdf5 writes the elements of all, and reads dense ones that are not chunked.
+ * (It would keep what it has read of a chunk, which we then change behind its back.) */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/cache.h"
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
@@ -62,7 +64,7 @@ static int write_all(struct writing *writing, size_t limit, char **text, size_t 
     return error;
 }
 
-static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+static int chunked_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     const struct sfs_dataset_info *info = &dataset->info;
     struct writing writing = {.dataset = dataset, .box.rank = info->rank};
@@ -78,9 +80,13 @@ static int sparse_text(struct sfs_dataset *dataset, size_t limit, char **text, s
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
-    if (dataset->sparse)
-        return sparse_text(dataset, limit, text, n);
-    int error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
+    USING(dataset);
+    if (dataset->sparse || (dataset->info.layout == SFS_CHUNKED && dataset->cache))
+        return chunked_text(dataset, limit, text, n);
+    int error = dataset->cache ? cache_flush(dataset->file->cache, dataset->cache) : 0;
+    if (error)
+        return error;
+    error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
     if (error == -EIO)
         log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
                   hdf5_error());

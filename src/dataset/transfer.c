@@ -198,21 +198,33 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     return error;
 }
 
-/* Room for n packed elements in either datatype, and if needed as much for a background. */
+/* Bytes for n packed elements in either datatype, and if needed for as many in the background;
+ * SIZE_MAX / 2: too many. */
+static size_t packed_bytes(const struct transfer *transfer, uint64_t n)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, transfer->room, &bytes) || bytes > SIZE_MAX / 8)
+        return SIZE_MAX / 2;
+    return keeps_members(transfer) ? 2 * bytes : bytes;
+}
+
+/* Room for them, which the cache counts. */
 static int make_packed(const struct transfer *transfer, uint64_t n, char **packed,
                        char **background)
 {
-    bool twice = keeps_members(transfer);
-    size_t bytes;
-    *packed = *background = NULL;
-    if (__builtin_mul_overflow(n, transfer->room, &bytes) || bytes > SIZE_MAX / 4)
-        return -ENOMEM;
-    *packed = malloc(twice ? 2 * bytes : bytes);
-    if (!*packed)
-        return -ENOMEM;
-    if (twice)
-        *background = *packed + bytes;
-    return 0;
+    size_t bytes = packed_bytes(transfer, n);
+    void *memory = NULL;
+    int error = bytes == SIZE_MAX / 2
+                    ? -ENOMEM
+                    : cache_scratch(transfer->dataset->file->cache, bytes, &memory);
+    *packed = memory;
+    *background = !error && keeps_members(transfer) ? *packed + bytes / 2 : NULL;
+    return error;
+}
+
+static void free_packed(const struct transfer *transfer, uint64_t n, char *packed)
+{
+    cache_scratch_return(transfer->dataset->file->cache, packed, packed_bytes(transfer, n));
 }
 
 /* Copies `length` elements, from the index-th selected one on, between memory and packed elements.
@@ -265,19 +277,7 @@ static char *packed_in_memory(const struct transfer *transfer, const struct part
 /* The elements of a part as they are in the dataset. */
 static int gather_part(const struct transfer *transfer, const struct part *part, char *packed)
 {
-    struct sfs_dataset *dataset = transfer->dataset;
-    const struct cache_form *form;
-    struct chunk *chunk;
-    int error = cache_pin(dataset->cache, part->scaled, PART_VALUES, &form, &chunk);
-    if (error)
-        return error;
-    if (form)
-        form_gather(&dataset->layout, form, &part->positions, packed);
-    else
-        fill_elements(packed, part->positions.elements, dataset->info.type.size,
-                      dataset->info.fill);
-    cache_return(chunk);
-    return 0;
+    return cache_gather(transfer->dataset->cache, part->scaled, &part->positions, packed);
 }
 
 static int write_part(void *context, const struct part *part)
@@ -297,7 +297,7 @@ static int write_part(void *context, const struct part *part)
     }
     if (!error)
         error = cache_write(cache, part->scaled, &part->positions, packed, part->is_whole);
-    free(packed);
+    free_packed(transfer, n, packed);
     return error;
 }
 
@@ -312,7 +312,14 @@ static int check_writable(const struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Dense datasets are written by libhdf5, box by box of the selection. */
+/* Writes the elements of a box through the cache, or what only libhdf5 can write through that. */
+static int write_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+{
+    return dataset->layout.ops->insert ? cache_write_box(dataset->cache, box, elements)
+                                       : dataset_write_dense(dataset, box, elements);
+}
+
+/* Dense datasets are written box by box of the selection. */
 static int write_dense(struct transfer *transfer)
 {
     struct sfs_dataset *dataset = transfer->dataset;
@@ -335,12 +342,12 @@ static int write_dense(struct transfer *transfer)
             if (!error)
                 error = convert(transfer, false, n, packed, background);
             if (!error)
-                error = dataset_write_dense(dataset, &piece, packed);
+                error = write_box(dataset, &piece, packed);
             run.first += n;
             run.index += n;
         }
     }
-    free(packed);
+    free_packed(transfer, most, packed);
     return error;
 }
 
@@ -355,6 +362,7 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
                       const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                       const void *buffer)
 {
+    CHANGING(dataset);
     struct transfer transfer;
     int error = check_writable(dataset);
     if (!error)
@@ -381,23 +389,14 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
     return error;
 }
 
-/* The positions of a slab in the dataset. */
-static int slab_runs(const struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                     struct runs *runs)
-{
-    const struct layout *layout = &dataset->layout;
-    struct box box;
-    int error = dataset_box(dataset, slab, &box);
-    return error ? error : runs_of_box(layout->rank, layout->dims, box.start, box.count, runs);
-}
-
 int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
 {
-    struct runs runs = {0};
+    CHANGING(dataset);
+    struct box box;
     int error = check_writable(dataset);
     if (!error)
-        error = slab_runs(dataset, slab, &runs);
-    return error ? error : write_runs(dataset, &runs, buffer);
+        error = dataset_box(dataset, slab, &box);
+    return error ? error : write_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
@@ -433,6 +432,7 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
 int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                      const struct sfs_defined *defined, const void *values)
 {
+    CHANGING(dataset);
     struct box box;
     struct runs runs = {0};
     int error = check_writable(dataset);
@@ -465,7 +465,7 @@ static int read_part(void *context, const struct part *part)
         error = convert(transfer, true, n, packed, background);
     if (!error)
         copy_part(transfer, part, packed, true);
-    free(packed);
+    free_packed(transfer, n, packed);
     return error;
 }
 
@@ -493,7 +493,7 @@ static int read_dense(struct transfer *transfer)
             run.index += n;
         }
     }
-    free(packed);
+    free_packed(transfer, most, packed);
     return error;
 }
 
@@ -501,6 +501,7 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                      void *buffer)
 {
+    USING(dataset);
     struct transfer transfer;
     int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
     if (error)
@@ -532,6 +533,7 @@ static int check_erasable(const struct sfs_dataset *dataset)
 
 int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
 {
+    CHANGING(dataset);
     struct selection selection;
     int error = check_erasable(dataset);
     if (!error)
@@ -545,10 +547,24 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
 
 int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
 {
+    CHANGING(dataset);
+    struct box box;
+    int error = check_erasable(dataset);
+    if (!error)
+        error = dataset_box(dataset, slab, &box);
+    return error ? error : cache_erase_box(dataset->cache, &box);
+}
+
+int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                       const struct sfs_defined *defined)
+{
+    struct box box;
     struct runs runs = {0};
     int error = check_erasable(dataset);
     if (!error)
-        error = slab_runs(dataset, slab, &runs);
+        error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = place_in_dataset(&dataset->layout, &box, defined, &runs);
     if (!error)
         error = parts_each(&dataset->layout, &runs, erase_part, dataset);
     runs_free(&runs);
@@ -620,6 +636,7 @@ static int find_defined(struct finding *finding)
 int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                             void **encoded, size_t *n)
 {
+    USING(dataset);
     const struct layout *layout = &dataset->layout;
     struct selection selection;
     struct runs found = {0};

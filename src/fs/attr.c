@@ -3,19 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/entry.h"
 #include "fs/mount.h"
 
-#define READ_BITS 0444
+#define READ_BITS  0444
+#define WRITE_BITS 0222
 
 /* Mode, owner and times of everything in a file. */
 static void common(const struct mount *mount, const struct stat *file, struct inode inode,
-                   struct stat *st)
+                   bool is_writable, struct stat *st)
 {
     const struct options *options = mount->options;
-    mode_t readable = options->has_umask ? READ_BITS & ~options->umask : file->st_mode & READ_BITS;
+    mode_t bits = is_writable ? READ_BITS | WRITE_BITS : READ_BITS;
     memset(st, 0, sizeof(*st));
     st->st_ino = inode_pack(inode);
-    st->st_mode = readable;
+    st->st_mode = options->has_umask ? bits & ~options->umask : file->st_mode & bits;
     st->st_nlink = 1;
     st->st_uid = options->has_uid ? options->uid : file->st_uid;
     st->st_gid = options->has_gid ? options->gid : file->st_gid;
@@ -29,7 +31,21 @@ static void common(const struct mount *mount, const struct stat *file, struct in
  * known: programs that count them must look. */
 static void as_directory(struct stat *st)
 {
-    st->st_mode = S_IFDIR | st->st_mode | st->st_mode >> 2;
+    st->st_mode = S_IFDIR | st->st_mode | (st->st_mode & READ_BITS) >> 2;
+}
+
+/* What was written in this mount is newer than the file. */
+static void add_times(const struct mount *mount, const struct node *node, struct inode inode,
+                      struct stat *st)
+{
+    if (!mount->times)
+        return;
+    bool is_of_frame = inode_view(inode) < VIEW_STACK_RAW;
+    times_raise(mount->times, node->object, is_of_frame ? inode.frame : TIMES_ANY_FRAME,
+                &st->st_mtim);
+    times_raise(mount->times, node->object, is_of_frame ? inode.frame : TIMES_ANY_FRAME,
+                &st->st_atim);
+    st->st_ctim = st->st_mtim;
 }
 
 /* Of its size in bytes so many are allocated, the others are holes. Programs take a file without
@@ -49,15 +65,31 @@ bool mount_is_directory(const struct node *node, struct inode inode)
     return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
 }
 
+double mount_timeout(struct inode inode)
+{
+    return inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS ? 0 : MOUNT_TIMEOUT_SECONDS;
+}
+
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st)
 {
-    uint64_t size;
-    int error = view_size(views, inode_view(inode), inode.frame, &size);
+    enum view_kind kind = inode_view(inode);
+    uint64_t size, allocated;
+    notify_known(mount->notify, inode);
+    int error = mount_settle(mount, node, inode);
     if (error)
         return error;
-    common(mount, node->file_stat, inode, st);
-    as_file(st, size, view_allocated(views, inode_view(inode), inode.frame, size));
+    if (kind == VIEW_DEFINED && staging_size(mount->staging, node, inode.frame, &size)) {
+        allocated = size;
+    } else {
+        error = view_size(views, kind, inode.frame, &size);
+        if (error)
+            return error;
+        allocated = view_allocated(views, kind, inode.frame, size);
+    }
+    common(mount, node->file_stat, inode, mount->is_writable && view_writable(views, kind), st);
+    add_times(mount, node, inode, st);
+    as_file(st, size, allocated);
     return 0;
 }
 
@@ -66,7 +98,9 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
 {
     char *text;
     int error;
-    common(mount, node->file_stat, inode, st);
+    bool is_group = node->type == NODE_GROUP;
+    common(mount, node->file_stat, inode,
+           mount->is_writable && is_group && sfs_is_writable(node->file), st);
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;
@@ -90,7 +124,7 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
 {
     char *text;
     size_t n;
-    common(mount, root->file_stat, inode, st);
+    common(mount, root->file_stat, inode, false, st);
     if (inode.entry == ENTRY_CONTROL) {
         as_directory(st);
         return 0;
@@ -103,25 +137,35 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
     return 0;
 }
 
+/* A directory below a dataset: names can be made in it where the frames that they stand for can be
+ * written. */
+static void directory_attributes(struct mount *mount, const struct node *node, struct views *views,
+                                 struct inode inode, struct stat *st)
+{
+    const struct entry_series *series = entry_series(inode.entry);
+    bool is_writable = mount->is_writable && series && view_writable(views, series->view[0]);
+    common(mount, node->file_stat, inode, is_writable, st);
+    as_directory(st);
+}
+
 int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
     struct views *views;
     if (!node)
         return -ESTALE;
+    notify_known(mount->notify, inode);
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
     if (inode.entry == ENTRY_CONTROL || inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS)
         return control_attributes(mount, node, inode, st);
-    if (!inode_is_view(inode)) {
-        common(mount, node->file_stat, inode, st);
-        as_directory(st);
-        return 0;
-    }
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = mount_view_attributes(mount, node, views, inode, st);
+    if (inode_is_view(inode))
+        error = mount_view_attributes(mount, node, views, inode, st);
+    else
+        directory_attributes(mount, node, views, inode, st);
     node_put_views(mount->nodes, node);
     return error;
 }

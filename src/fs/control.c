@@ -41,7 +41,8 @@ static void write_statistics(FILE *out, const struct sfs_statistics *s)
         {"cache_limit", s->cache_limit},           {"cache_bytes", s->cache_bytes},
         {"cache_chunks", s->cache_chunks},         {"cache_hits", s->cache_hits},
         {"cache_misses", s->cache_misses},         {"cache_evictions", s->cache_evictions},
-        {"chunks_decoded", s->chunks_decoded},     {"store_reads", s->store_reads},
+        {"chunks_decoded", s->chunks_decoded},     {"cache_dirty_bytes", s->cache_dirty_bytes},
+        {"chunks_encoded", s->chunks_encoded},     {"store_reads", s->store_reads},
         {"store_bytes_read", s->store_bytes_read},
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)

@@ -14,6 +14,7 @@ struct directory {
     const struct node *node;
     struct views *views;    /* directories of a dataset */
     struct sfs_links links; /* of a group */
+    unsigned removals;      /* mount->removals when they were read */
 };
 
 /* One entry as readdir wants it; of readdirplus also the attributes, if they are at hand. */
@@ -24,6 +25,19 @@ struct listed {
     bool has_attributes;
     struct stat st;
 };
+
+/* Reads the links of a group that is still there. */
+static int read_links(struct mount *mount, struct directory *directory)
+{
+    const struct node *node = directory->node;
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    directory->removals = atomic_load(&mount->removals);
+    int error = node_get(mount->nodes, node->number)
+                    ? sfs_list(node->file, node->address, &directory->links)
+                    : -ESTALE;
+    pthread_rwlock_unlock(&mount->tree_lock);
+    return error;
+}
 
 int directory_open(struct mount *mount, struct inode inode, struct directory **out)
 {
@@ -41,7 +55,7 @@ int directory_open(struct mount *mount, struct inode inode, struct directory **o
     if (inode.entry == ENTRY_CONTROL)
         error = 0;
     else if (node->type == NODE_GROUP)
-        error = sfs_list(node->file, node->address, &directory->links);
+        error = read_links(mount, directory);
     else if (node->type == NODE_DATASET)
         error = node_get_views(mount->nodes, node, &directory->views);
     else
@@ -67,9 +81,37 @@ static void set_type(struct mount *mount, struct listed *listed, bool want_attri
     listed->has_attributes =
         want_attributes && mount_attributes(mount, listed->inode, &listed->st) == 0;
     const struct node *node = node_get(mount->nodes, listed->inode.node);
-    listed->type = mount_is_directory(node, listed->inode)                           ? S_IFDIR
-                   : listed->inode.entry == ENTRY_NODE && node->type == NODE_SYMLINK ? S_IFLNK
-                                                                                     : S_IFREG;
+    if (!node) /* removed just now */
+        listed->type = S_IFDIR;
+    else
+        listed->type = mount_is_directory(node, listed->inode)                           ? S_IFDIR
+                       : listed->inode.entry == ENTRY_NODE && node->type == NODE_SYMLINK ? S_IFLNK
+                                                                                         : S_IFREG;
+}
+
+/* The node of a link that was read when the directory was opened; -EAGAIN: it is gone. */
+static int node_of_link(struct mount *mount, const struct directory *directory,
+                        const struct sfs_link *link, const struct node **child)
+{
+    const struct node *group = directory->node;
+    int error;
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    if (atomic_load(&mount->removals) == directory->removals) {
+        error = node_child(mount->nodes, group, link, child);
+    } else if (!node_get(mount->nodes, group->number)) {
+        error = -EAGAIN;
+    } else { /* since then its object may have become another */
+        struct sfs_link now;
+        error = sfs_lookup(group->file, group->address, link->name, &now);
+        if (!error) {
+            error = node_child(mount->nodes, group, &now, child);
+            sfs_link_free(&now);
+        } else if (error == -ENOENT) {
+            error = -EAGAIN;
+        }
+    }
+    pthread_rwlock_unlock(&mount->tree_lock);
+    return error;
 }
 
 /* The at-th link of a group; at the root, behind the links, .sparsefs. */
@@ -87,7 +129,7 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
         return 0;
     }
     const struct sfs_link *link = &directory->links.link[at];
-    int error = node_child(mount->nodes, directory->node, link, &child);
+    int error = node_of_link(mount, directory, link, &child);
     if (error)
         return error;
     name_encode(link->name, is_root, listed->name);
@@ -123,9 +165,9 @@ static int list_series(struct mount *mount, const struct directory *directory,
     unsigned first = mount->options->first;
     uint64_t frame = at / series->n_views;
     unsigned which = (unsigned)(at % series->n_views);
-    if (frame >= views->frames || frame >= INODE_MAX_FRAMES)
+    if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES)
         return -ENOENT;
-    entry_format(series, which, frame + first, entry_width(series, views->frames, first),
+    entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
                  listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
@@ -146,7 +188,8 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
     return 0;
 }
 
-/* The entry at a place in the listing; -ENOENT behind the last. */
+/* The entry at a place in the listing; -ENOENT behind the last; -EAGAIN: it has gone since the
+ * directory was opened. */
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {
@@ -194,9 +237,12 @@ void directory_read(struct mount *mount, struct directory *directory, fuse_req_t
     }
     size_t used = 0;
     int error = 0;
+    notify_begin_lookup(mount->notify);
     for (uint64_t at = (uint64_t)offset;; at++) {
         struct listed listed;
         error = list_at(mount, directory, at, plus, &listed);
+        if (error == -EAGAIN)
+            continue;
         if (error)
             break;
         size_t n = add_entry(request, buffer + used, size - used, &listed, plus, (off_t)at + 1);
@@ -209,5 +255,6 @@ void directory_read(struct mount *mount, struct directory *directory, fuse_req_t
         fuse_reply_err(request, -error);
     else
         fuse_reply_buf(request, buffer, used);
+    notify_end_lookup(mount->notify);
     free(buffer);
 }

@@ -50,7 +50,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     return error;
 }
 
-static int lookup_in_dataset(struct mount *mount, const struct views *views, struct inode directory,
+static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode)
 {
     *inode = (struct inode){.node = directory.node};
@@ -66,7 +66,7 @@ static int lookup_in_dataset(struct mount *mount, const struct views *views, str
     enum view_kind view;
     unsigned first = mount->options->first;
     if (!series || !entry_parse(series, name, &number, &view) || number < first ||
-        number - first >= views->frames || !view_exists(views, view))
+        number - first >= views_frames(views) || !view_exists(views, view))
         return -ENOENT;
     if (number - first >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
@@ -77,17 +77,21 @@ static int lookup_in_dataset(struct mount *mount, const struct views *views, str
 
 int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode)
 {
-    const struct node *node = node_get(mount->nodes, directory.node);
     struct views *views;
-    if (!node)
-        return -ESTALE;
     if (directory.entry == ENTRY_CONTROL)
         return control_lookup(name, inode);
-    if (node->type == NODE_GROUP)
-        return lookup_in_group(mount, node, name, inode);
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    const struct node *node = node_get(mount->nodes, directory.node);
+    bool is_group = node && node->type == NODE_GROUP;
+    int error = is_group ? lookup_in_group(mount, node, name, inode) : 0;
+    pthread_rwlock_unlock(&mount->tree_lock);
+    if (!node)
+        return -ESTALE;
+    if (is_group)
+        return error;
     if (node->type != NODE_DATASET)
         return -EIO;
-    int error = node_get_views(mount->nodes, node, &views);
+    error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
     error = lookup_in_dataset(mount, views, directory, name, inode);

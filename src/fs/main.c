@@ -19,9 +19,11 @@
 #include "config.h"
 #include "fs/daemon.h"
 #include "fs/mount.h"
+#include "fs/open.h"
 
 #define READAHEAD_KIB    1024 /* first reads through the page cache are twice as fast as with 128 */
 #define FUSE_SUPER_MAGIC 0x65735546
+#define LINE_BYTES       1024 /* of a message */
 
 static atomic_bool use_syslog;
 
@@ -158,8 +160,17 @@ static void *watch_start(void *data)
     return NULL;
 }
 
-static int serve(struct fuse_session *session, const struct options *options)
+/* Invalidations go through the session: they end before it does. */
+static void end_notify(struct mount *mount)
 {
+    struct notify *notify = mount->notify;
+    notify_destroy(notify);
+    mount->notify = NULL;
+}
+
+static int serve(struct fuse_session *session, struct mount *mount)
+{
+    const struct options *options = mount->options;
     struct fuse_loop_config *config = fuse_loop_cfg_create();
     if (!config)
         return EXIT_SYSTEM;
@@ -169,6 +180,7 @@ static int serve(struct fuse_session *session, const struct options *options)
     starting.started = pthread_create(&starting.thread, NULL, watch_start, &starting) == 0;
     int status = starting.started ? fuse_session_loop_mt(session, config) : -EAGAIN;
     fuse_loop_cfg_destroy(config);
+    end_notify(mount);
     atomic_store(&starting.ended, true); /* what is still asked of it is given up now */
     fuse_session_unmount(session);
     if (starting.started)
@@ -198,10 +210,11 @@ static bool add_option(struct fuse_args *args, const char *name, const char *val
     return done;
 }
 
-static bool add_fuse_options(struct options *options)
+static bool add_fuse_options(struct options *options, bool is_writable)
 {
     struct fuse_args *args = &options->fuse;
-    return add_option(args, "ro", NULL) && add_option(args, "default_permissions", NULL) &&
+    return (is_writable || add_option(args, "ro", NULL)) &&
+           add_option(args, "default_permissions", NULL) &&
            add_option(args, "subtype", "sparsefs") && add_option(args, "fsname", options->file) &&
            (!options->debug || fuse_opt_add_arg(args, "-d") == 0);
 }
@@ -209,45 +222,90 @@ static bool add_fuse_options(struct options *options)
 static int mount_and_serve(struct mount *mount, struct options *options)
 {
     int status = EXIT_MOUNT_FAILED;
-    if (!add_fuse_options(options))
+    if (!add_fuse_options(options, mount->is_writable))
         return EXIT_SYSTEM;
     struct fuse_session *session =
         fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
     if (!session)
         return EXIT_USAGE;
-    if (fuse_set_signal_handlers(session) == 0) {
+    int error = mount->is_writable ? notify_create(mount->nodes, session, &mount->notify) : 0;
+    if (error) {
+        fail(options->file, strerror(-error));
+        status = EXIT_SYSTEM;
+    } else if (fuse_set_signal_handlers(session) == 0) {
         if (fuse_session_mount(session, options->mountpoint) == 0)
-            status = serve(session, options);
+            status = serve(session, mount);
         fuse_remove_signal_handlers(session);
     }
+    end_notify(mount);
     fuse_session_destroy(session);
     return status;
 }
 
-static int run(struct options *options)
+/* The last error of an attempt, instead of the log. */
+static void keep_line(void *context, const char *line)
+{
+    snprintf(context, LINE_BYTES, "%s", line);
+}
+
+/* Opens the file for writing if that is wanted and possible, otherwise for reading. */
+static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
-                                       .workers = options->workers};
-    struct mount mount = {.options = options};
+                                       .workers = options->workers,
+                                       .writable = !options->read_only};
+    char why[LINE_BYTES] = "";
+    if (options->read_only)
+        return sfs_open(options->file, &file_options, file);
+    log_divert(keep_line, why);
+    int error = sfs_open(options->file, &file_options, file);
+    log_divert(NULL, NULL);
+    if (!error || error == -ENOMEM)
+        return error;
+    file_options.writable = false;
+    if (!*why)
+        snprintf(why, sizeof(why), "%s: %s", options->file, strerror(-error));
+    error = sfs_open(options->file, &file_options, file);
+    if (!error)
+        log_warning("mounted read-only, for want of writing: %s", why);
+    return error;
+}
+
+/* What was written last is committed now. */
+static int close_file(struct sfs_file *file, int status)
+{
+    bool is_writable = sfs_is_writable(file);
+    int error = sfs_close(file);
+    if (!error || !is_writable)
+        return status;
+    log_error("what was written last could not be committed: %s", strerror(-error));
+    return status == EXIT_DONE ? EXIT_SYSTEM : status;
+}
+
+static int run(struct options *options)
+{
+    struct sfs_file *file;
+    struct mount mount;
     if (is_compressed(options->file)) {
         fail(options->file, "this version cannot mount a compressed file");
         return EXIT_USAGE;
     }
-    int error = sfs_open(options->file, &file_options, &mount.file);
+    int error = open_file(options, &file);
     if (error)
         return error == -EACCES || error == -EPERM ? EXIT_USAGE
                : error == -ENOMEM                  ? EXIT_SYSTEM
                                                    : EXIT_MOUNT_FAILED;
     int status = EXIT_SYSTEM;
-    error = nodes_create(mount.file, options->external_links, options->frame_rank, &mount.nodes);
-    if (error)
+    error = mount_create(&mount, options, file);
+    if (error) {
         fail(options->file, strerror(-error));
-    else
-        status = mount_and_serve(&mount, options);
-    mount_close_all(&mount);
-    nodes_destroy(mount.nodes);
-    sfs_close(mount.file);
-    return status;
+        sfs_close(file);
+        return status;
+    }
+    status = mount_and_serve(&mount, options);
+    open_files_close(&mount);
+    mount_destroy(&mount);
+    return close_file(file, status);
 }
 
 static int start(struct options *options)
@@ -271,8 +329,6 @@ static int start(struct options *options)
             return EXIT_SYSTEM;
         }
     }
-    if (options->read_write)
-        log_warning("%s: this version cannot write: mounted read-only", options->file);
     return run(options);
 }
 

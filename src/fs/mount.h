@@ -1,25 +1,46 @@
 /* What a mount is made of, for the files of src/fs: attributes of inodes, look-up by name,
- * listings, and the requests of FUSE on top. */
+ * listings, what follows a change, and the requests of FUSE on top. */
 #ifndef SPARSEFS_FS_MOUNT_H
 #define SPARSEFS_FS_MOUNT_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/commit.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/node.h"
+#include "fs/notify.h"
 #include "fs/options.h"
+#include "fs/staging.h"
+#include "fs/times.h"
 
 struct mount {
     const struct options *options;
     struct sfs_file *file;
     struct nodes *nodes;
+    /* Held for reading from when a link is read until its node is in the table, for writing while
+     * links are made and removed. */
+    pthread_rwlock_t tree_lock;
+    atomic_uint removals; /* of links */
+    bool is_writable;
+    /* NULL on a mount that is not: */
+    struct times *times;
+    struct commits *commits;
+    struct staging *staging;
+    struct notify *notify;
 };
 
-/* The kernel may keep what it knows of a read-only mount for this long. */
+/* The kernel may keep what it knows for this long; what changes earlier it is told to forget. */
 #define MOUNT_TIMEOUT_SECONDS 86400.0
+
+/* Makes all of a mount of an open file but notify, which needs a session; frees it (not the file)
+ * after the last request. */
+int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
+void mount_destroy(struct mount *mount);
 
 /* ---- attr.c ---- */
 
@@ -32,11 +53,29 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
+/* How long the kernel may keep attributes, in seconds. */
+double mount_timeout(struct inode inode);
+
 /* ---- lookup.c ---- */
 
 /* The inode of a name in a directory; -ENOENT. */
 int mount_lookup(struct mount *mount, struct inode directory, const char *name,
                  struct inode *inode);
+
+/* ---- change.c ---- */
+
+/* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
+void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+
+/* All views of the frames first to last of a dataset, and of all of it. */
+struct change mount_change(const struct node *node, uint64_t first, uint64_t last);
+
+/* Somebody looks at a view: truncations of the frame's selection that wait are applied. */
+int mount_settle(struct mount *mount, const struct node *node, struct inode inode);
+
+/* Extends a dataset so that it has the frame that a name in one of its directories stands for.
+ * -EPERM: it stands for none; -EFBIG: the dataset cannot be so large. */
+int mount_extend(struct mount *mount, struct inode directory, const char *name);
 
 /* ---- control.c: .sparsefs and its files ---- */
 
@@ -62,8 +101,5 @@ void directory_read(struct mount *mount, struct directory *directory, fuse_req_t
 /* ---- requests.c ---- */
 
 extern const struct fuse_lowlevel_ops mount_requests;
-
-/* Closes what is open still, after the last request: the kernel does not say more. */
-void mount_close_all(struct mount *mount);
 
 #endif

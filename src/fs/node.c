@@ -1,5 +1,5 @@
-/* Nodes by number and by (parent, link name), the files that external links led to, and the views
- * of the datasets that are in use. */
+/* Nodes by number and by (parent, link name), the objects that they lead to, the files that
+ * external links led to, and the views of the datasets that are in use. */
 #include "fs/node.h"
 
 #include <errno.h>
@@ -24,15 +24,31 @@ struct node_key {
     char name[]; /* without a NUL in the hash key */
 };
 
+struct object_key {
+    struct sfs_file *file;
+    uint64_t address;
+};
+
+/* What hard links lead to: what is changed through one of its nodes has changed in the others. */
+struct object {
+    UT_hash_handle hh;
+    struct object_key key;
+    uint32_t number;
+    struct entry_of_node *nodes; /* at least one */
+};
+
 struct entry_of_node {
     struct node node; /* must be first */
     UT_hash_handle hh;
+    struct node_key *key;
+    struct object *object;                       /* NULL: of a symlink, or removed */
+    struct entry_of_node *prev_same, *next_same; /* in the list of the object's nodes */
+    bool is_removed;                             /* its link is gone */
     struct views *views;
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
     size_t kept_bytes;                 /* of views while they are idle */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
-    struct node_key *key;
 };
 
 /* A file that is mounted: the one of the command line, or one that an external link names. */
@@ -58,6 +74,8 @@ struct nodes {
     struct entry_of_node **by_number;
     uint32_t n, room;
     struct entry_of_node *by_key;
+    struct object *by_object;
+    uint32_t n_objects; /* that there ever were */
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
@@ -315,6 +333,45 @@ static int make_node(struct nodes *nodes, struct entry_of_node *entry, const str
 
 /* ---- The table ---- */
 
+/* Adds a node to those of its object. The lock must be held. */
+static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object_key key;
+    struct object *object;
+    memset(&key, 0, sizeof(key)); /* hashed with whatever lies between its members */
+    key.file = entry->node.file;
+    key.address = entry->node.address;
+    HASH_FIND(hh, nodes->by_object, &key, sizeof(key), object);
+    if (!object) {
+        object = calloc(1, sizeof(*object));
+        if (!object)
+            return -ENOMEM;
+        object->key = key;
+        HASH_ADD(hh, nodes->by_object, key, sizeof(key), object);
+        if (hash_failed()) {
+            free(object);
+            return -ENOMEM;
+        }
+        object->number = nodes->n_objects++;
+    }
+    DL_APPEND2(object->nodes, entry, prev_same, next_same);
+    entry->object = object;
+    entry->node.object = object->number;
+    return 0;
+}
+
+/* The last node takes the object with it. The lock must be held. */
+static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object *object = entry->object;
+    DL_DELETE2(object->nodes, entry, prev_same, next_same);
+    entry->object = NULL;
+    if (object->nodes)
+        return;
+    HASH_DEL(nodes->by_object, object);
+    free(object);
+}
+
 /* Gives a node its number and place. The lock must be held. */
 static int add_node(struct nodes *nodes, struct entry_of_node *entry)
 {
@@ -329,9 +386,16 @@ static int add_node(struct nodes *nodes, struct entry_of_node *entry)
         nodes->room = room;
     }
     entry->node.number = nodes->n;
+    bool has_object = entry->node.type != NODE_SYMLINK;
+    int error = has_object ? add_to_object(nodes, entry) : 0;
+    if (error)
+        return error;
     HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, key_bytes(entry->node.name), entry);
-    if (hash_failed())
+    if (hash_failed()) {
+        if (has_object)
+            remove_from_object(nodes, entry);
         return -ENOMEM;
+    }
     nodes->by_number[nodes->n++] = entry;
     return 0;
 }
@@ -365,15 +429,16 @@ int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, str
 
     struct entry_of_node *root = NULL;
     error = new_node(NULL, "", mounted, &root);
-    if (!error)
+    if (!error) {
+        root->node.type = NODE_GROUP;
+        root->node.address = sfs_root(file);
         error = add_node(nodes, root);
+    }
     if (error) {
         free_node(root);
         nodes_destroy(nodes);
         return error;
     }
-    root->node.type = NODE_GROUP;
-    root->node.address = sfs_root(file);
     *out = nodes;
     return 0;
 }
@@ -383,6 +448,11 @@ void nodes_destroy(struct nodes *nodes)
     if (!nodes)
         return;
     HASH_CLEAR(hh, nodes->by_key);
+    struct object *object, *next_object;
+    HASH_ITER (hh, nodes->by_object, object, next_object) {
+        HASH_DEL(nodes->by_object, object);
+        free(object);
+    }
     for (uint32_t i = 0; i < nodes->n; i++)
         free_node(nodes->by_number[i]);
     free(nodes->by_number);
@@ -407,9 +477,56 @@ void nodes_destroy(struct nodes *nodes)
 const struct node *node_get(struct nodes *nodes, uint32_t number)
 {
     pthread_mutex_lock(&nodes->lock);
-    const struct node *node = number < nodes->n ? &nodes->by_number[number]->node : NULL;
+    const struct entry_of_node *entry = number < nodes->n ? nodes->by_number[number] : NULL;
+    if (entry && entry->is_removed)
+        entry = NULL;
     pthread_mutex_unlock(&nodes->lock);
-    return node;
+    return entry ? &entry->node : NULL;
+}
+
+size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **numbers)
+{
+    const struct entry_of_node *entry = (const struct entry_of_node *)node, *same;
+    size_t n = 0;
+    pthread_mutex_lock(&nodes->lock);
+    if (entry->object)
+        DL_COUNT2(entry->object->nodes, same, n, next_same);
+    *numbers = n ? malloc(n * sizeof(**numbers)) : NULL;
+    if (!*numbers)
+        n = 0;
+    size_t i = 0;
+    for (same = n ? entry->object->nodes : NULL; same; same = same->next_same)
+        (*numbers)[i++] = same->node.number;
+    pthread_mutex_unlock(&nodes->lock);
+    return n;
+}
+
+/* The lock must be held. */
+static void forget_child(struct nodes *nodes, const struct node *group, struct node_key *key,
+                         const char *name)
+{
+    key->parent = group->number;
+    struct entry_of_node *child = find_node(nodes, key, name);
+    if (!child)
+        return;
+    HASH_DEL(nodes->by_key, child);
+    if (child->object)
+        remove_from_object(nodes, child);
+    child->is_removed = true;
+}
+
+int node_forget(struct nodes *nodes, const struct node *group, const char *name)
+{
+    const struct entry_of_node *entry = (const struct entry_of_node *)group, *same;
+    struct node_key *key = new_key(group, name);
+    if (!key)
+        return -ENOMEM;
+    pthread_mutex_lock(&nodes->lock);
+    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next_same)
+        forget_child(nodes, &same->node, key, name);
+    pthread_mutex_unlock(&nodes->lock);
+    free(key);
+    return 0;
 }
 
 /* Makes the node of a link and adds it, unless another thread was faster. */
@@ -452,8 +569,7 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
     return error;
 }
 
-/* The HDF5 path of a node, newly allocated. */
-static char *path_of(const struct node *node)
+char *node_path(const struct node *node)
 {
     size_t n = 1;
     for (const struct node *i = node; i->parent; i = i->parent)
@@ -496,7 +612,7 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     struct views *views = NULL;
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
-    char *path = path_of(&entry->node);
+    char *path = node_path(&entry->node);
     int error =
         path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
              : -ENOMEM;

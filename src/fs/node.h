@@ -1,10 +1,12 @@
 /* The node table: one entry for every path below the mount point that was ever looked up and is a
- * group, a dataset, a committed datatype or a link. Nodes are never removed; their number is the
- * node part of an inode number. A hard link to a group above itself becomes a symbolic link, so
- * that no walk through the mount is endless. Thread-safe. */
+ * group, a dataset, a committed datatype or a link. Their number is the node part of an inode
+ * number and is never given again: the node of a group that was removed stays, for those who have
+ * it open, but can no longer be found. A hard link to a group above itself becomes a symbolic link,
+ * so that no walk through the mount is endless. Thread-safe. */
 #ifndef SPARSEFS_FS_NODE_H
 #define SPARSEFS_FS_NODE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -29,6 +31,7 @@ struct node {
     struct sfs_file *file;
     const struct stat *file_stat; /* of file, as of opening */
     uint64_t address;             /* not of a symlink */
+    uint32_t object;              /* the same for all hard links to an object; not of a symlink */
     char *name;                   /* the HDF5 link's; "" for the root */
     char *target;                 /* of a symlink */
 };
@@ -37,8 +40,18 @@ struct node {
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **nodes);
 void nodes_destroy(struct nodes *nodes);
 
-/* By number; NULL if there is none. */
+/* By number; NULL if there is none, or no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
+
+/* The numbers of all nodes of the same object, in memory that the caller frees; returns how many: 0
+ * also if there is no memory. */
+size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **numbers);
+
+/* The link `name` of a group is gone, of a group that no longer can be found. */
+int node_forget(struct nodes *nodes, const struct node *group, const char *name);
+
+/* The HDF5 path of a node; the caller frees it. NULL: no memory. */
+char *node_path(const struct node *node);
 
 /* The child of a group that a link leads to. -ENFILE: the table is full. */
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,

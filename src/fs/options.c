@@ -19,7 +19,7 @@ void options_print_help(void)
         "usage: sparsefs [options] FILE MOUNTPOINT\n"
         "\n"
         "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
-        "This version mounts read-only.\n"
+        "Frames can be written, where the file can.\n"
         "\n"
         "  -o OPTION[,OPTION...]\n"
         "     frame_rank=K           the last K axes are the frame (default: all but the first of\n"
@@ -29,11 +29,16 @@ void options_print_help(void)
         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
         "     external_links         follow external links\n"
         "     threads=N              FUSE threads (default: one per processor)\n"
-        "     workers=N, commit_interval=SECONDS, sparsify\n"
-        "                            for writing: no effect on a read-only mount\n"
+        "     workers=N              cache worker threads (default: one per processor)\n"
+        "     commit_interval=SECONDS\n"
+        "                            what is written is durable after so long (default: 5; 0: "
+        "only\n"
+        "                            by fsync and unmounting)\n"
+        "     sparsify               writing an element equal to the fill value erases it\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
-        "     ro, allow_other, ...   options of FUSE and mount(8)\n"
+        "     ro, rw                 do not write; write (default: rw)\n"
+        "     allow_other, ...       options of FUSE and mount(8)\n"
         "  -f                        stay in the foreground\n"
         "  -d                        print every request (implies -f)\n"
         "  --log=LEVEL               error, warning, info or debug (default: warning)\n"
@@ -128,7 +133,8 @@ static int take_value(struct options *options, const char *option)
             error = refuse("at least one is needed", option);
         options->workers = (unsigned)number;
     } else if ((value = value_of(option, "commit_interval"))) {
-        error = parse_number(option, value, 10, INT_MAX, &number); /* for writing only */
+        error = parse_number(option, value, 10, INT_MAX, &number);
+        options->commit_interval = (unsigned)number;
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
         options->uid = (uid_t)number;
@@ -158,46 +164,18 @@ static bool is_one_of(const char *option, const char *const *list)
     return false;
 }
 
-/* Read by mount(8), fstab readers and systemd only, or without meaning for a read-only mount. */
-static const char *const ignored[] = {"auto",
-                                      "noauto",
-                                      "user",
-                                      "user=",
-                                      "users",
-                                      "nouser",
-                                      "owner",
-                                      "group",
-                                      "_netdev",
-                                      "nofail",
-                                      "defaults",
-                                      "comment=",
-                                      "x-",
-                                      "X-",
-                                      "atime",
-                                      "noatime",
-                                      "diratime",
-                                      "nodiratime",
-                                      "relatime",
-                                      "norelatime",
-                                      "lazytime",
-                                      "nolazytime",
-                                      "strictatime",
-                                      "nostrictatime",
-                                      "async",
-                                      "sync",
-                                      "dirsync",
-                                      "sparsify",
-                                      "default_permissions",
-                                      "silent",
-                                      "loud",
-                                      "mand",
-                                      "nomand",
-                                      "iversion",
-                                      "noiversion",
-                                      "nousers",
-                                      "nogroup",
-                                      "noowner",
-                                      NULL};
+/* Read by mount(8), fstab readers and systemd only or without meaning here. */
+static const char *const ignored[] = {
+    "auto",     "noauto",     "user",        "user=",
+    "users",    "nouser",     "owner",       "group",
+    "_netdev",  "nofail",     "defaults",    "comment=",
+    "x-",       "X-",         "atime",       "noatime",
+    "diratime", "nodiratime", "relatime",    "norelatime",
+    "lazytime", "nolazytime", "strictatime", "nostrictatime",
+    "async",    "sync",       "dirsync",     "default_permissions",
+    "silent",   "loud",       "mand",        "nomand",
+    "iversion", "noiversion", "nousers",     "nogroup",
+    "noowner",  NULL};
 
 /* libfuse and the kernel take these. */
 static const char *const passed_on[] = {
@@ -217,9 +195,11 @@ static int take_option(struct options *options, const char *option)
     else if (!strcmp(option, "nonempty"))
         options->nonempty = true;
     else if (!strcmp(option, "rw"))
-        options->read_write = true;
+        options->read_only = false;
     else if (!strcmp(option, "ro"))
-        options->read_write = false;
+        options->read_only = true;
+    else if (!strcmp(option, "sparsify"))
+        options->sparsify = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;
@@ -286,6 +266,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .frame_rank = -1,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
+        .commit_interval = 5,
         .threads = processors > 2 ? (unsigned)processors : 2,
         .fuse = FUSE_ARGS_INIT(argc, argv),
     };

@@ -22,8 +22,10 @@ struct options {
     char *file;       /* as given */
     char *mountpoint; /* as given */
     bool foreground, debug, show_help, show_version;
-    bool read_write; /* asked for by name */
+    bool read_only;
     bool allow_other;
+    bool sparsify;
+    unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
     int frame_rank; /* -1: default */
     unsigned first;

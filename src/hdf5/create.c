@@ -105,6 +105,33 @@ int hdf5_create_group(struct hdf5 *hdf5, const char *path)
     return error;
 }
 
+/* Whether what a path, which must be absolute, leads to is an empty group, and no link to one. */
+static int check_empty(struct hdf5 *hdf5, const char *path, hid_t lapl)
+{
+    H5L_info_t link;
+    H5G_info_t group;
+    if (H5Lget_info(hdf5->file, path, &link, lapl) < 0)
+        return library_failed(-ENOENT);
+    if (link.type != H5L_TYPE_HARD || H5Gget_info_by_name(hdf5->file, path, &group, lapl) < 0)
+        return library_failed_because(-ENOTDIR, "it is not a group");
+    return group.nlinks > 0 ? library_failed_because(-ENOTEMPTY, "the group is not empty") : 0;
+}
+
+int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
+{
+    library_enter();
+    hid_t lapl = tree_link_access();
+    int error = lapl < 0        ? library_failed(-EIO)
+                : is_path(path) ? check_empty(hdf5, path, lapl)
+                                : library_failed_because(-EINVAL, "not an absolute path");
+    if (!error && H5Ldelete(hdf5->file, path, lapl) < 0)
+        error = library_failed(-EIO);
+    if (lapl >= 0)
+        H5Pclose(lapl);
+    library_leave();
+    return error;
+}
+
 /* ---- Datasets ---- */
 
 static int check_dims(const struct hdf5_create *create)

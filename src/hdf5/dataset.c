@@ -5,6 +5,7 @@
 
 #include "common/box.h"
 #include "hdf5/private.h"
+#include "store/store.h"
 
 static void free_filters(size_t n, struct sfs_filter *filters)
 {
@@ -102,6 +103,16 @@ static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
     return element_json(type, info->fill, &info->fill_json);
 }
 
+/* Of contiguous elements; UINT64_MAX: they have no place yet. */
+static uint64_t data_address(hid_t dataset)
+{
+    haddr_t address = H5Dget_offset(dataset);
+    if (address != HADDR_UNDEF)
+        return address;
+    H5Eclear2(H5E_DEFAULT);
+    return UINT64_MAX;
+}
+
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
                            struct hdf5_storage *storage)
 {
@@ -118,11 +129,7 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
         }
         info->layout = SFS_CONTIGUOUS;
         storage->bytes = H5Dget_storage_size(dataset);
-        storage->address = H5Dget_offset(dataset);
-        if (storage->address == HADDR_UNDEF) {
-            storage->address = UINT64_MAX;
-            H5Eclear2(H5E_DEFAULT);
-        }
+        storage->address = data_address(dataset);
         return 0;
     case H5D_CHUNKED:
         info->layout = SFS_CHUNKED;
@@ -435,6 +442,104 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
         error = check_writable(dataset);
     if (!error)
         error = write_box(dataset, start, count, buffer);
+    library_leave();
+    return error;
+}
+
+static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
+{
+    hsize_t size[SFS_MAX_RANK];
+    for (int i = 0; i < dataset->rank; i++)
+        size[i] = dims[i];
+    if (H5Dset_extent(dataset->id, size) < 0)
+        return library_failed(-EIO);
+    hid_t space = H5Dget_space(dataset->id);
+    if (space < 0)
+        return library_failed(-EIO);
+    H5Sclose(dataset->space);
+    dataset->space = space;
+    return 0;
+}
+
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? set_extent(dataset, dims) : -EBADF;
+    library_leave();
+    return error;
+}
+
+/* The stored size of the chunk there. */
+static int find_size(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, hsize_t *size)
+{
+    hsize_t offset[SFS_MAX_RANK];
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? 0 : -EBADF;
+    for (int i = 0; !error && i < dataset->rank; i++)
+        offset[i] = start[i];
+    if (!error)
+        error = stored_size(dataset->id, offset, size);
+    library_leave();
+    return error;
+}
+
+static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n, struct driver_placed *placed)
+{
+    hsize_t offset[SFS_MAX_RANK];
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? 0 : -EBADF;
+    for (int i = 0; !error && i < dataset->rank; i++)
+        offset[i] = start[i];
+    driver_place(placed);
+    if (!error && H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, offset, n, bytes) < 0)
+        error = library_failed(-EIO);
+    driver_place(NULL);
+    library_leave();
+    return error;
+}
+
+/* A chunk that keeps its size is written where it is: there nothing can be lost. */
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n)
+{
+    struct driver_placed placed = {0};
+    hsize_t size;
+    int error = find_size(hdf5, dataset, start, &size);
+    if (!error && size != n) {
+        error = store_allocate(hdf5->store, n, &placed.address);
+        placed.n = error ? 0 : n;
+    }
+    if (!error && placed.n > 0)
+        error = store_write(hdf5->store, placed.address, bytes, n);
+    if (!error)
+        error = put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
+    if (placed.n > 0 && !placed.is_taken) {
+        int freed = store_free(hdf5->store, placed.address, n);
+        error = error ? error : freed;
+    }
+    return error;
+}
+
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, uint64_t n,
+               const void *element)
+{
+    struct driver_placed placed = {.address = *address, .n = n};
+    uint64_t origin[SFS_MAX_RANK] = {0}, one[SFS_MAX_RANK];
+    for (int i = 0; i < SFS_MAX_RANK; i++)
+        one[i] = 1;
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, dataset_address);
+    int error = dataset ? check_writable(dataset) : -EBADF;
+    driver_place(&placed);
+    if (!error)
+        error = write_box(dataset, origin, one, element);
+    driver_place(NULL);
+    if (!error)
+        *address = data_address(dataset->id);
     library_leave();
     return error;
 }

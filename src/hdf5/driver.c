@@ -12,6 +12,10 @@
  * when a file is closed goes nowhere. Should it fail all the same, for want of memory, the file
  * stays in libhdf5 and is cut off from the store.
  *
+ * libhdf5 gives the space of a chunk up before it writes it anew, and when that fails its index
+ * names space that others have. So a chunk is put into the store first, and libhdf5 is given that
+ * as what it asks for; what it writes elsewhere then does not fail either.
+ *
  * It can also note a read of raw data instead of doing it. That is how hdf5_locate asks for the
  * address of a chunk: libhdf5 1.10 looks chunks up in O(log n) when it reads one, but its
  * H5Dget_chunk_info_by_coord walks the whole index. */
@@ -41,6 +45,7 @@ struct driver_info {
 
 static _Thread_local struct driver_noted *noting;
 static _Thread_local bool discarding;
+static _Thread_local struct driver_placed *placing;
 
 /* libhdf5 learns only that a callback has failed. */
 static _Thread_local int failure;
@@ -61,6 +66,11 @@ void driver_note_reads(struct driver_noted *noted)
 void driver_do_reads(void)
 {
     noting = NULL;
+}
+
+void driver_place(struct driver_placed *placed)
+{
+    placing = placed;
 }
 
 void driver_discard(bool discard)
@@ -182,6 +192,10 @@ static haddr_t driver_alloc(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, hsize_t
         file->end_of_allocation = address + size;
         return address;
     }
+    if (placing && type == H5FD_MEM_DRAW && size == placing->n && !placing->is_taken) {
+        placing->is_taken = true;
+        return placing->address;
+    }
     int error = store_allocate(file->store, size, &address);
     if (error) {
         failure = error;
@@ -237,8 +251,11 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
     bool is_raw = type == H5FD_MEM_DRAW;
     if (discarding || !file->store || (file->owns_store && !is_raw))
         return 0;
-    int error = is_raw ? store_write(file->store, address, buffer, size)
-                       : store_write_or_keep(file->store, address, buffer, size);
+    if (is_raw && placing && placing->is_taken && address >= placing->address &&
+        address - placing->address < placing->n)
+        return 0;
+    int error = is_raw && !placing ? store_write(file->store, address, buffer, size)
+                                   : store_write_or_keep(file->store, address, buffer, size);
     failure = error ? error : failure;
     return error ? -1 : 0;
 }

@@ -89,12 +89,29 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
+/* H5Dset_extent of an open chunked dataset. */
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
+
+/* Puts one chunk into the file as it is, filtered already but for the filters whose bit is set in
+ * mask; start are the coordinates of its first element. The dataset is open. */
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n);
+
+/* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of its
+ * elements and in the store already; element is any one. On return *address is where they are now:
+ * if elsewhere, those bytes are not used, and what is there may be anything. */
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+               const void *element);
+
 /* ---- New objects ----
  *
  * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
  * -ENOENT: what stands on the way is no group, or leads nowhere; -EINVAL. */
 
 int hdf5_create_group(struct hdf5 *hdf5, const char *path);
+
+/* Removes an empty group. -ENOENT; -ENOTDIR: it is none, or a link to one; -ENOTEMPTY; -EINVAL. */
+int hdf5_remove_group(struct hdf5 *hdf5, const char *path);
 
 /* Copies all attributes of an object to another one, which libhdf5 can open. -EEXIST: one of that
  * name is there. Attributes are left out as by hdf5_create_dataset. */

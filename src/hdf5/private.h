@@ -87,6 +87,16 @@ struct driver_noted {
 void driver_note_reads(struct driver_noted *noted);
 void driver_do_reads(void);
 
+/* Bytes of a chunk that are in the store already, for which this thread calls libhdf5: the space
+ * that it allocates for n bytes of raw data is at that address, and is not written again. NULL: no
+ * more. */
+struct driver_placed {
+    uint64_t address;
+    uint64_t n; /* 0: nothing is there */
+    bool is_taken;
+};
+void driver_place(struct driver_placed *placed);
+
 /* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
  * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the
  * first place and 1 in the last. -EINVAL: too many parameters for a file. The caller frees

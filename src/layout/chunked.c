@@ -1,5 +1,8 @@
-/* Ordinary chunks whose filters we run ourselves: libhdf5 says where they are, nothing more. */
+/* Ordinary chunks whose filters we run ourselves: libhdf5 says where they are, or puts them there,
+ * nothing more. */
 #include <errno.h>
+
+#include "common/box.h"
 
 #include "common/pool.h"
 #include "filter/filter.h"
@@ -10,15 +13,6 @@
 /* Filters may make a chunk a little larger, and writers pad it. What is stored in more than twice
  * its bytes and this is a damaged size: reading it could take gigabytes of memory. */
 #define PADDING_BYTES ((uint64_t)1 << 20)
-
-/* Whether a chunk has elements outside of the dataset. */
-static bool is_edge(const struct layout *layout, const uint64_t *start)
-{
-    for (int i = 0; i < layout->rank; i++)
-        if (layout->chunk_dims[i] > layout->dims[i] - start[i])
-            return true;
-    return false;
-}
 
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
@@ -34,7 +28,7 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     record->address = chunk.address;
     record->size = chunk.size;
     record->filter_mask[0] =
-        layout->unfiltered_edges && is_edge(layout, start) ? UINT32_MAX : chunk.filter_mask;
+        layout->unfiltered_edges && layout_is_edge(layout, scaled) ? UINT32_MAX : chunk.filter_mask;
     if (!record->exists)
         return 0;
     uint64_t end;
@@ -76,6 +70,93 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     return error;
 }
 
-const struct layout_ops layout_chunked = {
-    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};
-const struct layout_ops layout_chunked_plain = {.lookup = lookup};
+/* ---- Writing ---- */
+
+/* In the place of a filter mask: elements of a box, which libhdf5 writes. */
+#define BOX UINT32_MAX
+
+static size_t encode_bytes(const struct layout *layout, const struct cache_form *form)
+{
+    (void)form;
+    const struct sfs_dataset_info *info = layout->info;
+    size_t scratch = filter_encode_scratch(info->filters, info->n_filters, layout->chunk_bytes);
+    return pool_block_size(
+               filter_encode_bound(info->filters, info->n_filters, layout->chunk_bytes)) +
+           (scratch ? pool_block_size(scratch) : 0);
+}
+
+/* Chunks over the edge that are stored without filters are few, and libhdf5 knows how. */
+static int take_box(const struct layout *layout, const uint64_t *count,
+                    const struct cache_form *form, struct pool *pool, struct encoded *encoded)
+{
+    uint64_t n;
+    (void)box_product(count, layout->rank, layout->element_size, &n); /* no more than a chunk */
+    encoded->n = encoded->room = (size_t)n;
+    encoded->bytes = pool_get(pool, encoded->room);
+    if (!encoded->bytes)
+        return -ENOMEM;
+    box_copy(layout->rank, count, layout->element_size, encoded->bytes, count, NULL, form->elements,
+             layout->chunk_dims, NULL);
+    encoded->record.filter_mask[0] = BOX;
+    return 0;
+}
+
+static int apply_filters(const struct layout *layout, const struct cache_form *form,
+                         struct pool *pool, struct encoded *encoded)
+{
+    const struct sfs_dataset_info *info = layout->info;
+    size_t n = info->n_filters, scratch_bytes;
+    scratch_bytes = filter_encode_scratch(info->filters, n, layout->chunk_bytes);
+    encoded->room = filter_encode_bound(info->filters, n, layout->chunk_bytes);
+    encoded->bytes = pool_get(pool, encoded->room);
+    void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
+    int error = -ENOMEM;
+    if (encoded->bytes && (scratch || !scratch_bytes))
+        error = filter_encode(info->filters, n, form->elements, layout->chunk_bytes, scratch,
+                              encoded->bytes, encoded->room, &encoded->n,
+                              &encoded->record.filter_mask[0]);
+    pool_put(pool, scratch, scratch_bytes);
+    return error;
+}
+
+static int encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
+                  struct pool *pool, struct encoded *encoded)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
+    pthread_rwlock_rdlock(layout->commit_lock); /* for the dims */
+    bool is_box = layout->unfiltered_edges && layout_is_edge(layout, scaled);
+    layout_inside(layout, scaled, start, count);
+    pthread_rwlock_unlock(layout->commit_lock);
+    int error = is_box ? take_box(layout, count, form, pool, encoded)
+                       : apply_filters(layout, form, pool, encoded);
+    return error == -EINVAL
+               ? layout_failed(layout, scaled, UINT64_MAX, "its filters have wrong parameters")
+               : error;
+}
+
+static int insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
+                  struct chunk_record *record)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
+    int error;
+    pthread_rwlock_rdlock(layout->commit_lock);
+    layout_inside(layout, scaled, start, count);
+    if (encoded->record.filter_mask[0] == BOX)
+        error = hdf5_write(layout->hdf5, layout->dataset, start, count, encoded->bytes);
+    else
+        error = hdf5_write_chunk(layout->hdf5, layout->dataset, start,
+                                 encoded->record.filter_mask[0], encoded->bytes, encoded->n);
+    pthread_rwlock_unlock(layout->commit_lock);
+    if (error == -EIO || error == -EINVAL)
+        return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
+    record->exists = record->exists || !error;
+    return error;
+}
+
+const struct layout_ops layout_chunked = {.lookup = lookup,
+                                          .decode_bytes = decode_bytes,
+                                          .decode = decode,
+                                          .encode_bytes = encode_bytes,
+                                          .encode = encode,
+                                          .insert = insert};
+const struct layout_ops layout_chunked_plain = {.lookup = lookup, .insert = insert};

@@ -1,5 +1,14 @@
-/* Contiguous storage: the whole dataset is one chunk, stored as it is. */
+/* Contiguous storage: the whole dataset is one chunk, stored as it is. libhdf5 gives it its place,
+ * when it is written to first. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/box.h"
+#include "hdf5/hdf5.h"
 #include "layout/layout.h"
+#include "store/store.h"
+
+#define FILL_BYTES ((size_t)256 << 10) /* written at once */
 
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
@@ -10,4 +19,76 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return 0;
 }
 
-const struct layout_ops layout_contiguous = {.lookup = lookup};
+/* Writes all elements to an address; NULL: the fill value. */
+static int write_all(const struct layout *layout, uint64_t address, const void *elements)
+{
+    if (elements)
+        return store_write(layout->store, address, elements, layout->chunk_bytes);
+    size_t most = FILL_BYTES / layout->element_size ? FILL_BYTES / layout->element_size : 1;
+    size_t bytes = most * layout->element_size;
+    void *filled = malloc(bytes);
+    if (!filled)
+        return -ENOMEM;
+    fill_elements(filled, most, layout->element_size, layout->info->fill);
+    int error = 0;
+    for (size_t done = 0; done < layout->chunk_bytes && !error; done += bytes) {
+        size_t left = layout->chunk_bytes - done;
+        error = store_write(layout->store, address + done, filled, left < bytes ? left : bytes);
+    }
+    free(filled);
+    return error;
+}
+
+/* The elements are written first, so that libhdf5 does not name space where they are not. The
+ * commit lock is held for reading. The cache sees to it that one thread at a time does this, while
+ * nobody looks the chunk up. */
+static int place(struct layout *layout, const void *elements)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    uint64_t address, at;
+    int error = store_allocate(layout->store, layout->chunk_bytes, &address);
+    if (error)
+        return error;
+    at = address;
+    error = write_all(layout, address, elements);
+    if (error) {
+        (void)store_free(layout->store, address, layout->chunk_bytes);
+        return error;
+    }
+    error = hdf5_place(layout->hdf5, layout->dataset, &at, layout->chunk_bytes,
+                       elements ? elements : layout->info->fill);
+    if (error == -EIO || error == -EINVAL)
+        return layout_failed(layout, origin, UINT64_MAX, hdf5_error());
+    if (error) /* libhdf5 may have the space or not: it is lost */
+        return error;
+    if (at != address) {
+        error = store_free(layout->store, address, layout->chunk_bytes);
+        if (!error)
+            error = write_all(layout, at, elements);
+    }
+    if (!error)
+        layout->data_address = at;
+    return error;
+}
+
+static int new_chunk(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
+{
+    pthread_rwlock_rdlock(layout->commit_lock);
+    int error = place(layout, NULL);
+    pthread_rwlock_unlock(layout->commit_lock);
+    return error ? error : lookup(layout, scaled, record);
+}
+
+static int insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
+                  struct chunk_record *record)
+{
+    pthread_rwlock_rdlock(layout->commit_lock);
+    int error = layout->data_address == UINT64_MAX
+                    ? place(layout, encoded->bytes)
+                    : write_all(layout, layout->data_address, encoded->bytes);
+    pthread_rwlock_unlock(layout->commit_lock);
+    return error ? error : lookup(layout, scaled, record);
+}
+
+const struct layout_ops layout_contiguous = {
+    .lookup = lookup, .new_chunk = new_chunk, .insert = insert};

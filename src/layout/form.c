@@ -20,10 +20,23 @@ void form_drop_packed(struct cache_form *form, struct pool *pool)
     form->has_defined = form->has_values = false;
 }
 
+void form_move_values(struct cache_form *form, struct cache_form *values)
+{
+    values->values = form->values;
+    values->value_size = form->value_size;
+    values->elements = form->elements;
+    values->element_size = form->element_size;
+    values->has_values = form->has_values;
+    form->values = form->elements = NULL;
+    form->value_size = form->element_size = 0;
+    form->has_values = false;
+}
+
 void form_free(struct cache_form *form, struct pool *pool)
 {
     form_drop_packed(form, pool);
     pool_put(pool, form->elements, form->element_size);
+    pool_put(pool, form->mask, form->mask_size);
     *form = (struct cache_form){0};
 }
 
@@ -34,6 +47,8 @@ size_t form_bytes(const struct cache_form *form)
         bytes += pool_block_size(form->element_size);
     if (form->values)
         bytes += pool_block_size(form->value_size);
+    if (form->mask)
+        bytes += pool_block_size(form->mask_size);
     if (form->order)
         bytes += (size_t)form->defined.elements * sizeof(*form->order);
     return bytes;

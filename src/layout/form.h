@@ -1,13 +1,16 @@
 /* The cache form of a chunk: what the chunk cache holds of it, in memory. Elements are in the
  * file's datatype throughout.
  *
- *   dense   elements   all of the chunk, row-major, whole even where it reaches over the edge of
- * the dataset; of a sparse chunk with the fill value where nothing is defined packed  defined which
- * elements are defined, as positions in the chunk values     those elements, row-major without gaps
+ *   dense    elements  all of the chunk, row-major, whole even where it reaches over the edge of
+ * the dataset; of a sparse chunk with the fill value where nothing is defined packed   defined
+ * which elements are defined, as positions in the chunk values    those elements, row-major without
+ * gaps open     elements  as above, but only the first `filled` of them are there yet mask      of
+ * a sparse chunk: which of them are defined
  *
  * A chunk of a dense layout has the dense form. Of a sparse one any part can be there without the
  * others: `defined` alone answers what is defined, and `elements` alone is what a reader of nearly
- * full chunks wants. A form does not change once others can see it, except that parts are added. */
+ * full chunks wants. A form does not change once others can see it, except that parts are added,
+ * and while it is open: that is the form of a chunk that is written in pieces. */
 #ifndef SPARSEFS_LAYOUT_FORM_H
 #define SPARSEFS_LAYOUT_FORM_H
 
@@ -37,6 +40,11 @@ struct cache_form {
     /* Values whose selection was a list of points out of order: value order[i] is that of defined
      * element i. Only until they are loaded. */
     uint64_t *order;
+    /* The open form. All that is defined lies in the first `filled` elements. */
+    bool is_open;
+    uint64_t *mask;   /* NULL: the layout is dense */
+    size_t mask_size; /* bytes */
+    uint64_t n_defined, filled;
 };
 
 /* Frees all parts; the form is empty then. */
@@ -78,5 +86,47 @@ int form_add_values(const struct layout *layout, struct cache_form *form, struct
 
 /* Removes the parts of the packed form. */
 void form_drop_packed(struct cache_form *form, struct pool *pool);
+
+/* Moves the values, in whatever form, but not what is defined, into a form without any. */
+void form_move_values(struct cache_form *form, struct cache_form *values);
+
+/* ---- Open forms (open.c). Who changes one must be alone with it. ---- */
+
+/* Bytes of memory that an open form takes. */
+size_t form_open_bytes(const struct layout *layout);
+
+/* Makes an open form of what old has (the elements of a dense layout; else PART_DEFINED and
+ * PART_VALUES; NULL: nothing). -ENOMEM. */
+int form_open(const struct layout *layout, const struct cache_form *old, struct pool *pool,
+              struct cache_form *form);
+
+/* Where elements come from: count of them per axis at start of an array of dims. */
+struct form_source {
+    const void *elements;
+    const uint64_t *dims, *start;
+};
+
+/* Writes elements to the box of count per axis at start of the chunk, or (from NULL) makes them
+ * undefined, in a dense layout the fill value. */
+void form_put_box(const struct layout *layout, struct cache_form *form, const uint64_t *count,
+                  const uint64_t *start, const struct form_source *from);
+
+/* The same at positions of the chunk; values packed. */
+void form_put(const struct layout *layout, struct cache_form *form, const struct runs *positions,
+              const void *values);
+
+/* Whether the box of count elements per axis at start can be read; form_complete makes it so for
+ * all. */
+bool form_is_filled(const struct layout *layout, const struct cache_form *form,
+                    const uint64_t *count, const uint64_t *start);
+void form_complete(const struct layout *layout, struct cache_form *form);
+
+/* Turns an open form into the packed one, or of a dense layout into the dense one (the RFC's
+ * condense). -ENOMEM, with nothing changed. */
+int form_condense(const struct layout *layout, struct cache_form *form, struct pool *pool);
+
+/* A copy in the packed form of these parts of an open form, of a sparse layout. -ENOMEM. */
+int form_copy(const struct layout *layout, const struct cache_form *form, unsigned parts,
+              struct pool *pool, struct cache_form *copy);
 
 #endif

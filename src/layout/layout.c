@@ -86,6 +86,24 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
     return 0;
 }
 
+void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
+                   uint64_t *count)
+{
+    for (int i = 0; i < layout->rank; i++) {
+        start[i] = scaled[i] * layout->chunk_dims[i];
+        uint64_t left = layout->dims[i] - start[i];
+        count[i] = left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
+    }
+}
+
+bool layout_is_edge(const struct layout *layout, const uint64_t *scaled)
+{
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
+            return true;
+    return false;
+}
+
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why)
 {

@@ -48,29 +48,35 @@ struct layout_ops {
     int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
                   unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
 
-    /* Whether elements can be undefined in this layout. The callbacks below are there if so. */
+    /* Whether elements can be undefined in this layout. */
     bool is_sparse;
 
-    /* How many elements of a chunk are defined, as its index says. */
+    /* How many elements of a chunk are defined, as its index says. Sparse layouts only. */
     uint64_t (*defined_count)(const struct layout *layout, const struct chunk_record *record);
 
-    /* The most memory in bytes that encode takes for a packed form. */
+    /* The most memory in bytes that encode takes for a packed or dense form; NULL: for one that is
+     * full. There if encode is. */
     size_t (*encode_bytes)(const struct layout *layout, const struct cache_form *form);
 
-    /* Makes the stored bytes of a packed form in which something is defined. The caller gives them
-     * back to the pool. */
+    /* Makes the stored bytes of a packed form in which something is defined, or of a dense one. The
+     * caller gives them back to the pool. Absent: the elements are stored as they are. */
     int (*encode)(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded);
 
+    /* Gives a chunk that is not stored its place in the store, with the fill value everywhere.
+     * Absent: it gets one when it is inserted. */
+    int (*new_chunk)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
+
     /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:
-     * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there. */
+     * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there.
+     * Absent: the layout is not written through the cache. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
 };
 
 /* A chunk as it is to be stored. */
 struct encoded {
-    void *bytes; /* a block of the pool, got for room bytes */
+    void *bytes; /* a block of the pool, got for room bytes; room 0: those of the cache */
     size_t n, room;
     struct chunk_record record; /* all but its address */
 };
@@ -93,7 +99,7 @@ struct layout {
     uint64_t data_address; /* contiguous */
     bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
     struct sparse *sparse; /* sparse: owned by the dataset */
-    pthread_rwlock_t *commit_lock; /* sparse: of the file; for reading while a chunk is stored */
+    pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
@@ -116,7 +122,14 @@ int layout_each_chunk(struct layout *layout,
                                   const struct chunk_record *record),
                       void *context);
 
-/* Logs that a chunk cannot be read. scaled coordinates; returns -EIO. */
+/* Whether a chunk has elements outside of the dataset. */
+bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);
+
+/* The start of a chunk, and how much of it lies in the dataset. */
+void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
+                   uint64_t *count);
+
+/* Logs that a chunk cannot be read or written. scaled coordinates; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why);
 

@@ -28,11 +28,7 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
 {
     (void)record, (void)parts, (void)stored;
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
-    for (int i = 0; i < layout->rank; i++) {
-        start[i] = scaled[i] * layout->chunk_dims[i];
-        uint64_t left = layout->dims[i] - start[i];
-        count[i] = left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
-    }
+    layout_inside(layout, scaled, start, count);
     int error = form_new_elements(layout, form, pool);
     if (!error)
         error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims,

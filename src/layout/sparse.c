@@ -79,14 +79,6 @@ static void stored(const struct layout *layout, const struct chunk_record *recor
          *offset;
 }
 
-bool sparse_is_edge(const struct layout *layout, const uint64_t *scaled)
-{
-    for (int i = 0; i < layout->rank; i++)
-        if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
-            return true;
-    return false;
-}
-
 /* Whether a chunk was stored without its filters because it reached over the edge of the dataset,
  * which only the dims tell. Where they have changed since, sizes that agree tell it, too. */
 static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scaled,
@@ -95,7 +87,7 @@ static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scal
     const struct sparse *sparse = layout->sparse;
     if (!sparse->header.layout.unfiltered_edges)
         return false;
-    if (sparse_is_edge(layout, scaled))
+    if (layout_is_edge(layout, scaled))
         return true;
     for (int i = 0; i < sparse->format.n_sections; i++)
         if (chunk_record_section_size(&sparse->format, record, i) != record->unfiltered_size[i])

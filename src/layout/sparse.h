@@ -30,9 +30,6 @@ struct cache_form;
 struct encoded;
 struct pool;
 
-/* Whether a chunk has elements outside of the dataset. */
-bool sparse_is_edge(const struct layout *layout, const uint64_t *scaled);
-
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form);
 int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded);

@@ -15,21 +15,38 @@
 
 /* A section as it is to be stored. */
 struct made_section {
-    void *bytes; /* from malloc; NULL: those of the caller as they are */
+    void *block; /* of the pool, got for room bytes; NULL: bytes are others' */
+    size_t room;
+    void *allocated; /* from malloc, or NULL */
+    const void *bytes;
     const void *plain;
     size_t n, plain_n;
     uint32_t mask;
 };
 
-static const void *stored_bytes(const struct made_section *section)
+struct pipeline {
+    size_t n;
+    const struct sfs_filter *filters;
+};
+
+static struct pipeline pipeline_of(const struct layout *layout, int number)
 {
-    return section->bytes ? section->bytes : section->plain;
+    const struct section_filters *filters = &layout->sparse->header.filters;
+    return (struct pipeline){filters->section[number].n, filters->section[number].filters};
 }
 
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
-    size_t selection = 1024 + form->defined.n * (size_t)layout->rank * 8;
-    return 3 * (selection + form->value_size);
+    struct pipeline values = pipeline_of(layout, 1);
+    size_t runs = form ? form->defined.n : 1, n = form ? form->value_size : layout->chunk_bytes;
+    size_t selection = 1024 + runs * (size_t)layout->rank * 8;
+    size_t bytes = 3 * selection;
+    if (filter_is_native(values.filters, values.n))
+        bytes += pool_block_size(selection + filter_encode_bound(values.filters, values.n, n)) +
+                 pool_block_size(filter_encode_scratch(values.filters, values.n, n));
+    else
+        bytes += 2 * n + pool_block_size(selection + n);
+    return bytes;
 }
 
 /* Section 0 before its filters, with its checksum. The caller frees it. */
@@ -54,33 +71,58 @@ static int make_selection(const struct layout *layout, const struct cache_form *
     return 0;
 }
 
+/* Filters of our own, behind `before` bytes that are left free in the block. */
+static int filter_natively(const struct pipeline *filters, size_t before, struct pool *pool,
+                           struct made_section *section)
+{
+    size_t bound = filter_encode_bound(filters->filters, filters->n, section->plain_n);
+    size_t scratch_n = filter_encode_scratch(filters->filters, filters->n, section->plain_n);
+    void *scratch = scratch_n ? pool_get(pool, scratch_n) : NULL;
+    int error = -ENOMEM;
+    section->room = before + bound;
+    section->block = pool_get(pool, section->room);
+    if (section->block && (scratch || !scratch_n))
+        error =
+            filter_encode(filters->filters, filters->n, section->plain, section->plain_n, scratch,
+                          (char *)section->block + before, bound, &section->n, &section->mask);
+    pool_put(pool, scratch, scratch_n);
+    section->bytes = section->block ? (char *)section->block + before : NULL;
+    return error;
+}
+
 static int apply_filters(const struct layout *layout, const uint64_t *scaled, int number,
+                         bool unfiltered, size_t before, struct pool *pool,
                          struct made_section *section)
 {
-    const struct sparse *sparse = layout->sparse;
-    size_t n = sparse->header.filters.section[number].n;
+    struct pipeline filters = pipeline_of(layout, number);
     section->n = section->plain_n;
-    if (n == 0 || section->plain_n == 0 ||
-        (sparse->header.layout.unfiltered_edges && sparse_is_edge(layout, scaled)))
+    section->bytes = section->plain;
+    if (filters.n == 0 || section->plain_n == 0 || unfiltered)
         return 0;
-    int error = filters_encode(sparse->header.filters.section[number].filters, n, section->plain,
-                               section->plain_n, &section->bytes, &section->n, &section->mask);
+    if (filter_is_native(filters.filters, filters.n))
+        return filter_natively(&filters, before, pool, section);
+    int error = filters_encode(filters.filters, filters.n, section->plain, section->plain_n,
+                               &section->allocated, &section->n, &section->mask);
+    section->bytes = section->allocated;
     if (error == -EOPNOTSUPP || error == -EINVAL)
         return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
     return error;
 }
 
-static int join(const struct layout *layout, const struct made_section sections[2],
-                struct pool *pool, struct encoded *encoded)
+/* Takes over the block of section 1, which has room for section 0 if it has one. */
+static int join(const struct layout *layout, struct made_section sections[2], struct pool *pool,
+                struct encoded *encoded)
 {
-    encoded->n = encoded->room = sections[0].n + sections[1].n;
-    encoded->bytes = pool_get(pool, encoded->room);
+    struct made_section *values = &sections[1];
+    encoded->n = sections[0].n + values->n;
+    encoded->room = values->block ? values->room : encoded->n;
+    encoded->bytes = values->block ? values->block : pool_get(pool, encoded->room);
     if (!encoded->bytes)
         return -ENOMEM;
-    char *to = encoded->bytes;
-    memcpy(to, stored_bytes(&sections[0]), sections[0].n);
-    if (sections[1].n > 0)
-        memcpy(to + sections[0].n, stored_bytes(&sections[1]), sections[1].n);
+    memcpy(encoded->bytes, sections[0].bytes, sections[0].n);
+    if (!values->block && values->n > 0)
+        memcpy((char *)encoded->bytes + sections[0].n, values->bytes, values->n);
+    values->block = NULL;
     encoded->record = (struct chunk_record){.exists = true, .size = encoded->n};
     encoded->record.section_offset[1] = sections[0].n;
     for (int i = 0; i < 2 && layout->sparse->header.filtered; i++) {
@@ -90,22 +132,37 @@ static int join(const struct layout *layout, const struct made_section sections[
     return 0;
 }
 
+/* Whether a chunk is stored without its filters, since it reaches over the edge. */
+static bool is_unfiltered(const struct layout *layout, const uint64_t *scaled)
+{
+    if (!layout->sparse->header.layout.unfiltered_edges)
+        return false;
+    pthread_rwlock_rdlock(layout->commit_lock); /* for the dims */
+    bool is_edge = layout_is_edge(layout, scaled);
+    pthread_rwlock_unlock(layout->commit_lock);
+    return is_edge;
+}
+
 int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded)
 {
     struct made_section sections[2] = {{0}};
     void *selection = NULL;
+    bool unfiltered = is_unfiltered(layout, scaled);
     int error = make_selection(layout, form, &selection, &sections[0].plain_n);
     sections[0].plain = selection;
     sections[1].plain = form->values;
     sections[1].plain_n = form->value_size;
     for (int i = 0; i < 2 && !error; i++)
-        error = apply_filters(layout, scaled, i, &sections[i]);
+        error =
+            apply_filters(layout, scaled, i, unfiltered, i ? sections[0].n : 0, pool, &sections[i]);
     if (!error)
         error = join(layout, sections, pool, encoded);
     free(selection);
-    free(sections[0].bytes);
-    free(sections[1].bytes);
+    for (int i = 0; i < 2; i++) {
+        pool_put(pool, sections[i].block, sections[i].room);
+        free(sections[i].allocated);
+    }
     return error;
 }
 
@@ -153,12 +210,12 @@ int sparse_insert(struct layout *layout, const uint64_t *scaled, const struct en
         error = put(layout, scaled, encoded, record);
     } else if (record->exists) {
         error = index_remove(layout->sparse->index, scaled, &why);
-        if (error)
+        if (error) {
             error = index_failed(layout, scaled, error, &why);
-        else
+        } else {
             error = store_free(layout->store, record->address, record->size);
-        if (!error)
             *record = (struct chunk_record){0};
+        }
     }
     pthread_rwlock_unlock(layout->commit_lock);
     return error;

@@ -5,16 +5,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/workers.h"
-
-/* Runs that are worth a thread's while. */
-#define RUNS_FOR_A_THREAD 32768
-
-#define PLANE_POINT_BYTES 8
+/* A list of points of version 1: its head, and what of that its length counts. */
+#define POINTS_HEAD_BYTES 24
+#define POINTS_REST_BYTES 8
+#define POINT_WIDTH       4 /* bytes of a coordinate */
 
 struct encoder {
     const struct extent *extent;
-    struct workers *workers;
     struct block_list list;
     struct tall_list tall;
     uint64_t blocks;               /* in the list that is written */
@@ -102,11 +99,17 @@ static void consider_version_1(struct encoder *e)
         consider(e, 1, false, 4, 24, rank * 8, e->list.n);
 }
 
+/* In a list of version 1, the length of which has 32 bits. */
+static uint64_t most_points(int rank)
+{
+    return (UINT32_MAX - POINTS_REST_BYTES) / (POINT_WIDTH * (uint64_t)rank);
+}
+
 static void consider_points(struct encoder *e)
 {
     uint64_t rank = (uint64_t)e->extent->rank, n = e->list.runs->elements, size = e->size;
-    if (max(e->list.highest, n) <= UINT32_MAX && n <= (UINT32_MAX - 8) / (4 * rank))
-        consider(e, 1, false, 4, 24, rank * 4, n);
+    if (max(e->list.highest, n) <= UINT32_MAX && n <= most_points(e->extent->rank))
+        consider(e, 1, false, POINT_WIDTH, POINTS_HEAD_BYTES, rank * POINT_WIDTH, n);
     e->points = e->size < size;
 }
 
@@ -173,33 +176,35 @@ static void begin_row(const struct extent *extent, uint64_t position, uint32_t *
     }
 }
 
-/* In two dims, as frames have: both coordinates at once, and by several threads, as the place of
- * every point is known. */
-struct plane_points {
-    const struct encoder *e;
-    unsigned char *to;
-    size_t n_parts;
-};
-
-static int put_part(void *context, size_t part)
+/* Of a list of n points, version 1. */
+static unsigned char *put_points_head(unsigned char *p, int rank, uint64_t n)
 {
-    const struct plane_points *points = context;
-    const struct runs *runs = points->e->list.runs;
-    uint64_t row = points->e->extent->dims[1], first_of_row = 0, next_row = 0, number = 0;
-    size_t i = runs->n * part / points->n_parts, end = runs->n * (part + 1) / points->n_parts;
-    unsigned char *p = points->to + runs->entries[i].index * PLANE_POINT_BYTES;
-    for (; i < end; i++) {
+    p = put_le(p, SELECT_POINTS, 4);
+    p = put_le(p, 1, 4);
+    p = put_le(p, 0, 4);
+    p = put_le(p, POINTS_REST_BYTES + n * (uint64_t)rank * POINT_WIDTH, 4);
+    p = put_le(p, (uint64_t)rank, 4);
+    return put_le(p, n, 4);
+}
+
+/* In two dims, as frames have, both coordinates at once. Positions count from the beginning of row
+ * first_row. */
+static void put_plane_points(const struct runs *runs, uint64_t row, uint64_t first_row,
+                             unsigned char *p)
+{
+    uint64_t first_of_row = 0, next_row = 0, number = 0;
+    for (size_t i = 0; i < runs->n; i++) {
         struct run run = runs_at(runs, i);
         for (uint64_t position = run.first; position < run.last; position++) {
             if (position >= next_row) {
                 number = position / row;
                 first_of_row = number * row;
                 next_row = first_of_row + row;
+                number += first_row;
             }
-            p = put_le(p, (position - first_of_row) << 32 | number, PLANE_POINT_BYTES);
+            p = put_le(p, (position - first_of_row) << 32 | number, 2 * POINT_WIDTH);
         }
     }
-    return 0;
 }
 
 static void put_points(struct encoder *e, unsigned char *p)
@@ -209,15 +214,9 @@ static void put_points(struct encoder *e, unsigned char *p)
     int rank = extent->rank;
     uint64_t row = extent->dims[rank - 1], row_first = 0;
     uint32_t coordinates[SFS_MAX_RANK] = {0};
-    p = put_le(p, SELECT_POINTS, 4);
-    p = put_le(p, 1, 4);
-    p = put_le(p, 0, 4);
-    p = put_le(p, e->size - 16, 4);
-    p = put_le(p, (uint64_t)rank, 4);
-    p = put_le(p, runs->elements, 4);
+    p = put_points_head(p, rank, runs->elements);
     if (rank == 2) {
-        struct plane_points points = {e, p, 1 + runs->n / RUNS_FOR_A_THREAD};
-        (void)workers_each(e->workers, points.n_parts, put_part, &points); /* cannot fail */
+        put_plane_points(runs, row, 0, p);
         return;
     }
     for (size_t i = 0; i < runs->n; i++) {
@@ -268,13 +267,6 @@ static void put_hyperslabs(struct encoder *e, unsigned char *p)
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
-    return selection_encode_with(NULL, rank, dims, max_dims, runs, form, encoded, n);
-}
-
-int selection_encode_with(struct workers *workers, int rank, const uint64_t *dims,
-                          const uint64_t *max_dims, const struct runs *runs,
-                          enum selection_form form, void **encoded, size_t *n)
-{
     struct extent extent;
     if (!extent_init(&extent, rank, dims))
         return -EOVERFLOW;
@@ -283,7 +275,7 @@ int selection_encode_with(struct workers *workers, int rank, const uint64_t *dim
     if (runs->n == 0)
         return encode_simple(rank, dims, max_dims, SELECT_NONE, encoded, n);
 
-    struct encoder e = {.extent = &extent, .workers = workers};
+    struct encoder e = {.extent = &extent};
     blocks_count(&e.list, &extent, runs);
     int error = choose(&e, form);
     if (error == 0) {
@@ -301,4 +293,39 @@ int selection_encode_with(struct workers *workers, int rank, const uint64_t *dim
     }
     tall_list_free(&e.tall);
     return error;
+}
+
+/* ---- Points, part by part ---- */
+
+int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n)
+{
+    if (max(dims[0], dims[1]) > UINT32_MAX || elements > most_points(2) || elements == 0)
+        return -EOVERFLOW;
+    size_t head = PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES;
+    unsigned char *p = malloc(head + (size_t)elements * 2 * POINT_WIDTH);
+    if (!p)
+        return -ENOMEM;
+    *encoded = p;
+    *n = head + (size_t)elements * 2 * POINT_WIDTH;
+    put_points_head(put_extent(p, 2, dims, NULL), 2, elements);
+    return 0;
+}
+
+bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_row, uint64_t rows,
+                          const struct runs *runs, uint64_t index)
+{
+    const uint64_t part_dims[2] = {rows, dims[1]};
+    struct extent extent;
+    struct block_list list;
+    if (runs->n == 0)
+        return true;
+    if (!extent_init(&extent, 2, part_dims))
+        return false;
+    blocks_count(&list, &extent, runs);
+    if (2 * list.n <= runs->elements || (list.n > 1 && blocks_are_regular(&list)))
+        return false;
+    size_t head = PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES;
+    put_plane_points(runs, dims[1], first_row,
+                     (unsigned char *)encoded + head + (size_t)index * 2 * POINT_WIDTH);
+    return true;
 }

@@ -10,10 +10,6 @@
 
 #include "selection/runs.h"
 
-struct workers;
-
-struct workers;
-
 struct selection {
     struct runs runs;
     /* The values of a selection stand in its own order: row-major for all kinds but points, whose
@@ -57,13 +53,19 @@ enum selection_form {
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
-/* The same with the help of workers, which may be NULL, for a long list. */
-int selection_encode_with(struct workers *workers, int rank, const uint64_t *dims,
-                          const uint64_t *max_dims, const struct runs *runs,
-                          enum selection_form form, void **encoded, size_t *n);
-
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */
 int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n);
+
+/* SELECTION_LIBHDF5_1_10_POINTS of an extent of two dims, put together from bands of rows, each of
+ * which may come from another thread: room for a list of so many points. -EOVERFLOW: it cannot be
+ * one; -ENOMEM. The caller frees *encoded. */
+int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n);
+
+/* Puts the points of one band; positions in runs count from the beginning of first_row, index is
+ * the number of points before it. false: the band alone takes less as hyperslabs, so that the list
+ * of points may not be the smallest form; nothing is put then. */
+bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_row, uint64_t rows,
+                          const struct runs *runs, uint64_t index);
 
 #endif

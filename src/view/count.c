@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "view/private.h"
@@ -32,12 +33,29 @@ size_t counts_find(const struct counts *counts, uint64_t frame)
     return low;
 }
 
-void counts_free(struct counts *counts)
+/* The lock must be held. */
+static void release(struct counts *counts)
 {
-    if (!counts)
+    if (!counts || --counts->users > 0)
         return;
     free(counts->frame);
     free(counts);
+}
+
+void counts_put(struct views *views, const struct counts *counts)
+{
+    pthread_mutex_lock(&views->count_lock);
+    release((struct counts *)counts);
+    pthread_mutex_unlock(&views->count_lock);
+}
+
+void counts_drop(struct views *views)
+{
+    pthread_mutex_lock(&views->count_lock);
+    release(views->counts);
+    views->counts = NULL;
+    views->total_changes = 0;
+    pthread_mutex_unlock(&views->count_lock);
 }
 
 size_t counts_bytes(const struct counts *counts)
@@ -53,6 +71,8 @@ struct tally {
     struct counts *counts;
     size_t capacity;
     bool is_sorted;
+    uint64_t *cut; /* coordinates of chunks whose selections are to be read */
+    size_t n_cut, cut_capacity;
 };
 
 static int reserve(struct tally *tally)
@@ -94,7 +114,7 @@ static uint64_t frame_of(const struct views *views, const uint64_t *element)
 {
     uint64_t frame = 0;
     for (int i = 0; i < views->info->rank - views->frame_rank; i++)
-        frame = frame * views->info->dims[i] + element[i];
+        frame = frame * views->dims[i] + element[i];
     return frame;
 }
 
@@ -127,30 +147,62 @@ static int add_defined(struct tally *tally, const struct sfs_slab *slab,
     return error;
 }
 
-/* Whether all that the index counts of a chunk is in one frame. */
-static bool is_in_a_frame(const struct views *views, const struct sfs_chunk_info *chunk)
+enum place { IN_A_FRAME, IN_FRAMES, OUTSIDE };
+
+/* Whether all that the index counts of a chunk is in one frame. The dataset may have grown since
+ * its dims were taken. */
+static enum place place_of(const struct views *views, const struct sfs_chunk_info *chunk)
 {
     const struct sfs_dataset_info *info = views->info;
-    bool is_over = false;
-    for (int i = 0; i < info->rank && views->has_open_edges; i++)
-        is_over |= info->dims[i] - chunk->start[i] < info->chunk_dims[i];
-    return !views->chunks_span_frames && !is_over;
+    enum place place = views->chunks_span_frames ? IN_FRAMES : IN_A_FRAME;
+    for (int i = 0; i < info->rank; i++) {
+        if (chunk->start[i] >= views->dims[i])
+            return OUTSIDE;
+        if (views->has_open_edges && views->dims[i] - chunk->start[i] < info->chunk_dims[i])
+            place = IN_FRAMES;
+    }
+    return place;
+}
+
+static int note_cut(struct tally *tally, const uint64_t *start)
+{
+    size_t rank = (size_t)tally->views->info->rank;
+    if (tally->n_cut == tally->cut_capacity) {
+        size_t capacity = tally->cut_capacity + tally->cut_capacity / 2 + 64;
+        uint64_t *grown = reallocarray(tally->cut, capacity, rank * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        tally->cut = grown;
+        tally->cut_capacity = capacity;
+    }
+    memcpy(tally->cut + tally->n_cut++ * rank, start, rank * sizeof(*start));
+    return 0;
 }
 
 static int add_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct tally *tally = context;
     const struct views *views = tally->views;
-    const struct sfs_dataset_info *info = views->info;
-    if (is_in_a_frame(views, chunk))
+    switch (place_of(views, chunk)) {
+    case IN_A_FRAME:
         return add(tally, frame_of(views, chunk->start),
-                   chunk->unfiltered_size[1] / info->type.size);
+                   chunk->unfiltered_size[1] / views->info->type.size);
+    case IN_FRAMES:
+        return note_cut(tally, chunk->start);
+    default:
+        return 0;
+    }
+}
 
+static int add_cut(struct tally *tally, const uint64_t *start)
+{
+    const struct views *views = tally->views;
+    const struct sfs_dataset_info *info = views->info;
     struct sfs_slab slab = {.rank = info->rank};
     struct sfs_defined defined;
     for (int i = 0; i < info->rank; i++) {
-        uint64_t left = info->dims[i] - chunk->start[i];
-        slab.start[i] = chunk->start[i];
+        uint64_t left = views->dims[i] - start[i];
+        slab.start[i] = start[i];
         slab.count[i] = left < info->chunk_dims[i] ? left : info->chunk_dims[i];
     }
     int error = sfs_get_defined(views->dataset, &slab, &defined);
@@ -158,6 +210,18 @@ static int add_chunk(void *context, const struct sfs_chunk_info *chunk)
         return error;
     error = add_defined(tally, &slab, &defined);
     sfs_defined_free(&defined);
+    return error;
+}
+
+/* First all that the index tells; reading chunks while it is walked could wait for others who wait
+ * for the index. */
+static int add_all(struct tally *tally)
+{
+    struct views *views = tally->views;
+    int error = sfs_chunk_iterate(views->dataset, add_chunk, tally);
+    for (size_t i = 0; i < tally->n_cut && !error; i++)
+        error = add_cut(tally, tally->cut + i * (size_t)views->info->rank);
+    free(tally->cut);
     return error;
 }
 
@@ -195,31 +259,49 @@ static int add_up(struct tally *tally)
     return 0;
 }
 
+/* The lock must be held. */
 static int make_counts(struct views *views)
 {
     struct tally tally = {.views = views, .is_sorted = true};
     if (views->frames == UINT64_MAX)
         return -EFBIG;
-    tally.counts = calloc(1, sizeof(*tally.counts));
-    int error = tally.counts ? sfs_chunk_iterate(views->dataset, add_chunk, &tally) : -ENOMEM;
+    struct counts *counts = tally.counts = calloc(1, sizeof(*counts));
+    if (!counts)
+        return -ENOMEM;
+    counts->changes = sfs_dataset_changes(views->dataset);
+    counts->users = 1;
+    int error = add_all(&tally);
     if (!error)
         error = add_up(&tally);
     if (error == -EFBIG)
         log_error("%s: %s: more than %zu frames have defined elements", sfs_path(views->file),
                   views->path, MOST_FRAMES);
     if (error)
-        counts_free(tally.counts);
+        release(counts);
     else
-        views->counts = tally.counts;
+        views->counts = counts;
     return error;
+}
+
+/* The lock must be held. */
+static bool are_kept(const struct views *views)
+{
+    return views->counts && is_current(views, views->counts->changes);
 }
 
 int counts_get(struct views *views, const struct counts **counts)
 {
+    int error = 0;
     pthread_mutex_lock(&views->count_lock);
-    int error = views->counts ? 0 : make_counts(views);
-    if (!error)
+    if (!are_kept(views)) {
+        release(views->counts);
+        views->counts = NULL;
+        error = make_counts(views);
+    }
+    if (!error) {
+        views->counts->users++;
         *counts = views->counts;
+    }
     pthread_mutex_unlock(&views->count_lock);
     return error;
 }
@@ -229,7 +311,7 @@ int counts_get(struct views *views, const struct counts **counts)
 static bool has_counts(struct views *views)
 {
     pthread_mutex_lock(&views->count_lock);
-    bool has = views->counts != NULL;
+    bool has = are_kept(views);
     pthread_mutex_unlock(&views->count_lock);
     return has;
 }
@@ -250,6 +332,7 @@ static int count_by_table(struct views *views, uint64_t frame, uint64_t *element
     *elements = at < counts->n && counts->frame[at].frame == frame
                     ? counts->frame[at + 1].before - counts->frame[at].before
                     : 0;
+    counts_put(views, counts);
     return 0;
 }
 
@@ -286,9 +369,10 @@ int count_of_all(struct views *views, uint64_t *elements)
     struct sfs_slab slab = view_whole_slab(views);
     int error = 0;
     pthread_mutex_lock(&views->count_lock);
-    if (!views->has_total) {
+    if (!is_current(views, views->total_changes)) {
+        uint64_t changes = sfs_dataset_changes(views->dataset);
         error = sfs_count_defined(views->dataset, &slab, &views->total);
-        views->has_total = !error;
+        views->total_changes = error ? 0 : changes;
     }
     *elements = views->total;
     pthread_mutex_unlock(&views->count_lock);

@@ -30,8 +30,8 @@ int csr_toml(const struct views *views, struct view_head *head)
         return -ENOMEM;
     int nav_rank = views->info->rank - views->frame_rank;
     fputs("[params]\nfiletype = \"raw_csr\"\n", out);
-    write_dims(out, "nav_shape", nav_rank, views->info->dims);
-    write_dims(out, "sig_shape", views->frame_rank, views->info->dims + nav_rank);
+    write_dims(out, "nav_shape", nav_rank, views->dims);
+    write_dims(out, "sig_shape", views->frame_rank, views->dims + nav_rank);
     fputs("\n[raw_csr]\nindptr_file = \"indptr.raw\"\nindptr_dtype = \"<i8\"\n"
           "indices_file = \"indices.raw\"\n",
           out);
@@ -52,12 +52,9 @@ static void put_index(char *out, size_t item, uint64_t index)
         memcpy(out, &wide, item);
 }
 
-int csr_indptr(struct views *views, uint64_t first, uint64_t n, char *out)
+int csr_indptr(const struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+               char *out)
 {
-    const struct counts *counts = NULL;
-    int error = views->is_sparse ? counts_get(views, &counts) : 0;
-    if (error)
-        return error;
     size_t at = counts ? counts_find(counts, first) : 0;
     for (uint64_t frame = first; frame < first + n; frame++, out += CSR_INDPTR_ITEM) {
         put_index(out, CSR_INDPTR_ITEM,
@@ -88,31 +85,31 @@ static size_t frame_with(const struct counts *counts, uint64_t n)
 typedef int (*elements_action)(struct views *views, const struct defined_frame *defined,
                                uint64_t first, uint64_t n, char *out);
 
-static int in_frame(struct views *views, const struct frame_count *count, uint64_t first,
-                    uint64_t n, elements_action action, char *out)
+static int in_frame(struct views *views, const struct counts *counts,
+                    const struct frame_count *count, uint64_t first, uint64_t n,
+                    elements_action action, char *out)
 {
     struct defined_frame *defined;
     int error = defined_get(views, count->frame, DEFINED_INTERVALS, &defined);
     if (error)
         return error;
     if (defined->defined.elements != count[1].before - count->before)
-        error = count_is_wrong(views, count->frame);
+        error = is_current(views, counts->changes) ? count_is_wrong(views, count->frame) : -EAGAIN;
     else
         error = action(views, defined, first, n, out);
     defined_put(views, defined);
     return error;
 }
 
-static int in_frames(struct views *views, uint64_t first, uint64_t n, size_t item,
-                     elements_action action, char *out)
+static int in_frames(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+                     size_t item, elements_action action, char *out)
 {
-    const struct counts *counts;
-    int error = counts_get(views, &counts);
-    for (size_t at = !error && n > 0 ? frame_with(counts, first) : 0; n > 0 && !error; at++) {
+    int error = 0;
+    for (size_t at = n > 0 ? frame_with(counts, first) : 0; n > 0 && !error; at++) {
         const struct frame_count *count = &counts->frame[at];
         uint64_t left = count[1].before - first;
         uint64_t here = left < n ? left : n;
-        error = in_frame(views, count, first - count->before, here, action, out);
+        error = in_frame(views, counts, count, first - count->before, here, action, out);
         first += here;
         n -= here;
         out += here * item;
@@ -147,11 +144,12 @@ static int put_values(struct views *views, const struct defined_frame *defined, 
     return sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
 }
 
-int csr_indices(struct views *views, uint64_t first, uint64_t n, char *out)
+int csr_indices(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+                char *out)
 {
     size_t item = csr_index_item(views);
     if (views->is_sparse)
-        return in_frames(views, first, n, item, put_positions, out);
+        return in_frames(views, counts, first, n, item, put_positions, out);
     uint64_t index = first % views->frame_elements;
     for (uint64_t i = 0; i < n; i++, out += item) {
         put_index(out, item, index);
@@ -161,7 +159,8 @@ int csr_indices(struct views *views, uint64_t first, uint64_t n, char *out)
     return 0;
 }
 
-int csr_data(struct views *views, uint64_t first, uint64_t n, char *out)
+int csr_data(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+             char *out)
 {
-    return in_frames(views, first, n, views->info->type.size, put_values, out);
+    return in_frames(views, counts, first, n, views->info->type.size, put_values, out);
 }

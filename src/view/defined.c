@@ -30,21 +30,39 @@ static void free_entry(struct defined_frame *entry)
     free(entry);
 }
 
-void defined_destroy(struct views *views)
-{
-    struct defined_frame *entry, *next;
-    DL_FOREACH_SAFE (views->defined_frames.list, entry, next)
-        free_entry(entry);
-    pthread_cond_destroy(&views->defined_frames.made);
-    pthread_mutex_destroy(&views->defined_frames.lock);
-}
-
 /* The lock must be held. */
 static void unlist(struct defined_frames *frames, struct defined_frame *entry)
 {
     DL_DELETE(frames->list, entry);
     entry->is_listed = false;
     frames->n--;
+    if (entry->is_made && !entry->error)
+        frames->bytes -= bytes_of(entry);
+}
+
+/* The same of one that nobody may take any more. */
+static void forget(struct defined_frames *frames, struct defined_frame *entry)
+{
+    unlist(frames, entry);
+    if (entry->users == 0)
+        free_entry(entry);
+}
+
+void defined_drop(struct views *views)
+{
+    struct defined_frames *frames = &views->defined_frames;
+    struct defined_frame *entry, *next;
+    pthread_mutex_lock(&frames->lock);
+    DL_FOREACH_SAFE (frames->list, entry, next)
+        forget(frames, entry);
+    pthread_mutex_unlock(&frames->lock);
+}
+
+void defined_destroy(struct views *views)
+{
+    defined_drop(views);
+    pthread_cond_destroy(&views->defined_frames.made);
+    pthread_mutex_destroy(&views->defined_frames.lock);
 }
 
 /* Drops what was not used for longest. The lock must be held. */
@@ -53,11 +71,8 @@ static void trim(struct defined_frames *frames)
     struct defined_frame *entry = frames->list ? frames->list->prev : NULL; /* the last */
     while (entry && (frames->n > MOST_FRAMES || frames->bytes > MOST_BYTES)) {
         struct defined_frame *before = entry == frames->list ? NULL : entry->prev;
-        if (entry->users == 0) {
-            unlist(frames, entry);
-            frames->bytes -= bytes_of(entry);
-            free_entry(entry);
-        }
+        if (entry->users == 0)
+            forget(frames, entry);
         entry = before;
     }
 }
@@ -101,6 +116,7 @@ static struct defined_frame *add(struct views *views, uint64_t frame, enum defin
         return NULL;
     entry->frame = frame;
     entry->form = form;
+    entry->changes = sfs_dataset_changes(views->dataset);
     entry->users = 1;
     entry->is_listed = true;
     DL_PREPEND(frames->list, entry);
@@ -110,10 +126,10 @@ static struct defined_frame *add(struct views *views, uint64_t frame, enum defin
     pthread_mutex_lock(&frames->lock);
     entry->error = error;
     entry->is_made = true;
-    if (error)
-        unlist(frames, entry);
-    else
+    if (!error && entry->is_listed)
         frames->bytes += bytes_of(entry);
+    if (error && entry->is_listed)
+        unlist(frames, entry);
     pthread_cond_broadcast(&frames->made);
     return entry;
 }
@@ -127,6 +143,10 @@ int defined_get(struct views *views, uint64_t frame, enum defined_form form,
     DL_FOREACH (frames->list, entry)
         if (entry->frame == frame && entry->form == form)
             break;
+    if (entry && !is_current(views, entry->changes)) {
+        forget(frames, entry);
+        entry = NULL;
+    }
     if (entry) {
         entry->users++;
         DL_DELETE(frames->list, entry);

@@ -174,8 +174,9 @@ static int seek(struct walk *walk, uint64_t frame, uint64_t offset, uint64_t siz
 int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, bool data,
               uint64_t *found)
 {
+    LOOKING_AT(views);
     uint64_t size;
-    int error = view_size(views, kind, frame, &size);
+    int error = size_of_view(views, kind, frame, &size);
     if (error)
         return error;
     if (offset >= size)
@@ -188,11 +189,13 @@ int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
         .views = views, .head = view_head_bytes(views, kind), .is_stack = view_is_stack(kind)};
     error = seek(&walk, frame, offset, size, data, found);
     defined_put(views, walk.frame);
+    counts_put(views, walk.counts);
     return error;
 }
 
 uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size)
 {
+    LOOKING_AT(views);
     uint64_t elements;
     if (!view_has_holes(views, kind) ||
         (view_is_stack(kind) ? count_of_all(views, &elements)

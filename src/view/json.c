@@ -126,7 +126,7 @@ static const char *const layout_names[] = {
 /* What cannot be counted, as the log says then, is null. */
 static int write_defined(FILE *out, struct views *views)
 {
-    uint64_t elements = views->info->elements;
+    uint64_t elements = views->elements;
     int error = views->is_sparse ? count_of_all(views, &elements) : 0;
     if (error == -EIO)
         write_json(out, "defined_elements", NULL);
@@ -151,7 +151,7 @@ int json_of_dataset(struct views *views, struct view_head *head)
 
     fputs("{\n  \"path\": ", out);
     json_string(out, views->path, strlen(views->path));
-    write_dims(out, "dims", info->rank, info->dims);
+    write_dims(out, "dims", info->rank, views->dims);
     write_dims(out, "max_dims", info->rank, info->max_dims);
     write_key(out, "frame_axis");
     fputs(nav_rank == 0 ? "null" : nav_rank == 1 ? "0" : "", out);
@@ -161,7 +161,7 @@ int json_of_dataset(struct views *views, struct view_head *head)
         putc(']', out);
     }
     write_number(out, "frames", views->frames);
-    write_dims(out, "frame_dims", views->frame_rank, info->dims + nav_rank);
+    write_dims(out, "frame_dims", views->frame_rank, views->dims + nav_rank);
     write_dtype(out, &info->type);
     write_text(out, "datatype", info->type.description);
     write_text(out, "byte_order", byte_order(&info->type));

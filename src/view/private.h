@@ -26,6 +26,19 @@ int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims,
 /* Whether elements are plain numbers: what scipy and image readers can take. */
 bool is_number(const struct sfs_type *type);
 
+/* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
+ * nested (views.c). */
+#define LOOKING_AT(views)                                                                          \
+    __attribute__((cleanup(geometry_leave))) struct views *looking_at = geometry_enter(views)
+struct views *geometry_enter(struct views *views);
+void geometry_leave(struct views **views);
+
+/* The geometry as new as can be; not while it is looked at. -ENOMEM. */
+int geometry_renew(struct views *views);
+
+/* Whether what was made when sfs_dataset_changes was this is still right (views.c). */
+bool is_current(const struct views *views, uint64_t changes);
+
 /* The slab that is one frame, or the whole dataset (views.c). */
 struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame);
 struct sfs_slab view_whole_slab(const struct views *views);
@@ -33,19 +46,32 @@ struct sfs_slab view_whole_slab(const struct views *views);
 /* Of a dense view: the bytes of its head (views.c). */
 size_t view_head_bytes(const struct views *views, enum view_kind kind);
 
+/* As view_exists and view_size, while the geometry is looked at (views.c, read.c). */
+bool has_view(const struct views *views, enum view_kind kind);
+int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
+
+/* Whether a view is of elements of a slab, with a head or none (views.c). */
+bool view_is_dense(enum view_kind kind);
+
 /* Whether a view is of dense bytes with holes where nothing is defined, and of the whole dataset.
  */
 bool view_has_holes(const struct views *views, enum view_kind kind);
 bool view_is_stack(enum view_kind kind);
 
-/* Items of the CSR arrays, n from the first-th on. Errors as of sfs_read; -EIO, logged: the index
- * counts other elements than the chunks have. */
+struct counts;
+
+/* Items of the CSR arrays, n from the first-th on; counts is NULL for a dense dataset. Errors as of
+ * sfs_read; -EIO, logged: the index counts other elements than the chunks have; -EAGAIN: it does
+ * because something was written since the counts were made. */
 #define CSR_INDPTR_ITEM sizeof(int64_t)
 size_t csr_index_item(const struct views *views);
 int csr_toml(const struct views *views, struct view_head *head);
-int csr_indptr(struct views *views, uint64_t first, uint64_t n, char *out);
-int csr_indices(struct views *views, uint64_t first, uint64_t n, char *out);
-int csr_data(struct views *views, uint64_t first, uint64_t n, char *out); /* of a sparse dataset */
+int csr_indptr(const struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+               char *out);
+int csr_indices(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+                char *out);
+int csr_data(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
+             char *out); /* of a sparse dataset */
 
 /* ---- count.c: how many elements of a sparse dataset are defined ---- */
 
@@ -55,8 +81,10 @@ struct frame_count {
     uint64_t before; /* defined elements in the frames before it */
 };
 
-/* All of them, ascending; made once and then not changed. */
+/* All of them, ascending; not changed once it is made. */
 struct counts {
+    uint64_t changes; /* the sfs_dataset_changes that they are of */
+    unsigned users;   /* under count_lock; 1 more while they are kept */
     size_t n;
     struct frame_count *frame; /* n, and one more whose before is the number of all */
 };
@@ -65,8 +93,9 @@ struct counts {
 size_t counts_find(const struct counts *counts, uint64_t frame);
 
 /* Counts by one walk of the index on first use; where chunks span frames, also by the selections of
- * all chunks. -EFBIG: too many frames. */
+ * all chunks. -EFBIG: too many frames. Given back by counts_put, which accepts NULL. */
 int counts_get(struct views *views, const struct counts **counts);
+void counts_put(struct views *views, const struct counts *counts);
 
 /* Whether count_of_frame takes a few look-ups in the index or less. */
 bool count_is_cheap(struct views *views);
@@ -77,7 +106,8 @@ int count_of_all(struct views *views, uint64_t *elements);
 /* Logs that a frame has other elements than its index says; -EIO. */
 int count_is_wrong(const struct views *views, uint64_t frame);
 
-void counts_free(struct counts *counts);
+/* Forgets what is kept. */
+void counts_drop(struct views *views);
 size_t counts_bytes(const struct counts *counts);
 
 /* ---- defined.c: what is defined in single frames of a sparse dataset ---- */
@@ -88,24 +118,40 @@ enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED };
 struct defined_frame {
     uint64_t frame;
     enum defined_form form;
+    uint64_t changes;           /* the sfs_dataset_changes that it is of */
     struct sfs_defined defined; /* DEFINED_INTERVALS */
     struct view_head encoded;   /* DEFINED_ENCODED */
     /* under the lock of the table: */
     struct defined_frame *prev, *next;
     unsigned users;
     bool is_made;   /* until then the other members are not to be looked at */
-    bool is_listed; /* what failed is not: the next one tries again */
+    bool is_listed; /* what failed or is no longer current is not: the next one tries again */
     int error;
 };
 
 void defined_init(struct views *views);
 void defined_destroy(struct views *views);
 
+/* Forgets what is kept. */
+void defined_drop(struct views *views);
+
 /* Reads selections only, once for all who ask at the same time. Given back by defined_put, which
  * accepts NULL. Errors as of sfs_get_defined. */
 int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);
+
+/* ---- read.c ---- */
+
+/* A text that is kept. */
+struct kept_text {
+    struct view_head head;
+    uint64_t changes; /* the sfs_dataset_changes that it is of */
+    unsigned users;   /* under the lock of the texts; 1 more while it is kept */
+};
+
+/* Forgets one of the texts; the lock is held. */
+void text_drop(struct kept_text **kept);
 
 /* dataset.json */
 int json_of_dataset(struct views *views, struct view_head *head);

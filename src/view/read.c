@@ -7,20 +7,63 @@
 #include "view/private.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
+#define MOST_TRIES 8 /* to read all of the defined elements while others write */
 
-/* The texts are made once, on first use, and kept. */
-static int make_text(struct views *views, enum view_kind kind, struct view_head *head)
+/* With the lock of the texts held. */
+static void release_text(struct kept_text *text)
 {
-    struct view_head *kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
+    if (!text || --text->users > 0)
+        return;
+    free(text->head.bytes);
+    free(text);
+}
+
+void text_drop(struct kept_text **kept)
+{
+    release_text(*kept);
+    *kept = NULL;
+}
+
+static int make_text(struct views *views, enum view_kind kind, struct kept_text **kept)
+{
+    struct kept_text *text = calloc(1, sizeof(*text));
+    if (!text)
+        return -ENOMEM;
+    text->changes = sfs_dataset_changes(views->dataset);
+    text->users = 1;
+    int error = kind == VIEW_DATASET_JSON
+                    ? json_of_dataset(views, &text->head)
+                    : sfs_text(views->dataset, TEXT_BYTES, &text->head.bytes, &text->head.n);
+    if (error)
+        free(text);
+    else
+        *kept = text;
+    return error;
+}
+
+/* The texts are made on first use and kept as long as nothing changes. */
+static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
+{
+    struct kept_text **kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
     int error = 0;
     pthread_mutex_lock(&views->lock);
-    if (!kept->bytes)
-        error = kind == VIEW_DATASET_JSON
-                    ? json_of_dataset(views, kept)
-                    : sfs_text(views->dataset, TEXT_BYTES, &kept->bytes, &kept->n);
-    *head = *kept;
+    if (*kept && !is_current(views, (*kept)->changes))
+        text_drop(kept);
+    if (!*kept)
+        error = make_text(views, kind, kept);
+    if (!error) {
+        (*kept)->users++;
+        *text = *kept;
+    }
     pthread_mutex_unlock(&views->lock);
     return error;
+}
+
+static void put_text(struct views *views, struct kept_text *text)
+{
+    pthread_mutex_lock(&views->lock);
+    release_text(text);
+    pthread_mutex_unlock(&views->lock);
 }
 
 enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
@@ -32,18 +75,24 @@ struct source {
     struct view_head head;
     enum body body;
     uint64_t body_bytes;
-    struct defined_frame *defined; /* held for the head */
+    struct defined_frame *defined; /* held for the head or the body */
+    const struct counts *counts;   /* the same */
+    struct kept_text *text;        /* the same */
 };
 
 static void source_end(struct source *source)
 {
     defined_put(source->views, source->defined);
+    if (source->counts)
+        counts_put(source->views, source->counts);
+    if (source->text)
+        put_text(source->views, source->text);
 }
 
 static int defined_source(struct source *source)
 {
     if (!source->views->is_sparse) {
-        source->head = source->views->defined;
+        source->head = source->views->heads[VIEW_DEFINED];
         return 0;
     }
     int error = defined_get(source->views, source->frame, DEFINED_ENCODED, &source->defined);
@@ -60,22 +109,27 @@ static int values_source(struct source *source)
     source->body_bytes = views->frame_bytes;
     if (!views->is_sparse)
         return 0;
-    int error = count_of_frame(views, source->frame, &elements);
+    int error;
     source->body = BODY_VALUES;
+    if (sfs_is_writable(views->file)) { /* the number that is read must be that of the size */
+        error = defined_get(views, source->frame, DEFINED_INTERVALS, &source->defined);
+        elements = error ? 0 : source->defined->defined.elements;
+    } else {
+        error = count_of_frame(views, source->frame, &elements);
+    }
     if (!error)
         source->body_bytes = elements * views->info->type.size;
     return error;
 }
 
-static int csr_source(struct source *source, enum view_kind kind)
+static int csr_source(struct source *source, enum view_kind kind, bool is_read)
 {
     struct views *views = source->views;
-    const struct counts *counts;
-    uint64_t elements = views->info->elements;
+    uint64_t elements = views->elements;
     int error = 0;
-    if (kind != VIEW_CSR_INDPTR && views->is_sparse) {
-        error = counts_get(views, &counts);
-        elements = error ? 0 : counts->frame[counts->n].before;
+    if ((kind != VIEW_CSR_INDPTR || is_read) && views->is_sparse) {
+        error = counts_get(views, &source->counts);
+        elements = error ? 0 : source->counts->frame[source->counts->n].before;
     }
     if (kind == VIEW_CSR_INDPTR) {
         source->body = BODY_INDPTR;
@@ -90,8 +144,17 @@ static int csr_source(struct source *source, enum view_kind kind)
     return error;
 }
 
-/* Ended by source_end, unless it fails. */
-static int source_begin(struct views *views, enum view_kind kind, uint64_t frame,
+static int text_source(struct source *source, enum view_kind kind)
+{
+    int error = get_text(source->views, kind, &source->text);
+    if (!error)
+        source->head = source->text->head;
+    return error;
+}
+
+/* Ended by source_end, unless it fails: then nothing is held. is_read: its size alone will not do.
+ */
+static int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
                         struct source *source)
 {
     *source = (struct source){.views = views, .frame = frame};
@@ -99,48 +162,50 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_DEFINED:
         return defined_source(source);
     case VIEW_CSR_TOML:
-        source->head = views->csr_toml;
+        source->head = views->heads[kind];
         return 0;
     case VIEW_DATASET_JSON:
     case VIEW_VALUE_TXT:
-        return make_text(views, kind, &source->head);
+        return text_source(source, kind);
     case VIEW_VALUES:
         return values_source(source);
     case VIEW_RAW:
     case VIEW_NPY:
     case VIEW_TIFF:
-        if (kind == VIEW_NPY)
-            source->head = views->npy;
-        if (kind == VIEW_TIFF)
-            source->head = views->tiff;
+        source->head = views->heads[kind];
         source->body = BODY_FRAME;
         source->body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
         return 0;
     case VIEW_STACK_NPY:
-        source->head = views->stack_npy;
-        /* fall through */
     case VIEW_STACK_RAW:
+        source->head = views->heads[kind];
         source->body = BODY_STACK;
         source->body_bytes = views->total_bytes;
         return 0;
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
-        return csr_source(source, kind);
+        return csr_source(source, kind, is_read);
     default:
         return -EINVAL;
     }
 }
 
-int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
+int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
 {
     struct source source;
-    int error = source_begin(views, kind, frame, &source);
+    int error = source_begin(views, kind, frame, false, &source);
     if (error)
         return error;
     *size = source.head.n + source.body_bytes;
     source_end(&source);
     return 0;
+}
+
+int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
+{
+    LOOKING_AT(views);
+    return size_of_view(views, kind, frame, size);
 }
 
 /* ---- Bodies that are arrays of items which are made whole ---- */
@@ -158,6 +223,8 @@ static int read_values(const struct source *source, uint64_t first, uint64_t n, 
     struct views *views = source->views;
     struct sfs_slab slab = view_frame_slab(views, source->frame);
     struct defined_frame *defined;
+    if (source->defined)
+        return sfs_read_values(views->dataset, &slab, &source->defined->defined, first, n, out);
     int error = defined_get(views, source->frame, DEFINED_INTERVALS, &defined);
     if (error)
         return error;
@@ -175,11 +242,11 @@ static int read_items(const struct source *source, uint64_t first, uint64_t n, c
     case BODY_VALUES:
         return read_values(source, first, n, out);
     case BODY_INDPTR:
-        return csr_indptr(source->views, first, n, out);
+        return csr_indptr(source->views, source->counts, first, n, out);
     case BODY_INDICES:
-        return csr_indices(source->views, first, n, out);
+        return csr_indices(source->views, source->counts, first, n, out);
     default:
-        return csr_data(source->views, first, n, out);
+        return csr_data(source->views, source->counts, first, n, out);
     }
 }
 
@@ -279,14 +346,20 @@ static int read_source(const struct source *source, uint64_t offset, size_t n, c
 int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
               void *buffer, struct view_part *part)
 {
-    struct source source;
+    LOOKING_AT(views);
     int error = view_readable(views, kind);
-    if (!error)
-        error = source_begin(views, kind, frame, &source);
     if (error)
         return error;
-    error = read_source(&source, offset, n, buffer, part);
-    source_end(&source);
+    for (int i = 0; i < MOST_TRIES; i++) {
+        struct source source;
+        error = source_begin(views, kind, frame, true, &source);
+        if (error)
+            return error;
+        error = read_source(&source, offset, n, buffer, part);
+        source_end(&source);
+        if (error != -EAGAIN)
+            break;
+    }
     return error;
 }
 

@@ -44,6 +44,7 @@ struct view_head {
 
 struct counts;
 struct defined_frame;
+struct kept_text;
 
 /* What is defined in the frames of a sparse dataset that were asked for last (defined.c). */
 struct defined_frames {
@@ -54,30 +55,40 @@ struct defined_frames {
     size_t bytes; /* of what the entries hold */
 };
 
-/* A dataset cut into frames, with what its views have in common. */
+/* A dataset cut into frames, with what its views have in common. Several of them can be of one
+ * dataset, and others can write to it: what is kept is current if sfs_dataset_changes is what it
+ * was before that was made. */
 struct views {
     struct sfs_file *file;
     struct sfs_dataset *dataset;
     const struct sfs_dataset_info *info;
     uint64_t address;
     char *path;
-    int frame_rank;          /* the last axes of the dataset that are the frame */
+    int frame_rank; /* the last axes of the dataset that are the frame */
+    bool is_sparse;
+    bool has_holes;          /* sparse, and the fill value is all zero bytes */
+    bool chunks_span_frames; /* sparse */
+
+    /* For reading while a view is looked at; for writing while what follows is made anew because
+     * the dims of the dataset have changed. */
+    pthread_rwlock_t geometry_lock;
+    _Atomic uint64_t extent; /* the sfs_dataset_dims that it is of; also read without the lock */
+    uint64_t dims[SFS_MAX_RANK];
+    uint64_t elements;       /* UINT64_MAX: they exceed 63 bits */
     uint64_t frames;         /* number of them; 0 for a null dataspace */
     uint64_t frame_elements; /* UINT64_MAX: too many for one file */
     uint64_t frame_bytes;    /* the same */
     uint64_t total_bytes;    /* the same */
-    bool is_sparse;
-    bool has_holes;          /* sparse, and the fill value is all zero bytes */
-    bool chunks_span_frames; /* sparse */
     bool has_open_edges;     /* sparse: chunks reach over an edge of frames that may move */
     uint64_t frame_chunks;   /* sparse: that a frame touches */
-    struct view_head npy, stack_npy, tiff, defined, csr_toml; /* n = 0: there is no such view */
+    struct view_head heads[VIEW_KINDS]; /* that are the same for all frames; n = 0: none */
+
     pthread_mutex_t lock; /* guards the texts, which are made on first use */
-    struct view_head json, text;
+    struct kept_text *json, *text;
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;
-    bool has_total;
-    uint64_t total; /* defined elements */
+    uint64_t total;         /* defined elements */
+    uint64_t total_changes; /* the sfs_dataset_changes that it is of; 0: it is not known */
     struct defined_frames defined_frames;
 };
 
@@ -87,17 +98,20 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
                struct views **views);
 void views_close(struct views *views);
 
+/* How many frames there are now; 0 for a null dataspace. */
+uint64_t views_frames(struct views *views);
+
 /* Bytes of the texts and of what is known of sparse frames that are kept, which may be many. */
 size_t views_kept_bytes(struct views *views);
 
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
-bool view_exists(const struct views *views, enum view_kind kind);
+bool view_exists(struct views *views, enum view_kind kind);
 
 /* Whether its size and allocated bytes are known without reading data, for every frame at the cost
  * of a few look-ups in an index. */
 bool view_size_is_cheap(struct views *views, enum view_kind kind);
 
-/* The size of a view in bytes. frame < views->frames where the view is of one frame. */
+/* The size of a view in bytes. frame < views_frames(views) where the view is of one frame. */
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
 /* How many of its `size` bytes are no holes: header and defined elements, as the index counts them
@@ -124,5 +138,42 @@ struct view_part {
 int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
               void *buffer, struct view_part *part);
 void view_return(struct views *views, struct view_part *part);
+
+/* ---- Writing. Whoever looks at any view afterwards sees the change. -EROFS: the file is not open
+ * for writing; -EOPNOTSUPP: such a view or such elements cannot be written; errors as of
+ * sfs_write_bytes. ---- */
+
+/* Whether a view takes writes at all: raw, npy, tiff, stacks, and .defined of a sparse dataset. */
+bool view_writable(struct views *views, enum view_kind kind);
+
+/* Writes n bytes at offset of a raw, npy, tiff or stack view. Header bytes must be the ones shown,
+ * else -EINVAL, and nothing is written. Of a range that reaches over the end *written bytes are
+ * written, up to it; -EFBIG: it begins at or behind the end. sparsify as sfs_write_bytes has it. */
+int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+               const void *bytes, size_t n, bool sparsify, size_t *written);
+
+/* Erases the elements that begin at or after byte `size` of such a view; -EFBIG: it is larger than
+ * the view. Of VIEW_DEFINED only size 0 is possible, which erases the frame; else -EINVAL. */
+int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
+
+/* Elements wholly inside the range of bytes are erased (punch); or its bytes are written as zero
+ * (zero). Header bytes stay as they are. What lies behind the end is left out. */
+int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+               uint64_t n);
+int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+              uint64_t n);
+
+/* VIEW_DEFINED: the whole new content. Errors as of sfs_decode_defined; nothing has changed then.
+ */
+int view_set_defined(struct views *views, uint64_t frame, const void *bytes, size_t n);
+
+/* Extends the dataset along its first axis so that it has at least so many frames. -EFBIG: its max
+ * dims or its layout do not allow that, or it is not the first axis alone that numbers frames. */
+int views_extend(struct views *views, uint64_t frames);
+
+/* The frames, first to last, that a range of bytes of a view touches; the frame itself for views of
+ * one frame. */
+void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+                    uint64_t n, uint64_t *first, uint64_t *last);
 
 #endif

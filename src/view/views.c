@@ -16,36 +16,44 @@ static uint64_t product(const uint64_t *dims, int n, uint64_t unit)
     return box_product(dims, n, unit, &result) ? result : UINT64_MAX;
 }
 
-static void cut_into_frames(struct views *views, int frame_rank)
+/* How the chunks of a sparse dataset lie to its frames. */
+static void look_at_chunks(struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    int nav_rank = info->rank - views->frame_rank;
+    views->chunks_span_frames = views->has_open_edges = false;
+    uint64_t chunks[SFS_MAX_RANK];
+    for (int i = 0; i < info->rank && views->is_sparse; i++) {
+        uint64_t over = views->dims[i] % info->chunk_dims[i];
+        chunks[i] = i < nav_rank ? 1 : views->dims[i] / info->chunk_dims[i] + (over > 0);
+        views->chunks_span_frames |= i < nav_rank && info->chunk_dims[i] > 1;
+        views->has_open_edges |= over > 0 && views->dims[i] != info->max_dims[i];
+    }
+    views->frame_chunks = views->is_sparse ? product(chunks, info->rank, 1) : 0;
+}
+
+static void choose_frame_rank(struct views *views, int frame_rank)
 {
     const struct sfs_dataset_info *info = views->info;
     int rank = info->rank;
     if (frame_rank < 0)
         frame_rank = rank >= 3 ? rank - 1 : rank;
     views->frame_rank = frame_rank < rank ? frame_rank : rank;
-    int nav_rank = rank - views->frame_rank;
-    views->frames = info->space == SFS_SPACE_NULL ? 0 : product(info->dims, nav_rank, 1);
-    views->frame_elements = product(info->dims + nav_rank, views->frame_rank, 1);
-    views->frame_bytes = product(info->dims + nav_rank, views->frame_rank, info->type.size);
-    views->total_bytes =
-        info->space == SFS_SPACE_NULL ? 0 : product(info->dims, rank, info->type.size);
 }
 
-/* How the chunks of a sparse dataset lie to its frames. */
-static void look_at_chunks(struct views *views)
+/* What follows from the dims. */
+static void take_dims(struct views *views, const uint64_t *dims)
 {
     const struct sfs_dataset_info *info = views->info;
-    int nav_rank = info->rank - views->frame_rank;
-    views->is_sparse = info->layout == SFS_SPARSE;
-    views->has_holes = views->is_sparse && info->fill && info->fill_is_zero;
-    uint64_t chunks[SFS_MAX_RANK];
-    for (int i = 0; i < info->rank && views->is_sparse; i++) {
-        uint64_t over = info->dims[i] % info->chunk_dims[i];
-        chunks[i] = i < nav_rank ? 1 : info->dims[i] / info->chunk_dims[i] + (over > 0);
-        views->chunks_span_frames |= i < nav_rank && info->chunk_dims[i] > 1;
-        views->has_open_edges |= over > 0 && info->dims[i] != info->max_dims[i];
-    }
-    views->frame_chunks = views->is_sparse ? product(chunks, info->rank, 1) : 0;
+    int rank = info->rank, nav_rank = rank - views->frame_rank;
+    memcpy(views->dims, dims, (size_t)rank * sizeof(*dims));
+    views->elements = info->space == SFS_SPACE_NULL ? 0 : product(dims, rank, 1);
+    views->frames = info->space == SFS_SPACE_NULL ? 0 : product(views->dims, nav_rank, 1);
+    views->frame_elements = product(views->dims + nav_rank, views->frame_rank, 1);
+    views->frame_bytes = product(views->dims + nav_rank, views->frame_rank, info->type.size);
+    views->total_bytes =
+        info->space == SFS_SPACE_NULL ? 0 : product(views->dims, rank, info->type.size);
+    look_at_chunks(views);
 }
 
 struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame)
@@ -56,10 +64,10 @@ struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame)
         slab.count[0] = 1;
     for (int i = info->rank - 1; i >= 0; i--) {
         bool in_frame = i >= info->rank - views->frame_rank;
-        slab.count[i] = in_frame ? info->dims[i] : 1;
-        if (!in_frame && info->dims[i] > 0) {
-            slab.start[i] = frame % info->dims[i];
-            frame /= info->dims[i];
+        slab.count[i] = in_frame ? views->dims[i] : 1;
+        if (!in_frame && views->dims[i] > 0) {
+            slab.start[i] = frame % views->dims[i];
+            frame /= views->dims[i];
         }
     }
     return slab;
@@ -72,15 +80,16 @@ struct sfs_slab view_whole_slab(const struct views *views)
     if (info->rank == 0)
         slab.count[0] = 1;
     for (int i = 0; i < info->rank; i++)
-        slab.count[i] = info->dims[i];
+        slab.count[i] = views->dims[i];
     return slab;
 }
 
-/* Every head that is the same for all frames. */
+/* Every head that is the same for all frames; there are none before. */
 static int make_heads(struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
-    const uint64_t *frame_dims = info->dims + info->rank - views->frame_rank;
+    const uint64_t *frame_dims = views->dims + info->rank - views->frame_rank;
+    struct view_head *heads = views->heads;
     if (info->space == SFS_SPACE_NULL)
         return 0;
     void *encoded;
@@ -88,23 +97,93 @@ static int make_heads(struct views *views)
     int error = 0;
     if (!views->is_sparse) { /* all frames are alike: all is defined */
         error = sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
-                                   &views->defined.n);
+                                   &heads[VIEW_DEFINED].n);
         if (error)
             return error;
-        views->defined.bytes = encoded;
+        heads[VIEW_DEFINED].bytes = encoded;
     }
     if (info->type.has_pointers)
         return 0;
     if (views->frame_bytes != UINT64_MAX)
-        error = numpy_header(&info->type, views->frame_rank, frame_dims, &views->npy);
+        error = numpy_header(&info->type, views->frame_rank, frame_dims, &heads[VIEW_NPY]);
     if (!error && views->frame_bytes != UINT64_MAX)
-        error = tiff_header(&info->type, views->frame_rank, frame_dims, &views->tiff);
+        error = tiff_header(&info->type, views->frame_rank, frame_dims, &heads[VIEW_TIFF]);
     if (!error && views->total_bytes != UINT64_MAX)
-        error = numpy_header(&info->type, info->rank, info->dims, &views->stack_npy);
-    if (!error && view_exists(views, VIEW_CSR_DATA))
-        error = csr_toml(views, &views->csr_toml);
+        error = numpy_header(&info->type, info->rank, views->dims, &heads[VIEW_STACK_NPY]);
+    if (!error && has_view(views, VIEW_CSR_DATA))
+        error = csr_toml(views, &heads[VIEW_CSR_TOML]);
     return error;
 }
+
+static void free_heads(struct view_head *heads)
+{
+    for (int i = 0; i < VIEW_KINDS; i++)
+        free(heads[i].bytes);
+}
+
+/* ---- Geometry ---- */
+
+bool is_current(const struct views *views, uint64_t changes)
+{
+    return changes != 0 && changes == sfs_dataset_changes(views->dataset);
+}
+
+/* After a change of the dims; the lock is held for writing. On error all is as it was. */
+static int renew(struct views *views)
+{
+    uint64_t dims[SFS_MAX_RANK], old_dims[SFS_MAX_RANK];
+    struct view_head old_heads[VIEW_KINDS];
+    uint64_t extent = sfs_dataset_dims(views->dataset, dims);
+    memcpy(old_dims, views->dims, sizeof(old_dims));
+    memcpy(old_heads, views->heads, sizeof(old_heads));
+    memset(views->heads, 0, sizeof(views->heads));
+    take_dims(views, dims);
+    int error = make_heads(views);
+    if (error) {
+        free_heads(views->heads);
+        memcpy(views->heads, old_heads, sizeof(old_heads));
+        take_dims(views, old_dims);
+        return error;
+    }
+    free_heads(old_heads);
+    counts_drop(views);
+    defined_drop(views);
+    pthread_mutex_lock(&views->lock);
+    text_drop(&views->json);
+    text_drop(&views->text);
+    pthread_mutex_unlock(&views->lock);
+    views->extent = extent;
+    return 0;
+}
+
+static bool is_outdated(const struct views *views)
+{
+    return views->extent != sfs_dataset_dims(views->dataset, NULL);
+}
+
+int geometry_renew(struct views *views)
+{
+    pthread_rwlock_wrlock(&views->geometry_lock);
+    int error = is_outdated(views) ? renew(views) : 0;
+    pthread_rwlock_unlock(&views->geometry_lock);
+    return error;
+}
+
+/* Without memory for new heads the old geometry will do: the next one tries again. */
+struct views *geometry_enter(struct views *views)
+{
+    if (is_outdated(views))
+        (void)geometry_renew(views);
+    pthread_rwlock_rdlock(&views->geometry_lock);
+    return views;
+}
+
+void geometry_leave(struct views **views)
+{
+    pthread_rwlock_unlock(&(*views)->geometry_lock);
+}
+
+/* ---- Opening ---- */
 
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **out)
@@ -114,6 +193,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
         return -ENOMEM;
     pthread_mutex_init(&views->lock, NULL);
     pthread_mutex_init(&views->count_lock, NULL);
+    pthread_rwlock_init(&views->geometry_lock, NULL);
     defined_init(views);
     views->file = file;
     views->address = address;
@@ -121,9 +201,10 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     int error = views->path ? sfs_dataset_open(file, address, path, &views->dataset) : -ENOMEM;
     if (!error) {
         views->info = sfs_dataset_info(views->dataset);
-        cut_into_frames(views, frame_rank);
-        look_at_chunks(views);
-        error = make_heads(views);
+        views->is_sparse = views->info->layout == SFS_SPARSE;
+        views->has_holes = views->is_sparse && views->info->fill && views->info->fill_is_zero;
+        choose_frame_rank(views, frame_rank);
+        error = renew(views);
     }
     if (error)
         views_close(views);
@@ -136,23 +217,29 @@ void views_close(struct views *views)
 {
     if (!views)
         return;
-    sfs_dataset_close(views->dataset);
-    struct view_head *heads[] = {&views->npy,      &views->stack_npy, &views->tiff, &views->defined,
-                                 &views->csr_toml, &views->json,      &views->text};
-    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++)
-        free(heads[i]->bytes);
-    free(views->path);
-    counts_free(views->counts);
+    counts_drop(views);
     defined_destroy(views);
+    text_drop(&views->json);
+    text_drop(&views->text);
+    free_heads(views->heads);
+    sfs_dataset_close(views->dataset);
+    free(views->path);
+    pthread_rwlock_destroy(&views->geometry_lock);
     pthread_mutex_destroy(&views->count_lock);
     pthread_mutex_destroy(&views->lock);
     free(views);
 }
 
+uint64_t views_frames(struct views *views)
+{
+    LOOKING_AT(views);
+    return views->frames;
+}
+
 size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
-    size_t n = views->json.n + views->text.n;
+    size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
     n += counts_bytes(views->counts);
@@ -169,7 +256,7 @@ static bool has_text(const struct views *views)
     bool only_text = type->has_pointers || type->class == SFS_STRING;
     if (views->is_sparse && type->has_pointers) /* libhdf5 cannot follow them */
         return false;
-    return views->info->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
+    return views->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
 }
 
 /* Whether a header is there and its view is no longer than a file can be. */
@@ -178,7 +265,7 @@ static bool has_view_behind(const struct view_head *head, uint64_t body_bytes)
     return head->n > 0 && body_bytes <= (uint64_t)INT64_MAX - head->n;
 }
 
-bool view_exists(const struct views *views, enum view_kind kind)
+bool has_view(const struct views *views, enum view_kind kind)
 {
     const struct sfs_dataset_info *info = views->info;
     bool has_bytes = !info->type.has_pointers;
@@ -189,22 +276,22 @@ bool view_exists(const struct views *views, enum view_kind kind)
     case VIEW_DEFINED:
         return has_frames;
     case VIEW_NPY:
-        return has_view_behind(&views->npy, views->frame_bytes);
+        return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_TIFF:
-        return has_view_behind(&views->tiff, views->frame_bytes);
+        return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
     case VIEW_STACK_RAW:
         return has_stack;
     case VIEW_STACK_NPY:
-        return has_view_behind(&views->stack_npy, views->total_bytes);
+        return has_view_behind(&views->heads[kind], views->total_bytes);
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
     case VIEW_CSR_TOML:
         /* The index arrays may be eight times as large as bytes of data. */
         return has_stack && info->space != SFS_SPACE_NULL && is_number(&info->type) &&
-               info->elements < INT64_MAX / sizeof(int64_t) &&
+               views->elements < INT64_MAX / sizeof(int64_t) &&
                views->frames < INT64_MAX / sizeof(int64_t) - 1;
     case VIEW_DATASET_JSON:
         return true;
@@ -215,6 +302,17 @@ bool view_exists(const struct views *views, enum view_kind kind)
     }
 }
 
+bool view_exists(struct views *views, enum view_kind kind)
+{
+    LOOKING_AT(views);
+    return has_view(views, kind);
+}
+
+bool view_is_dense(enum view_kind kind)
+{
+    return kind == VIEW_RAW || kind == VIEW_NPY || kind == VIEW_TIFF || view_is_stack(kind);
+}
+
 bool view_is_stack(enum view_kind kind)
 {
     return kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;
@@ -222,20 +320,17 @@ bool view_is_stack(enum view_kind kind)
 
 bool view_has_holes(const struct views *views, enum view_kind kind)
 {
-    return views->has_holes &&
-           (kind == VIEW_RAW || kind == VIEW_NPY || kind == VIEW_TIFF || view_is_stack(kind));
+    return views->has_holes && view_is_dense(kind);
 }
 
 size_t view_head_bytes(const struct views *views, enum view_kind kind)
 {
-    return kind == VIEW_NPY         ? views->npy.n
-           : kind == VIEW_TIFF      ? views->tiff.n
-           : kind == VIEW_STACK_NPY ? views->stack_npy.n
-                                    : 0;
+    return view_is_dense(kind) ? views->heads[kind].n : 0;
 }
 
 bool view_size_is_cheap(struct views *views, enum view_kind kind)
 {
+    LOOKING_AT(views);
     switch (kind) {
     case VIEW_VALUE_TXT:
     case VIEW_DATASET_JSON:
@@ -248,7 +343,7 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     case VIEW_STACK_NPY:
         return !views->has_holes;
     case VIEW_VALUES:
-        return !views->is_sparse || count_is_cheap(views);
+        return !views->is_sparse || (!sfs_is_writable(views->file) && count_is_cheap(views));
     default:
         return !view_has_holes(views, kind) || count_is_cheap(views);
     }

@@ -134,6 +134,25 @@ def check_tiff(path, dataset, dims, content):
         np.testing.assert_array_equal(image, frame)
 
 
+def selected(encoded, dims):
+    """Which elements an encoded dataspace of these dims selects, as libhdf5 decodes it."""
+    space = h5py.h5s.decode(encoded)
+    mask = np.zeros(dims or (1,), bool)
+    kind = space.get_select_type()
+    if kind == h5py.h5s.SEL_ALL:
+        mask[...] = True
+    elif kind == h5py.h5s.SEL_HYPERSLABS:
+        for first, last in space.get_select_hyper_blocklist().tolist():
+            mask[tuple(slice(a, b + 1) for a, b in zip(first, last))] = True
+    elif kind == h5py.h5s.SEL_POINTS:
+        mask[tuple(space.get_select_elem_pointlist().T)] = True
+    else:
+        assert kind == h5py.h5s.SEL_NONE
+    if dims:
+        assert space.get_simple_extent_dims() == dims
+    return mask
+
+
 def check_defined(path, frames):
     """Everything is defined: the released library decodes it and would encode it just so."""
     content = path.read_bytes()

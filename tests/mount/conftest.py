@@ -23,7 +23,9 @@ def is_mounted(path):
 
 
 class Mount:
-    """One running daemon in the foreground; its messages are in self.log()."""
+    """One running daemon in the foreground; its messages are in self.log(). Tests look at the file
+    meanwhile, and some of the files are not theirs: it mounts read-only unless told "rw", or to
+    leave out both words by "default"."""
 
     def __init__(self, path, mountpoint, *options, log="info", environment=None):
         self.path = pathlib.Path(path)
@@ -31,8 +33,11 @@ class Mount:
         self.root.mkdir(exist_ok=True)
         self.log_path = self.root.with_name(self.root.name + ".log")
         command = [SPARSEFS, "-f", f"--log={log}"]
+        if not {"rw", "default"} & {word for option in options for word in option.split(",")}:
+            options += ("ro",)
         for option in options:
-            command += ["-o", option]
+            if option != "default":
+                command += ["-o", option]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
         with open(self.log_path, "wb") as log_file:
             self.process = subprocess.Popen(command + [self.path, self.root], stderr=log_file,

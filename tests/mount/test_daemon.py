@@ -139,13 +139,6 @@ def test_mount_table_entry(mounts, tmp_path, small):
     assert (mount / "d/stack.raw").stat().st_size == 5 * 6 * 7 * 2
 
 
-def test_rw_is_mounted_read_only_and_says_so(mounts, small):
-    mount = mounts(small, "rw", expect_log=True)
-    assert "read-only" in mount.log()
-    with pytest.raises(OSError, match="Read-only"):
-        open(mount / "d/frames/0.raw", "r+b")
-
-
 def test_nothing_can_be_changed(mounts, small):
     mount = mounts(small)
     frame = mount / "d/frames/0.raw"

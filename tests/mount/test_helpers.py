@@ -210,9 +210,23 @@ def test_mount_by_type(machine, source, kind):
     assert machine.mounted(mnt) is None
 
 
-def test_mount_without_ro_says_that_it_is_read_only(machine, source):
+def test_mount_without_ro_writes(machine, source):
     mnt = machine.directory()
     done = machine.check("mount", "-t", "sparsefs", source, mnt)
+    assert done.stderr == ""
+    assert "rw" in machine.mounted(mnt)[2]
+    machine.check("dd", "if=/dev/zero", f"of={mnt}/data/frames/2.raw", "bs=60", "count=1")
+    assert frame_as_list(machine, mnt, 2) == [0] * 30
+    machine.check("umount", mnt)
+    mnt = machine.directory()
+    machine.check("mount", "-t", "sparsefs", "-r", source, mnt)
+    assert frame_as_list(machine, mnt, 2) == [0] * 30
+
+
+def test_mount_of_a_file_that_is_read_says_so(machine, source):
+    mnt = machine.directory()
+    with h5py.File(source):
+        done = machine.check("mount", "-t", "sparsefs", source, mnt)
     assert "read-only" in done.stderr
     assert "ro" in machine.mounted(mnt)[2]
 

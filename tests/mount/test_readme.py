@@ -33,13 +33,17 @@ def test_recipes(tmp_path):
     file = sparse_files.File("spots")
     file.add("spots", spots, defined, (1, 512, 512), deflate=(0, 6))
     file.save(tmp_path / "sparse42.h5")
-    mountpoints = [tmp_path / "run42", tmp_path / "sparse42"]
+    mountpoints = [tmp_path / "run42", tmp_path / "sparse42", tmp_path / "new42"]
     for mountpoint in mountpoints:
         mountpoint.mkdir()
     # python3 means the system's, which has the packages that the recipes import.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "python3").symlink_to("/usr/bin/python3")
+    # umount(8) with its helper, as if it were installed.
+    (tools / "umount").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\nexec /bin/sh "
+                                  f"{TOP}/mount-helpers/umount.sparsefs \"$@\"\n")
+    (tools / "umount").chmod(0o755)
     environment = dict(os.environ, PATH=f"{BUILD}:{tools}:{os.environ['PATH']}")
     try:
         done = 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sparse_files
-from compare import FRAME_DIRECTORIES
+from compare import FRAME_DIRECTORIES, selected
 from conftest import BUILD, sparse_files as prototype_files
 
 MIN_HOLE = 4096
@@ -104,20 +104,7 @@ def dense_data(expected, mask, head=0):
 def check_defined(path, expected, frame):
     """libhdf5 decodes it, and selects just that."""
     content = path.read_bytes()
-    space = h5py.h5s.decode(content)
-    mask = np.zeros(expected.dims or (1,), bool)
-    kind = space.get_select_type()
-    if kind == h5py.h5s.SEL_ALL:
-        mask[...] = True
-    elif kind == h5py.h5s.SEL_HYPERSLABS:
-        for first, last in space.get_select_hyper_blocklist().tolist():
-            mask[tuple(slice(a, b + 1) for a, b in zip(first, last))] = True
-    elif kind == h5py.h5s.SEL_POINTS:
-        mask[tuple(space.get_select_elem_pointlist().T)] = True
-    else:
-        assert kind == h5py.h5s.SEL_NONE
-    if expected.dims:
-        assert space.get_simple_extent_dims() == expected.dims
+    mask = selected(content, expected.dims)
     assert np.array_equal(mask.ravel(), expected.defined[frame]), path
     check_file(path, content)
 

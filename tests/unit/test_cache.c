@@ -900,6 +900,8 @@ static struct flushed {
     uint64_t rewritten; /* chunk that is changed again while the first one is being written */
     bool goes_on;       /* every chunk that is written makes another one dirty */
     uint64_t next;
+    unsigned char during; /* what is written to a chunk while it is being encoded; 0: nothing */
+    int refused;          /* the error of the next insertion */
     unsigned char stored[FLUSH_CHUNKS]; /* the last value, 0: never */
 } flushed;
 
@@ -934,6 +936,11 @@ static int encode_one(struct layout *layout, const uint64_t *scaled, const struc
     memcpy(encoded->bytes, form->values, 1);
     if (scaled[0] == 0 && flushed.rewritten)
         assert_int_equal(write_one(flushed.rewritten, 9), 0);
+    if (flushed.during) {
+        unsigned char value = flushed.during;
+        flushed.during = 0;
+        assert_int_equal(write_one(scaled[0], value), 0);
+    }
     if (flushed.goes_on && flushed.next < FLUSH_CHUNKS)
         assert_int_equal(write_one(flushed.next++, 1), 0);
     return 0;
@@ -943,6 +950,10 @@ static int keep_one(struct layout *layout, const uint64_t *scaled, const struct 
                     struct chunk_record *record)
 {
     (void)layout;
+    int error = flushed.refused;
+    flushed.refused = 0;
+    if (error)
+        return error;
     memcpy(&flushed.stored[scaled[0]], encoded->bytes, 1);
     record->exists = true;
     return 0;
@@ -969,7 +980,8 @@ static struct cache *open_flushed(struct layout *layout)
                               .element_size = 1,
                               .chunk_bytes = 1};
     memset(&flushed, 0, sizeof(flushed));
-    assert_int_equal(cache_create(1 << 20, 2, &cache), 0);
+    /* Without threads that encode: all is done in order, and here. */
+    assert_int_equal(cache_create(1 << 20, 0, &cache), 0);
     assert_int_equal(cache_open_dataset(cache, layout, &flushed.dataset), 0);
     return cache;
 }
@@ -1012,6 +1024,50 @@ static void a_flush_leaves_what_is_changed_meanwhile(void **state)
     close_flushed(cache);
 }
 
+static void a_chunk_changed_while_it_is_encoded_stays_dirty(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct cache *cache = open_flushed(&layout);
+    unsigned char value = 0;
+    struct box box = one_element(0);
+    assert_int_equal(write_one(0, 5), 0);
+    flushed.during = 6;
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 5);
+    assert_int_equal(statistics_of(cache).chunks_encoded, 1);
+    assert_int_equal(statistics_of(cache).cache_dirty_bytes > 0, true);
+    assert_int_equal(cache_read(flushed.dataset, &box, &value), 0);
+    assert_int_equal(value, 6);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 6);
+    assert_int_equal(statistics_of(cache).cache_dirty_bytes, 0);
+    close_flushed(cache);
+}
+
+/* The change that was refused is in the new one, which is dirty since then. */
+static void a_chunk_changed_while_it_is_refused_is_written_later(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct cache *cache = open_flushed(&layout);
+    for (uint64_t chunk = 0; chunk < 3; chunk++)
+        assert_int_equal(write_one(chunk, 5), 0);
+    flushed.during = 6;
+    flushed.refused = -ENOSPC;
+    assert_int_equal(cache_flush(cache, NULL), -ENOSPC);
+    assert_int_equal(flushed.stored[0], 0);
+    flushed.refused = -ENOSPC; /* that one again: it comes first */
+    assert_int_equal(cache_flush(cache, NULL), -ENOSPC);
+    assert_int_equal(flushed.stored[1], 0);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 6);
+    assert_int_equal(flushed.stored[1], 5);
+    assert_int_equal(flushed.stored[2], 5);
+    assert_int_equal(statistics_of(cache).cache_dirty_bytes, 0);
+    close_flushed(cache);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1039,6 +1095,8 @@ static int all_tests(void)
         cmocka_unit_test(datasets_can_be_closed_while_others_evict_their_chunks),
         cmocka_unit_test(a_chunk_changed_again_is_in_the_flush_all_the_same),
         cmocka_unit_test(a_flush_leaves_what_is_changed_meanwhile),
+        cmocka_unit_test(a_chunk_changed_while_it_is_encoded_stays_dirty),
+        cmocka_unit_test(a_chunk_changed_while_it_is_refused_is_written_later),
     };
     return cmocka_run_group_tests(tests, make_store, close_store);
 }

@@ -365,6 +365,57 @@ static void released_libhdf5_reads_the_rest_of_the_file(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static bool has_group(struct sfs_file *file, const char *path)
+{
+    uint64_t address;
+    return sfs_find(file, sfs_root(file), path, &address) == 0;
+}
+
+static void only_empty_groups_are_removed(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_dataset_create create = plain();
+    log_quietly();
+    assert_int_equal(sfs_dataset_create(file, "/full/sparse", &create, &dataset), 0);
+    sfs_dataset_close(dataset);
+    create.is_dense = true;
+    assert_int_equal(sfs_dataset_create(file, "/dense", &create, &dataset), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_group_create(file, "/empty/inner"), 0);
+    assert_int_equal(sfs_close(file), 0);
+    hid_t other = H5Fopen(PATH, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(H5Lcreate_soft("/empty/inner", other, "link", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    H5Fclose(other);
+    file = open_file(true);
+    const struct {
+        const char *path;
+        int error;
+    } refused[] = {
+        {"/full", -ENOTEMPTY},    {"/empty", -ENOTEMPTY},    {"/full/sparse", -ENOTDIR},
+        {"/dense", -ENOTDIR},     {"/link", -ENOTDIR},       {"/none", -ENOENT},
+        {"/none/inner", -ENOENT}, {"/dense/inner", -ENOENT}, {"/", -EINVAL},
+        {"empty/inner", -EINVAL}, {"/empty/", -EINVAL},      {"", -EINVAL},
+    };
+    for (size_t i = 0; i < COUNT(refused); i++)
+        assert_int_equal(sfs_group_remove(file, refused[i].path), refused[i].error);
+    assert_int_equal(sfs_group_remove(file, "/empty/inner"), 0);
+    assert_false(has_group(file, "/empty/inner"));
+    assert_int_equal(sfs_group_remove(file, "/empty/inner"), -ENOENT);
+    assert_int_equal(sfs_group_remove(file, "/empty"), 0);
+    assert_int_equal(sfs_group_create(file, "/empty"), 0); /* where the old one was, perhaps */
+    assert_true(has_group(file, "/empty"));
+    assert_int_equal(sfs_group_remove(file, "/empty"), 0);
+    assert_int_equal(sfs_close(file), 0);
+
+    file = open_file(false);
+    assert_false(has_group(file, "/empty"));
+    assert_true(has_group(file, "/full"));
+    assert_int_equal(sfs_group_remove(file, "/full"), -EROFS);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static int without_messages(void **state)
 {
     (void)state;
@@ -381,6 +432,7 @@ static int all_tests(void)
         cmocka_unit_test(elements_are_of_every_fixed_size),
         cmocka_unit_test(datasets_have_1_to_32_dimensions),
         cmocka_unit_test(released_libhdf5_reads_the_rest_of_the_file),
+        cmocka_unit_test(only_empty_groups_are_removed),
     };
     return cmocka_run_group_tests(tests, without_messages, NULL);
 }

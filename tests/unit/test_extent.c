@@ -2,8 +2,10 @@
 #include "support.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -14,7 +16,7 @@
 struct kind {
     int rank;
     uint64_t dims[3], max_dims[3], chunk_dims[3];
-    bool filtered;
+    bool filtered, is_dense;
 };
 
 static const struct kind kinds[] = {
@@ -24,6 +26,8 @@ static const struct kind kinds[] = {
     {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, true},              /* B-tree */
     {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false},            /* frames */
     {3, {3, 9, 9}, {SFS_UNLIMITED, SFS_UNLIMITED, SIDE}, {2, 4, SIDE}, true}, /* beyond the dims */
+    {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, true},
+    {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false, true},
 };
 
 struct model {
@@ -83,7 +87,11 @@ static void resize(struct sfs_dataset *dataset, struct model *model)
         uint64_t max = model->kind->max_dims[i] < SIDE ? model->kind->max_dims[i] : SIDE;
         dims[i] = random_below(5) ? random_below(max + 1) : model->dims[i];
     }
+    uint64_t known[3], before = sfs_dataset_dims(dataset, NULL);
+    bool differs = memcmp(dims, model->dims, (size_t)model->kind->rank * sizeof(*dims)) != 0;
     assert_int_equal(sfs_set_extent(dataset, dims), 0);
+    assert_int_equal(sfs_dataset_dims(dataset, known) != before, differs);
+    assert_memory_equal(known, dims, (size_t)model->kind->rank * sizeof(*dims));
     memcpy(model->dims, dims, sizeof(dims));
     for (uint64_t i = 0; i < SIDE; i++)
         for (uint64_t j = 0; j < SIDE; j++)
@@ -109,7 +117,7 @@ static void check_model(struct sfs_dataset *dataset, const struct model *model)
         assert_int_equal(values[k], is_defined ? model->value[at[0]][at[1]][at[2]] : FILL);
     }
     assert_int_equal(sfs_count_defined(dataset, &slab, &counted), 0);
-    assert_int_equal(counted, defined);
+    assert_int_equal(counted, model->kind->is_dense ? n : defined);
     free(values);
 }
 
@@ -128,7 +136,8 @@ static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dat
     const unsigned level = 1;
     const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
     struct sfs_options options = {.replace = true, .cache_size = random_below(2) ? 0 : 20000};
-    struct sfs_dataset_create create = {.rank = kind->rank, .fill = &fill};
+    struct sfs_dataset_create create = {
+        .rank = kind->rank, .fill = &fill, .is_dense = kind->is_dense};
     struct sfs_file *file = NULL;
     void *type = NULL;
     memcpy(create.dims, kind->dims, sizeof(kind->dims));
@@ -223,6 +232,94 @@ static void dims_beyond_the_maximum_are_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void extending_never_shrinks(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    uint64_t dims[2];
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){3, 15}), 0);
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){11, 0}), 0);
+    sfs_dataset_dims(dataset, dims);
+    assert_int_equal(dims[0], 11);
+    assert_int_equal(dims[1], 15);
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){SIDE + 1, 0}), -EINVAL);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static struct {
+    struct sfs_dataset *dataset;
+    pthread_t extender;
+    int calls;
+} nested;
+
+static void *extend(void *argument)
+{
+    *(int *)argument = sfs_extend(nested.dataset, (const uint64_t[]){12, 12});
+    return NULL;
+}
+
+/* While another thread waits until the iteration is over. */
+static int read_meanwhile(void *context, const struct sfs_chunk_info *info)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {info->start[0], info->start[1]}, .count = {1, 1}};
+    int16_t value;
+    uint64_t dims[2];
+    if (nested.calls++ == 0) {
+        assert_int_equal(pthread_create(&nested.extender, NULL, extend, context), 0);
+        usleep(50000);
+    }
+    assert_int_equal(sfs_read(nested.dataset, &slab, 0, &value, sizeof(value)), 0);
+    sfs_dataset_dims(nested.dataset, dims);
+    assert_int_equal(dims[0], 10);
+    return 0;
+}
+
+static void an_iteration_may_read_while_others_wait_to_extend(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create(&kinds[1], &nested.dataset);
+    struct sfs_slab all = {.rank = 2, .count = {10, 12}};
+    int16_t values[120] = {0};
+    uint64_t dims[2];
+    int extended = -1;
+    assert_int_equal(sfs_write(nested.dataset, &all, values), 0);
+    assert_int_equal(sfs_chunk_iterate(nested.dataset, read_meanwhile, &extended), 0);
+    pthread_join(nested.extender, NULL);
+    assert_int_equal(extended, 0);
+    assert_int_equal(nested.calls, 9);
+    sfs_dataset_dims(nested.dataset, dims);
+    assert_int_equal(dims[0], 12);
+    sfs_dataset_close(nested.dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* A number that says whether anything has changed. */
+static void every_change_is_counted(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kinds[1], &dataset);
+    struct sfs_slab slab = {.rank = 2, .start = {1, 1}, .count = {1, 2}};
+    int16_t values[2] = {1, 2};
+    uint64_t now = sfs_dataset_changes(dataset), then = now;
+    assert_true(now != 0);
+    assert_int_equal(sfs_read(dataset, &slab, 0, values, sizeof(values)), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) == then);
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) != then);
+    then = now;
+    assert_int_equal(sfs_erase(dataset, &slab), 0);
+    assert_true((now = sfs_dataset_changes(dataset)) != then);
+    then = now;
+    assert_int_equal(sfs_extend(dataset, (const uint64_t[]){11, 12}), 0);
+    assert_true(sfs_dataset_changes(dataset) != then);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* Positions of elements are numbers of 63 bits. */
 static void a_dataset_of_too_many_elements_is_refused(void **state)
 {
@@ -246,4 +343,7 @@ static void a_dataset_of_too_many_elements_is_refused(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
+          cmocka_unit_test(extending_never_shrinks),
+          cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),
+          cmocka_unit_test(every_change_is_counted),
           cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))

@@ -693,11 +693,11 @@ static void copy_chunk(struct sparse_file *sparse)
     struct sfs_chunk_info info;
     while (failed(sparse, sfs_chunk_info(sparse->dataset, start, &info)))
         ;
-    while (failed(sparse, sfs_read_chunk(sparse->dataset, &info,
-                                         (void *const[]){bytes[0], bytes[1]})))
+    while (
+        failed(sparse, sfs_read_chunk(sparse->dataset, &info, (void *const[]){bytes[0], bytes[1]})))
         ;
-    while (failed(sparse, sfs_write_chunk(sparse->dataset, &info,
-                                          (const void *const[]){bytes[0], bytes[1]})))
+    while (failed(
+        sparse, sfs_write_chunk(sparse->dataset, &info, (const void *const[]){bytes[0], bytes[1]})))
         ;
 }
 
@@ -745,6 +745,63 @@ static void a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be(void **s
     (void)state;
     assert_int_equal(write_sparse(), 0);
     assert_true(check(write_sparse, 0) > 300);
+}
+
+/* The same through views. */
+static int write_views(void)
+{
+    struct sparse_file sparse = {.first_error = 0};
+    unsigned char bytes[500];
+    size_t written, n;
+    uint64_t size;
+    void *encoded = NULL;
+    struct views *views = NULL;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = i < 100 || i > 300 ? (unsigned char)i : 0;
+    while (failed(&sparse, create_sparse(&sparse)))
+        ;
+    while (failed(&sparse,
+                  views_open(sparse.file, sfs_dataset_address(sparse.dataset), "/x", 1, &views)))
+        ;
+    for (int sparsify = 0; sparsify < 2; sparsify++)
+        while (failed(&sparse, view_write(views, VIEW_STACK_RAW, 0, 121, bytes, sizeof(bytes),
+                                          sparsify, &written)))
+            ;
+    memcpy((char *)sparse.model + 121, bytes, sizeof(bytes));
+    while (failed(&sparse, view_size(views, VIEW_CSR_DATA, 0, &size)))
+        ;
+    while (failed(&sparse, view_punch(views, VIEW_STACK_RAW, 0, 140, 10)))
+        ;
+    memset((char *)sparse.model + 140, 0, 10);
+    while (failed(&sparse, view_zero(views, VIEW_STACK_RAW, 0, 161, 30)))
+        ;
+    memset((char *)sparse.model + 161, 0, 30);
+    struct sfs_slab row = {.rank = 2, .start = {2}, .count = {1, 30}};
+    while (failed(&sparse, sfs_encode_defined(sparse.dataset, &row, 1, &encoded, &n)))
+        ;
+    while (failed(&sparse, view_set_defined(views, 3, encoded, n)))
+        ;
+    for (int k = 0; k < 30; k++) /* what frame 2 has not, goes */
+        if (!sparse.model[2][k])
+            sparse.model[3][k] = 0;
+    while (failed(&sparse, views_extend(views, SPARSE_ROWS + 2)))
+        ;
+    while (failed(&sparse, view_size(views, VIEW_STACK_NPY, 0, &size)))
+        ;
+    assert_true(size > (SPARSE_ROWS + 2) * 60);
+    check_sparse(&sparse);
+    free(encoded);
+    views_close(views);
+    sfs_dataset_close(sparse.dataset);
+    sfs_discard(sparse.file);
+    return sparse.first_error;
+}
+
+static void a_failed_allocation_leaves_views_as_they_should_be(void **state)
+{
+    (void)state;
+    assert_int_equal(write_views(), 0);
+    assert_true(check(write_views, 0) > 100);
 }
 
 /* ---- An index ---- */
@@ -929,6 +986,7 @@ static int all_tests(void)
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
         cmocka_unit_test(a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be),
+        cmocka_unit_test(a_failed_allocation_leaves_views_as_they_should_be),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
 }

@@ -69,7 +69,9 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_true(options.threads >= 2);
     assert_int_equal(options.log_level, LOG_WARNING);
     assert_false(options.foreground || options.debug || options.show_help || options.show_version);
-    assert_false(options.read_write || options.allow_other || options.direct_io);
+    assert_false(options.read_only || options.allow_other || options.direct_io);
+    assert_false(options.sparsify);
+    assert_int_equal(options.commit_interval, 5);
     assert_false(options.external_links || options.nonempty);
     assert_false(options.has_uid || options.has_gid || options.has_umask);
     assert_int_equal(options.fuse.argc, 1);
@@ -96,13 +98,15 @@ static void every_option_with_a_value_is_kept(void **state)
     struct options options;
     assert_int_equal(PARSE(&options, "-o",
                            "frame_rank=2,first=1,cache_size=64M,threads=7,workers=3,"
-                           "commit_interval=5,uid=1000,gid=0,umask=027",
+                           "commit_interval=0,uid=1000,gid=0,umask=027",
                            "a.h5", "/mnt"),
                      0);
     assert_int_equal(options.frame_rank, 2);
     assert_int_equal(options.first, 1);
     assert_int_equal(options.cache_size, 64 << 20);
     assert_int_equal(options.threads, 7);
+    assert_int_equal(options.workers, 3);
+    assert_int_equal(options.commit_interval, 0);
     assert_true(options.has_uid && options.has_gid && options.has_umask);
     assert_int_equal(options.uid, 1000);
     assert_int_equal(options.gid, 0);
@@ -115,11 +119,11 @@ static void every_switch_is_kept(void **state)
 {
     (void)state;
     struct options options;
-    assert_int_equal(PARSE(&options, "-f", "-o", "direct_io,external_links", "-o", "nonempty",
-                           "-orw", "a.h5", "--log=debug", "/mnt"),
+    assert_int_equal(PARSE(&options, "-f", "-o", "direct_io,external_links,sparsify", "-o",
+                           "nonempty", "-orw", "a.h5", "--log=debug", "/mnt"),
                      0);
     assert_true(options.foreground && options.direct_io && options.external_links);
-    assert_true(options.nonempty && options.read_write);
+    assert_true(options.nonempty && options.sparsify && !options.read_only);
     assert_false(options.debug);
     assert_int_equal(options.log_level, LOG_DEBUG);
     assert_string_equal(options.file, "a.h5");
@@ -127,8 +131,7 @@ static void every_switch_is_kept(void **state)
     options_free(&options);
 
     assert_int_equal(PARSE(&options, "-d", "a.h5", "/mnt", "-o", "rw,ro"), 0);
-    assert_true(options.debug && options.foreground);
-    assert_false(options.read_write);
+    assert_true(options.debug && options.foreground && options.read_only);
     options_free(&options);
     assert_int_equal(parse_option(&options, "debug"), 0);
     assert_true(options.debug && options.foreground);
@@ -243,34 +246,17 @@ static void one_bad_option_among_good_ones_is_refused(void **state)
 static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"frame_rank=33",
-                                        "frame_rank=-1",
-                                        "frame_rank=",
-                                        "frame_rank=1x",
-                                        "frame_rank= 1",
-                                        "frame_rank=+1",
-                                        "frame_rank=0x2",
-                                        "frame_rank=99999999999999999999",
-                                        "first=2",
-                                        "first=-1",
-                                        "first=",
-                                        "threads=0",
-                                        "threads=1025",
-                                        "threads=1.5",
-                                        "workers=1025",
-                                        "workers=-1",
-                                        "commit_interval=x",
-                                        "uid=4294967295",
-                                        "uid=-1",
-                                        "uid=root",
-                                        "gid=4294967296",
-                                        "umask=1000",
-                                        "umask=8",
-                                        "umask=-1",
-                                        "umask=0x7"};
+    static const char *const wrong[] = {
+        "frame_rank=33",     "frame_rank=-1",  "frame_rank=",    "frame_rank=1x",
+        "frame_rank= 1",     "frame_rank=+1",  "frame_rank=0x2", "frame_rank=99999999999999999999",
+        "first=2",           "first=-1",       "first=",         "threads=0",
+        "threads=1025",      "threads=1.5",    "workers=1025",   "workers=-1",
+        "commit_interval=x", "uid=4294967295", "uid=-1",         "uid=root",
+        "gid=4294967296",    "umask=1000",     "umask=8",        "umask=-1",
+        "umask=0x7"};
     static const char *const right[] = {
-        "frame_rank=0", "frame_rank=32", "frame_rank=007",     "first=0",        "first=1",
-        "threads=1",    "threads=1024",  "workers=1024", "uid=4294967294", "gid=4294967294",
+        "frame_rank=0", "frame_rank=32", "frame_rank=007", "first=0",        "first=1",
+        "threads=1",    "threads=1024",  "workers=1024",   "uid=4294967294", "gid=4294967294",
         "umask=0",      "umask=777",     "umask=0022"};
     for (size_t i = 0; i < COUNT(wrong); i++)
         expect_refused(wrong[i]);

@@ -107,6 +107,29 @@ static void algebra_is_that_of_bitmaps(void **state)
     }
 }
 
+static void parts_are_appended(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        bool bits[SIZE], expected[3 * SIZE] = {0};
+        struct runs runs, sum = {0};
+        uint64_t end = random_below(10);
+        for (int part = 0; part < 2; part++) {
+            random_bits(bits, SIZE);
+            from_bitmap(bits, SIZE, &runs);
+            uint64_t first = random_below(SIZE), last = first + random_below(SIZE - first + 1);
+            uint64_t place = end + (random_below(2) ? random_below(10) : 0);
+            assert_int_equal(runs_append_part(&sum, &runs, first, last, place), 0);
+            for (uint64_t i = first; i < last; i++)
+                expected[place + i - first] = bits[i];
+            end = place + last - first;
+            runs_free(&runs);
+        }
+        expect_bits(&sum, expected, 3 * SIZE);
+        runs_free(&sum);
+    }
+}
+
 static void clipping_copying_and_shifting(void **state)
 {
     (void)state;
@@ -330,5 +353,6 @@ TEST_MAIN(cmocka_unit_test(algebra_is_that_of_bitmaps),
           cmocka_unit_test(clipping_copying_and_shifting),
           cmocka_unit_test(shifting_stays_in_the_range_of_positions),
           cmocka_unit_test(what_is_reserved_is_enough), cmocka_unit_test(finding_and_ranking),
-          cmocka_unit_test(walking_an_interval), cmocka_unit_test(walking_a_box),
+          cmocka_unit_test(walking_an_interval), cmocka_unit_test(parts_are_appended),
+          cmocka_unit_test(walking_a_box),
           cmocka_unit_test(huge_boxes_with_few_elements_are_walked_at_once))

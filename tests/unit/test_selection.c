@@ -712,6 +712,52 @@ static int64_t round_trip(int rank, const uint64_t *dims, const struct runs *run
     return (int64_t)n;
 }
 
+/* Bands of rows, put one by one, give the list of points that the whole gives. */
+static void points_are_put_band_by_band(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        uint64_t rows = random_between(1, 8), bands = random_between(1, 6);
+        const uint64_t dims[2] = {rows * bands, random_between(1, 50)}, size = rows * dims[1];
+        struct runs all = {0}, band[6] = {0};
+        for (uint64_t at = random_below(30); at < size * bands; at += random_between(2, 30)) {
+            append(&all, at, at + 1);
+            append(&band[at / size], at % size, at % size + 1);
+        }
+        void *whole = NULL, *put = NULL;
+        size_t n, n_put;
+        assert_int_equal(
+            selection_encode(2, dims, NULL, &all, SELECTION_LIBHDF5_1_10_POINTS, &whole, &n), 0);
+        int error = selection_points_begin(dims, all.elements, &put, &n_put);
+        assert_int_equal(error, all.elements ? 0 : -EOVERFLOW);
+        bool points = !error;
+        for (uint64_t k = bands, index = all.elements; !error && k-- > 0;) {
+            index -= band[k].elements;
+            points &= selection_points_put(put, dims, k * rows, rows, &band[k], index);
+        }
+        if (points) {
+            assert_int_equal(n_put, n);
+            assert_memory_equal(put, whole, n);
+        }
+        for (uint64_t k = 0; k < bands; k++)
+            runs_free(&band[k]);
+        runs_free(&all);
+        free(whole);
+        free(put);
+    }
+    const uint64_t dims[2] = {8, 8}, wide[2] = {1, (uint64_t)1 << 33};
+    struct runs row = {0};
+    void *encoded, *nothing;
+    size_t n;
+    append(&row, 0, 8);
+    assert_int_equal(selection_points_begin(dims, 8, &encoded, &n), 0);
+    assert_false(selection_points_put(encoded, dims, 0, 8, &row, 0)); /* one block is less */
+    assert_int_equal(selection_points_begin(wide, 8, &nothing, &n), -EOVERFLOW);
+    assert_int_equal(selection_points_begin(dims, UINT32_MAX, &nothing, &n), -EOVERFLOW);
+    runs_free(&row);
+    free(encoded);
+}
+
 static void numbers_are_as_narrow_as_they_can_be(void **state)
 {
     (void)state;
@@ -895,6 +941,6 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(regular_ones_are_found),
           cmocka_unit_test(parts_of_rows_become_tall_blocks),
           cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
-          cmocka_unit_test(scalars_hold_all_or_none),
+          cmocka_unit_test(scalars_hold_all_or_none), cmocka_unit_test(points_are_put_band_by_band),
           cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
           cmocka_unit_test(lists_that_overlap_too_often_are_refused))

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "sparse.h5"
@@ -124,6 +125,32 @@ static void erase_slab(struct sfs_dataset *dataset, struct model *model)
     assert_int_equal(sfs_erase(dataset, &slab), 0);
 }
 
+/* The selection of what is defined, in a dataspace of the axes behind the first ones of one
+ * element.
+ */
+static void check_encoded(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                          const struct sfs_defined *defined)
+{
+    int outer = 0;
+    while (outer < slab->rank - 1 && slab->count[outer] == 1)
+        outer++;
+    void *encoded;
+    size_t n;
+    struct selection selection;
+    const char *why = "";
+    assert_int_equal(sfs_encode_defined(dataset, slab, slab->rank - outer, &encoded, &n), 0);
+    assert_int_equal(selection_decode(encoded, n, slab->rank - outer, slab->count + outer, SIZE_MAX,
+                                      &selection, &why),
+                     0);
+    assert_int_equal(selection.runs.elements, defined->elements);
+    assert_int_equal(selection.runs.n, defined->n);
+    if (defined->n > 0)
+        assert_memory_equal(selection.runs.entries, defined->interval,
+                            defined->n * sizeof(*defined->interval));
+    selection_free(&selection);
+    free(encoded);
+}
+
 static void check_slab(struct sfs_dataset *dataset, const struct model *model,
                        const struct sfs_slab *slab)
 {
@@ -157,6 +184,7 @@ static void check_slab(struct sfs_dataset *dataset, const struct model *model,
             assert_int_equal(packed[index - 1 - first], values[k]);
     free(packed);
     free(values);
+    check_encoded(dataset, slab, &defined);
     sfs_defined_free(&defined);
 }
 
@@ -169,6 +197,9 @@ static void check_all(struct sfs_dataset *dataset, const struct model *model)
         struct sfs_slab slab = random_slab(model);
         check_slab(dataset, model, &slab);
     }
+    all.start[0] = random_below(model->dims[0]); /* as a mount reads it */
+    all.count[0] = 1;
+    check_slab(dataset, model, &all);
 }
 
 static struct sfs_file *open_again(struct sfs_file *file, struct sfs_dataset **dataset,
@@ -194,6 +225,7 @@ static const struct kind kinds[] = {
     {2, {30, 40}, {30, 40}, {8, 16}},                       /* fixed array */
     {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {1, 20, 31}}, /* frames */
     {3, {9, 20, 31}, {SFS_UNLIMITED, 20, 31}, {2, 7, 8}},   /* tiles */
+    {3, {9, 24, 31}, {SFS_UNLIMITED, 24, 31}, {1, 8, 31}},  /* bands of frames */
     {2, {30, 40}, {30, SFS_UNLIMITED}, {7, 8}},             /* not the first axis */
     {2, {50, 60}, {SFS_UNLIMITED, SFS_UNLIMITED}, {7, 9}},  /* B-tree */
     {3, {4, 5, 6}, {4, 5, 6}, {1, 1, 1}},                   /* chunks of one element */

@@ -1,0 +1,534 @@
+/* Writing and erasing: changes go into the cache, where the chunk becomes dirty. What the forms of
+ * chunks are for is said in private.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "cache/private.h"
+#include "layout/piece.h"
+#include "store/store.h"
+
+/* A packed form is made anew with every write. That is left to few writes of little: a chunk is
+ * opened when they would have copied this share of it. */
+#define PACKED_SHARE 8
+
+/* A change of one chunk: elements get values, or become undefined. */
+struct change {
+    /* The elements: a box of the chunk, or (count NULL) positions. */
+    const uint64_t *count, *start;
+    const struct runs *positions;
+    /* Their values: packed, or those of a box as a form_source says. */
+    const void *values;
+    struct form_source from;
+    bool erases;
+    bool whole; /* it concerns all of the chunk that lies in the dataset */
+};
+
+static uint64_t changed_elements(const struct layout *layout, const struct change *change)
+{
+    uint64_t n;
+    if (!change->count)
+        return change->positions->elements;
+    (void)box_product(change->count, layout->rank, 1, &n); /* no more than a chunk has */
+    return n;
+}
+
+static size_t changed_runs(const struct layout *layout, const struct change *change)
+{
+    if (!change->count)
+        return runs_bytes(change->positions);
+    uint64_t rows = changed_elements(layout, change) / change->count[layout->rank - 1];
+    return (size_t)(rows + 2) * sizeof(struct sfs_interval);
+}
+
+/* Memory of the packed form that a change makes of one that has old_bytes, and while it does. */
+static size_t packed_bytes(const struct layout *layout, const struct change *change,
+                           size_t old_bytes)
+{
+    size_t bytes = old_bytes + 2 * changed_runs(layout, change), values = 0;
+    if (!change->erases)
+        values = pool_block_size((size_t)changed_elements(layout, change) * layout->element_size);
+    return bytes + (change->count && !change->whole ? 2 * values : values);
+}
+
+/* ---- Making forms ---- */
+
+static void put(const struct layout *layout, const struct change *change, struct cache_form *form)
+{
+    if (change->count)
+        form_put_box(layout, form, change->count, change->start,
+                     change->erases ? NULL : &change->from);
+    else
+        form_put(layout, form, change->positions, change->erases ? NULL : change->values);
+}
+
+/* The elements of a box as a packed form of their own. */
+static int pack_box(const struct layout *layout, const struct change *change, struct pool *pool,
+                    struct cache_form *form)
+{
+    *form = (struct cache_form){.has_defined = true, .has_values = true};
+    int error =
+        runs_of_box(layout->rank, layout->chunk_dims, change->start, change->count, &form->defined);
+    if (error || change->erases)
+        return error;
+    form->value_size = (size_t)form->defined.elements * layout->element_size;
+    form->values = pool_get(pool, form->value_size);
+    if (!form->values)
+        return -ENOMEM;
+    box_copy(layout->rank, change->count, layout->element_size, form->values, change->count, NULL,
+             change->from.elements, change->from.dims, change->from.start);
+    return 0;
+}
+
+/* Makes the packed form of a changed chunk; old NULL: nothing of what was there stays. */
+static int make_packed(const struct layout *layout, const struct cache_form *old,
+                       const struct change *change, struct pool *pool, struct cache_form *form)
+{
+    struct cache_form box = {0};
+    const struct runs *positions = change->positions;
+    const void *values = change->values;
+    *form = (struct cache_form){0};
+    if (!old && change->erases) {
+        form->has_defined = form->has_values = true;
+        return 0;
+    }
+    int error = change->count ? pack_box(layout, change, pool, &box) : 0;
+    if (!error && change->count && !old) {
+        *form = box;
+        return 0;
+    }
+    if (change->count) {
+        positions = &box.defined;
+        values = box.values;
+    }
+    if (!error && change->erases)
+        error = form_erase(layout, old, positions, pool, form);
+    else if (!error)
+        error = form_write(layout, old, positions, values, pool, form);
+    form_free(&box, pool);
+    return error;
+}
+
+static int make_open(const struct layout *layout, const struct cache_form *old,
+                     const struct change *change, struct pool *pool, struct cache_form *form)
+{
+    int error = form_open(layout, old, pool, form);
+    if (!error)
+        put(layout, change, form);
+    return error;
+}
+
+/* ---- Chunks that are open ---- */
+
+/* What an open form takes when it is condensed, if no two defined elements were adjacent. */
+static size_t condensed_bytes(const struct layout *layout, const struct cache_form *form)
+{
+    return (size_t)form->n_defined * (layout->element_size + sizeof(struct sfs_interval));
+}
+
+/* With the lock held, but dropped meanwhile: the open chunk there, pinned, or NULL. */
+static struct chunk *find_open(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    while ((chunk = chunk_find(dataset, scaled)) && chunk->open && chunk->changing)
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    if (!chunk || !chunk->open)
+        return NULL;
+    chunk_pin(chunk);
+    chunk_touch(chunk);
+    cache->hits++;
+    return chunk;
+}
+
+/* Changes a chunk in place, if it is open; returns whether it was. */
+static bool change_open(struct cache_dataset *dataset, const uint64_t *scaled,
+                        const struct change *change)
+{
+    struct cache *cache = dataset->cache;
+    struct layout *layout = dataset->layout;
+    if (change->whole && change->erases && layout->ops->is_sparse)
+        return false; /* its memory is given back */
+    pthread_mutex_lock(&cache->lock);
+    struct chunk *chunk = find_open(dataset, scaled);
+    pthread_mutex_unlock(&cache->lock);
+    if (!chunk)
+        return false;
+
+    pthread_rwlock_t *stripe = chunk_stripe(chunk);
+    pthread_rwlock_wrlock(stripe);
+    bool is_open = chunk->form.is_open; /* else it has just been condensed */
+    if (is_open)
+        put(layout, change, &chunk->form);
+    size_t bytes = condensed_bytes(layout, &chunk->form);
+    pthread_rwlock_unlock(stripe);
+
+    pthread_mutex_lock(&cache->lock);
+    chunk->condensed_bytes = bytes;
+    chunk_unpin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    return is_open;
+}
+
+/* ---- Chunks that are not ---- */
+
+/* Pins a chunk with these parts and marks it as changing. alone: waits until it is not being
+ * encoded. */
+static int begin_change(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
+                        bool alone, struct chunk **out)
+{
+    struct cache *cache = dataset->cache;
+    for (;;) {
+        struct chunk *chunk;
+        int error = chunk_acquire(dataset, scaled, parts, &chunk);
+        if (error)
+            return error;
+        pthread_mutex_lock(&cache->lock);
+        bool gone = chunk->gone;
+        bool mine = !gone && !chunk->changing && !(alone && chunk->encoding);
+        if (mine)
+            chunk->changing = true;
+        else
+            chunk_unpin(chunk); /* a pin must not keep memory while this thread waits */
+        if (!mine && !gone)
+            pthread_cond_wait(&cache->changed, &cache->lock);
+        pthread_mutex_unlock(&cache->lock);
+        if (mine) {
+            *out = chunk;
+            return 0;
+        }
+    }
+}
+
+static void end_change(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    chunk_end_change(chunk);
+    chunk_unpin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* With the lock held: puts a form into the place of a changing chunk, as a new dirty chunk. On
+ * error the old chunk is as it was, and the form the caller's. */
+static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
+{
+    struct cache_dataset *dataset = old->dataset;
+    struct cache *cache = dataset->cache;
+    struct chunk *fresh = chunk_new(dataset, old->scaled);
+    if (fresh && chunk_link(fresh) < 0) {
+        chunk_drop(fresh);
+        fresh = NULL;
+    }
+    if (!fresh)
+        return -ENOMEM;
+    fresh->state = CHUNK_LOADED;
+    fresh->record = old->record;
+    fresh->encoding = old->encoding;
+    fresh->rewritten = rewritten;
+    fresh->form = *form;
+    fresh->was_open = fresh->open = form->is_open;
+    fresh->condensed_bytes = condensed_bytes(dataset->layout, form);
+    chunk_count(fresh);
+    chunk_mark_dirty(fresh, old);
+    chunk_unlink(old);
+    encoders_wake(cache);
+    return 0;
+}
+
+/* The elements of a dense chunk that nobody else looks at need not be copied: the chunk is opened
+ * by moving them. Returns whether that was done; -ENOMEM. The chunk is changing, and still is. */
+static int reopen(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    struct cache_form form = {.is_open = true};
+    pthread_mutex_lock(&cache->lock);
+    bool can = !chunk->dataset->layout->ops->is_sparse && chunk->state == CHUNK_LOADED &&
+               chunk->form.elements && chunk->pins == 1 && !chunk->encoding;
+    int error = 0;
+    if (can) {
+        form.filled = chunk->dataset->layout->chunk_bytes / chunk->dataset->layout->element_size;
+        form_move_values(&chunk->form, &form);
+        chunk_count(chunk);
+        error = replace(chunk, &form, 0);
+        if (error) {
+            form_move_values(&form, &chunk->form);
+            chunk_count(chunk);
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return error ? error : can;
+}
+
+/* Waits for memory for a change; what cannot be written must not fill it. The lock is held. */
+static int reserve_for_change(struct cache *cache, size_t bytes)
+{
+    while (make_room(cache, bytes))
+        ;
+    if (cache->used + bytes > cache->limit && cache->write_error) {
+        encoders_retry(cache, false); /* the next who needs room finds out whether it is still so */
+        return cache->write_error;
+    }
+    reserve_now(cache, bytes);
+    return 0;
+}
+
+/* Makes the form that a changing chunk is to have, and puts it into its place. */
+static int change_form(struct chunk *chunk, const struct change *change)
+{
+    struct cache *cache = chunk->dataset->cache;
+    struct layout *layout = chunk->dataset->layout;
+    bool stays = chunk->state == CHUNK_LOADED && !change->whole;
+    const struct cache_form *old = stays ? &chunk->form : NULL;
+    struct cache_form form;
+    pthread_mutex_lock(&cache->lock);
+    size_t bytes = packed_bytes(layout, change, old ? chunk->form_bytes : 0), rewritten = 0;
+    if (!change->whole)
+        rewritten = chunk->rewritten + bytes;
+    bool opens = !layout->ops->is_sparse || (old && old->elements) ||
+                 rewritten > layout->chunk_bytes / PACKED_SHARE;
+    if (opens)
+        bytes = form_open_bytes(layout);
+    chunk_unpin(chunk); /* it is changing, and does not go */
+    int error = reserve_for_change(cache, bytes);
+    chunk_pin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    if (error)
+        return error;
+
+    error = opens ? make_open(layout, old, change, &cache->pool, &form)
+                  : make_packed(layout, old, change, &cache->pool, &form);
+
+    pthread_mutex_lock(&cache->lock);
+    bool is_made = !error;
+    if (is_made)
+        error = replace(chunk, &form, opens ? 0 : rewritten);
+    unreserve(cache, bytes);
+    pthread_mutex_unlock(&cache->lock);
+    if (is_made && error)
+        form_free(&form, &cache->pool);
+    return error;
+}
+
+struct located_write {
+    const struct chunk *chunk;
+    const char *from;
+};
+
+static int write_row(void *context, size_t in_source, size_t in_chunk, size_t bytes)
+{
+    const struct located_write *write = context;
+    return store_write(write->chunk->dataset->layout->store,
+                       write->chunk->record.address + in_chunk, write->from + in_source, bytes);
+}
+
+/* The RFC's selection_write: parts of large chunks that are stored as they are. */
+static int write_located(struct chunk *chunk, const struct change *change)
+{
+    struct layout *layout = chunk->dataset->layout;
+    struct located_write write = {chunk, change->from.elements};
+    pthread_rwlock_rdlock(layout->commit_lock);
+    int error =
+        box_each_row(layout->rank, change->count, layout->element_size, change->from.dims,
+                     change->from.start, layout->chunk_dims, change->start, write_row, &write);
+    pthread_rwlock_unlock(layout->commit_lock);
+    return error;
+}
+
+/* Gives a chunk that is too large to be read whole its place in the store. It is looked up again
+ * then. */
+static int make_located(struct chunk *chunk)
+{
+    struct layout *layout = chunk->dataset->layout;
+    struct cache *cache = chunk->dataset->cache;
+    struct chunk_record record = chunk->record;
+    int error = layout->ops->new_chunk(layout, chunk->scaled, &record);
+    pthread_mutex_lock(&cache->lock);
+    if (!error)
+        chunk_unlink(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
+/* Changes a chunk that is not open, or finds that it is and leaves it so: *again. */
+static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
+                         const struct change *change, bool *again)
+{
+    struct layout *layout = dataset->layout;
+    struct chunk *chunk;
+    bool takes_away = change->whole && change->erases && layout->ops->is_sparse;
+    unsigned parts = change->whole            ? 0
+                     : layout->ops->is_sparse ? PART_DEFINED | PART_VALUES
+                                              : PART_VALUES;
+    *again = false;
+    int error = begin_change(dataset, scaled, parts, false, &chunk);
+    if (error)
+        return error;
+    if (chunk_is_open(chunk) && !takes_away) {
+        *again = true;
+    } else if (chunk->state == CHUNK_LOCATED) {
+        error = write_located(chunk, change);
+    } else if (chunk->state == CHUNK_ABSENT && layout->ops->new_chunk &&
+               !chunk_is_read_whole(dataset)) {
+        error = make_located(chunk);
+        *again = !error;
+    } else if (chunk->state != CHUNK_ABSENT || !change->erases) {
+        int reopened = reopen(chunk);
+        *again = reopened > 0;
+        error = reopened ? (reopened < 0 ? reopened : 0) : change_form(chunk, change);
+    }
+    end_change(chunk);
+    return error;
+}
+
+static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
+                        const struct change *change)
+{
+    bool again = true;
+    int error = 0;
+    while (again && !error) {
+        if (change_open(dataset, scaled, change))
+            return 0;
+        error = change_closed(dataset, scaled, change, &again);
+    }
+    return error;
+}
+
+int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                const void *values, bool whole)
+{
+    struct change change = {.positions = positions, .values = values, .whole = whole};
+    return change_chunk(dataset, scaled, &change);
+}
+
+int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
+                bool whole)
+{
+    struct change change = {.positions = positions, .erases = true, .whole = whole};
+    return change_chunk(dataset, scaled, &change);
+}
+
+/* Whether a piece is all of its chunk that lies in the dataset. */
+static bool is_whole(const struct layout *layout, const struct piece *piece)
+{
+    uint64_t start[SFS_MAX_RANK], inside[SFS_MAX_RANK];
+    layout_inside(layout, piece->scaled, start, inside);
+    return !memcmp(piece->count, inside, (size_t)layout->rank * sizeof(*inside));
+}
+
+static int change_box(struct cache_dataset *dataset, const struct box *box, const void *elements)
+{
+    const struct layout *layout = dataset->layout;
+    struct piece piece;
+    int error = 0;
+    for (bool more = piece_first(layout, box, &piece); more && !error;
+         more = piece_next(layout, box, &piece)) {
+        struct change change = {.count = piece.count,
+                                .start = piece.in_chunk,
+                                .from = {elements, box->count, piece.in_box},
+                                .erases = !elements,
+                                .whole = is_whole(layout, &piece)};
+        error = change_chunk(dataset, piece.scaled, &change);
+    }
+    return error;
+}
+
+int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements)
+{
+    return change_box(dataset, box, elements);
+}
+
+int cache_erase_box(struct cache_dataset *dataset, const struct box *box)
+{
+    return change_box(dataset, box, NULL);
+}
+
+int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct encoded *encoded)
+{
+    struct cache *cache = dataset->cache;
+    struct layout *layout = dataset->layout;
+    struct chunk *chunk;
+    int error = begin_change(dataset, scaled, 0, true, &chunk);
+    if (error)
+        return error;
+    struct chunk_record record = chunk->record;
+    error = layout->ops->insert(layout, scaled, encoded, &record);
+
+    pthread_mutex_lock(&cache->lock);
+    if (!error) /* what was cached of it is no longer so */
+        chunk_unlink(chunk);
+    else
+        chunk->record = record;
+    pthread_mutex_unlock(&cache->lock);
+    end_change(chunk);
+    return error;
+}
+
+/* ---- Forgetting ---- */
+
+/* Whether a chunk has nothing inside of the dims. */
+static bool is_outside(const struct layout *layout, const uint64_t *scaled)
+{
+    for (int i = 0; i < layout->rank; i++)
+        if (layout->dims[i] == 0 || scaled[i] > (layout->dims[i] - 1) / layout->chunk_dims[i])
+            return true;
+    return false;
+}
+
+/* With the lock held: forgets what nobody is changing or encoding; returns whether that was all. */
+static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
+{
+    struct chunk *chunk, *next;
+    bool all = true;
+    HASH_ITER (hh, dataset->chunks, chunk, next) {
+        if (only_outside && !is_outside(dataset->layout, chunk->scaled))
+            continue;
+        bool idle = !chunk->changing && !chunk->encoding;
+        all &= idle;
+        if (idle) {
+            chunk_pin(chunk);
+            chunk_unlink(chunk);
+            chunk_unpin(chunk);
+        }
+    }
+    return all;
+}
+
+static void forget(struct cache_dataset *dataset, bool only_outside)
+{
+    struct cache *cache = dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    while (!forget_idle(dataset, only_outside))
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+void cache_forget_outside(struct cache_dataset *dataset)
+{
+    forget(dataset, true);
+}
+
+void cache_forget(struct cache_dataset *dataset)
+{
+    forget(dataset, false);
+}
+
+void cache_hold(struct cache_dataset *dataset)
+{
+    struct cache *cache = dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    dataset->held++;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+void cache_let_go(struct cache_dataset *dataset)
+{
+    struct cache *cache = dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    dataset->held--;
+    encoders_wake(cache);
+    pthread_cond_broadcast(&cache->freed);
+    pthread_mutex_unlock(&cache->lock);
+}

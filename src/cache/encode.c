@@ -1,0 +1,273 @@
+/* The way of a dirty chunk into the store: condensing, encoding, inserting. Threads of the cache do
+ * it ahead of need, and help who flushes; who writes does it only where there are no such threads.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <utlist.h>
+
+#include "cache/private.h"
+
+/* Encoding begins when dirty chunks take more than this share of the limit. */
+#define DIRTY_SHARE 4
+
+/* Encoded chunks are a little larger than what they are made of, at worst. */
+#define OPEN_MARGIN ((size_t)4 << 10)
+
+size_t encode_estimate(const struct chunk *chunk)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    if (!layout->ops->encode)
+        return 0;
+    if (!chunk->open)
+        return layout->ops->encode_bytes(layout, &chunk->form);
+    return layout->ops->encode_bytes(layout, NULL) + OPEN_MARGIN;
+}
+
+int chunk_condense(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    pthread_rwlock_t *stripe = chunk_stripe(chunk);
+    chunk->changing = true;
+    chunk_pin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+
+    pthread_rwlock_wrlock(stripe);
+    int error = form_condense(chunk->dataset->layout, &chunk->form, &cache->pool);
+    pthread_rwlock_unlock(stripe);
+
+    pthread_mutex_lock(&cache->lock);
+    if (error) {
+        chunk->condensed_bytes = chunk->form_bytes;
+    } else {
+        chunk->open = false;
+        chunk_count(chunk);
+    }
+    chunk_end_change(chunk);
+    chunk_unpin(chunk);
+    return error;
+}
+
+/* The lock is not held. */
+static int encode_and_insert(struct chunk *chunk, struct chunk_record *record)
+{
+    struct layout *layout = chunk->dataset->layout;
+    struct pool *pool = &chunk->dataset->cache->pool;
+    struct encoded encoded = {.bytes = chunk->form.elements, .n = chunk->form.element_size};
+    int error = 0;
+    if (layout->ops->is_sparse && chunk->form.defined.elements == 0)
+        return layout->ops->insert(layout, chunk->scaled, NULL, record);
+    if (layout->ops->encode) {
+        encoded = (struct encoded){0};
+        error = layout->ops->encode(layout, chunk->scaled, &chunk->form, pool, &encoded);
+    }
+    if (!error)
+        error = layout->ops->insert(layout, chunk->scaled, &encoded, record);
+    if (encoded.room > 0)
+        pool_put(pool, encoded.bytes, encoded.room);
+    return error;
+}
+
+/* Tells those who wait for what an encoding began with that it has failed. */
+static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error)
+{
+    struct flush *flush;
+    DL_FOREACH (cache->flushes, flush) {
+        if (encoding->since <= flush->last &&
+            (!flush->dataset || flush->dataset == encoding->chunk->dataset))
+            flush->error = error;
+    }
+}
+
+void encoders_retry(struct cache *cache, bool all)
+{
+    struct chunk *chunk;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        bool failed = chunk->write_error;
+        chunk->write_error = 0;
+        if (failed && !all)
+            break;
+    }
+}
+
+/* What is in the chunk's place now: the chunk itself, or one that others have changed meanwhile. */
+static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error)
+{
+    struct chunk *chunk = encoding->chunk, *now = chunk_find(chunk->dataset, chunk->scaled);
+    struct cache *cache = chunk->dataset->cache;
+    assert(now && now->encoding == encoding);
+    now->record = *record;
+    now->encoding = chunk->encoding = NULL;
+    now->write_error = error;
+    DL_DELETE(cache->encodings, encoding);
+    if (error) {
+        cache->write_error = error;
+        if (now != chunk)
+            chunk_still_dirty(now, encoding->since);
+        tell_flushes(cache, encoding, error);
+    } else {
+        cache->encoded++;
+        if (now == chunk)
+            chunk_mark_clean(chunk);
+        if (cache->write_error) { /* it may have passed */
+            encoders_retry(cache, true);
+            cache->write_error = 0;
+        }
+    }
+    pthread_cond_broadcast(&cache->changed);
+    pthread_cond_broadcast(&cache->freed);
+}
+
+int write_back(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    struct encoding encoding = {.chunk = chunk, .since = chunk->dirty_since};
+    size_t bytes = encode_estimate(chunk);
+    chunk->encoding = &encoding;
+    DL_APPEND(cache->encodings, &encoding);
+    reserve_now(cache, bytes);
+    encoders_wake(cache); /* another one can begin with the next */
+    chunk_pin(chunk);
+    int error = chunk->open ? chunk_condense(chunk) : 0;
+    if (!error) {
+        size_t exact = encode_estimate(chunk);
+        reserve_now(cache, exact);
+        unreserve(cache, bytes);
+        bytes = exact;
+    }
+    struct chunk_record record = chunk->record;
+    pthread_mutex_unlock(&cache->lock);
+    if (!error)
+        error = encode_and_insert(chunk, &record);
+    pthread_mutex_lock(&cache->lock);
+    unreserve(cache, bytes);
+    end_encoding(&encoding, &record, error);
+    chunk_unpin(chunk);
+    return error;
+}
+
+/* ---- Which one next ---- */
+
+static bool is_idle(const struct chunk *chunk)
+{
+    return !chunk->changing && !chunk->encoding;
+}
+
+/* Whether there is memory to encode this one besides those that are being encoded. */
+static bool has_room(const struct cache *cache, const struct chunk *chunk)
+{
+    return !cache->encodings || cache->used + encode_estimate(chunk) <= cache->limit;
+}
+
+struct chunk *encodable(struct cache *cache, bool *later)
+{
+    struct chunk *chunk;
+    *later = cache->encodings;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (is_idle(chunk) && !chunk->write_error && !chunk->dataset->held)
+            return has_room(cache, chunk) ? chunk : NULL;
+    }
+    return NULL;
+}
+
+/* A chunk that a flush has to write and that may be begun with, or NULL; in *more whether any is
+ * left that it waits for. */
+static struct chunk *next_of_flush(const struct cache *cache, const struct flush *flush, bool *more)
+{
+    struct chunk *chunk;
+    const struct encoding *encoding;
+    *more = false;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (chunk->dirty_since > flush->last)
+            break;
+        if (flush->dataset && chunk->dataset != flush->dataset)
+            continue;
+        *more = true;
+        if (is_idle(chunk))
+            return has_room(cache, chunk) ? chunk : NULL;
+    }
+    DL_FOREACH (cache->encodings, encoding) {
+        *more |= encoding->since <= flush->last &&
+                 (!flush->dataset || flush->dataset == encoding->chunk->dataset);
+    }
+    return NULL;
+}
+
+static struct chunk *next_chunk(struct cache *cache)
+{
+    const struct flush *flush;
+    struct chunk *chunk;
+    bool more;
+    DL_FOREACH (cache->flushes, flush) {
+        if (!flush->error && (chunk = next_of_flush(cache, flush, &more)))
+            return chunk;
+    }
+    return cache->waiting > 0 || cache->dirty_bytes > cache->limit / DIRTY_SHARE
+               ? encodable(cache, &more)
+               : NULL;
+}
+
+/* ---- Threads ---- */
+
+static void *run(void *data)
+{
+    struct cache *cache = data;
+    struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    while (!cache->ends) {
+        chunk = next_chunk(cache);
+        if (chunk) {
+            (void)write_back(chunk); /* an error stays with the chunk */
+        } else {
+            cache->idle_encoders++;
+            pthread_cond_wait(&cache->wanted, &cache->lock);
+            cache->idle_encoders--;
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return NULL;
+}
+
+void encoders_wake(struct cache *cache)
+{
+    if (!next_chunk(cache))
+        return;
+    if (cache->idle_encoders > 0)
+        pthread_cond_signal(&cache->wanted);
+    else if (cache->n_encoders < cache->most_encoders &&
+             pthread_create(&cache->encoder[cache->n_encoders], NULL, run, cache) == 0)
+        cache->n_encoders++; /* without it the others do its work */
+}
+
+void encoders_end(struct cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->ends = true;
+    pthread_cond_broadcast(&cache->wanted);
+    pthread_mutex_unlock(&cache->lock);
+    for (unsigned i = 0; i < cache->n_encoders; i++)
+        pthread_join(cache->encoder[i], NULL);
+}
+
+/* ---- Flushing ---- */
+
+/* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
+ * on and on. */
+int cache_flush(struct cache *cache, struct cache_dataset *dataset)
+{
+    struct chunk *chunk;
+    bool more;
+    pthread_mutex_lock(&cache->lock);
+    struct flush flush = {.dataset = dataset, .last = cache->changes};
+    DL_APPEND(cache->flushes, &flush);
+    while (!flush.error && ((chunk = next_of_flush(cache, &flush, &more)) || more)) {
+        if (chunk)
+            (void)write_back(chunk); /* it tells the flush */
+        else
+            pthread_cond_wait(&cache->changed, &cache->lock);
+    }
+    DL_DELETE(cache->flushes, &flush);
+    if (!flush.error && !dataset)
+        cache->write_error = 0;
+    pthread_mutex_unlock(&cache->lock);
+    return flush.error;
+}

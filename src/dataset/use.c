@@ -1,0 +1,87 @@
+/* Calls on one dataset from several threads: while one of them changes the dims no other runs, and
+ * what was worked out before a change can be told from what was worked out after it. */
+#include <assert.h>
+#include <errno.h>
+
+#include "dataset/private.h"
+
+#define CHANGING_NOW ((uint64_t)1)
+#define ONE_CHANGE   ((uint64_t)1 << 16)
+
+/* Innermost first. sfs_chunk_iterate calls a function that may call anything: what is called in the
+ * middle of another call must not wait for the lock behind a writer. */
+static _Thread_local const struct call *calls;
+
+static bool is_using(const struct use *use)
+{
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use == use)
+            return true;
+    return false;
+}
+
+/* Those who read without a pause would otherwise keep out for ever who extends. */
+int use_init(struct use *use)
+{
+    pthread_rwlockattr_t attributes;
+    int error = -pthread_rwlockattr_init(&attributes);
+    if (error)
+        return error;
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    error = -pthread_rwlock_init(&use->lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+    atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
+    atomic_init(&use->extents, 1);
+    return error;
+}
+
+void use_destroy(struct use *use)
+{
+    pthread_rwlock_destroy(&use->lock);
+}
+
+void use_begin(struct use *use, struct call *call)
+{
+    if (!is_using(use))
+        pthread_rwlock_rdlock(&use->lock);
+    *call = (struct call){use, calls};
+    calls = call;
+}
+
+void use_end(struct call *call)
+{
+    assert(calls == call);
+    calls = call->outer;
+    if (!is_using(call->use))
+        pthread_rwlock_unlock(&call->use->lock);
+}
+
+struct use *change_begin(struct use *use)
+{
+    atomic_fetch_add(&use->changes, CHANGING_NOW);
+    return use;
+}
+
+void change_end(struct use **use)
+{
+    atomic_fetch_add(&(*use)->changes, ONE_CHANGE - CHANGING_NOW);
+}
+
+struct use *alone_begin(struct use *use)
+{
+    assert(!is_using(use));
+    pthread_rwlock_wrlock(&use->lock);
+    return change_begin(use);
+}
+
+void alone_end(struct use **use)
+{
+    change_end(use);
+    pthread_rwlock_unlock(&(*use)->lock);
+}
+
+uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset)
+{
+    uint64_t changes = atomic_load(&dataset->use.changes);
+    return changes % ONE_CHANGE == 0 ? changes : 0;
+}

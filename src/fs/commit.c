@@ -1,0 +1,127 @@
+/* A thread that commits, and the count of its failures. */
+#include "fs/commit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+
+struct commits {
+    struct sfs_file *file;
+    unsigned seconds;
+    atomic_bool has_changes; /* since the last commit */
+    pthread_t thread;        /* if seconds > 0 */
+    pthread_mutex_t lock;    /* guards what follows */
+    pthread_cond_t ending;
+    bool is_ending;
+    unsigned failures;
+    int error; /* of the last failure */
+};
+
+int commits_now(struct commits *commits)
+{
+    atomic_store(&commits->has_changes, false);
+    int error = sfs_flush(commits->file);
+    if (error)
+        atomic_store(&commits->has_changes, true);
+    return error;
+}
+
+static void commit_in_background(struct commits *commits)
+{
+    int error = commits_now(commits);
+    if (!error)
+        return;
+    log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
+              strerror(-error));
+    pthread_mutex_lock(&commits->lock);
+    commits->failures++;
+    commits->error = error;
+    pthread_mutex_unlock(&commits->lock);
+}
+
+static void *commit_regularly(void *data)
+{
+    struct commits *commits = data;
+    struct timespec next;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    pthread_mutex_lock(&commits->lock);
+    while (!commits->is_ending) {
+        next.tv_sec += commits->seconds;
+        while (!commits->is_ending &&
+               pthread_cond_timedwait(&commits->ending, &commits->lock, &next) == 0)
+            ;
+        bool commit = !commits->is_ending && atomic_load(&commits->has_changes);
+        pthread_mutex_unlock(&commits->lock);
+        if (commit)
+            commit_in_background(commits);
+        clock_gettime(CLOCK_MONOTONIC, &next);
+        pthread_mutex_lock(&commits->lock);
+    }
+    pthread_mutex_unlock(&commits->lock);
+    return NULL;
+}
+
+int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out)
+{
+    struct commits *commits = calloc(1, sizeof(*commits));
+    if (!commits)
+        return -ENOMEM;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&commits->ending, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&commits->lock, NULL);
+    commits->file = file;
+    commits->seconds = seconds;
+    int error = seconds ? pthread_create(&commits->thread, NULL, commit_regularly, commits) : 0;
+    if (!error) {
+        *out = commits;
+        return 0;
+    }
+    commits->seconds = 0; /* there is no thread to wait for */
+    commits_destroy(commits);
+    return -error;
+}
+
+void commits_destroy(struct commits *commits)
+{
+    if (!commits)
+        return;
+    pthread_mutex_lock(&commits->lock);
+    commits->is_ending = true;
+    pthread_cond_signal(&commits->ending);
+    pthread_mutex_unlock(&commits->lock);
+    if (commits->seconds)
+        pthread_join(commits->thread, NULL);
+    pthread_cond_destroy(&commits->ending);
+    pthread_mutex_destroy(&commits->lock);
+    free(commits);
+}
+
+void commits_note(struct commits *commits)
+{
+    atomic_store(&commits->has_changes, true);
+}
+
+unsigned commits_failures(struct commits *commits)
+{
+    pthread_mutex_lock(&commits->lock);
+    unsigned failures = commits->failures;
+    pthread_mutex_unlock(&commits->lock);
+    return failures;
+}
+
+int commits_error(struct commits *commits, unsigned *seen)
+{
+    pthread_mutex_lock(&commits->lock);
+    int error = commits->failures != *seen ? commits->error : 0;
+    *seen = commits->failures;
+    pthread_mutex_unlock(&commits->lock);
+    return error;
+}

@@ -1,0 +1,27 @@
+/* Making durable what was written: when somebody asks, and in the background at least every so many
+ * seconds. Thread-safe. */
+#ifndef SPARSEFS_FS_COMMIT_H
+#define SPARSEFS_FS_COMMIT_H
+
+#include "sparsefs/sparsefs.h"
+
+struct commits;
+
+/* seconds: between commits in the background; 0: there are none. file is open for writing and
+ * outlives this. */
+int commits_create(struct sfs_file *file, unsigned seconds, struct commits **commits);
+void commits_destroy(struct commits *commits);
+
+/* Something was written: there is something to commit. */
+void commits_note(struct commits *commits);
+
+/* Everything written before is durable when this returns 0. */
+int commits_now(struct commits *commits);
+
+/* How many commits in the background have failed so far; for a new reader of commits_error. */
+unsigned commits_failures(struct commits *commits);
+
+/* The error of a commit in the background that this reader, whose *seen it is, was not told yet. */
+int commits_error(struct commits *commits, unsigned *seen);
+
+#endif

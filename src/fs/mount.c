@@ -1,0 +1,31 @@
+/* What a mount is made of, made and freed. */
+#include "fs/mount.h"
+
+#include <errno.h>
+#include <string.h>
+
+int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file)
+{
+    *mount = (struct mount){.options = options, .file = file, .is_writable = sfs_is_writable(file)};
+    pthread_rwlock_init(&mount->tree_lock, NULL);
+    atomic_init(&mount->removals, 0);
+    int error = nodes_create(file, options->external_links, options->frame_rank, &mount->nodes);
+    if (!error && mount->is_writable)
+        error = times_create(&mount->times);
+    if (!error && mount->is_writable)
+        error = staging_create(mount->nodes, &mount->staging);
+    if (!error && mount->is_writable)
+        error = commits_create(file, options->commit_interval, &mount->commits);
+    if (error)
+        mount_destroy(mount);
+    return error;
+}
+
+void mount_destroy(struct mount *mount)
+{
+    commits_destroy(mount->commits);
+    staging_destroy(mount->staging);
+    times_destroy(mount->times);
+    nodes_destroy(mount->nodes);
+    pthread_rwlock_destroy(&mount->tree_lock);
+}

@@ -1,0 +1,151 @@
+/* Names that are made and removed: those of groups. All others are computed, or belong to objects
+ * that are made by other means. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/name.h"
+#include "fs/requests.h"
+
+static struct mount *mount_of(fuse_req_t request)
+{
+    return fuse_req_userdata(request);
+}
+
+/* A group in which names can be made. */
+static int get_group(struct mount *mount, struct inode inode, const struct node **group)
+{
+    *group = node_get(mount->nodes, inode.node);
+    if (!*group)
+        return -ENOENT;
+    if (!mount->is_writable || !sfs_is_writable((*group)->file))
+        return -EROFS;
+    return inode.entry == ENTRY_NODE && (*group)->type == NODE_GROUP ? 0 : -EPERM;
+}
+
+/* The HDF5 path of a link in a group; the caller frees it. */
+static int path_of_link(const struct node *group, const char *link, char **path)
+{
+    char *directory = node_path(group);
+    int n = directory ? asprintf(path, "%s/%s", group->parent ? directory : "", link) : -1;
+    free(directory);
+    return n < 0 ? -ENOMEM : 0;
+}
+
+/* The tree lock must be held for writing. */
+static int make_group(const struct node *group, const char *name)
+{
+    char link[NAME_BYTES], *path;
+    if (!name_decode(name, !group->parent, link) || strchr(link, '/') || !strcmp(link, "."))
+        return -EINVAL; /* HDF5 has no such names */
+    int error = path_of_link(group, link, &path);
+    if (error)
+        return error;
+    error = sfs_group_create(group->file, path);
+    free(path);
+    return error;
+}
+
+void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)
+{
+    (void)mode;
+    struct mount *mount = mount_of(request);
+    struct answer answer = {.kind = ANSWER_ENTRY};
+    struct inode inode;
+    const struct node *group;
+    pthread_rwlock_wrlock(&mount->tree_lock);
+    answer.error = get_group(mount, inode_unpack(parent), &group);
+    if (!answer.error)
+        answer.error = make_group(group, name);
+    pthread_rwlock_unlock(&mount->tree_lock);
+    if (!answer.error) {
+        const struct change change = {.node = group};
+        commits_note(mount->commits);
+        answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+        if (!answer.error)
+            answer.error = mount_attributes(mount, inode, &answer.entry.attr);
+        answer.entry.ino = answer.entry.attr.st_ino;
+        answer.entry.attr_timeout = answer.entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
+        notify_change(mount->notify, &change, 0, request, &answer);
+    } else {
+        answer_now(request, &answer);
+    }
+}
+
+/* The tree lock must be held for writing. */
+static int remove_group(struct mount *mount, const struct node *group, const struct node *child)
+{
+    char *path;
+    int error = path_of_link(group, child->name, &path);
+    if (error)
+        return error;
+    error = sfs_group_remove(group->file, path);
+    free(path);
+    if (error)
+        return error;
+    atomic_fetch_add(&mount->removals, 1);
+    return node_forget(mount->nodes, group, child->name);
+}
+
+void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
+{
+    struct mount *mount = mount_of(request);
+    struct answer answer = {.kind = ANSWER_ERROR};
+    struct inode inode;
+    const struct node *group = NULL, *child;
+    answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    pthread_rwlock_wrlock(&mount->tree_lock);
+    if (!answer.error)
+        answer.error = get_group(mount, inode_unpack(parent), &group);
+    if (!answer.error) {
+        child = node_get(mount->nodes, inode.node);
+        if (!child)
+            answer.error = -ENOENT;
+        else if (inode.entry != ENTRY_NODE || child->type != NODE_GROUP)
+            answer.error = -EPERM;
+        else
+            answer.error = remove_group(mount, group, child);
+    }
+    pthread_rwlock_unlock(&mount->tree_lock);
+    if (!answer.error) {
+        const struct change change = {.node = group};
+        commits_note(mount->commits);
+        notify_change(mount->notify, &change, 0, request, &answer);
+    } else {
+        answer_now(request, &answer);
+    }
+}
+
+/* What cannot be done to any name: the kernel answers for a read-only mount. */
+
+void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
+{
+    (void)parent, (void)name;
+    fuse_reply_err(request, EPERM);
+}
+
+void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
+{
+    (void)parent, (void)name, (void)mode, (void)device;
+    fuse_reply_err(request, EPERM);
+}
+
+void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)
+{
+    (void)target, (void)parent, (void)name;
+    fuse_reply_err(request, EPERM);
+}
+
+void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name)
+{
+    (void)number, (void)parent, (void)name;
+    fuse_reply_err(request, EPERM);
+}
+
+void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags)
+{
+    (void)parent, (void)name, (void)new_parent, (void)new_name, (void)flags;
+    fuse_reply_err(request, EPERM);
+}

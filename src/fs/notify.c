@@ -1,0 +1,423 @@
+/* A queue of changes with the requests that wait for them, a thread that works it off, and one that
+ * sees to it that nobody waits too long. */
+#include "fs/notify.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <utlist.h>
+
+#define KNOWN_BITS     (1u << 23) /* 1 MiB */
+#define BLOCK_BITS     (1u << 20)
+#define BLOCK_FRAMES   1024 /* frames of which one bit says whether any of them may be known */
+#define PATIENCE_NANOS 1000000000
+#define POLL_MILLIS    20
+
+struct job {
+    struct job *prev, *next;
+    bool has_change;
+    struct change change;
+    uint64_t writer;
+    fuse_req_t request; /* NULL: nobody waits, or it was answered */
+    struct answer answer;
+    struct timespec deadline; /* of the answer */
+};
+
+struct notify {
+    struct nodes *nodes;
+    struct fuse_session *session;
+    pthread_t thread, guard;
+    pthread_rwlock_t lookups; /* held for reading by look-ups, until they are answered */
+    pthread_mutex_t lock;     /* guards what follows */
+    pthread_cond_t changed;
+    struct job *jobs; /* the first is being worked at */
+    bool is_ending, has_ended;
+    /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
+    _Atomic uint64_t known[KNOWN_BITS / 64];
+    _Atomic uint64_t known_blocks[BLOCK_BITS / 64];
+};
+
+/* ---- What the kernel may know ---- */
+
+static uint32_t hash(uint64_t number)
+{
+    return (uint32_t)(number * 0x9E3779B97F4A7C15u >> 32);
+}
+
+static uint64_t block_of(struct inode inode)
+{
+    return inode_pack((struct inode){.node = inode.node, .frame = inode.frame / BLOCK_FRAMES});
+}
+
+static void set_bit(_Atomic uint64_t *bits, uint32_t bit)
+{
+    uint64_t mask = (uint64_t)1 << bit % 64;
+    if (!(atomic_load_explicit(&bits[bit / 64], memory_order_relaxed) & mask))
+        atomic_fetch_or(&bits[bit / 64], mask);
+}
+
+static bool is_set(_Atomic uint64_t *bits, uint32_t bit)
+{
+    return atomic_load(&bits[bit / 64]) >> bit % 64 & 1;
+}
+
+void notify_known(struct notify *notify, struct inode inode)
+{
+    if (!notify)
+        return;
+    set_bit(notify->known, hash(inode_pack(inode)) % KNOWN_BITS);
+    set_bit(notify->known_blocks, hash(block_of(inode)) % BLOCK_BITS);
+}
+
+void notify_begin_lookup(struct notify *notify)
+{
+    if (notify)
+        pthread_rwlock_rdlock(&notify->lookups);
+}
+
+void notify_end_lookup(struct notify *notify)
+{
+    if (notify)
+        pthread_rwlock_unlock(&notify->lookups);
+}
+
+/* ---- What a change concerns ---- */
+
+/* Called for an inode that the kernel may know; true ends the walk. */
+typedef bool (*visit_function)(struct notify *notify, uint64_t inode);
+
+static bool visit_known(struct notify *notify, struct inode inode, uint64_t except,
+                        visit_function visit)
+{
+    uint64_t number = inode_pack(inode);
+    return number != except && is_set(notify->known, hash(number) % KNOWN_BITS) &&
+           visit(notify, number);
+}
+
+static bool is_view_of_frame(unsigned kind)
+{
+    return kind < VIEW_STACK_RAW;
+}
+
+static bool visit_frames(struct notify *notify, const struct change *change, uint32_t node,
+                         uint64_t except, visit_function visit)
+{
+    for (uint64_t frame = change->first; frame <= change->last && frame < INODE_MAX_FRAMES;) {
+        struct inode inode = {.node = node, .frame = frame};
+        if (!is_set(notify->known_blocks, hash(block_of(inode)) % BLOCK_BITS)) {
+            frame += BLOCK_FRAMES - frame % BLOCK_FRAMES;
+            continue;
+        }
+        for (unsigned kind = 0; is_view_of_frame(kind); kind++) {
+            inode.entry = ENTRY_VIEW + kind;
+            if (change->views >> kind & 1 && visit_known(notify, inode, except, visit))
+                return true;
+        }
+        frame++;
+    }
+    return false;
+}
+
+static bool visit_node(struct notify *notify, const struct change *change, uint32_t number,
+                       uint64_t except, visit_function visit)
+{
+    struct inode inode = {.node = number, .entry = ENTRY_NODE};
+    if (change->node->type == NODE_GROUP)
+        return visit_known(notify, inode, except, visit);
+    for (unsigned kind = VIEW_STACK_RAW; kind < VIEW_KINDS; kind++) {
+        inode.entry = ENTRY_VIEW + kind;
+        if (change->views >> kind & 1 && visit_known(notify, inode, except, visit))
+            return true;
+    }
+    for (inode.entry = ENTRY_FRAMES; change->names && inode.entry < ENTRY_CSR_DIR; inode.entry++)
+        if (visit_known(notify, inode, except, visit))
+            return true;
+    return visit_frames(notify, change, number, except, visit);
+}
+
+/* Visits what the kernel may know of what a change concerns, but for one inode. */
+static bool visit_change(struct notify *notify, const struct change *change, uint64_t except,
+                         visit_function visit)
+{
+    uint32_t *numbers;
+    size_t n = node_same(notify->nodes, change->node, &numbers);
+    bool ended = n == 0 && visit_node(notify, change, change->node->number, except, visit);
+    for (size_t i = 0; i < n && !ended; i++)
+        ended = visit_node(notify, change, numbers[i], except, visit);
+    free(numbers);
+    return ended;
+}
+
+static bool concerns(const struct change *change, const struct node *node, struct inode inode)
+{
+    unsigned kind = inode_view(inode);
+    return change->node->type == NODE_DATASET && node->object == change->node->object &&
+           change->views >> kind & 1 &&
+           (!is_view_of_frame(kind) ||
+            (inode.frame >= change->first && inode.frame <= change->last));
+}
+
+/* ---- Answers ---- */
+
+void answer_now(fuse_req_t request, const struct answer *answer)
+{
+    if (answer->error || answer->kind == ANSWER_ERROR)
+        fuse_reply_err(request, -answer->error);
+    else if (answer->kind == ANSWER_WRITTEN)
+        fuse_reply_write(request, answer->written);
+    else if (answer->kind == ANSWER_ATTRIBUTES)
+        fuse_reply_attr(request, &answer->st, answer->timeout);
+    else
+        fuse_reply_entry(request, &answer->entry);
+}
+
+/* Takes the request from a job, so that only one thread answers it. The lock must be held. */
+static fuse_req_t take_request(struct job *job)
+{
+    fuse_req_t request = job->request;
+    job->request = NULL;
+    return request;
+}
+
+/* ---- The queue ---- */
+
+/* The lock must be held. */
+static void append_job(struct notify *notify, struct job *job)
+{
+    clock_gettime(CLOCK_MONOTONIC, &job->deadline);
+    job->deadline.tv_nsec += PATIENCE_NANOS;
+    job->deadline.tv_sec += job->deadline.tv_nsec / 1000000000;
+    job->deadline.tv_nsec %= 1000000000;
+    DL_APPEND(notify->jobs, job);
+    pthread_cond_broadcast(&notify->changed);
+}
+
+/* Whether one of the changes in the queue concerns an inode. The lock must be held. */
+static bool is_awaited(const struct notify *notify, const struct node *node, struct inode inode)
+{
+    const struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->has_change && inode_pack(inode) != job->writer &&
+            concerns(&job->change, node, inode))
+            return true;
+    }
+    return false;
+}
+
+static bool say_yes(struct notify *notify, uint64_t inode)
+{
+    (void)notify, (void)inode;
+    return true;
+}
+
+void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
+                   fuse_req_t request, const struct answer *answer)
+{
+    struct job *job = NULL;
+    if (notify && visit_change(notify, change, writer, say_yes))
+        job = calloc(1, sizeof(*job));
+    if (job) {
+        *job = (struct job){.has_change = true, .change = *change, .writer = writer};
+        pthread_mutex_lock(&notify->lock);
+        if (request && !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
+            job->request = request;
+            job->answer = *answer;
+            request = NULL;
+        }
+        append_job(notify, job);
+        pthread_mutex_unlock(&notify->lock);
+    }
+    if (request)
+        answer_now(request, answer);
+}
+
+void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer)
+{
+    struct job *job = notify ? calloc(1, sizeof(*job)) : NULL;
+    if (job) {
+        *job = (struct job){.request = request, .answer = *answer};
+        pthread_mutex_lock(&notify->lock);
+        bool is_idle = !notify->jobs;
+        if (!is_idle)
+            append_job(notify, job);
+        pthread_mutex_unlock(&notify->lock);
+        if (!is_idle)
+            return;
+        free(job);
+    }
+    answer_now(request, answer);
+}
+
+/* ---- The threads ---- */
+
+/* The whole content of a file, or what is known of a directory, and the attributes. An inode that
+ * the kernel does not know is an error that does not matter. */
+static bool invalidate(struct notify *notify, uint64_t inode)
+{
+    fuse_lowlevel_notify_inval_inode(notify->session, inode, 0, 0);
+    return false;
+}
+
+static void *work(void *data)
+{
+    struct notify *notify = data;
+    pthread_mutex_lock(&notify->lock);
+    for (;;) {
+        while (!notify->jobs && !notify->is_ending)
+            pthread_cond_wait(&notify->changed, &notify->lock);
+        struct job *job = notify->jobs;
+        if (!job)
+            break;
+        bool send = job->has_change && !notify->is_ending;
+        pthread_mutex_unlock(&notify->lock);
+        if (send) {
+            pthread_rwlock_wrlock(&notify->lookups);
+            pthread_rwlock_unlock(&notify->lookups);
+            visit_change(notify, &job->change, job->writer, invalidate);
+        }
+        pthread_mutex_lock(&notify->lock);
+        DL_DELETE(notify->jobs, job);
+        fuse_req_t request = take_request(job);
+        pthread_mutex_unlock(&notify->lock);
+        if (request)
+            answer_now(request, &job->answer);
+        free(job);
+        pthread_mutex_lock(&notify->lock);
+    }
+    notify->has_ended = true;
+    pthread_cond_broadcast(&notify->changed);
+    pthread_mutex_unlock(&notify->lock);
+    return NULL;
+}
+
+/* The first job that somebody waits for, which has the earliest deadline. The lock must be held. */
+static struct job *first_awaited(const struct notify *notify)
+{
+    struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->request)
+            return job;
+    }
+    return NULL;
+}
+
+static bool is_over(const struct timespec *deadline)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
+static void *guard(void *data)
+{
+    struct notify *notify = data;
+    pthread_mutex_lock(&notify->lock);
+    while (!notify->has_ended) {
+        struct job *job = first_awaited(notify);
+        if (!job) {
+            pthread_cond_wait(&notify->changed, &notify->lock);
+        } else if (!is_over(&job->deadline)) {
+            struct timespec deadline = job->deadline; /* the job may go meanwhile */
+            pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
+        } else {
+            struct answer answer = job->answer;
+            fuse_req_t request = take_request(job);
+            pthread_mutex_unlock(&notify->lock);
+            answer_now(request, &answer);
+            pthread_mutex_lock(&notify->lock);
+        }
+    }
+    pthread_mutex_unlock(&notify->lock);
+    return NULL;
+}
+
+static void init_locks(struct notify *notify)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&notify->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&notify->lock, NULL);
+    /* Look-ups come without an end: the writer, which holds it for no time, goes first. */
+    pthread_rwlockattr_t fair;
+    pthread_rwlockattr_init(&fair);
+    pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&notify->lookups, &fair);
+    pthread_rwlockattr_destroy(&fair);
+}
+
+static void destroy_locks(struct notify *notify)
+{
+    pthread_rwlock_destroy(&notify->lookups);
+    pthread_mutex_destroy(&notify->lock);
+    pthread_cond_destroy(&notify->changed);
+}
+
+static void end_work(struct notify *notify)
+{
+    pthread_mutex_lock(&notify->lock);
+    notify->is_ending = true;
+    pthread_cond_broadcast(&notify->changed);
+    pthread_mutex_unlock(&notify->lock);
+}
+
+int notify_create(struct nodes *nodes, struct fuse_session *session, struct notify **out)
+{
+    struct notify *notify = calloc(1, sizeof(*notify));
+    if (!notify)
+        return -ENOMEM;
+    notify->nodes = nodes;
+    notify->session = session;
+    init_locks(notify);
+    int error = pthread_create(&notify->thread, NULL, work, notify);
+    if (error)
+        goto failed;
+    error = pthread_create(&notify->guard, NULL, guard, notify);
+    if (error) {
+        end_work(notify);
+        pthread_join(notify->thread, NULL);
+        goto failed;
+    }
+    *out = notify;
+    return 0;
+
+failed:
+    destroy_locks(notify);
+    free(notify);
+    return -error;
+}
+
+/* Serves a request if there is one. */
+static void serve_one(struct fuse_session *session, struct fuse_buf *buffer)
+{
+    struct pollfd ready = {.fd = fuse_session_fd(session), .events = POLLIN};
+    if (poll(&ready, 1, POLL_MILLIS) > 0 && ready.revents == POLLIN &&
+        fuse_session_receive_buf(session, buffer) > 0)
+        fuse_session_process_buf(session, buffer);
+}
+
+void notify_destroy(struct notify *notify)
+{
+    if (!notify)
+        return;
+    struct fuse_buf buffer = {0};
+    end_work(notify);
+    pthread_mutex_lock(&notify->lock);
+    while (!notify->has_ended) {
+        pthread_mutex_unlock(&notify->lock);
+        serve_one(notify->session, &buffer);
+        pthread_mutex_lock(&notify->lock);
+    }
+    pthread_mutex_unlock(&notify->lock);
+    pthread_join(notify->thread, NULL);
+    pthread_join(notify->guard, NULL);
+    free(buffer.mem);
+    destroy_locks(notify);
+    free(notify);
+}

@@ -1,0 +1,86 @@
+/* What the kernel knows of inodes (their pages and attributes, the names in a directory) is kept by
+ * it for long; when something is written through one view, what it knows of all others that show
+ * the same must be taken from it before the writer is told that he is done. Then whoever reads
+ * next, by read(2) or from a mapping, sees what was written.
+ *
+ * The kernel is told by writing a message to it. It handles the message at once, in the thread that
+ * writes it, and waits there for the locks of the pages in question. So that nothing waits in a
+ * circle:
+ *
+ *   - Requests are served by threads that never do this. They hand the request, with its answer and
+ *     what has changed, to the one thread that does, and which answers it afterwards.
+ *   - While a WRITE of inode X goes on the kernel holds locks of pages of X. So when one of X has
+ * been served and X is among what that thread has to invalidate still, it is answered at once, and
+ *     its own invalidations are made soon after. (The rule can fail to hold only for who writes one
+ *     frame through two views at the same time.) The pages of X itself are right by themselves.
+ *   - A WRITE that the kernel makes of dirty pages of a mapping may be what an invalidation waits
+ * for: it is always answered at once.
+ *   - A truncation of X keeps such WRITEs of X back until it is answered. As a cure for this, and
+ *     against what we do not know of kernels to come, no answer is held back longer than a second.
+ *
+ * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
+ * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
+ *
+ * Attributes of an inode that the kernel does not know yet must not be read before a change and
+ * arrive after its message: who answers a look-up does so between notify_begin_lookup and
+ * notify_end_lookup, and before messages are sent look-ups under way are waited for.
+ *
+ * All functions accept NULL as the notify of a mount that cannot be written. Thread-safe. */
+#ifndef SPARSEFS_FS_NOTIFY_H
+#define SPARSEFS_FS_NOTIFY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "fs/fuse.h"
+#include "fs/inode.h"
+#include "fs/node.h"
+
+struct notify;
+
+int notify_create(struct nodes *nodes, struct fuse_session *session, struct notify **notify);
+
+/* After the session's loop has ended: answers what is unanswered. Serves the requests that are
+ * still there, because an invalidation may wait for them. */
+void notify_destroy(struct notify *notify);
+
+/* The kernel may get to know an inode: to be said before its attributes are read. */
+void notify_known(struct notify *notify, struct inode inode);
+void notify_begin_lookup(struct notify *notify);
+void notify_end_lookup(struct notify *notify);
+
+/* The kinds of views that show what frames hold. */
+#define CHANGED_VIEWS ((1u << VIEW_KINDS) - 1)
+
+/* What has changed. Of a group: the names in it. */
+struct change {
+    const struct node *node; /* a dataset or a group; hard links to it are meant, too */
+    uint64_t first, last;    /* frames whose views show something else now; first > last: none */
+    unsigned views; /* bits: 1 << enum view_kind of those views, also of the whole dataset */
+    bool names;     /* the directories of the frames have more names */
+};
+
+/* How a request is answered. */
+struct answer {
+    enum { ANSWER_ERROR, ANSWER_WRITTEN, ANSWER_ATTRIBUTES, ANSWER_ENTRY } kind;
+    int error;                     /* 0 or negative errno */
+    size_t written;                /* bytes */
+    struct stat st;                /* ANSWER_ATTRIBUTES, */
+    double timeout;                /* seconds, and how long they hold */
+    struct fuse_entry_param entry; /* ANSWER_ENTRY */
+};
+
+/* Sends an answer now. */
+void answer_now(fuse_req_t request, const struct answer *answer);
+
+/* After a change: answers when the kernel knows nothing older any more. writer: the inode of which
+ * the kernel holds pages until this is answered, which show the change already; 0: none. request
+ * may be NULL: nobody waits. */
+void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
+                   fuse_req_t request, const struct answer *answer);
+
+/* Answers when the invalidations of everything that was changed before are made. */
+void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer);
+
+#endif

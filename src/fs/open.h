@@ -1,0 +1,49 @@
+/* What users have open. */
+#ifndef SPARSEFS_FS_OPEN_H
+#define SPARSEFS_FS_OPEN_H
+
+#include <stdatomic.h>
+
+#include "fs/mount.h"
+
+/* A view, a text that was made when it was opened, or a directory. The user may have closed a file
+ * before the thread that answered his last read has come back from doing so: who uses it counts. */
+struct open_file {
+    struct open_file *prev, *next; /* of all that are open in the mount; under a lock of open.c */
+    atomic_uint users;
+    const struct node *node;
+    struct views *views; /* of a view */
+    struct inode inode;
+    char *text;
+    size_t text_bytes;
+    struct directory *directory;
+    bool is_for_writing;
+    struct staged *staged;  /* for writing N.defined */
+    atomic_bool has_staged; /* through this file, since the last close */
+    unsigned commits_seen;  /* for writing: see commits_error */
+};
+
+struct open_file *open_file_of(const struct fuse_file_info *info);
+
+/* A file that has no content yet; NULL: no memory. */
+struct open_file *open_file_new(struct mount *mount, fuse_ino_t number);
+void open_file_use(struct open_file *file);
+void open_file_put(struct mount *mount, struct open_file *file);
+
+/* Opens an inode that is no directory; on success info is what the reply needs. -EPERM: it is not
+ * for writing. */
+int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info *info,
+                   struct open_file **file);
+
+/* Closes what is open still, after the last request: the kernel does not say more. */
+void open_files_close(struct mount *mount);
+
+/* ---- Requests ---- */
+
+void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *info);
+void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+
+#endif

@@ -1,0 +1,37 @@
+/* The requests that change something, of which write.c, names.c and xattr.c have one subject each;
+ * requests.c, which has those that read, puts all of them into one table. */
+#ifndef SPARSEFS_FS_REQUESTS_H
+#define SPARSEFS_FS_REQUESTS_H
+
+#include "fs/mount.h"
+
+/* ---- write.c ---- */
+
+void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
+              struct fuse_file_info *info);
+void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
+                struct fuse_file_info *info);
+void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
+                  struct fuse_file_info *info);
+void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
+
+/* ---- names.c ---- */
+
+void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
+void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
+void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
+void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);
+void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
+void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
+void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags);
+
+/* ---- xattr.c ---- */
+
+void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size);
+void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size);
+void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *value,
+                 size_t n, int flags);
+void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name);
+
+#endif

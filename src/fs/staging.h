@@ -1,0 +1,61 @@
+/* New contents of N.defined on their way. A selection means something only as a whole, so what is
+ * written to such a file is collected, one content per frame for all who have it open, and given to
+ * the dataset when one of them who has written syncs or closes. Until then it is what reading the
+ * file shows.
+ *
+ * A shell that runs `command > 7.defined` truncates the file and closes it once before the command
+ * has written anything. So a content that was truncated to nothing and not written to, which erases
+ * the frame, waits: for an fsync, for the last one to close, or for somebody who looks at another
+ * view of the frame. Thread-safe. */
+#ifndef SPARSEFS_FS_STAGING_H
+#define SPARSEFS_FS_STAGING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/node.h"
+
+struct staging;
+struct staged;
+
+int staging_create(struct nodes *nodes, struct staging **staging);
+
+/* Nothing is open for writing any more. */
+void staging_destroy(struct staging *staging);
+
+/* Somebody opens the selection of a frame for writing; given back with staging_end. */
+int staging_begin(struct staging *staging, const struct node *node, uint64_t frame,
+                  struct staged **staged);
+
+/* Somebody who wrote closes: applies what is staged, of the last one also a truncation to nothing.
+ * *changed: the frame has changed (also of the others below). */
+int staging_end(struct staging *staging, struct staged *staged, bool *changed);
+
+/* Applies what is staged: if `only_written`, unless it is a truncation to nothing. -EINVAL: it is
+ * no selection of this frame; nothing has changed then, and it is forgotten. */
+int staging_apply(struct staging *staging, struct staged *staged, bool only_written, bool *changed);
+
+/* -EFBIG: more than any encoded selection of this frame. */
+int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
+                  uint64_t offset);
+
+/* ftruncate(2), or truncate(2): applied at once if nobody has the file open for writing. */
+int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
+                     uint64_t size, bool *changed);
+
+/* Whether something is staged for the frame, and its size in bytes. */
+bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size);
+
+/* Up to n bytes of it into buffer, *got in all; false if nothing is staged. */
+bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
+                  size_t n, void *buffer, size_t *got);
+
+/* Somebody looks at another view of a frame of a dataset, or (STAGING_ANY_FRAME) of all of it:
+ * truncations to nothing are applied. Calls `erased` for every frame that has changed. */
+#define STAGING_ANY_FRAME UINT64_MAX
+typedef void (*staging_function)(void *context, const struct node *node, uint64_t frame);
+int staging_settle(struct staging *staging, const struct node *node, uint64_t frame,
+                   staging_function erased, void *context);
+
+#endif

@@ -1,0 +1,298 @@
+/* Writing, truncating, erasing, and making it durable. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "fs/open.h"
+#include "fs/requests.h"
+
+#define PERMISSION_BITS 07777
+#define NOW_SECONDS     2 /* as long a time is still now */
+
+static struct mount *mount_of(fuse_req_t request)
+{
+    return fuse_req_userdata(request);
+}
+
+/* An error in the midst of a change leaves some of it done, but for those that are found before. */
+static bool may_have_changed(int error)
+{
+    return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
+}
+
+/* ---- write: *change, whose node is NULL if nothing can have changed ---- */
+
+static int write_staged(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
+                        uint64_t offset, struct change *change)
+{
+    int error = staging_write(mount->staging, file->staged, bytes, n, offset);
+    if (error)
+        return error;
+    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    change->views = 1u << VIEW_DEFINED; /* the others, when it is applied */
+    atomic_store(&file->has_staged, true);
+    return 0;
+}
+
+static int write_view(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
+                      uint64_t offset, size_t *written, struct change *change)
+{
+    enum view_kind kind = inode_view(file->inode);
+    uint64_t frame = file->inode.frame, first, last;
+    int error = mount_settle(mount, file->node, file->inode);
+    if (error)
+        return error;
+    error =
+        view_write(file->views, kind, frame, offset, bytes, n, mount->options->sparsify, written);
+    if (!may_have_changed(error))
+        return error;
+    view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
+    *change = mount_change(file->node, first, last);
+    mount_written(mount, file->node, first, last);
+    return error;
+}
+
+/* O_SYNC and O_DSYNC. For a file that goes through its page cache the kernel sends an fsync, too,
+ * which then finds nothing to do; for others it does not. */
+static bool is_synchronous(const struct fuse_file_info *info)
+{
+    return info->flags & O_DSYNC && !info->writepage;
+}
+
+/* The kernel, which knows no file of which the end does not move, appends by writing at an end of
+ * which it has an idea. */
+static bool is_appending(const struct fuse_file_info *info)
+{
+    return info->flags & O_APPEND && !info->writepage;
+}
+
+void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
+              struct fuse_file_info *info)
+{
+    struct mount *mount = mount_of(request);
+    struct open_file *file = open_file_of(info);
+    struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
+    struct change change = {0};
+    open_file_use(file);
+    if (!file->is_for_writing)
+        answer.error = -EBADF;
+    else if (is_appending(info))
+        answer.error = -EFBIG;
+    else if (file->staged)
+        answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
+    else
+        answer.error =
+            write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
+    if (!answer.error && !file->staged && is_synchronous(info))
+        answer.error = commits_now(mount->commits);
+    /* Of a selection the kernel holds no pages. */
+    uint64_t writer = file->staged ? 0 : number;
+    if (info->writepage || !change.node) { /* an invalidation may wait for this very answer */
+        answer_now(request, &answer);
+        request = NULL;
+    }
+    if (change.node)
+        notify_change(mount->notify, &change, writer, request, &answer);
+    open_file_put(mount, file);
+}
+
+/* ---- setattr ---- */
+
+static bool is_now(const struct timespec *time)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec - time->tv_sec <= NOW_SECONDS && time->tv_sec <= now.tv_sec;
+}
+
+static bool is_same_time(bool set, bool set_now, const struct timespec *time,
+                         const struct timespec *is)
+{
+    if (set_now)
+        return is_now(is);
+    return !set || (time->tv_sec == is->tv_sec && time->tv_nsec == is->tv_nsec);
+}
+
+/* Mode, owner and times are the HDF5 file's: they can be set to what they are. */
+static bool is_same(const struct stat *is, const struct stat *attributes, int to_set)
+{
+    if (to_set & FUSE_SET_ATTR_MODE &&
+        (attributes->st_mode & PERMISSION_BITS) != (is->st_mode & PERMISSION_BITS))
+        return false;
+    if (to_set & FUSE_SET_ATTR_UID && attributes->st_uid != is->st_uid)
+        return false;
+    if (to_set & FUSE_SET_ATTR_GID && attributes->st_gid != is->st_gid)
+        return false;
+    return is_same_time(to_set & FUSE_SET_ATTR_ATIME, to_set & FUSE_SET_ATTR_ATIME_NOW,
+                        &attributes->st_atim, &is->st_atim) &&
+           is_same_time(to_set & FUSE_SET_ATTR_MTIME, to_set & FUSE_SET_ATTR_MTIME_NOW,
+                        &attributes->st_mtim, &is->st_mtim);
+}
+
+/* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
+static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
+                         struct inode inode, uint64_t size, struct change *change)
+{
+    enum view_kind kind = inode_view(inode);
+    uint64_t total, first = inode.frame, last = inode.frame;
+    bool changed = true;
+    if (!sfs_is_writable(node->file))
+        return -EROFS;
+    if (!view_writable(views, kind))
+        return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
+    int error = mount_settle(mount, node, inode);
+    if (error)
+        return error;
+    if (kind == VIEW_DEFINED) {
+        error = staging_truncate(mount->staging, node, inode.frame, size, &changed);
+    } else {
+        error = view_size(views, kind, inode.frame, &total);
+        if (error)
+            return error;
+        error = view_truncate(views, kind, inode.frame, size);
+        if (!may_have_changed(error) || size >= total)
+            return error;
+        view_frames_of(views, kind, inode.frame, size, total - size, &first, &last);
+    }
+    /* A truncation to nothing that is staged is applied when another view is looked at: they all
+     * must be asked for again. */
+    *change = mount_change(node, first, last);
+    if (changed)
+        mount_written(mount, node, first, last);
+    return error;
+}
+
+static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size,
+                          struct change *change)
+{
+    const struct node *node = node_get(mount->nodes, inode.node);
+    struct views *views;
+    if (!node)
+        return -ESTALE;
+    if (!mount->is_writable)
+        return -EROFS;
+    if (!inode_is_view(inode))
+        return -EPERM;
+    int error = node_get_views(mount->nodes, node, &views);
+    if (error)
+        return error;
+    error = truncate_view(mount, node, views, inode, size, change);
+    node_put_views(mount->nodes, node);
+    return error;
+}
+
+void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
+                struct fuse_file_info *info)
+{
+    struct mount *mount = mount_of(request);
+    struct inode inode = inode_unpack(number);
+    struct open_file *file = info ? open_file_of(info) : NULL;
+    struct answer answer = {.kind = ANSWER_ATTRIBUTES, .timeout = mount_timeout(inode)};
+    struct change change = {0};
+    answer.error = mount_attributes(mount, inode, &answer.st);
+    if (!answer.error && !is_same(&answer.st, attributes, to_set))
+        answer.error = -EPERM;
+    if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
+        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, &change);
+        if (!answer.error && file && file->staged && attributes->st_size > 0)
+            atomic_store(&file->has_staged, true);
+        if (!answer.error)
+            answer.error = mount_attributes(mount, inode, &answer.st);
+    }
+    if (change.node)
+        notify_change(mount->notify, &change, 0, request, &answer);
+    else
+        answer_now(request, &answer);
+}
+
+/* ---- fallocate ---- */
+
+static int reserve(const struct open_file *file, uint64_t offset, uint64_t n)
+{
+    uint64_t size;
+    int error = view_size(file->views, inode_view(file->inode), file->inode.frame, &size);
+    if (error)
+        return error;
+    return offset <= size && n <= size - offset ? 0 : -EFBIG;
+}
+
+static int allocate(struct mount *mount, const struct open_file *file, int mode, uint64_t offset,
+                    uint64_t n, struct change *change)
+{
+    enum view_kind kind = inode_view(file->inode);
+    uint64_t frame = file->inode.frame, first, last;
+    bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+    bool zero =
+        mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
+    if (kind == VIEW_DEFINED || (mode != 0 && !punch && !zero))
+        return -EOPNOTSUPP;
+    if (mode == 0)
+        return reserve(file, offset, n);
+    int error = mount_settle(mount, file->node, file->inode);
+    if (error)
+        return error;
+    error = punch ? view_punch(file->views, kind, frame, offset, n)
+                  : view_zero(file->views, kind, frame, offset, n);
+    if (!may_have_changed(error))
+        return error;
+    view_frames_of(file->views, kind, frame, offset, n, &first, &last);
+    *change = mount_change(file->node, first, last);
+    mount_written(mount, file->node, first, last);
+    return error;
+}
+
+void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
+                  struct fuse_file_info *info)
+{
+    (void)number;
+    struct mount *mount = mount_of(request);
+    struct open_file *file = open_file_of(info);
+    struct answer answer = {.kind = ANSWER_ERROR};
+    struct change change = {0};
+    open_file_use(file);
+    answer.error = file->is_for_writing
+                       ? allocate(mount, file, mode, (uint64_t)offset, (uint64_t)n, &change)
+                       : -EBADF;
+    if (change.node) {
+        notify_change(mount->notify, &change, 0, request, &answer);
+        /* When it is answered the kernel clears the range in its own pages, also where that is not
+         * what the view shows. */
+        change.views = 1u << inode_view(file->inode);
+        notify_change(mount->notify, &change, 0, NULL, NULL);
+    } else {
+        answer_now(request, &answer);
+    }
+    open_file_put(mount, file);
+}
+
+/* ---- fsync, of a file or a directory ---- */
+
+void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
+{
+    (void)number, (void)data_only;
+    struct mount *mount = mount_of(request);
+    struct open_file *file = open_file_of(info);
+    struct answer answer = {.kind = ANSWER_ERROR};
+    struct change change = {0};
+    bool changed = false;
+    open_file_use(file);
+    if (file->staged) {
+        answer.error = staging_apply(mount->staging, file->staged, false, &changed);
+        atomic_store(&file->has_staged, false);
+    }
+    if (changed) {
+        change = mount_change(file->node, file->inode.frame, file->inode.frame);
+        mount_written(mount, file->node, file->inode.frame, file->inode.frame);
+    }
+    if (!answer.error && mount->commits)
+        answer.error = commits_now(mount->commits);
+    if (!answer.error && file->is_for_writing)
+        answer.error = commits_error(mount->commits, &file->commits_seen);
+    if (changed)
+        notify_change(mount->notify, &change, 0, request, &answer);
+    else
+        notify_answer(mount->notify, request, &answer);
+    open_file_put(mount, file);
+}

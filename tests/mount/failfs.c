@@ -1,0 +1,266 @@
+/* A filesystem in memory of one folder of files whose changes fail on demand, as those of a full or
+ * broken disk do: while its file `fail` holds an errno in decimal, every call that would change or
+ * sync another file returns that error, and `writes` of them at the most succeed before: "28
+ * writes=5". Only what the store of an HDF5 file needs is here.
+ *
+ * failfs MNT      (stays in the foreground) */
+#define FUSE_USE_VERSION 312
+#include <errno.h>
+#include <fuse.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FILES   8
+#define NAME_SIZE   256
+#define FIRST_INODE 2
+#define FAIL        "/fail"
+
+struct file {
+    char path[NAME_SIZE]; /* empty: not in use */
+    char *bytes;
+    size_t size;
+    struct timespec changed;
+};
+
+static struct file files[MAX_FILES];
+static int failure;                                      /* errno, or 0 */
+static long writes_left;                                 /* before it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of these */
+
+static struct file *find(const char *path)
+{
+    for (int i = 0; i < MAX_FILES; i++)
+        if (files[i].path[0] && strcmp(files[i].path, path) == 0)
+            return &files[i];
+    return NULL;
+}
+
+/* What a call that changes `path` is to return before it does. */
+static int fails(const char *path)
+{
+    if (failure == 0 || strcmp(path, FAIL) == 0)
+        return 0;
+    if (writes_left > 0) {
+        writes_left--;
+        return 0;
+    }
+    return -failure;
+}
+
+static void take_failure(const struct file *file)
+{
+    char text[64] = "";
+    memcpy(text, file->bytes, file->size < sizeof(text) ? file->size : sizeof(text) - 1);
+    failure = 0;
+    writes_left = 0;
+    sscanf(text, "%d writes=%ld", &failure, &writes_left);
+}
+
+static int resize(struct file *file, size_t size)
+{
+    char *bytes = realloc(file->bytes, size + 1);
+    if (!bytes)
+        return -ENOMEM;
+    if (size > file->size)
+        memset(bytes + file->size, 0, size - file->size);
+    file->bytes = bytes;
+    file->size = size;
+    clock_gettime(CLOCK_REALTIME, &file->changed);
+    return 0;
+}
+
+static void *fail_init(struct fuse_conn_info *connection, struct fuse_config *config)
+{
+    (void)connection;
+    config->use_ino = 1; /* a journal knows the file that it belongs to by its inode */
+    config->attr_timeout = 0;
+    config->entry_timeout = 0;
+    config->hard_remove = 1;
+    return NULL;
+}
+
+static int fail_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
+{
+    (void)fi;
+    *st = (struct stat){.st_mode = S_IFDIR | 0755, .st_nlink = 2};
+    if (strcmp(path, "/") == 0)
+        return 0;
+    pthread_mutex_lock(&lock);
+    struct file *file = find(path);
+    if (file)
+        *st = (struct stat){.st_ino = (ino_t)(file - files) + FIRST_INODE,
+                            .st_mode = S_IFREG | 0644,
+                            .st_nlink = 1,
+                            .st_size = (off_t)file->size,
+                            .st_mtim = file->changed,
+                            .st_ctim = file->changed};
+    pthread_mutex_unlock(&lock);
+    return file ? 0 : -ENOENT;
+}
+
+static int fail_create(const char *path, mode_t mode, struct fuse_file_info *fi)
+{
+    (void)mode;
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    int error = fails(path);
+    struct file *file = NULL;
+    for (int i = 0; i < MAX_FILES && !error && !file; i++)
+        if (!files[i].path[0])
+            file = &files[i];
+    if (!error && !file)
+        error = -ENOSPC;
+    if (!error) {
+        snprintf(file->path, sizeof(file->path), "%s", path);
+        error = resize(file, 0);
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_unlink(const char *path)
+{
+    pthread_mutex_lock(&lock);
+    struct file *file = find(path);
+    int error = file ? fails(path) : -ENOENT;
+    if (!error) {
+        free(file->bytes);
+        *file = (struct file){0};
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_rename(const char *from, const char *to, unsigned flags)
+{
+    if (flags)
+        return -EINVAL;
+    pthread_mutex_lock(&lock);
+    struct file *file = find(from), *replaced = find(to);
+    int error = file ? fails(to) : -ENOENT;
+    if (!error && replaced && replaced != file) {
+        free(replaced->bytes);
+        *replaced = (struct file){0};
+    }
+    if (!error)
+        snprintf(file->path, sizeof(file->path), "%s", to);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_open(const char *path, struct fuse_file_info *fi)
+{
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    int error = find(path) ? 0 : -ENOENT;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_read(const char *path, char *bytes, size_t n, off_t offset,
+                     struct fuse_file_info *fi)
+{
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    const struct file *file = find(path);
+    if (!file || (size_t)offset >= file->size)
+        n = 0;
+    else if (n > file->size - (size_t)offset)
+        n = file->size - (size_t)offset;
+    if (n > 0)
+        memcpy(bytes, file->bytes + offset, n);
+    pthread_mutex_unlock(&lock);
+    return (int)n;
+}
+
+static int fail_write(const char *path, const char *bytes, size_t n, off_t offset,
+                      struct fuse_file_info *fi)
+{
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    struct file *file = find(path);
+    int error = file ? fails(path) : -ENOENT;
+    if (!error && (size_t)offset + n > file->size)
+        error = resize(file, (size_t)offset + n);
+    if (!error) {
+        memcpy(file->bytes + offset, bytes, n);
+        if (strcmp(path, FAIL) == 0)
+            take_failure(file);
+    }
+    pthread_mutex_unlock(&lock);
+    return error ? error : (int)n;
+}
+
+static int fail_truncate(const char *path, off_t size, struct fuse_file_info *fi)
+{
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    struct file *file = find(path);
+    int error = file ? fails(path) : -ENOENT;
+    if (!error)
+        error = resize(file, (size_t)size);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_fsync(const char *path, int datasync, struct fuse_file_info *fi)
+{
+    (void)datasync;
+    (void)fi;
+    pthread_mutex_lock(&lock);
+    int error = fails(path);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int fail_readdir(const char *path, void *listing, fuse_fill_dir_t fill, off_t offset,
+                        struct fuse_file_info *fi, enum fuse_readdir_flags flags)
+{
+    (void)path;
+    (void)offset;
+    (void)fi;
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_FILES; i++)
+        if (files[i].path[0])
+            fill(listing, files[i].path + 1, NULL, 0, 0);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static int fail_utimens(const char *path, const struct timespec times[2], struct fuse_file_info *fi)
+{
+    (void)path;
+    (void)times;
+    (void)fi;
+    return 0;
+}
+
+static const struct fuse_operations operations = {
+    .init = fail_init,
+    .getattr = fail_getattr,
+    .create = fail_create,
+    .unlink = fail_unlink,
+    .rename = fail_rename,
+    .open = fail_open,
+    .read = fail_read,
+    .write = fail_write,
+    .truncate = fail_truncate,
+    .fsync = fail_fsync,
+    .fsyncdir = fail_fsync,
+    .readdir = fail_readdir,
+    .utimens = fail_utimens,
+};
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: failfs MNT\n");
+        return 2;
+    }
+    char foreground[] = "-f";
+    char *arguments[] = {argv[0], foreground, argv[1], NULL};
+    return fuse_main(3, arguments, &operations, NULL);
+}

@@ -1,0 +1,384 @@
+"""Disks that are full, over quota or broken below a mount: the error reaches the call that it belongs
+to, what was committed stays whole, and what was written since is there once the disk takes it. The
+disks are real: a small tmpfs, a filesystem that answers with an error (failfs.c), ext4 that is shut
+down."""
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from conftest import BUILD, Mount, is_mounted
+
+FRAMES, SIDE = 6, 256
+FRAME_BYTES = SIDE * SIDE * 2
+GOING_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+NO_LOG_FLUSH = 2
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+
+
+# ---- Disks ----
+
+
+class Tmpfs:
+    """It has room for two frames and a journal."""
+    error = errno.ENOSPC
+
+    def __init__(self, path):
+        self.path = path
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", path], check=True)
+
+    def fail(self, **_):
+        used = shutil.disk_usage(self.path).used
+        self.resize(used + 2 * 4096)
+
+    def recover(self):
+        self.resize(64 << 20)
+
+    def resize(self, size):
+        subprocess.run(["mount", "-o", f"remount,size={size // 1024}k", self.path], check=True)
+
+    def end(self):
+        subprocess.run(["umount", self.path], check=True)
+
+
+class Failfs:
+    def __init__(self, path, error):
+        self.path, self.error = path, error
+        self.process = subprocess.Popen([BUILD / "tests/mount/failfs", path])
+        deadline = time.monotonic() + 10
+        while not is_mounted(path):
+            assert self.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def fail(self, after=0):
+        """After so many more changes have succeeded."""
+        (self.path / "fail").write_text(f"{self.error} writes={after} ")
+
+    def recover(self):
+        (self.path / "fail").write_text("0 writes=0 ")
+
+    def end(self):
+        subprocess.run(["umount", self.path], check=True)
+        self.process.wait(10)
+
+
+@pytest.fixture(params=["tmpfs", errno.ENOSPC, errno.EDQUOT, errno.EIO],
+                ids=["tmpfs", "ENOSPC", "EDQUOT", "EIO"])
+def disk(request, tmp_path):
+    path = tmp_path / "disk"
+    path.mkdir()
+    disk = Tmpfs(path) if request.param == "tmpfs" else Failfs(path, request.param)
+    yield disk
+    disk.end()
+
+
+# ---- The file on it ----
+
+
+def make(path):
+    made = path.parent.with_name("made.h5")
+    subprocess.run([BUILD / "sparsectl", "create", made, "/data", "--dims", f"{FRAMES},{SIDE},{SIDE}",
+                    "--maxdims", f"inf,{SIDE},{SIDE}", "--dtype", "uint16", "--chunk", "1,64,256"],
+                   check=True)
+    with h5py.File(made, "r+", libver="latest") as file:
+        file.create_dataset("dense", (FRAMES, SIDE, SIDE), "<u2", chunks=(1, 64, 256))
+    return pathlib.Path(shutil.copyfile(made, path))
+
+
+@contextlib.contextmanager
+def mounted(path, mountpoint, *options):
+    """What is said about the disk is expected; the exit code is the caller's affair."""
+    mount = Mount(path, mountpoint, *(options if "ro" in options else ("rw", *options)))
+    try:
+        yield mount
+    finally:
+        mount.destroy()
+        assert "Sanitizer" not in mount.log() and "runtime error" not in mount.log(), mount.log()
+
+
+def unlocked():
+    """For looking at the file while the daemon has it open."""
+    return os.environ | {"HDF5_USE_FILE_LOCKING": "FALSE"}
+
+
+def check(path):
+    done = subprocess.run([BUILD / "sparsectl", "check", path], capture_output=True, text=True,
+                          env=unlocked())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def committed(path, tmp_path):
+    """The frames that the file holds, a journal beside it included."""
+    check(path)
+    out = tmp_path / "exported.h5"
+    out.unlink(missing_ok=True)
+    subprocess.run([BUILD / "sparsectl", "export", f"{path}:/data", f"{out}:/data"], check=True,
+                   env=unlocked())
+    with h5py.File(out) as file:
+        return file["data"][...]
+
+
+def noise(seed):
+    return np.random.default_rng(seed).bytes(FRAME_BYTES)
+
+
+class Written:
+    """The frames as they were written, as far as the mount took them."""
+
+    def __init__(self, mount, folder="data"):
+        self.folder = mount / folder / "frames"
+        self.content = np.zeros((FRAMES, FRAME_BYTES), "u1")
+
+    def write(self, frame, seed):
+        """Returns the error of the writing, or 0. What was not taken may be there or not."""
+        data = noise(seed)
+        done = 0
+        fd = os.open(self.folder / f"{frame}.raw", os.O_WRONLY)
+        try:
+            while done < FRAME_BYTES:
+                done += os.pwrite(fd, data[done:done + 65536], done)
+        except OSError as error:
+            return error.errno
+        finally:
+            self.content[frame, :done] = np.frombuffer(data[:done], "u1")
+            os.close(fd)
+        return 0
+
+    def check(self, frame, upto=FRAME_BYTES):
+        found = (self.folder / f"{frame}.raw").read_bytes()
+        assert found[:upto] == self.content[frame, :upto].tobytes(), f"frame {frame} is another"
+
+
+def fsync(path, flags=os.O_RDONLY):
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fails_with(error, call, *arguments):
+    with pytest.raises(OSError) as raised:
+        call(*arguments)
+    assert raised.value.errno == error
+
+
+# ---- Tests ----
+
+
+@pytest.mark.parametrize("folder", ["data", "dense"])
+@pytest.mark.parametrize("cache", ["cache_size=256M", "cache_size=64K"])
+def test_fsync(disk, tmp_path, cache, folder):
+    """fsync fails until the disk takes what was written, and then nothing of it is missing."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0", cache) as mount:
+        written = Written(mount, folder)
+        assert written.write(0, 10) == 0
+        fsync(mount.root)
+        disk.fail()
+        errors = [written.write(frame, 20 + frame) for frame in range(FRAMES)]
+        assert set(errors) <= {0, disk.error}, errors
+        whole = [frame for frame, error in enumerate(errors) if not error]
+        fails_with(disk.error, fsync, written.folder / "0.raw")
+        fails_with(disk.error, fsync, mount.root)
+        if folder == "data":
+            frames = committed(path, tmp_path)
+            assert frames[0].tobytes() == noise(10) and not frames[1:].any()
+        else:
+            check(path)
+        for frame in whole:
+            written.check(frame)
+        disk.recover()
+        fsync(mount.root)
+        for frame in range(FRAMES):
+            assert written.write(frame, 30 + frame) == 0 if errors[frame] else True
+        fsync(mount.root)
+        mount.unmount()
+        assert mount.process.returncode == 0, mount.log()
+        check(path)
+    with mounted(path, tmp_path / "mnt", "ro") as mount:
+        for frame in range(FRAMES):
+            written.check(frame)
+        mount.unmount()
+
+
+def test_written_synchronously(disk, tmp_path):
+    """With O_SYNC the write itself says it, and succeeds when the disk does."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+        fd = os.open(mount / "data/frames/1.raw", os.O_WRONLY | os.O_SYNC)
+        try:
+            disk.fail()
+            fails_with(disk.error, os.pwrite, fd, noise(1)[:65536], 0)
+            disk.recover()
+            assert os.pwrite(fd, noise(1)[:65536], 0) == 65536
+            assert not (committed(path, tmp_path)[1].tobytes()[:65536] != noise(1)[:65536])
+        finally:
+            os.close(fd)
+        mount.unmount()
+
+
+def wait_for(mount, word):
+    deadline = time.monotonic() + 30
+    while word not in mount.log():
+        assert time.monotonic() < deadline, mount.log()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("end", ["close", "fsync"])
+def test_in_the_background(disk, tmp_path, end):
+    """A commit that nobody waits for fails: the next fsync or close of what was written says so, and
+    only that; a commit later on makes all of it durable."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=1") as mount:
+        fsync(mount.root)
+        fd = os.open(mount / "data/frames/2.raw", os.O_WRONLY)
+        disk.fail()
+        assert os.pwrite(fd, noise(2), 0) == FRAME_BYTES
+        wait_for(mount, os.strerror(disk.error))
+        if end == "close":
+            fails_with(disk.error, os.close, fd)
+        else:
+            fails_with(disk.error, os.fsync, fd)
+            disk.recover()
+            os.fsync(fd)
+            os.close(fd)
+        disk.recover()
+        fsync(mount / "data/frames/2.raw")
+        os.close(os.open(mount / "data/frames/2.raw", os.O_WRONLY))
+        assert committed(path, tmp_path)[2].tobytes() == noise(2)
+        mount.unmount()
+    check(path)
+
+
+def test_unmounting(disk, tmp_path):
+    """What cannot be committed at the end is lost, loudly; what had been committed is not."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+        written = Written(mount)
+        assert written.write(0, 1) == 0
+        fsync(mount.root)
+        disk.fail()
+        assert written.write(1, 2) == 0
+        subprocess.run(["umount", "-i", mount.root], check=True)
+        assert mount.process.wait(60) != 0
+        assert os.strerror(disk.error) in mount.log()
+    frames = committed(path, tmp_path)
+    assert frames[0].tobytes() == noise(1) and not frames[1:].any()
+    disk.recover()
+    with mounted(path, tmp_path / "mnt") as mount:
+        frames = committed(path, tmp_path)
+        assert frames[0].tobytes() == noise(1) and not frames[1:].any()
+        mount.unmount()
+        assert mount.process.returncode == 0, mount.log()
+
+
+def test_groups_and_frames_made(disk, tmp_path):
+    """What libhdf5 writes fails and is made good in the same way."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+        disk.fail()
+        made = []
+        for number in range(20):
+            try:
+                os.mkdir(mount / f"group {number}")
+                made.append(f"group {number}")
+            except OSError as error:
+                assert error.errno == disk.error
+        try:
+            os.close(os.open(mount / f"data/frames/{FRAMES}.raw", os.O_WRONLY | os.O_CREAT))
+            frames = FRAMES + 1
+        except OSError as error:
+            assert error.errno == disk.error
+            frames = FRAMES
+        fails_with(disk.error, fsync, mount.root)
+        check(path)
+        disk.recover()
+        fsync(mount.root)
+        mount.unmount()
+        assert mount.process.returncode == 0, mount.log()
+    check(path)
+    with mounted(path, tmp_path / "mnt", "ro") as mount:
+        assert set(made) <= set(os.listdir(mount.root))
+        assert len([name for name in os.listdir(mount / "data/frames") if name.endswith(".raw")]) == frames
+        mount.unmount()
+
+
+def test_every_change_fails_once(tmp_path):
+    """After the n-th change the disk is full, for every n that a commit takes: the file holds the
+    state before it or after it, and the next fsync finishes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = Failfs(folder, errno.ENOSPC)
+    try:
+        path = make(disk.path / "a.h5")
+        with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+            written = Written(mount)
+            previous = bytes(FRAME_BYTES)
+            for after in range(500):
+                assert written.write(1, 100 + after) == 0
+                os.mkdir(mount / f"group {after}")
+                disk.fail(after)
+                try:
+                    fsync(mount.root)
+                    failed = False
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC
+                    failed = True
+                disk.recover()
+                state = committed(path, tmp_path)[1].tobytes()
+                assert state == noise(100 + after) or failed and state == previous, after
+                fsync(mount.root)
+                previous = noise(100 + after)
+                assert committed(path, tmp_path)[1].tobytes() == previous
+                if not failed:
+                    break
+            assert not failed and after > 3
+            mount.unmount()
+            assert mount.process.returncode == 0, mount.log()
+            check(path)
+    finally:
+        disk.end()
+
+
+def test_disk_goes_away(tmp_path):
+    """ext4 is shut down below the mount, as when a disk is pulled out: fsync says EIO, and after ext4
+    has been mounted again the file holds what had been committed."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, folder]).returncode:
+        pytest.skip("no loop devices here")
+    try:
+        path = make(folder / "a.h5")
+        with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+            written = Written(mount)
+            assert written.write(0, 1) == 0
+            fsync(mount.root)
+            assert written.write(1, 2) == 0
+            fd = os.open(folder, os.O_RDONLY)
+            fcntl.ioctl(fd, GOING_DOWN, struct.pack("I", NO_LOG_FLUSH))
+            os.close(fd)
+            fails_with(errno.EIO, fsync, mount / "data/frames/1.raw")
+            written.check(0)
+            written.check(1)
+            subprocess.run(["umount", "-i", mount.root], check=True)
+            assert mount.process.wait(60) != 0
+        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True)
+        frames = committed(path, tmp_path)
+        assert frames[0].tobytes() == noise(1) and not frames[1:].any()
+    finally:
+        subprocess.run(["umount", folder], check=True)

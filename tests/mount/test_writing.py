@@ -1,0 +1,1075 @@
+"""What can be written to a mount, by the commands that people use, to sparse datasets and to dense ones;
+what is refused, and how; what others see of it, and what is on disk afterwards."""
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import threading
+import time
+import traceback
+
+import h5py
+import numpy as np
+import pytest
+
+import sparse_files
+from conftest import BUILD, TOP, is_mounted
+from test_sparse import Expected, check_sparse, scattered
+
+SHAPE = (5, 30, 41)
+FRAME_BYTES = 30 * 41 * 2
+PUNCH, ZERO, KEEP_SIZE, COLLAPSE = 2, 16, 1, 8  # linux/falloc.h
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def shell(command, **more):
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, **more)
+
+
+def do(command, **more):
+    done = shell(command, **more)
+    assert (done.returncode, done.stderr) == (0, ""), (command, done.stderr)
+    return done.stdout
+
+
+def fallocate(fd, mode, offset, n):
+    if libc.fallocate(fd, mode, offset, n) < 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+@contextlib.contextmanager
+def refused(*codes):
+    with pytest.raises(OSError) as caught:
+        yield
+    assert caught.value.errno in codes, errno.errorcode[caught.value.errno]
+
+
+class Data:
+    """A dataset of 16-bit numbers and what must be in it."""
+
+    def __init__(self, folder, is_sparse, fill=0, maxshape=None, chunks=(1, 8, 16)):
+        self.path = folder / f"{'sparse' if is_sparse else 'dense'}{fill}.h5"
+        self.is_sparse, self.fill = is_sparse, fill
+        self.array, self.defined = scattered(SHAPE)
+        self.array[~self.defined] = fill
+        if is_sparse:
+            sparse_files.make(self.path, self.array, self.defined, chunks, maxshape=maxshape,
+                              deflate=(0, 6), fill=fill or None)
+        else:
+            self.defined[...] = True
+            with h5py.File(self.path, "w") as f:
+                f.create_dataset("sparse", data=self.array, chunks=chunks, fillvalue=fill,
+                                 maxshape=maxshape, compression="gzip")
+
+    def mount(self, mounts, *options, **more):
+        self.mounted = mounts(self.path, "rw", *options, **more)
+        self.d = self.mounted / "sparse"
+        return self.d
+
+    def write(self, offset, content):
+        """Bytes from an offset in all of the dataset on."""
+        flat = self.array.reshape(-1).view("u1")
+        flat[offset:offset + len(content)] = np.frombuffer(content, "u1")
+        self.defined.reshape(-1)[offset // 2:(offset + len(content) + 1) // 2] = True
+
+    def erase(self, first, last):
+        """Elements of all of the dataset."""
+        self.array.reshape(-1)[first:last] = self.fill
+        if self.is_sparse:
+            self.defined.reshape(-1)[first:last] = False
+
+    def check(self):
+        """Through the mount."""
+        if self.is_sparse:
+            check_sparse(self.d, Expected(self.array, self.defined, self.fill == 0))
+            return
+        whole = self.array.tobytes()
+        assert (self.d / "stack.raw").read_bytes() == whole
+        assert np.array_equal(np.load(self.d / "stack.npy"), self.array)
+        for frame in range(len(self.array)):
+            content = self.array[frame].tobytes()
+            assert (self.d / f"frames/{frame}.raw").read_bytes() == content
+            assert np.array_equal(np.load(self.d / f"npy/{frame:06}.npy"), self.array[frame])
+            assert (self.d / f"tiff/{frame:06}.tif").read_bytes()[-len(content):] == content
+            assert (self.d / f"values/{frame:06}.values").read_bytes() == content
+
+    def check_file(self, mounts):
+        """After unmounting: the file is sound, and holds this."""
+        self.check()
+        self.mounted.unmount()
+        done = subprocess.run([BUILD / "sparsectl", "check", self.path], capture_output=True, text=True)
+        assert done.returncode == 0, done
+        if not self.is_sparse:
+            with h5py.File(self.path) as f:
+                assert np.array_equal(f["sparse"][()], self.array)
+        else:
+            d = mounts(self.path, "ro") / "sparse"
+            check_sparse(d, Expected(self.array, self.defined, self.fill == 0))
+
+
+@pytest.fixture(params=["sparse", "sparse with a fill value", "dense", "dense with a fill value"])
+def data(request, tmp_path):
+    return Data(tmp_path, "sparse" in request.param, 7 if "fill" in request.param else 0)
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    return Data(tmp_path, True)
+
+
+def new_content(n=FRAME_BYTES, seed=3):
+    return np.random.default_rng(seed).integers(1, 255, n).astype("u1").tobytes()
+
+
+# ---- Whole frames ----
+
+
+@pytest.mark.parametrize("way", [
+    "cp new {0}", "cp --sparse=always new {0}", "cat new > {0}", "dd if=new of={0} bs=100 status=none",
+    "dd if=new of={0} conv=notrunc,fsync status=none", "tee {0} < new > /dev/null",
+    "cp -a new {0}", "rsync -I --inplace --no-times new {0}",
+    "python3 -c 'open(\"{0}\", \"r+b\").write(open(\"new\", \"rb\").read())'"])
+def test_whole_frames(mounts, data, tmp_path, way):
+    if way.startswith("rsync") and not shutil.which("rsync"):
+        pytest.skip("rsync is not installed")
+    d = data.mount(mounts)
+    data.check()  # so that the kernel knows everything as it was
+    for frame, view, head in ((1, "frames/1.raw", 0), (3, "raw/000003.raw", 0), (0, "npy/000000.npy", 1),
+                              (4, "tiff/000004.tif", 1)):
+        content = new_content(seed=frame)
+        header = (d / view).read_bytes()[:-FRAME_BYTES] if head else b""
+        (tmp_path / "new").write_bytes(header + content)
+        if way.startswith("cp -a"):
+            st = (d / view).stat()
+            os.utime(tmp_path / "new", ns=(st.st_atime_ns, st.st_mtime_ns))
+            done = shell(way.format(d / view), cwd=tmp_path)
+            # Writing has changed the time, which cannot be set back; about nothing else is complained.
+            assert all("preserving times" in line for line in done.stderr.splitlines()), done.stderr
+        else:
+            do(way.format(d / view), cwd=tmp_path)
+        data.write(frame * FRAME_BYTES, content)
+        assert (d / view).stat().st_size == len(header + content)
+    data.check_file(mounts)
+
+
+def test_parts_of_elements_and_of_frames(mounts, data, tmp_path):
+    d = data.mount(mounts)
+    data.check()
+    for offset, n in ((0, 1), (101, 7), (1001, 200), (FRAME_BYTES - 3, 3), (500, 2)):
+        content = new_content(n, seed=n)
+        (tmp_path / "part").write_bytes(content)
+        do(f"dd if={tmp_path}/part of={d}/frames/1.raw bs={n} seek={offset} oflag=seek_bytes"
+           " conv=notrunc status=none")
+        data.write(FRAME_BYTES + offset, content)
+        with open(d / "stack.raw", "r+b", buffering=0) as stack:
+            stack.seek(2 * FRAME_BYTES - 50 + offset)
+            assert stack.write(content) == n
+        data.write(2 * FRAME_BYTES - 50 + offset, content)
+        data.check()
+    data.check_file(mounts)
+
+
+def test_memory_maps(mounts, data):
+    d = data.mount(mounts)
+    data.check()
+    frame = np.memmap(d / "frames/3.raw", "<u2", "r+", shape=SHAPE[1:])
+    frame[...] = np.arange(30 * 41).reshape(30, 41)
+    frame.flush()
+    data.write(3 * FRAME_BYTES, frame.tobytes())
+    data.check()
+    for name in "npy/000001.npy", "stack.npy":
+        mapped = np.load(d / name, mmap_mode="r+")
+        mapped += 1
+        mapped.flush()
+        part = mapped.tobytes()
+        data.write(FRAME_BYTES if "0" in name else 0, part)
+        data.check()
+        del mapped
+    del frame
+    data.check_file(mounts)
+
+
+def test_headers_stay_as_they_are(mounts, data):
+    d = data.mount(mounts)
+    for name in "npy/000001.npy", "tiff/000001.tif", "stack.npy":
+        before = (d / name).read_bytes()
+        with open(d / name, "r+b", buffering=0) as file:
+            assert file.write(before[:40]) == 40
+            file.seek(0)
+            with refused(errno.EINVAL):
+                file.write(before[:5] + b"?" + before[6:])
+        assert (d / name).read_bytes() == before
+    data.check_file(mounts)
+
+
+def test_sparsify(mounts, tmp_path):
+    for is_sparse in (True, False):
+        data = Data(tmp_path, is_sparse, 7)
+        d = data.mount(mounts, "sparsify")
+        content = np.full(SHAPE[1:], 7, "<u2")
+        content[3, 5:9] = 1
+        (d / "frames/2.raw").write_bytes(content.tobytes())
+        data.write(2 * FRAME_BYTES, content.tobytes())
+        if is_sparse:
+            data.defined[2] = content != 7
+        data.check_file(mounts)
+
+
+# ---- The end of a view ----
+
+
+def test_the_end(mounts, data):
+    d = data.mount(mounts)
+    data.check()
+    for name in "frames/1.raw", "npy/000001.npy", "stack.raw":
+        path, size = d / name, (d / name).stat().st_size
+        fd = os.open(path, os.O_RDWR)
+        assert os.pwrite(fd, b"abcdef", size - 2) == 2  # a short write, up to the end
+        for offset in (size, size + 1000):
+            with refused(errno.EFBIG):
+                os.pwrite(fd, b"abc", offset)
+        with refused(errno.EFBIG):
+            os.ftruncate(fd, size + 1)
+        os.ftruncate(fd, size)
+        os.close(fd)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+        with refused(errno.EFBIG):
+            os.write(fd, b"abc")
+        os.close(fd)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
+        with refused(errno.EFBIG):
+            os.write(fd, b"abc")
+        os.close(fd)
+        assert path.stat().st_size == size
+        if name == "frames/1.raw" or name == "npy/000001.npy":
+            data.erase(1230, 2460)
+        else:
+            data.erase(0, data.array.size)
+    done = shell(f"echo more >> {d}/frames/1.raw")
+    assert "File too large" in done.stderr
+    data.check_file(mounts)
+
+
+# ---- Truncating and erasing ----
+
+
+@pytest.mark.parametrize("way", [
+    "truncate -s {1} {0}", "dd of={0} bs=1 seek={1} count=0 status=none",
+    "head -c {1} {0} > copy; cp copy {0}",
+    "python3 -c 'import os; os.truncate(\"{0}\", {1})'"])
+def test_truncation(mounts, data, tmp_path, way):
+    d = data.mount(mounts)
+    data.check()
+    for frame, size in ((2, 1001), (0, 0), (2, 40)):
+        do(way.format(d / f"frames/{frame}.raw", size), cwd=tmp_path)
+        start = frame * 1230
+        if way.startswith("head"):
+            data.erase(start, start + 1230)
+            data.write(frame * FRAME_BYTES, (tmp_path / "copy").read_bytes())
+        else:
+            data.erase(start + (size + 1) // 2, start + 1230)
+        assert (d / f"frames/{frame}.raw").stat().st_size == FRAME_BYTES
+        data.check()
+    do(way.format(d / "stack.raw", 4 * FRAME_BYTES + 100), cwd=tmp_path)
+    if way.startswith("head"):
+        data.erase(0, data.array.size)
+        data.write(0, (tmp_path / "copy").read_bytes())
+    else:
+        data.erase(4 * 1230 + 50, 5 * 1230)
+    data.check_file(mounts)
+
+
+def test_redirection_of_nothing(mounts, data):
+    d = data.mount(mounts)
+    data.check()
+    do(f": > {d}/frames/2.raw")
+    data.erase(2 * 1230, 3 * 1230)
+    data.check_file(mounts)
+
+
+def test_fallocate(mounts, data):
+    d = data.mount(mounts)
+    data.check()
+    do(f"fallocate -p -o 101 -l 200 {d}/frames/2.raw")
+    data.erase(2 * 1230 + 51, 2 * 1230 + 150)
+    data.check()
+    do(f"fallocate -z -o 1001 -l 100 {d}/frames/1.raw")
+    data.write(FRAME_BYTES + 1001, bytes(100))
+    data.check()
+    do(f"fallocate -z -n -o {FRAME_BYTES - 10} -l 1000 {d}/frames/3.raw")
+    data.write(4 * FRAME_BYTES - 10, bytes(10))
+    data.check()
+    do(f"fallocate -p -o {3 * FRAME_BYTES - 20} -l {FRAME_BYTES + 40} {d}/stack.raw")
+    data.erase(3 * 1230 - 10, 4 * 1230 + 10)
+    data.check()
+    do(f"fallocate -p -o 0 -l 100000 {d}/npy/000004.npy")
+    data.erase(4 * 1230, 5 * 1230)
+    data.check()
+    fd = os.open(d / "frames/1.raw", os.O_RDWR)
+    fallocate(fd, 0, 0, FRAME_BYTES)
+    fallocate(fd, 0, FRAME_BYTES - 1, 1)
+    with refused(errno.EFBIG):
+        fallocate(fd, 0, 1, FRAME_BYTES)
+    for mode in (KEEP_SIZE, COLLAPSE):
+        with refused(errno.EOPNOTSUPP):
+            fallocate(fd, mode, 0, 4096)
+    os.close(fd)
+    data.check_file(mounts)
+
+
+# ---- Which elements are defined ----
+
+
+def encoded(mask):
+    """What H5Sencode gives of a selection."""
+    space = h5py.h5s.create_simple(mask.shape)
+    if mask.any():
+        space.select_elements(np.argwhere(mask).astype("u8"))
+    else:
+        space.select_none()
+    return space.encode()
+
+
+def define(data, frame, mask):
+    data.array[frame][~mask] = data.fill
+    data.defined[frame] = mask
+
+
+@pytest.mark.parametrize("way", ["cp new {0}", "cat new > {0}", "cp --remove-destination new {0} || cp new {0}",
+                                 "dd if=new of={0} bs=10 status=none", "(cat new; true) > {0}",
+                                 "python3 -c 'f = open(\"{0}\", \"wb\"); f.write(open(\"new\", \"rb\").read())'"])
+@pytest.mark.parametrize("fill", [0, 7])
+def test_selections(mounts, tmp_path, way, fill):
+    data = Data(tmp_path, True, fill)
+    d = data.mount(mounts)
+    data.check()
+    random = np.random.default_rng(5)
+    for frame, share in ((1, 0.2), (2, 0.3), (0, 0), (3, 0.02)):
+        mask = random.random(SHAPE[1:]) < share
+        (tmp_path / "new").write_bytes(encoded(mask))
+        done = shell(way.format(d / f"frames/{frame}.defined"), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        define(data, frame, mask)
+        data.check()
+    data.check_file(mounts)
+
+
+def test_selection_is_applied_by_fsync(mounts, sparse):
+    d = sparse.mount(mounts)
+    sparse.check()
+    mask = np.zeros(SHAPE[1:], bool)
+    mask[3:5, 7:20] = True
+    new = encoded(mask)
+    fd = os.open(d / "frames/2.defined", os.O_RDWR | os.O_TRUNC)
+    assert os.fstat(fd).st_size == 0
+    os.write(fd, new[:50])
+    assert (d / "frames/2.defined").read_bytes() == new[:50]
+    os.write(fd, new[50:])
+    assert os.fstat(fd).st_size == len(new) == (d / "frames/2.defined").stat().st_size
+    assert (d / "frames/2.raw").read_bytes() == sparse.array[2].tobytes()  # all there, still
+    os.fsync(fd)
+    define(sparse, 2, mask)
+    sparse.check()
+    os.close(fd)
+    sparse.check_file(mounts)
+
+
+def test_what_is_no_selection_changes_nothing(mounts, sparse):
+    d = sparse.mount(mounts, expect_log=True)
+    before = (d / "frames/3.defined").read_bytes()
+    bad = [b"hello", before[:-1], before + b"x", encoded(np.ones((30, 42), bool)),
+           encoded(np.ones((30, 41, 1), bool)), bytes(100)]
+    for content in bad:
+        fd = os.open(d / "frames/3.defined", os.O_WRONLY | os.O_TRUNC)
+        assert os.write(fd, content) == len(content)
+        with refused(errno.EINVAL):
+            os.fsync(fd)
+        assert (d / "frames/3.defined").read_bytes() == before
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.write(fd, before)  # the present content is what a part of it is written into
+        os.fsync(fd)
+        os.close(fd)
+        fd = os.open(d / "frames/3.defined", os.O_WRONLY)
+        os.ftruncate(fd, 0)
+        os.write(fd, content)
+        with refused(errno.EINVAL):
+            os.close(fd)
+        assert (d / "frames/3.defined").read_bytes() == before
+    done = shell(f"cp {sparse.path} {d}/frames/3.defined")
+    assert done.returncode == 1 and "Invalid argument" in done.stderr
+    with refused(errno.EINVAL):
+        os.truncate(d / "frames/3.defined", 10)
+    with open(d / "frames/3.defined", "r+b", buffering=0) as file:
+        file.seek(30 * 41 * 2 * 8 + 5000)
+        with refused(errno.EFBIG):
+            file.write(b"x")
+        with refused(errno.EOPNOTSUPP):
+            fallocate(file.fileno(), PUNCH | KEEP_SIZE, 0, 10)
+    sparse.check_file(mounts)
+
+
+@pytest.mark.parametrize("way", [": > {0}", "truncate -s 0 {0}", "cp /dev/null {0}",
+                                 "python3 -c 'import os; os.truncate(\"{0}\", 0)'",
+                                 "python3 -c 'open(\"{0}\", \"w\")'", "true > {0}"])
+def test_erasing_a_frame(mounts, sparse, way):
+    d = sparse.mount(mounts)
+    for frame in (0, 2, 3):
+        sparse.check()
+        do(way.format(d / f"frames/{frame}.defined"))
+        sparse.erase(frame * 1230, frame * 1230 + 1230)
+        assert not any((d / f"frames/{frame}.raw").read_bytes())
+    sparse.check_file(mounts)
+
+
+def test_erasing_waits_for_the_command(mounts, sparse, tmp_path):
+    """A shell truncates the file and closes it once before the command writes: values that stay
+    defined are not lost, unless somebody looks at the frame meanwhile."""
+    d = sparse.mount(mounts)
+    sparse.check()
+    mask = sparse.defined[3] & (np.arange(41) < 20)
+    (tmp_path / "new").write_bytes(encoded(mask))
+    do(f"(sleep 0.3; cat {tmp_path}/new) > {d}/frames/3.defined")
+    define(sparse, 3, mask)
+    sparse.check()
+    fd = os.open(d / "frames/2.defined", os.O_WRONLY | os.O_TRUNC)
+    os.close(os.dup(fd))
+    assert not any((d / "frames/2.raw").read_bytes())
+    sparse.erase(2 * 1230, 3 * 1230)
+    os.close(fd)
+    sparse.check_file(mounts)
+
+
+def test_selections_of_dense_datasets_are_not_supported(mounts, tmp_path):
+    d = Data(tmp_path, False).mount(mounts)
+    for attempt in (lambda: open(d / "frames/1.defined", "r+b"),
+                    lambda: os.truncate(d / "frames/1.defined", 0)):
+        with refused(errno.EOPNOTSUPP):
+            attempt()
+
+
+# ---- New frames ----
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_new_frames(mounts, tmp_path, is_sparse):
+    data = Data(tmp_path, is_sparse, maxshape=(12, 30, 41))
+    d = data.mount(mounts, "first=1")
+    for name in "frames/6.raw", "raw/000006.raw", "npy/000009.npy":
+        assert not (d / name).exists()
+    before = [sorted(os.listdir(d / folder)) for folder in ("frames", "raw", "npy", "values")]
+    (tmp_path / "new").write_bytes(new_content())
+    do(f"cp {tmp_path}/new {d}/frames/6.raw")
+    assert (d / "raw/000006.raw").read_bytes() == new_content()
+    grown = [sorted(os.listdir(d / folder)) for folder in ("frames", "raw", "npy", "values")]
+    assert [len(new) - len(old) for new, old in zip(grown, before)] == [2, 1, 1, 1]
+    assert (d / "stack.raw").stat().st_size == 6 * FRAME_BYTES
+    assert json.loads((d / "dataset.json").read_text())["dims"] == [6, 30, 41]
+    do(f"touch {d}/raw/000008.raw")
+    assert len(os.listdir(d / "tiff")) == 8
+    header = (d / "npy/000001.npy").read_bytes()[:-FRAME_BYTES]
+    (d / "npy/9.npy").write_bytes(header + new_content(seed=9))
+    for name in "frames/13.raw", "raw/13.raw", f"raw/{2**34}.raw", f"raw/{2**62}.raw":
+        with refused(errno.EFBIG):
+            open(d / name, "wb")
+    for name in "frames/0.raw", "frames/x.raw", "frames/1", "frames/9.npy", "values/10.values", "raw/1.txt":
+        with refused(errno.EPERM):
+            open(d / name, "wb")
+    with refused(errno.EEXIST):
+        open(d / "frames/1.raw", "xb")
+    open(d / "frames/12.raw", "xb").close()
+    array = np.zeros((12, 30, 41), "<u2")
+    array[:5] = data.array
+    for frame, seed in ((5, 3), (8, 9)):
+        array[frame] = np.frombuffer(new_content(seed=seed), "<u2").reshape(30, 41)
+    defined = np.zeros(array.shape, bool)
+    defined[:5], defined[[5, 8]] = data.defined, True
+    if is_sparse:
+        check_sparse(d, Expected(array, defined, True), first=1)
+    data.mounted.unmount()
+    if is_sparse:
+        check_sparse(mounts(data.path) / "sparse", Expected(array, defined, True))
+    else:
+        with h5py.File(data.path) as f:
+            assert np.array_equal(f["sparse"][()], array)
+
+
+def test_datasets_that_cannot_grow(mounts, data):
+    d = data.mount(mounts)
+    with refused(errno.EFBIG):
+        open(d / "frames/5.raw", "wb")
+    assert len(os.listdir(d / "raw")) == 5
+
+
+def test_a_dataset_from_nothing(mounts, tmp_path):
+    path = tmp_path / "new.h5"
+    subprocess.run([BUILD / "sparsectl", "create", path, "/run/d", "--dims", "0,64,64", "--maxdims",
+                    "inf,64,64", "--chunk", "1,16,64", "--dtype", "uint16"], check=True)
+    mount = mounts(path, "rw")
+    d = mount / "run/d"
+    assert os.listdir(d / "frames") == [] and (d / "stack.raw").read_bytes() == b""
+    for frame in range(20):
+        (d / f"raw/{frame}.raw").write_bytes(bytes([frame + 1]) * 8192)
+    assert (d / "stack.raw").read_bytes() == b"".join(bytes([n + 1]) * 8192 for n in range(20))
+    mount.unmount()
+    mount = mounts(path)
+    array = np.repeat(np.arange(1, 21, dtype="<u2") * 257, 64 * 64).reshape(20, 64, 64)
+    check_sparse(mount / "run/d", Expected(array, np.ones(array.shape, bool), True))
+
+
+# ---- Groups ----
+
+
+def test_groups(mounts, data):
+    d = data.mount(mounts)
+    root = data.mounted.root
+    do(f"mkdir -p {root}/run/one/two '{root}/run/a%2541'")
+    assert sorted(os.listdir(root / "run")) == ["a%2541", "one"]
+    inode = (root / "run/one").stat().st_ino
+    with refused(errno.EEXIST):
+        os.mkdir(root / "run/one")
+    with refused(errno.ENOTEMPTY):
+        os.rmdir(root / "run/one")
+    inside = os.open(root / "run/one/two", os.O_RDONLY)
+    do(f"rmdir {root}/run/one/two {root}/run/one")
+    with refused(errno.ESTALE, errno.ENOENT):
+        os.mkdir("new", dir_fd=inside)
+    with refused(errno.ESTALE, errno.ENOENT):
+        os.stat("new", dir_fd=inside)
+    with refused(errno.ESTALE, errno.ENOENT):
+        os.listdir(inside)
+    os.close(inside)
+    assert os.listdir(root / "run") == ["a%2541"]
+    for _ in range(20):
+        os.mkdir(root / "run/one")
+        assert (root / "run/one").stat().st_ino != inode
+        assert os.listdir(root / "run/one") == []
+        os.mkdir(root / "run/one/x")
+        assert os.listdir(root / "run/one") == ["x"]
+        os.rmdir(root / "run/one/x")
+        os.rmdir(root / "run/one")
+    os.mkdir(root / "run/one")
+    for name in (d / "new", d / "frames/new", d / "csr/new", root / ".sparsefs/new"):
+        with refused(errno.EPERM):
+            os.mkdir(name)
+    for name in (d, d / "frames", root / ".sparsefs"):
+        with refused(errno.EPERM):
+            os.rmdir(name)
+    for name in "%2F", "a%2Fb", "x" * 255 + "y":
+        with refused(errno.EINVAL, errno.ENAMETOOLONG):
+            os.mkdir(root / name)
+    data.check()
+    data.mounted.unmount()
+    with h5py.File(data.path) as f:
+        assert sorted(f["run"]) == ["a%41", "one"]
+
+
+def test_a_group_with_two_names(mounts, tmp_path):
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f.create_group("a/g")
+        f["b"] = f["a"]
+        f["d"] = np.arange(60, dtype="<u2").reshape(5, 3, 4)
+        f["a/d"] = f["d"]
+    mount = mounts(path, "rw")
+    assert os.listdir(mount / "a") == os.listdir(mount / "b") == ["d", "g"]
+    os.mkdir(mount / "b/new")
+    assert os.listdir(mount / "a") == ["d", "g", "new"]
+    assert os.listdir(mount / "a/new") == os.listdir(mount / "a/g") == os.listdir(mount / "b/g") == []
+    os.rmdir(mount / "a/g")
+    assert os.listdir(mount / "a") == os.listdir(mount / "b") == ["d", "new"]
+    assert not (mount / "b/g").exists()
+    os.mkdir(mount / "b/g")
+    assert (mount / "a/g").exists()
+    # The same dataset by three paths.
+    names = "d", "a/d", "b/d"
+    for n in range(20):
+        new = np.full((3, 4), n, "<u2").tobytes()
+        (mount / names[n % 3] / "frames/2.raw").write_bytes(new)
+        for name in names:
+            assert (mount / name / "frames/2.raw").read_bytes() == new
+            assert (mount / name / "stack.raw").read_bytes()[48:72] == new
+
+
+# ---- What is refused ----
+
+
+def test_names_cannot_be_changed(mounts, data):
+    d = data.mount(mounts)
+    frame = d / "frames/1.raw"
+    for attempt in (lambda: os.unlink(frame), lambda: os.rename(frame, d / "frames/2.raw"),
+                    lambda: os.rename(data.mounted / "sparse", data.mounted / "new"),
+                    lambda: open(data.mounted / "new", "w"), lambda: open(d / "new", "w"),
+                    lambda: os.link(frame, d / "frames/new"), lambda: os.symlink("x", data.mounted / "new"),
+                    lambda: os.mkfifo(data.mounted / "new"), lambda: os.mknod(data.mounted / "new"),
+                    lambda: open(d / "dataset.json", "w"), lambda: open(d / "values/1.values", "r+b"),
+                    lambda: open(d / "csr/data.raw", "r+b"), lambda: open(data.mounted / ".sparsefs/pid", "w"),
+                    lambda: os.truncate(d / "values/1.values", 0)):
+        with refused(errno.EPERM):
+            attempt()
+    assert "frames" in os.listdir(d)
+    data.check_file(mounts)
+
+
+def test_attributes_can_be_set_to_what_they_are(mounts, data):
+    with h5py.File(data.path.with_name("other.h5"), "w") as f:
+        f["d"] = np.zeros((2, 3, 4), "<u2")
+        f["d"].attrs["units"] = "counts"
+    d = mounts(data.path.with_name("other.h5"), "rw") / "d"
+    frame = d / "frames/1.raw"
+    st = frame.stat()
+    os.chmod(frame, stat.S_IMODE(st.st_mode))
+    os.chown(frame, st.st_uid, st.st_gid)
+    os.utime(frame, ns=(st.st_atime_ns, st.st_mtime_ns))
+    os.setxattr(d, "user.units", b"counts")
+    for attempt in (lambda: os.chmod(frame, 0o600), lambda: os.chown(frame, 1, -1),
+                    lambda: os.chown(frame, -1, 1), lambda: os.utime(frame, (1, 1)),
+                    lambda: os.setxattr(d, "user.units", b"volts"),
+                    lambda: os.removexattr(d, "user.units")):
+        with refused(errno.EPERM):
+            attempt()
+    for path in d, frame:
+        with refused(errno.ENOTSUP):
+            os.setxattr(path, "user.new", b"x")
+        with refused(errno.ENODATA):
+            os.removexattr(path, "user.new")
+    assert os.getxattr(d, "user.units") == b"counts"
+
+
+def test_cp_says_nothing_about_extended_attributes(mounts, sparse, tmp_path):
+    d = sparse.mount(mounts)
+    (tmp_path / "new").write_bytes(new_content())
+    try:
+        os.setxattr(tmp_path / "new", "user.comment", b"of the copied file")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    done = shell(f"cp -a {tmp_path}/new {d}/frames/2.raw")
+    assert "attribute" not in done.stderr and "preserving times" in done.stderr
+    assert (d / "frames/2.raw").read_bytes() == new_content()
+
+
+def test_modes(mounts, data):
+    os.chmod(data.path, 0o640)
+    d = data.mount(mounts)
+    for name, mode in (("frames/1.raw", 0o640), ("npy/000001.npy", 0o640), ("stack.npy", 0o640),
+                       ("values/000001.values", 0o440), ("dataset.json", 0o440), ("..", 0o750),
+                       ("frames", 0o750), (".", 0o550), ("values", 0o550),
+                       ("frames/1.defined", 0o640 if data.is_sparse else 0o440)):
+        assert stat.S_IMODE((d / name).stat().st_mode) == mode, name
+    data.mounted.unmount()
+    d = data.mount(mounts, "umask=027")
+    assert stat.S_IMODE((d / "frames/1.raw").stat().st_mode) == 0o640
+    assert stat.S_IMODE((d / "dataset.json").stat().st_mode) == 0o440
+    assert "rw" in {line.split()[5].split(",")[0] for line in open("/proc/self/mountinfo")
+                    if line.split()[4] == str(data.mounted.root)}
+
+
+def test_read_only(mounts, data):
+    mount = mounts(data.path, "ro")
+    frame = mount / "sparse/frames/1.raw"
+    assert stat.S_IMODE(frame.stat().st_mode) & 0o222 == 0
+    for attempt in (lambda: open(frame, "r+b"), lambda: os.truncate(frame, 0), lambda: os.unlink(frame),
+                    lambda: os.mkdir(mount / "new"), lambda: open(mount / "new", "w")):
+        with refused(errno.EROFS):
+            attempt()
+    os.close(os.open(mount.root, os.O_RDONLY))
+    do(f"sync {mount.root} {frame}")
+
+
+def test_a_file_that_others_have_open(mounts, run, data, tmp_path):
+    """Beside a reader the mount reads, and says so; beside a writer there is none."""
+    for option in "rw", "default":
+        with h5py.File(data.path):
+            mount = mounts(data.path, option, expect_log=True)
+            assert "read-only" in mount.log() and "another program" in mount.log()
+            assert mount.log().count("\n") == 1 + mount.log().count("readahead")
+            with refused(errno.EROFS):
+                open(mount / "sparse/frames/1.raw", "r+b")
+            mount.unmount()
+    mount = mounts(data.path, "default")
+    with pytest.raises(OSError):
+        h5py.File(data.path)
+    (tmp_path / "second").mkdir()
+    done = run("-f", data.path, tmp_path / "second")
+    assert done.returncode == 32 and "another program" in done.stderr
+
+
+# ---- Times ----
+
+
+def test_times(mounts, data):
+    os.utime(data.path, (1000, 1000))
+    d = data.mount(mounts)
+    times = {name: (d / name).stat().st_mtime for name in ("frames/1.raw", "frames/2.raw", "stack.raw")}
+    assert set(times.values()) == {1000}
+    before = time.time()
+    (d / "npy/000001.npy").write_bytes((d / "npy/000002.npy").read_bytes())
+    for name in "frames/1.raw", "frames/1.defined", "stack.raw", "csr/indptr.raw", "values/000001.values":
+        assert before - 1 < (d / name).stat().st_mtime < time.time() + 1, name
+    assert (d / "frames/2.raw").stat().st_mtime == 1000
+    os.utime(d / "frames/1.raw")  # just now: it is so already
+    with refused(errno.EPERM):
+        os.utime(d / "frames/2.raw")
+
+
+# ---- Durability ----
+
+
+def kill(mount):
+    """The daemon, with all that it has not committed."""
+    os.kill(mount.process.pid, signal.SIGKILL)
+    mount.process.wait()
+    subprocess.run(["umount", "-i", "-l", mount.root], check=True)
+    mount.process.returncode = 0
+
+
+def check_after_crash(mounts, data):
+    """A reader looks at the file as it is, with its journal."""
+    d = mounts(data.path, expect_log=True) / "sparse"
+    for frame in range(5):
+        assert (d / f"frames/{frame}.raw").read_bytes() == data.array[frame].tobytes(), frame
+
+
+@pytest.mark.parametrize("way", [
+    "cp new {1}; sync {1}", "cp new {1}; sync {0}", "cp new {1}; sync {0}/frames", "cp new {1}; sync {0}/csr",
+    "dd if=new of={1} conv=fsync status=none", "dd if=new of={1} conv=fdatasync,notrunc status=none",
+    "dd if=new of={1} oflag=sync conv=notrunc status=none", "dd if=new of={1} oflag=dsync status=none",
+    "python3 -c 'import mmap; f = open(\"{1}\", \"r+b\"); m = mmap.mmap(f.fileno(), 0); "
+    "m[:] = open(\"new\", \"rb\").read(); m.flush()'"])
+def test_what_is_synced_is_durable(mounts, data, tmp_path, way):
+    d = data.mount(mounts, "commit_interval=0")
+    (tmp_path / "new").write_bytes(new_content())
+    do(way.format(d, d / "frames/1.raw"), cwd=tmp_path)
+    data.write(FRAME_BYTES, new_content())
+    kill(data.mounted)
+    check_after_crash(mounts, data)
+
+
+@pytest.mark.parametrize("flags", [os.O_SYNC, os.O_DSYNC])
+def test_synchronous_writes_without_the_page_cache(mounts, data, flags):
+    d = data.mount(mounts, "commit_interval=0,direct_io")
+    fd = os.open(d / "frames/1.raw", os.O_WRONLY | flags)
+    assert os.write(fd, new_content()) == FRAME_BYTES
+    data.write(FRAME_BYTES, new_content())
+    kill(data.mounted)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    check_after_crash(mounts, data)
+
+
+def test_only_what_is_synced(mounts, data):
+    d = data.mount(mounts, "commit_interval=0")
+    (d / "frames/1.raw").write_bytes(new_content())
+    do(f"sync {d}")
+    (d / "frames/3.raw").write_bytes(new_content(seed=4))
+    data.write(FRAME_BYTES, new_content())
+    kill(data.mounted)
+    check_after_crash(mounts, data)
+
+
+def test_commits_in_the_background(mounts, data):
+    d = data.mount(mounts, "commit_interval=1")
+    (d / "frames/1.raw").write_bytes(new_content())
+    data.write(FRAME_BYTES, new_content())
+    time.sleep(2.5)
+    kill(data.mounted)
+    check_after_crash(mounts, data)
+
+
+def test_the_end_of_the_daemon_commits(mounts, data):
+    d = data.mount(mounts, "commit_interval=0")
+    (d / "frames/1.raw").write_bytes(new_content())
+    data.write(FRAME_BYTES, new_content())
+    data.mounted.process.terminate()
+    assert data.mounted.process.wait(60) == 0
+    check_after_crash(mounts, data)
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A disk with room for hardly more than the file on it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
+    path = disk / "small.h5"
+    subprocess.run([BUILD / "sparsectl", "create", path, "/d", "--dims", "40,128,128", "--chunk", "1,128,128",
+                    "--dtype", "uint16", "--filter", "values:shuffle"], check=True)
+    yield path
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_errors_of_commits_are_told(mounts, full_disk):
+    mount = mounts(full_disk, "rw,commit_interval=1", expect_log=True)
+    frame = open(mount / "d/frames/39.raw", "r+b", buffering=0)
+    other = open(mount / "d/frames/38.raw", "r+b", buffering=0)
+    for n in range(20):
+        (mount / f"d/frames/{n}.raw").write_bytes(new_content(128 * 128 * 2, n))
+    deadline = time.monotonic() + 20
+    while "could not be committed" not in mount.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "No space left" in mount.log()
+    with refused(errno.ENOSPC):
+        frame.close()
+    with refused(errno.ENOSPC):
+        os.fsync(other.fileno())
+    done = shell(f"sync {mount.root}")
+    assert done.returncode == 1 and "No space left" in done.stderr
+    helper = subprocess.run(["/bin/sh", TOP / "mount-helpers" / "umount.sparsefs", mount.root], capture_output=True,
+                            text=True, timeout=60)
+    assert helper.returncode == 32 and "could not be committed" in helper.stderr
+    assert is_mounted(mount.root)
+    subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)
+    other.close()
+    do(f"sync {mount.root}")  # nothing was lost
+    kill(mount)
+    again = mounts(full_disk, expect_log=True)
+    for n in range(20):
+        assert (again / f"d/frames/{n}.raw").read_bytes() == new_content(128 * 128 * 2, n)
+
+
+def test_the_daemon_says_that_the_last_commit_failed(mounts, full_disk):
+    mount = mounts(full_disk, "rw,commit_interval=0", expect_log=True)
+    for n in range(20):
+        (mount / f"d/frames/{n}.raw").write_bytes(new_content(128 * 128 * 2, n))
+    subprocess.run(["umount", "-i", mount.root], check=True)
+    assert mount.process.wait(60) == 2
+    assert "could not be committed" in mount.log()
+    mount.process.returncode = 0
+    again = mounts(full_disk)
+    assert not any((again / "d/stack.raw").read_bytes())
+
+
+# ---- What others see ----
+
+
+class Viewer:
+    """Somebody who has looked at every view of a frame, and has it open and mapped."""
+
+    def __init__(self, d, frame):
+        self.d, self.frame = d, frame
+        self.paths = [d / f"frames/{frame}.raw", d / f"npy/{frame:06}.npy", d / f"tiff/{frame:06}.tif",
+                      d / "stack.raw", d / "stack.npy"]
+        self.files = [open(path, "rb", buffering=0) for path in self.paths]
+        self.maps = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in self.files]
+        self.look()
+
+    def part(self, name, content):
+        if "stack" in name:
+            begin = len(content) - (5 - self.frame) * FRAME_BYTES
+            return content[begin:begin + FRAME_BYTES]
+        return content[-FRAME_BYTES:]
+
+    def look(self):
+        """The frame as every view shows it, by a mapping and by reading."""
+        seen = set()
+        for path, file, mapped in zip(self.paths, self.files, self.maps):
+            seen.add(self.part(path.name, bytes(mapped)))
+            seen.add(self.part(path.name, os.pread(file.fileno(), len(mapped), 0)))
+        return seen
+
+    def counts(self):
+        """The numbers of defined elements that everything shows, of the frame and of all."""
+        d, n = self.d, self.frame
+        indptr = np.fromfile(d / "csr/indptr.raw", "<i8")
+        mask = h5py.h5s.decode((d / f"frames/{n}.defined").read_bytes())
+        of_frame = {(d / f"values/{n:06}.values").stat().st_size // 2,
+                    len((d / f"values/{n:06}.values").read_bytes()) // 2, int(indptr[n + 1] - indptr[n]),
+                    mask.get_select_npoints()}
+        of_all = {int(indptr[-1]), (d / "csr/data.raw").stat().st_size // 2,
+                  len((d / "csr/indices.raw").read_bytes()) // 4,
+                  json.loads((d / "dataset.json").read_text())["defined_elements"]}
+        return of_frame, of_all
+
+    def close(self):
+        for mapped in self.maps:
+            mapped.close()
+        for file in self.files:
+            file.close()
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_every_view_shows_what_was_written(mounts, tmp_path, is_sparse):
+    data = Data(tmp_path, is_sparse)
+    d = data.mount(mounts)
+    viewer = Viewer(d, 2)
+    viewer.counts()
+    writers = {name: open(d / name, "r+b", buffering=0) for name in
+               ("frames/2.raw", "npy/000002.npy", "tiff/000002.tif", "stack.raw", "stack.npy")}
+    offsets = {name: os.fstat(file.fileno()).st_size - FRAME_BYTES * (3 if "stack" in name else 1)
+               for name, file in writers.items()}
+    offsets = {name: offset for name, offset in offsets.items()}
+    random = np.random.default_rng(8)
+    for n in range(300):
+        name = list(writers)[n % 5]
+        begin = int(random.integers(0, FRAME_BYTES - 10))
+        content = new_content(int(random.integers(1, FRAME_BYTES - begin)), n)
+        assert os.pwrite(writers[name].fileno(), content, offsets[name] + begin) == len(content)
+        data.write(2 * FRAME_BYTES + begin, content)
+        assert viewer.look() == {data.array[2].tobytes()}, name
+        if n % 10 == 0:
+            size = int(random.integers(0, FRAME_BYTES))
+            if n % 20:
+                os.truncate(d / "frames/2.raw", size)
+                data.erase(2 * 1230 + (size + 1) // 2, 3 * 1230)
+            else:
+                fallocate(writers["stack.raw"].fileno(), PUNCH | KEEP_SIZE, 2 * FRAME_BYTES + size, 100)
+                data.erase(2 * 1230 + (size + 1) // 2, 2 * 1230 + min(1230, (size + 100) // 2))
+            assert viewer.look() == {data.array[2].tobytes()}
+        if is_sparse:
+            of_frame, of_all = viewer.counts()
+            assert of_frame == {data.defined[2].sum()} and of_all == {data.defined.sum()}
+        if n % 50 == 49:
+            mapped = np.memmap(d / "frames/2.raw", "<u2", "r+")
+            mapped[n] = n
+            mapped.flush()
+            del mapped
+            page = slice(2 * FRAME_BYTES, 3 * FRAME_BYTES)  # a mapping writes whole pages
+            data.write(2 * FRAME_BYTES, data.array.tobytes()[page])
+            data.array[2].reshape(-1)[n] = n
+            assert viewer.look() == {data.array[2].tobytes()}
+    viewer.close()
+    for file in writers.values():
+        file.close()
+    data.check_file(mounts)
+
+
+def test_a_map_survives_that_its_file_is_copied_over(mounts, sparse, tmp_path):
+    """O_TRUNC does not make the file shorter, not even for a moment."""
+    d = sparse.mount(mounts)
+    (tmp_path / "new").write_bytes(new_content())
+    reader = subprocess.Popen(["python3", "-c", f"""
+import mmap, time
+f = open("{d}/frames/1.raw", "rb")
+m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+print(flush=True)
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    assert len(m[:]) == {FRAME_BYTES}
+"""], stdout=subprocess.PIPE)
+    reader.stdout.readline()
+    while reader.poll() is None:
+        do(f"cp {tmp_path}/new {d}/frames/1.raw")
+    assert reader.returncode == 0
+    reader.stdout.close()
+
+
+def writer(path, size, head, seconds, seed, kind):
+    """Writes a view again and again, until the time is over; a process of its own."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        random = np.random.default_rng(seed)
+        end = time.monotonic() + seconds
+        with open(path, "r+b", buffering=0) as file:
+            mapped = mmap.mmap(file.fileno(), 0) if kind == "map" else None
+            while time.monotonic() < end:
+                begin = int(random.integers(0, size - 2))
+                n = int(random.integers(1, size - begin))
+                if mapped:
+                    mapped[head + begin:head + begin + n] = bytes([seed]) * n
+                    mapped.flush()
+                else:
+                    os.pwrite(file.fileno(), bytes([seed]) * n, head + begin)
+                if kind == "truncate":
+                    os.ftruncate(file.fileno(), head + begin)
+                os.pread(file.fileno(), size, 0)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.parametrize("kinds", [("write", "write"), ("write", "map"), ("map", "map"),
+                                   ("truncate", "write"), ("truncate", "map")])
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_two_writers_of_one_frame(mounts, tmp_path, kinds, is_sparse):
+    """Through two views at the same time, while somebody looks at a third one: nobody waits for ever,
+    and in the end everybody sees the same. With as few threads as there can be."""
+    options = ("threads=2",)
+    data = Data(tmp_path, is_sparse)
+    d = data.mount(mounts, *options)
+    viewer = Viewer(d, 2)
+    names = ["frames/2.raw", "npy/000002.npy"]
+    heads = [0, (d / names[1]).stat().st_size - FRAME_BYTES]
+    began = time.monotonic()
+    pids = [writer(d / name, FRAME_BYTES, head, 2, seed, kind)
+            for name, head, seed, kind in zip(names, heads, (17, 34), kinds)]
+    looks = 0
+    while time.monotonic() < began + 2:
+        viewer.look()
+        (d / "frames/2.defined").read_bytes()
+        looks += 1
+    ends = [os.waitpid(pid, 0)[1] for pid in pids]
+    assert ends == [0, 0]
+    assert time.monotonic() < began + 20
+    assert looks > 3
+    do(f"sync {d}")
+    time.sleep(0.1)
+    assert len(viewer.look()) == 1
+    viewer.close()
+    data.mounted.unmount()
+    assert subprocess.run([BUILD / "sparsectl", "check", data.path], capture_output=True).returncode == 0
+
+
+def test_truncation_under_a_map_that_is_being_written(mounts, data):
+    """The kernel keeps the pages of the map back until the truncation is answered, and writes them after
+    it: nobody waits for ever, and everybody sees the same."""
+    d = data.mount(mounts)
+    viewer = Viewer(d, 2)
+    with open(d / "frames/2.raw", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[:] = b"\1" * FRAME_BYTES
+        began = time.monotonic()
+        os.truncate(d / "frames/2.raw", 100)
+        assert time.monotonic() < began + 10
+        mapped.flush()
+        seen = viewer.look()
+        assert len(seen) == 1 and seen.pop() == bytes(mapped)
+        os.truncate(d / "frames/2.raw", 100)
+        assert viewer.look() == {b"\1" * 100 + bytes([data.fill, 0]) * (1230 - 50)}
+    viewer.close()
+
+
+def test_many_writers_of_many_frames(mounts, tmp_path):
+    for is_sparse in (True, False):
+        data = Data(tmp_path, is_sparse, chunks=(2, 8, 16))
+        d = data.mount(mounts, "commit_interval=1")
+
+        def work(frame):
+            for n in range(60):
+                content = new_content(seed=100 * frame + n)
+                (d / f"frames/{frame}.raw").write_bytes(content)
+                assert (d / f"raw/{frame:06}.raw").read_bytes() == content
+                assert (d / f"npy/{frame:06}.npy").read_bytes().endswith(content)
+            data.write(frame * FRAME_BYTES, content)
+
+        threads = [threading.Thread(target=work, args=(frame,)) for frame in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        data.check_file(mounts)
+
+
+def test_direct_io(mounts, data):
+    d = data.mount(mounts, "direct_io")
+    (d / "frames/1.raw").write_bytes(new_content())
+    data.write(FRAME_BYTES, new_content())
+    os.truncate(d / "npy/000002.npy", 0)
+    data.erase(2 * 1230, 3 * 1230)
+    for frame in (1, 2):
+        assert (d / f"raw/{frame:06}.raw").read_bytes() == data.array[frame].tobytes()
+    data.mounted.unmount()
+    d = data.mount(mounts)
+    data.check_file(mounts)
