@@ -323,8 +323,9 @@ static int change_form(struct chunk *chunk, const struct change *change)
     size_t bytes = packed_bytes(layout, change, old ? chunk->form_bytes : 0), rewritten = 0;
     if (!change->whole)
         rewritten = chunk->rewritten + bytes;
+    bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* nothing is made anew */
     bool opens = !layout->ops->is_sparse || (old && old->elements) ||
-                 rewritten > layout->chunk_bytes / PACKED_SHARE;
+                 (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
     if (opens)
         bytes = form_open_bytes(layout);
     chunk_unpin(chunk); /* it is changing, and does not go */

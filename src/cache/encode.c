@@ -3,8 +3,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #include "cache/private.h"
@@ -212,15 +210,10 @@ static struct chunk *next_chunk(struct cache *cache)
 
 /* ---- Threads ---- */
 
-/* Those who write come first while there is memory; when there is none they wait, and the processor
- * is free. */
-#define NICENESS 10
-
 static void *run(void *data)
 {
     struct cache *cache = data;
     struct chunk *chunk;
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS); /* Linux: of this thread; a wish */
     pthread_mutex_lock(&cache->lock);
     while (!cache->ends) {
         chunk = next_chunk(cache);

@@ -217,7 +217,7 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
-    struct chunk_list cut; /* chunks that the index cannot tell of */
+    struct chunk_list cut;         /* chunks that the index cannot tell of */
     struct changed_chunk *changed; /* while the index is walked: chunks that it does not know so */
 };
 

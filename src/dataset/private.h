@@ -133,6 +133,11 @@ size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
  * frees them. NULL: no memory. */
 void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);
 
+/* Writes packed values to a box. *done: it lies so that this could be done piece by piece; if not,
+ * some may have been written. */
+int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
+                           const struct sfs_defined *defined, const char *values, bool *done);
+
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 

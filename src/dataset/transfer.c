@@ -435,11 +435,15 @@ int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     CHANGING(dataset);
     struct box box;
     struct runs runs = {0};
+    bool done = false;
     int error = check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     if (!error)
-        error = place_in_dataset(&dataset->layout, &box, defined, &runs);
+        error = dataset_write_in_order(dataset, &box, defined, values, &done);
+    if (error || done)
+        return error;
+    error = place_in_dataset(&dataset->layout, &box, defined, &runs);
     if (error) {
         runs_free(&runs);
         return error;
