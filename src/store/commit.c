@@ -283,12 +283,15 @@ static void drop_pages(struct store *store)
 static int write_kept(struct store *store, uint64_t new_end)
 {
     struct page *page, *next;
+    unsigned char bytes[PAGE_BYTES];
     int error = 0;
     HASH_ITER (hh, store->pages, page, next) {
         uint64_t at = page->number * PAGE_BYTES;
         size_t n = at >= new_end ? 0 : new_end - at < PAGE_BYTES ? new_end - at : PAGE_BYTES;
+        if (!error)
+            error = pages_get(store, page, bytes);
         if (!error && n > 0)
-            error = file_write(store, at, page->bytes, n);
+            error = file_write(store, at, bytes, n);
     }
     if (!error)
         drop_pages(store);

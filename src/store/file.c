@@ -60,6 +60,7 @@ struct store *file_new(const char *path, bool writable)
     if (!store)
         return NULL;
     store->fd = -1;
+    store->spill = -1;
     store->writable = writable;
     pthread_rwlock_init(&store->pages_lock, NULL);
     pthread_mutex_init(&store->change, NULL);

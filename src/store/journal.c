@@ -172,7 +172,9 @@ static int put_page(struct store *store, struct journal *journal, const struct p
 
     uint64_t left = journal->header.new_end - page->number * PAGE_BYTES;
     size_t n = left < PAGE_BYTES ? (size_t)left : PAGE_BYTES;
-    memcpy(record.bytes, page->bytes, n);
+    error = pages_get(store, page, record.bytes);
+    if (error)
+        return error;
     memset(record.bytes + n, 0, PAGE_BYTES - n);
     return put(journal, &record, sizeof(record));
 }
@@ -358,11 +360,7 @@ static int keep_page(struct store *store, const struct header *header,
                      const struct page_record *record)
 {
     (void)header;
-    struct page *page = pages_find(store, record->number);
-    int error = page ? 0 : pages_add(store, record->number, &page);
-    if (!error)
-        memcpy(page->bytes, record->bytes, PAGE_BYTES);
-    return error;
+    return pages_put(store, record->number, record->bytes, true);
 }
 
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)

@@ -1,8 +1,12 @@
-/* Changed pages that stand in for the file's bytes. */
+/* Changed pages that stand in for the file's bytes: in memory, and if they are many also in a file
+ * without a name beside the store's. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/log.h"
 #include "store/private.h"
 
 struct page *pages_find(struct store *store, uint64_t number)
@@ -12,19 +16,108 @@ struct page *pages_find(struct store *store, uint64_t number)
     return page;
 }
 
-int pages_add(struct store *store, uint64_t number, struct page **out)
+/* ---- Pages on the disk ---- */
+
+static int open_spill(struct store *store)
 {
-    struct page *page = malloc(sizeof(*page));
+    if (store->spill < 0 && store->directory)
+        store->spill = open(store->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return store->spill < 0 ? -EOPNOTSUPP : 0;
+}
+
+static int spill_write(struct store *store, off_t at, const unsigned char *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put = pwrite(store->spill, bytes + done, n - done, at + (off_t)done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0) {
+            int error = put ? -errno : -EIO;
+            log_error("%s: cannot put changes aside: %s", store->path, strerror(-error));
+            return error;
+        }
+        done += (size_t)put;
+    }
+    return 0;
+}
+
+static int spill_read(struct store *store, off_t at, unsigned char *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(store->spill, bytes + done, n - done, at + (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            log_error("%s: cannot read changes that were put aside: %s", store->path,
+                      got ? strerror(errno) : "they are not there");
+            return -EIO;
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* ---- Pages ---- */
+
+static int read_page(struct store *store, const struct page *page, size_t from,
+                     unsigned char *bytes, size_t n)
+{
+    if (page->spilled_at >= 0)
+        return spill_read(store, page->spilled_at + (off_t)from, bytes, n);
+    memcpy(bytes, page->bytes + from, n);
+    return 0;
+}
+
+static int write_page(struct store *store, struct page *page, size_t to, const unsigned char *bytes,
+                      size_t n)
+{
+    if (page->spilled_at >= 0)
+        return spill_write(store, page->spilled_at + (off_t)to, bytes, n);
+    memcpy(page->bytes + to, bytes, n);
+    return 0;
+}
+
+int pages_get(struct store *store, const struct page *page, unsigned char *bytes)
+{
+    return read_page(store, page, 0, bytes, PAGE_BYTES);
+}
+
+/* A page that is not in the table: on the disk, if many are in memory and that is possible. */
+static int new_page(struct store *store, const unsigned char *bytes, bool must, struct page **out)
+{
+    bool in_memory = atomic_load(&store->n_pages) - store->n_spilled < PAGES_IN_MEMORY ||
+                     !store->writable || open_spill(store) < 0;
+    off_t at = (off_t)(store->n_spilled * PAGE_BYTES);
+    int error = in_memory ? 0 : spill_write(store, at, bytes, PAGE_BYTES);
+    if (error && !must)
+        return error;
+    in_memory |= error != 0;
+    struct page *page = malloc(sizeof(*page) + (in_memory ? PAGE_BYTES : 0));
     if (!page)
         return -ENOMEM;
+    page->spilled_at = in_memory ? -1 : at;
+    if (in_memory)
+        memcpy(page->bytes, bytes, PAGE_BYTES);
+    *out = page;
+    return 0;
+}
+
+int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must)
+{
+    struct page *page = pages_find(store, number);
+    if (page)
+        return write_page(store, page, 0, bytes, PAGE_BYTES);
+    int error = new_page(store, bytes, must, &page);
+    if (error)
+        return error;
     page->number = number;
     HASH_ADD(hh, store->pages, number, sizeof(page->number), page);
     if (hash_failed()) {
         free(page);
         return -ENOMEM;
     }
+    store->n_spilled += page->spilled_at >= 0;
     atomic_fetch_add(&store->n_pages, 1);
-    *out = page;
     return 0;
 }
 
@@ -36,6 +129,11 @@ void pages_clear(struct store *store)
         free(page);
     }
     atomic_store(&store->n_pages, 0);
+    store->n_spilled = 0;
+    if (store->spill >= 0) { /* its space is given back */
+        close(store->spill);
+        store->spill = -1;
+    }
 }
 
 /* How many of n bytes at address lie in the page of the first one. */
@@ -58,7 +156,8 @@ int pages_read(struct store *store, uint64_t address, void *buffer, size_t n)
             if (behind > 0)
                 error = file_read(store, address - behind, to - behind, behind);
             behind = 0;
-            memcpy(to, page->bytes + address % PAGE_BYTES, part);
+            if (!error)
+                error = read_page(store, page, address % PAGE_BYTES, (unsigned char *)to, part);
         } else {
             behind += part;
         }
@@ -104,29 +203,24 @@ static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
     return end == store->committed_end || end - address > n ? n : (size_t)(end - address);
 }
 
-/* A page with the file's bytes. The caller holds `change`, so that they stay what they are. */
-static int copy_page(struct store *store, uint64_t number, struct page **page)
+/* Changes bytes of one page that has committed bytes or stands in for the file already. The caller
+ * holds `change`, so that what the file has stays what it is. */
+static int write_in_page(struct store *store, uint64_t address, const char *from, size_t n,
+                         bool must)
 {
     unsigned char bytes[PAGE_BYTES];
-    int error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES);
-    if (error)
-        return error;
-    error = pages_add(store, number, page);
-    if (!error)
-        memcpy((*page)->bytes, bytes, PAGE_BYTES);
-    return error;
-}
-
-/* Changes bytes of one page that has committed bytes or stands in for the file already. */
-static int write_in_page(struct store *store, uint64_t address, const char *bytes, size_t n)
-{
+    uint64_t number = address / PAGE_BYTES;
     int error = 0;
     pthread_rwlock_wrlock(&store->pages_lock);
-    struct page *page = pages_find(store, address / PAGE_BYTES);
-    if (!page)
-        error = copy_page(store, address / PAGE_BYTES, &page);
-    if (!error)
-        memcpy(page->bytes + address % PAGE_BYTES, bytes, n);
+    struct page *page = pages_find(store, number);
+    if (page) {
+        error = write_page(store, page, address % PAGE_BYTES, (const unsigned char *)from, n);
+    } else {
+        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES);
+        memcpy(bytes + address % PAGE_BYTES, from, n);
+        if (!error)
+            error = pages_put(store, number, bytes, must);
+    }
     pthread_rwlock_unlock(&store->pages_lock);
     return error;
 }
@@ -136,7 +230,7 @@ static int keep(struct store *store, uint64_t address, const char *bytes, size_t
     int error = 0;
     for (size_t part; n > 0 && !error; n -= part) {
         part = in_page(address, n);
-        error = write_in_page(store, address, bytes, part);
+        error = write_in_page(store, address, bytes, part, true);
         address += part;
         bytes += part;
     }
@@ -167,7 +261,7 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
             error = write_behind(store, address, from, behind, or_keep);
             behind = 0;
             if (!error)
-                error = write_in_page(store, address, from, part);
+                error = write_in_page(store, address, from, part, or_keep);
         }
         from += part;
         address += part;

@@ -9,14 +9,16 @@
 #include "store/extents.h"
 #include "store/store.h"
 
-#define PAGE_BYTES 4096
+#define PAGE_BYTES      4096
+#define PAGES_IN_MEMORY ((size_t)16384) /* 64 MiB; more are put on the disk, where that can be */
 
 /* Bytes that stand in for those of the file: changes that are not committed or, in a store that is
  * only read, a journal's. */
 struct page {
     uint64_t number; /* its address / PAGE_BYTES */
     UT_hash_handle hh;
-    unsigned char bytes[PAGE_BYTES];
+    off_t spilled_at;      /* where in the file of spilled pages; -1: in memory */
+    unsigned char bytes[]; /* PAGE_BYTES in memory */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
@@ -44,6 +46,8 @@ struct store {
     pthread_rwlock_t pages_lock; /* guards the table and the bytes of its pages */
     struct page *pages;          /* by number */
     atomic_size_t n_pages;       /* 0: nobody has to take the lock for reading */
+    int spill;                   /* a file without a name, for pages; -1: none yet */
+    size_t n_spilled;
 
     pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
     uint64_t committed_end;
@@ -77,8 +81,12 @@ int create_publish(struct store *store);
 
 /* pages.c: the caller holds pages_lock, for writing where the table or a page changes. */
 struct page *pages_find(struct store *store, uint64_t number);
-int pages_add(struct store *store, uint64_t number, struct page **page); /* bytes not set */
+int pages_get(struct store *store, const struct page *page, unsigned char *bytes);
 void pages_clear(struct store *store);
+
+/* Adds a page with these bytes, or replaces it. -ENOSPC and what else write(2) says: memory is full
+ * of pages, and the disk does not take this one; unless must, then it goes into memory. */
+int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
 
 /* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
  * file becomes pages. */

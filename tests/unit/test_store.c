@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -100,6 +101,18 @@ WRAPPED int __wrap_unlink(const char *path)
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 {
     return event() ? -1 : __real_open64(path, flags, mode);
+}
+
+/* What file systems without locks say; 0: this one has them. */
+static int lock_error;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+WRAPPED int __wrap_flock(int fd, int operation)
+{
+    errno = lock_error;
+    return lock_error ? -1 : __real_flock(fd, operation);
 }
 
 /* ---- States ---- */
@@ -637,6 +650,53 @@ static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
     free(bytes);
 }
 
+#define MANY ((size_t)100 << 20)
+
+static size_t memory_in_use(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void many_changes_do_not_fill_the_memory(void **state)
+{
+    (void)state;
+    struct store *store;
+    uint64_t address, *words = allocate(PAGE), found;
+    event_error = 0;
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, MANY, &address), 0);
+    memset(words, 1, PAGE);
+    for (uint64_t at = 0; at < MANY; at += PAGE)
+        assert_int_equal(store_write(store, at, words, PAGE), 0);
+    assert_int_equal(store_commit(store), 0);
+    size_t little = memory_in_use();
+    for (int round = 0; round < 2; round++) /* what was put aside is changed too */
+        for (uint64_t at = 0; at < MANY; at += PAGE) {
+            words[0] = at + (uint64_t)round;
+            assert_int_equal(store_write(store, at + 8, words, 8), 0);
+        }
+    assert_true(memory_in_use() - little < MANY * 3 / 4);
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t at = 0; at < MANY; at += 7 * PAGE) {
+            assert_int_equal(store_read(store, at + 8, &found, 8), 0);
+            assert_int_equal(found, at + 1);
+            assert_int_equal(store_read(store, at + 16, &found, 8), 0);
+            assert_int_equal(found, 0x0101010101010101);
+        }
+        if (round == 0)
+            assert_int_equal(store_commit(store), 0);
+    }
+    assert_true(memory_in_use() - little < MANY / 10);
+    store_close(store);
+    assert_int_equal(store_open("many", &store), 0);
+    assert_int_equal(store_read(store, MANY - PAGE + 8, &found, 8), 0);
+    assert_int_equal(found, MANY - PAGE + 1);
+    store_close(store);
+    __real_unlink("many");
+    free(words);
+}
+
 /* ---- New stores and locks ---- */
 
 static int count_temporaries(void)
@@ -726,6 +786,60 @@ static void a_writer_is_alone(void **state)
     assert_true(can_lock("a", LOCK_EX));
     assert_int_equal(store_open_writable("missing", &store), -ENOENT);
     assert_int_equal(store_open_writable(".", &store), -EINVAL);
+}
+
+/* As libhdf5 has it: without locks files are opened all the same, unless the environment says that
+ * there must be one. */
+static void file_systems_without_locks_are_no_error_unless_that_is_wanted(void **state)
+{
+    (void)state;
+    log_quietly();
+    const int errors[] = {ENOSYS, EOPNOTSUPP, ENOLCK};
+    struct store *store, *other;
+    store_close(make_before());
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        lock_error = errors[i];
+        assert_int_equal(store_open_writable("a", &store), 0);
+        assert_int_equal(store_open("a", &other), 0);
+        store_close(other);
+        store_close(store);
+        setenv("HDF5_USE_FILE_LOCKING", "TRUE", 1);
+        assert_int_equal(store_open_writable("a", &store), -errors[i]);
+        assert_int_equal(store_open("a", &store), -errors[i]);
+        assert_int_equal(store_create("new", true, &store), -errors[i]);
+        assert_int_equal(count_temporaries(), 0);
+        setenv("HDF5_USE_FILE_LOCKING", "BEST_EFFORT", 1);
+        assert_int_equal(store_create("new", true, &store), 0);
+        assert_int_equal(store_create("new", true, &other), 0);
+        assert_int_equal(count_temporaries(), 2); /* nobody can tell that the first is in use */
+        store_close(other);
+        store_close(store);
+        unsetenv("HDF5_USE_FILE_LOCKING");
+    }
+    lock_error = 0;
+}
+
+/* What SIGKILL leaves of a new file is gone when the next of that name is made. */
+static void unfinished_new_files_are_removed(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store, *other;
+    assert_int_equal(store_create("new", true, &store), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(store_create("new", true, &other) != 0);
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(count_temporaries(), 2);
+    assert_int_equal(store_create("new", true, &other), 0);
+    assert_int_equal(count_temporaries(), 2); /* this one and that of the one still open */
+    assert_int_equal(store_remove_temporaries("new"), 0);
+    store_close(other);
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(count_temporaries(), 0);
 }
 
 static void the_journal_stands_beside_the_file_and_not_beside_a_link(void **state)
@@ -853,9 +967,12 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
+          cmocka_unit_test(many_changes_do_not_fill_the_memory),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
           cmocka_unit_test(a_writer_is_alone),
+          cmocka_unit_test(file_systems_without_locks_are_no_error_unless_that_is_wanted),
+          cmocka_unit_test(unfinished_new_files_are_removed),
           cmocka_unit_test(the_journal_stands_beside_the_file_and_not_beside_a_link),
           cmocka_unit_test(readers_see_what_they_should_while_others_write_and_commit),
           cmocka_unit_test(two_threads_share_space_and_commits))

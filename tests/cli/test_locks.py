@@ -1,0 +1,92 @@
+"""A file that one program writes is refused to others, with words that say why: by sparsectl, h5py
+and the HDF5 tools; and a file that others read is refused to a writer."""
+import os
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+from test_sparsectl import BUILD, FAILED, SPARSECTL, done, failed, make, run
+
+WRITER = BUILD / "tests/crash/writer"
+WRITTEN = "another program has it open for writing"
+OPEN = "another program has it open"
+
+pytestmark = pytest.mark.skipif(not WRITER.exists(), reason="the writer of tests/crash is not built")
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A file that a process has open for writing, and goes on writing."""
+    path = tmp_path / "a.h5"
+    process = subprocess.Popen([WRITER, "write", path, "2"], stdout=subprocess.PIPE)
+    for _ in range(3):
+        process.stdout.readline()
+    process.stdout.close()  # the next line ends the writer: nobody reads it
+    process.wait()
+    process = subprocess.Popen([WRITER, "write", path, "2"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    os.kill(process.pid, 19)  # SIGSTOP: it has the file open, and does nothing
+    yield path
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_reading_commands_are_refused(written):
+    for command in (["info", written], ["dump", f"{written}:/t0/rows"], ["export", written, "b.h5"]):
+        failed(*command, says=WRITTEN)
+    failed("check", written, says=WRITTEN, code=2)
+    failed("repack", written, written.with_name("b.h5"), says=WRITTEN)
+
+
+def test_writing_commands_are_refused(written, tmp_path):
+    dense = make(tmp_path / "dense.h5", x=np.eye(4))
+    for command in (["create", written, "/d", "--dims", "3", "--dtype", "u1"],
+                    ["import", dense, written], ["recover", written]):
+        result = failed(*command, says=OPEN)
+        assert WRITTEN not in result.stderr  # it may be a reader
+
+
+def test_h5py_is_refused(written):
+    for mode in ("r", "r+", "a", "w"):
+        with pytest.raises(OSError, match="lock"):
+            h5py.File(written, mode)
+
+
+@pytest.mark.parametrize("tool", ["h5dump", "h5ls", "h5stat"])
+def test_tools_are_refused(written, tool):
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    result = subprocess.run([tool, written], capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "unable to open file" in result.stdout + result.stderr
+
+
+def test_without_locks_nobody_is_refused(written):
+    """HDF5_USE_FILE_LOCKING is libhdf5's, and means the same here. What is read then is the last
+    committed state, as long as no commit goes on."""
+    unlocked = os.environ | {"HDF5_USE_FILE_LOCKING": "FALSE"}
+    for setting in ("TRUE", "BEST_EFFORT"):
+        result = run("info", written, env=os.environ | {"HDF5_USE_FILE_LOCKING": setting})
+        assert result.returncode == FAILED and WRITTEN in result.stderr
+    assert "/t0/rows" in run("info", written, env=unlocked).stdout
+    assert subprocess.run(["h5ls", written], env=unlocked).returncode == 0
+
+
+def test_readers_keep_a_writer_out(tmp_path):
+    path = make(tmp_path / "a.h5", x=np.eye(4))
+    with h5py.File(path, "r"):
+        failed("create", path, "/d", "--dims", "3", "--dtype", "u1", says=OPEN)
+        failed("recover", path, says=OPEN)
+        assert "sound" in done("check", path)
+    done("create", path, "/d", "--dims", "3", "--dtype", "u1")
+
+
+def test_writers_of_h5py_are_respected(tmp_path):
+    path = make(tmp_path / "a.h5", x=np.eye(4))
+    with h5py.File(path, "a"):
+        failed("info", path, says=WRITTEN)
+        failed("create", path, "/d", "--dims", "3", "--dtype", "u1", says=OPEN)
