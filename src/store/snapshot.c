@@ -4,8 +4,9 @@
  *   in a kept page       what the page had before a commit changed it in place
  *   any other            still in the file, whose space is held back
  *
- * Space that a commit frees is needed by all snapshots that are open then. The newest of them has
- * it; when that is closed the next older one gets it, and after the oldest it is free. */
+ * Space that a commit frees is held back for the newest snapshot that needs it. When that is closed
+ * the next older one that needs it gets it, and after that it is free. What was allocated after a
+ * snapshot is no affair of it: it never holds back more than its own size. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,60 @@ struct store_snapshot {
 
 /* ---- Holding back ---- */
 
+/* The longest piece of [at, end) of which the snapshot needs all or nothing. */
+static uint64_t piece(const struct store_snapshot *snapshot, uint64_t at, uint64_t end,
+                      bool *needed)
+{
+    uint64_t start, length;
+    *needed = at < snapshot->end;
+    if (!*needed)
+        return end - at;
+    end = end < snapshot->end ? end : snapshot->end;
+    if (!extents_after(&snapshot->holes, at, &start, &length) || start >= end)
+        return end - at;
+    *needed = at < start;
+    if (*needed)
+        return start - at;
+    return (start + length < end ? start + length : end) - at;
+}
+
+/* Moves the first extent of `freed`: what the snapshot needs becomes held, the rest goes to `rest`.
+ * Without memory it holds all of it. */
+static void divide_first(struct store_snapshot *snapshot, struct extents *freed,
+                         struct extents *rest, uint64_t start, uint64_t length)
+{
+    bool needed;
+    size_t pieces = 0;
+    for (uint64_t at = start; at < start + length; pieces++)
+        at += piece(snapshot, at, start + length, &needed);
+    if (extents_reserve(&snapshot->held, pieces) || extents_reserve(rest, pieces)) {
+        extents_move_first(&snapshot->held, freed);
+        return;
+    }
+    extents_cut(freed, start, length);
+    for (uint64_t at = start, n; at < start + length; at += n) {
+        n = piece(snapshot, at, start + length, &needed);
+        extents_add(needed ? &snapshot->held : rest, at, n);
+    }
+}
+
+/* To this snapshot and those that are older, as far as they need it, or else it is free. */
+static void hand_down(struct store *store, struct store_snapshot *snapshot, struct extents *freed)
+{
+    struct extents rest = {0};
+    uint64_t start, length;
+    for (; snapshot; snapshot = snapshot->next) {
+        while (extents_after(freed, 0, &start, &length))
+            divide_first(snapshot, freed, &rest, start, length);
+        extents_move(freed, &rest);
+    }
+    extents_move(&store->free, freed);
+    extents_clear(&rest);
+}
+
 void snapshots_free_pending(struct store *store)
 {
-    extents_move(store->snapshots ? &store->snapshots->held : &store->free, &store->pending);
+    hand_down(store, store->snapshots, &store->pending);
 }
 
 static void forget_kept(struct store_snapshot *snapshot)
@@ -180,7 +232,7 @@ void store_snapshot_close(struct store_snapshot *snapshot)
         return;
     struct store *store = snapshot->store;
     pthread_mutex_lock(&store->change);
-    extents_move(snapshot->next ? &snapshot->next->held : &store->free, &snapshot->held);
+    hand_down(store, snapshot->next, &snapshot->held);
     DL_DELETE(store->snapshots, snapshot);
     forget_kept(snapshot);
     pthread_mutex_unlock(&store->change);
