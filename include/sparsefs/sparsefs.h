@@ -287,6 +287,18 @@ SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct
 SFS_API int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
                             uint64_t address);
 
+/* Where an object of one file stands in its copy. */
+struct sfs_moved {
+    uint64_t address;
+    const char *path;
+};
+
+/* After sfs_object_copy of a dataset or datatype and of what it refers to: sets the references in
+ * the copy, in elements and attributes. moved is ascending by address; references to what is not in
+ * it become null. -EFBIG: more than 256 MiB of elements with references. */
+SFS_API int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
+                                uint64_t address, const struct sfs_moved *moved, size_t n);
+
 /* H5Lcreate_soft, H5Lcreate_external, H5Lcreate_hard: link->target is what path is to lead to, also
  * of a hard link, whose target must exist; its name and address are not looked at. -EOPNOTSUPP: a
  * user-defined link. */

@@ -237,30 +237,6 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     return 0;
 }
 
-/* The elements of a dense chunk that nobody else looks at need not be copied: the chunk is opened
- * by moving them. Returns whether that was done; -ENOMEM. The chunk is changing, and still is. */
-static int reopen(struct chunk *chunk)
-{
-    struct cache *cache = chunk->dataset->cache;
-    struct cache_form form = {.is_open = true};
-    pthread_mutex_lock(&cache->lock);
-    bool can = !chunk->dataset->layout->ops->is_sparse && chunk->state == CHUNK_LOADED &&
-               chunk->form.elements && chunk->pins == 1 && !chunk->encoding;
-    int error = 0;
-    if (can) {
-        form.filled = chunk->dataset->layout->chunk_bytes / chunk->dataset->layout->element_size;
-        form_move_values(&chunk->form, &form);
-        chunk_count(chunk);
-        error = replace(chunk, &form, 0);
-        if (error) {
-            form_move_values(&form, &chunk->form);
-            chunk_count(chunk);
-        }
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return error ? error : can;
-}
-
 /* Waits for memory for a change; what cannot be written must not fill it. The lock is held. */
 static int reserve_for_change(struct cache *cache, size_t bytes)
 {
@@ -272,6 +248,67 @@ static int reserve_for_change(struct cache *cache, size_t bytes)
     }
     reserve_now(cache, bytes);
     return 0;
+}
+
+/* Whether all elements of a form are there and defined, so that values and elements are the same.
+ */
+static bool is_full(const struct layout *layout, const struct cache_form *form)
+{
+    if (!layout->ops->is_sparse)
+        return form->elements;
+    return form->has_defined && form->defined.n == 1 &&
+           form->defined.elements == layout->chunk_bytes / layout->element_size &&
+           (form->elements || form->value_size == layout->chunk_bytes);
+}
+
+/* With the lock held: puts an open form with these elements into the place of a full chunk. */
+static int move_elements(struct chunk *chunk, struct cache_form *form)
+{
+    struct cache_form *old = &chunk->form, was = *old;
+    form->elements = old->elements ? old->elements : old->values;
+    form->element_size = old->elements ? old->element_size : old->value_size;
+    if (old->elements)
+        old->elements = NULL;
+    else
+        old->values = NULL;
+    chunk_count(chunk);
+    int error = replace(chunk, form, 0);
+    if (error) {
+        form->elements = NULL;
+        *old = was;
+        chunk_count(chunk);
+    }
+    return error;
+}
+
+/* The elements of a full chunk that nobody else looks at need not be copied: the chunk is opened by
+ * moving them. Returns whether that was done, or an error. The chunk is changing, and still is. */
+static int reopen(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    const struct layout *layout = chunk->dataset->layout;
+    if (chunk->state != CHUNK_LOADED || !is_full(layout, &chunk->form))
+        return 0;
+    pthread_mutex_lock(&cache->lock);
+    size_t bytes = form_mask_bytes(layout);
+    chunk_unpin(chunk); /* it is changing, and does not go */
+    int error = reserve_for_change(cache, bytes);
+    chunk_pin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+    if (error)
+        return error;
+
+    struct cache_form form;
+    error = form_open_full(layout, &cache->pool, &form);
+    pthread_mutex_lock(&cache->lock);
+    bool can = !error && chunk->pins == 1 && !chunk->encoding;
+    if (can)
+        error = move_elements(chunk, &form);
+    unreserve(cache, bytes);
+    pthread_mutex_unlock(&cache->lock);
+    if (!can || error)
+        form_free(&form, &cache->pool);
+    return error ? error : can;
 }
 
 /* Makes the form that a changing chunk is to have, and puts it into its place. */

@@ -128,7 +128,7 @@ void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
     else
         chunk->dirty_since = ++cache->changes;
     chunk->dirty = true;
-    cache->dirty_bytes += chunk->form_bytes;
+    cache->dirty_bytes += chunk->entry_bytes + chunk->form_bytes;
     if (keeps_place)
         DL_REPLACE_ELEM2(cache->dirty, old, chunk, dirty_prev, dirty_next);
     else
@@ -136,7 +136,7 @@ void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
     if (old->dirty && !keeps_place)
         DL_DELETE2(cache->dirty, old, dirty_prev, dirty_next);
     if (old->dirty)
-        cache->dirty_bytes -= old->form_bytes;
+        cache->dirty_bytes -= old->entry_bytes + old->form_bytes;
     old->dirty = false;
     size_t room = encode_estimate(chunk), most = cache->limit / 4;
     room = room < most ? room : most;
@@ -148,7 +148,7 @@ void chunk_mark_clean(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
     chunk->dirty = false;
-    cache->dirty_bytes -= chunk->form_bytes;
+    cache->dirty_bytes -= chunk->entry_bytes + chunk->form_bytes;
     DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
     if (!cache->dirty)
         cache->encode_room = 0;

@@ -3,6 +3,8 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "cache/private.h"
@@ -67,12 +69,13 @@ static int encode_and_insert(struct chunk *chunk, struct chunk_record *record)
     return error;
 }
 
-/* Tells those who wait for what an encoding began with that it has failed. */
+/* Tells those who wait for what an encoding began with that it has failed. Who has begun later than
+ * it tries himself: what was wrong may have passed. */
 static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error)
 {
     struct flush *flush;
     DL_FOREACH (cache->flushes, flush) {
-        if (encoding->since <= flush->last &&
+        if (encoding->since <= flush->last && encoding->flushes >= flush->number &&
             (!flush->dataset || flush->dataset == encoding->chunk->dataset))
             flush->error = error;
     }
@@ -120,7 +123,8 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
 int write_back(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
-    struct encoding encoding = {.chunk = chunk, .since = chunk->dirty_since};
+    struct encoding encoding = {
+        .chunk = chunk, .since = chunk->dirty_since, .flushes = cache->n_flushes};
     size_t bytes = encode_estimate(chunk);
     chunk->encoding = &encoding;
     DL_APPEND(cache->encodings, &encoding);
@@ -208,10 +212,15 @@ static struct chunk *next_chunk(struct cache *cache)
 
 /* ---- Threads ---- */
 
+/* Those who write come first while there is memory; when there is none they wait, and the processor
+ * is free. */
+#define NICENESS 10
+
 static void *run(void *data)
 {
     struct cache *cache = data;
     struct chunk *chunk;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS); /* Linux: of this thread; a wish */
     pthread_mutex_lock(&cache->lock);
     while (!cache->ends) {
         chunk = next_chunk(cache);
@@ -257,7 +266,7 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     struct chunk *chunk;
     bool more;
     pthread_mutex_lock(&cache->lock);
-    struct flush flush = {.dataset = dataset, .last = cache->changes};
+    struct flush flush = {.dataset = dataset, .last = cache->changes, .number = ++cache->n_flushes};
     DL_APPEND(cache->flushes, &flush);
     while (!flush.error && ((chunk = next_of_flush(cache, &flush, &more)) || more)) {
         if (chunk)

@@ -84,7 +84,8 @@ struct chunk {
 struct encoding {
     struct encoding *prev, *next;
     struct chunk *chunk;
-    uint64_t since; /* dirty_since of what is being encoded */
+    uint64_t since;   /* dirty_since of what is being encoded */
+    uint64_t flushes; /* that had begun when it began */
 };
 
 /* On the stack of who flushes. */
@@ -92,6 +93,7 @@ struct flush {
     struct flush *prev, *next;
     const struct cache_dataset *dataset; /* NULL: all */
     uint64_t last;                       /* changes after this one are left */
+    uint64_t number;                     /* of this one among all */
     int error;
 };
 
@@ -116,12 +118,13 @@ struct cache {
     uint64_t changes; /* that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
-    size_t dirty_bytes; /* of the forms of dirty chunks */
+    size_t dirty_bytes; /* of dirty chunks, with their entries */
     size_t encode_room;
     size_t bare_bytes; /* of chunks whose values were evicted */
     unsigned waiting;  /* for the encoders to make room */
     struct encoding *encodings;
     struct flush *flushes;
+    uint64_t n_flushes; /* that have begun */
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
     bool ends;
     unsigned most_encoders, n_encoders, idle_encoders;

@@ -1,6 +1,6 @@
 /* sparsectl repack: a copy of a file without free space. Groups and committed datatypes come first,
- * then datasets, sparse ones chunk by chunk as they are stored, then the links that are left:
- * second names of objects, soft and external ones. */
+ * then datasets, sparse ones chunk by chunk as they are stored, then the references in all these,
+ * then the links that are left: second names of objects, soft and external ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,9 @@ static const char help[] =
     "Copies an HDF5 file without the space in it that is free: all groups, links, attributes,\n"
     "committed datatypes and datasets, each stored as it is. DST must not be there; it appears "
     "when\n"
-    "it is complete. References become null, and user blocks are left out.";
+    "it is complete. User blocks are left out, and attributes of groups and sparse datasets that "
+    "are\n"
+    "references.";
 
 static const struct option options[] = {{0}};
 
@@ -26,6 +28,7 @@ static const struct option options[] = {{0}};
 struct place {
     uint64_t address; /* in the source */
     char *path;
+    bool whole; /* copied by libhdf5, with all attributes */
     UT_hash_handle hh;
 };
 
@@ -51,7 +54,7 @@ static int failed(const struct repack *repack, int error, const char *path)
     return fail(error, "%s:%s", sfs_path(repack->to), path);
 }
 
-static int note_place(struct repack *repack, uint64_t address, const char *path)
+static int note_place(struct repack *repack, uint64_t address, const char *path, bool whole)
 {
     struct place *place = calloc(1, sizeof(*place));
     if (place)
@@ -61,6 +64,7 @@ static int note_place(struct repack *repack, uint64_t address, const char *path)
         return -ENOMEM;
     }
     place->address = address;
+    place->whole = whole;
     HASH_ADD(hh, repack->places, address, sizeof(place->address), place);
     if (hash_failed()) {
         free(place->path);
@@ -123,15 +127,7 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
 
 /* ---- Objects ---- */
 
-static bool has_references(const struct sfs_type *type)
-{
-    bool has = type->class == SFS_REFERENCE || (type->base && has_references(type->base));
-    for (size_t i = 0; i < type->n_members && !has; i++)
-        has = has_references(&type->members[i].type);
-    return has;
-}
-
-static int copy_dataset(struct repack *repack, const char *path, uint64_t address)
+static int copy_dataset(struct repack *repack, const char *path, uint64_t address, bool *whole)
 {
     struct sfs_dataset *from;
     uint64_t bytes;
@@ -139,9 +135,7 @@ static int copy_dataset(struct repack *repack, const char *path, uint64_t addres
     if (error)
         return error;
     const struct sfs_dataset_info *info = sfs_dataset_info(from);
-    if (has_references(&info->type))
-        fprintf(stderr, "sparsectl: %s:%s: its references become null\n", sfs_path(repack->from),
-                path);
+    *whole = info->layout != SFS_SPARSE;
     if (info->layout == SFS_SPARSE) {
         error = copy_sparse(repack, from, path);
     } else {
@@ -158,11 +152,47 @@ static int copy_object(void *context, const char *path, uint64_t address, enum s
     struct repack *repack = context;
     if ((type == SFS_DATASET) != repack->datasets)
         return 0;
-    int error = interrupted ? -EINTR : note_place(repack, address, path);
+    bool whole = type == SFS_DATATYPE;
+    int error = interrupted           ? -EINTR
+                : type == SFS_DATASET ? copy_dataset(repack, path, address, &whole)
+                                      : sfs_object_copy(repack->to, path, repack->from, address);
     if (!error)
-        error = type == SFS_DATASET ? copy_dataset(repack, path, address)
-                                    : sfs_object_copy(repack->to, path, repack->from, address);
+        error = note_place(repack, address, path, whole);
     return error ? failed(repack, error, path) : 0;
+}
+
+/* ---- References ---- */
+
+static int by_address(const void *a, const void *b)
+{
+    const struct sfs_moved *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+/* Once everything has its place. What libhdf5 cannot open has no references: those of sparse
+ * datasets were left out. */
+static int copy_references(struct repack *repack)
+{
+    struct place *place, *next;
+    size_t n = 0;
+    struct sfs_moved *moved = reallocarray(NULL, HASH_COUNT(repack->places), sizeof(*moved));
+    if (!moved)
+        return fail(-ENOMEM, "%s", sfs_path(repack->to));
+    HASH_ITER (hh, repack->places, place, next) {
+        moved[n++] = (struct sfs_moved){place->address, place->path};
+    }
+    qsort(moved, n, sizeof(*moved), by_address);
+    int code = 0;
+    HASH_ITER (hh, repack->places, place, next) {
+        int error = code || !place->whole ? 0
+                    : interrupted         ? -EINTR
+                                  : sfs_references_copy(repack->to, place->path, repack->from,
+                                                        place->address, moved, n);
+        if (error)
+            code = failed(repack, error, place->path);
+    }
+    free(moved);
+    return code;
 }
 
 /* ---- Links ---- */
@@ -225,6 +255,8 @@ static int copy_all(struct repack *repack)
     repack->datasets = true;
     if (!code)
         code = tree_walk(repack->from, copy_object, repack);
+    if (!code)
+        code = copy_references(repack);
     if (!code)
         code = tree_walk(repack->from, copy_links, repack);
     progress_end(&repack->progress);

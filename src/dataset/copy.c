@@ -46,6 +46,17 @@ int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from
     return failed(to, path, error);
 }
 
+int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
+                        uint64_t address, const struct sfs_moved *moved, size_t n)
+{
+    if (!sfs_is_writable(to))
+        return -EROFS;
+    pthread_rwlock_rdlock(&to->commit_lock);
+    int error = hdf5_copy_references(to->hdf5, path, from->hdf5, address, moved, n);
+    pthread_rwlock_unlock(&to->commit_lock);
+    return failed(to, path, error);
+}
+
 int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link)
 {
     if (!sfs_is_writable(file))

@@ -77,13 +77,11 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     enum view_kind kind = inode_view(inode);
     uint64_t size, allocated;
     notify_known(mount->notify, inode);
-    int error = mount_settle(mount, node, inode);
-    if (error)
-        return error;
+    mount_settle(mount, node, inode);
     if (kind == VIEW_DEFINED && staging_size(mount->staging, node, inode.frame, &size)) {
         allocated = size;
     } else {
-        error = view_size(views, kind, inode.frame, &size);
+        int error = view_size(views, kind, inode.frame, &size);
         if (error)
             return error;
         allocated = view_allocated(views, kind, inode.frame, size);

@@ -15,22 +15,12 @@ struct change mount_change(const struct node *node, uint64_t first, uint64_t las
     return (struct change){.node = node, .first = first, .last = last, .views = CHANGED_VIEWS};
 }
 
-static void frame_erased(void *context, const struct node *node, uint64_t frame)
-{
-    struct mount *mount = context;
-    const struct change change = mount_change(node, frame, frame);
-    mount_written(mount, node, frame, frame);
-    notify_change(mount->notify, &change, 0, NULL, NULL);
-}
-
-int mount_settle(struct mount *mount, const struct node *node, struct inode inode)
+void mount_settle(struct mount *mount, const struct node *node, struct inode inode)
 {
     enum view_kind kind = inode_view(inode);
-    if (kind == VIEW_DEFINED)
-        return 0;
-    return staging_settle(mount->staging, node,
-                          kind < VIEW_STACK_RAW ? inode.frame : STAGING_ANY_FRAME, frame_erased,
-                          mount);
+    if (kind != VIEW_DEFINED)
+        staging_settle(mount->staging, node,
+                       kind < VIEW_STACK_RAW ? inode.frame : STAGING_ANY_FRAME);
 }
 
 /* The frame that a name in a directory stands for, whether it is there or not. */

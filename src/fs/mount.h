@@ -70,8 +70,8 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
 /* All views of the frames first to last of a dataset, and of all of it. */
 struct change mount_change(const struct node *node, uint64_t first, uint64_t last);
 
-/* Somebody looks at a view: truncations of the frame's selection that wait are applied. */
-int mount_settle(struct mount *mount, const struct node *node, struct inode inode);
+/* Somebody looks at a view: waits for who may be closing the frame's selection. */
+void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
 
 /* Extends a dataset so that it has the frame that a name in one of its directories stands for.
  * -EPERM: it stands for none; -EFBIG: the dataset cannot be so large. */

@@ -17,6 +17,9 @@
 #define PATIENCE_NANOS 1000000000
 #define POLL_MILLIS    20
 
+/* When to invalidate again what the kernel may still be about to clear. */
+static const long again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
+
 struct job {
     struct job *prev, *next;
     bool has_change;
@@ -24,7 +27,7 @@ struct job {
     uint64_t writer;
     fuse_req_t request; /* NULL: nobody waits, or it was answered */
     struct answer answer;
-    struct timespec deadline; /* of the answer */
+    struct timespec deadline; /* of the answer; of one that is to come: when */
 };
 
 struct notify {
@@ -34,7 +37,8 @@ struct notify {
     pthread_rwlock_t lookups; /* held for reading by look-ups, until they are answered */
     pthread_mutex_t lock;     /* guards what follows */
     pthread_cond_t changed;
-    struct job *jobs; /* the first is being worked at */
+    struct job *jobs;  /* the first is being worked at */
+    struct job *later; /* by the time at which they become jobs */
     bool is_ending, has_ended;
     /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
     _Atomic uint64_t known[KNOWN_BITS / 64];
@@ -185,13 +189,27 @@ static fuse_req_t take_request(struct job *job)
 
 /* ---- The queue ---- */
 
+static struct timespec time_in(long nanos)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_nsec += nanos;
+    time.tv_sec += time.tv_nsec / 1000000000;
+    time.tv_nsec %= 1000000000;
+    return time;
+}
+
+static bool is_over(const struct timespec *deadline)
+{
+    struct timespec now = time_in(0);
+    return now.tv_sec > deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
 /* The lock must be held. */
 static void append_job(struct notify *notify, struct job *job)
 {
-    clock_gettime(CLOCK_MONOTONIC, &job->deadline);
-    job->deadline.tv_nsec += PATIENCE_NANOS;
-    job->deadline.tv_sec += job->deadline.tv_nsec / 1000000000;
-    job->deadline.tv_nsec %= 1000000000;
+    job->deadline = time_in(PATIENCE_NANOS);
     DL_APPEND(notify->jobs, job);
     pthread_cond_broadcast(&notify->changed);
 }
@@ -235,6 +253,32 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         answer_now(request, answer);
 }
 
+static int compare_deadlines(const struct job *a, const struct job *b)
+{
+    if (a->deadline.tv_sec != b->deadline.tv_sec)
+        return a->deadline.tv_sec < b->deadline.tv_sec ? -1 : 1;
+    return a->deadline.tv_nsec < b->deadline.tv_nsec   ? -1
+           : a->deadline.tv_nsec > b->deadline.tv_nsec ? 1
+                                                       : 0;
+}
+
+void notify_again(struct notify *notify, const struct change *change)
+{
+    if (!notify)
+        return;
+    pthread_mutex_lock(&notify->lock);
+    for (size_t i = 0; i < sizeof(again_nanos) / sizeof(*again_nanos); i++) {
+        struct job *job = calloc(1, sizeof(*job));
+        if (!job)
+            break;
+        *job = (struct job){
+            .has_change = true, .change = *change, .deadline = time_in(again_nanos[i])};
+        DL_INSERT_INORDER(notify->later, job, compare_deadlines);
+    }
+    pthread_cond_broadcast(&notify->changed);
+    pthread_mutex_unlock(&notify->lock);
+}
+
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer)
 {
     struct job *job = notify ? calloc(1, sizeof(*job)) : NULL;
@@ -262,14 +306,31 @@ static bool invalidate(struct notify *notify, uint64_t inode)
     return false;
 }
 
+/* Waits for the next job; NULL: there is none, and the mount ends. The lock must be held. */
+static struct job *next_job(struct notify *notify)
+{
+    for (;;) {
+        struct job *later = notify->later;
+        if (later && (notify->is_ending || is_over(&later->deadline))) {
+            DL_DELETE(notify->later, later);
+            append_job(notify, later);
+        } else if (notify->jobs || notify->is_ending) {
+            return notify->jobs;
+        } else if (later) {
+            struct timespec deadline = later->deadline;
+            pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
+        } else {
+            pthread_cond_wait(&notify->changed, &notify->lock);
+        }
+    }
+}
+
 static void *work(void *data)
 {
     struct notify *notify = data;
     pthread_mutex_lock(&notify->lock);
     for (;;) {
-        while (!notify->jobs && !notify->is_ending)
-            pthread_cond_wait(&notify->changed, &notify->lock);
-        struct job *job = notify->jobs;
+        struct job *job = next_job(notify);
         if (!job)
             break;
         bool send = job->has_change && !notify->is_ending;
@@ -303,14 +364,6 @@ static struct job *first_awaited(const struct notify *notify)
             return job;
     }
     return NULL;
-}
-
-static bool is_over(const struct timespec *deadline)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
 static void *guard(void *data)

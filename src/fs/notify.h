@@ -80,6 +80,12 @@ void answer_now(fuse_req_t request, const struct answer *answer);
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer);
 
+/* Of a change that is answered now, and after which the kernel will clear pages of its own that
+ * show something else: invalidates again and again for a while, as it does not say when it has done
+ * so.
+ */
+void notify_again(struct notify *notify, const struct change *change);
+
 /* Answers when the invalidations of everything that was changed before are made. */
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer);
 

@@ -123,7 +123,7 @@ static int open_view(struct mount *mount, struct open_file *file, bool write)
     if (!error)
         error = view_readable(file->views, inode_view(file->inode));
     if (!error)
-        error = mount_settle(mount, file->node, file->inode);
+        mount_settle(mount, file->node, file->inode);
     if (!error && write)
         error = open_view_for_writing(mount, file);
     return error;
@@ -223,8 +223,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct answer answer = {.kind = ANSWER_ERROR};
     bool changed = false;
     open_file_use(file);
-    if (file->staged && atomic_exchange(&file->has_staged, false))
-        answer.error = staging_apply(mount->staging, file->staged, true, &changed);
+    if (file->staged)
+        answer.error = staging_close(mount->staging, file->staged,
+                                     atomic_exchange(&file->has_staged, false), &changed);
     if (!answer.error && file->is_for_writing)
         answer.error = commits_error(mount->commits, &file->commits_seen);
     if (changed)

@@ -143,7 +143,8 @@ static void read_view(fuse_req_t request, struct mount *mount, const struct open
 {
     char *buffer = thread_buffer(size);
     struct view_part part;
-    int error = buffer ? mount_settle(mount, file->node, file->inode) : -ENOMEM;
+    int error = buffer ? 0 : -ENOMEM;
+    mount_settle(mount, file->node, file->inode);
     if (!error && read_staged(request, mount, file, buffer, size, offset))
         return;
     if (!error)

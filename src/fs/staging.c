@@ -6,8 +6,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/hash.h"
+
+/* The kernel needs microseconds to tell of the last close. */
+#define PATIENCE_NANOS 200000000
 
 #define SPARE_BYTES 4096 /* of an encoded selection, besides its points or blocks */
 
@@ -25,6 +29,7 @@ struct staged {
     /* Once is_staged, the new content: */
     bool is_staged;
     bool is_written; /* not just truncated to nothing */
+    bool is_closed;  /* truncated to nothing, and a descriptor was closed since */
     char *bytes;
     size_t n, room;
 };
@@ -33,7 +38,8 @@ struct staging {
     struct nodes *nodes;
     pthread_mutex_t lock; /* guards what follows, also while a content is applied */
     struct staged *table;
-    atomic_uint n; /* in the table; read without the lock by those who only look */
+    pthread_cond_t ended; /* somebody has closed his file */
+    atomic_uint n;        /* in the table; read without the lock by those who only look */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -43,6 +49,11 @@ int staging_create(struct nodes *nodes, struct staging **out)
         return -ENOMEM;
     staging->nodes = nodes;
     pthread_mutex_init(&staging->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&staging->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     *out = staging;
     return 0;
 }
@@ -51,6 +62,7 @@ void staging_destroy(struct staging *staging)
 {
     if (!staging)
         return;
+    pthread_cond_destroy(&staging->ended);
     pthread_mutex_destroy(&staging->lock);
     free(staging);
 }
@@ -124,17 +136,29 @@ static int apply(struct staged *staged, bool *changed)
     free(staged->bytes);
     staged->bytes = NULL;
     staged->n = staged->room = 0;
-    staged->is_staged = staged->is_written = false;
+    staged->is_staged = staged->is_written = staged->is_closed = false;
     *changed = true; /* what the file shows is something else now in any case */
     return error;
 }
 
-int staging_apply(struct staging *staging, struct staged *staged, bool only_written, bool *changed)
+int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
 {
     *changed = false;
     pthread_mutex_lock(&staging->lock);
-    bool now = staged->is_staged && (staged->is_written || !only_written);
-    int error = now ? apply(staged, changed) : 0;
+    int error = staged->is_staged ? apply(staged, changed) : 0;
+    pthread_mutex_unlock(&staging->lock);
+    return error;
+}
+
+int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed)
+{
+    int error = 0;
+    *changed = false;
+    pthread_mutex_lock(&staging->lock);
+    if (staged->is_staged && staged->is_written && wrote)
+        error = apply(staged, changed);
+    else if (staged->is_staged && !staged->is_written)
+        staged->is_closed = true;
     pthread_mutex_unlock(&staging->lock);
     return error;
 }
@@ -148,6 +172,7 @@ int staging_end(struct staging *staging, struct staged *staged, bool *changed)
         if (staged->is_staged)
             error = apply(staged, changed);
         drop(staging, staged);
+        pthread_cond_broadcast(&staging->ended);
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
@@ -218,6 +243,7 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
     if (!error) {
         memcpy(staged->bytes + offset, bytes, n);
         staged->is_written = true; /* also after a truncation to nothing */
+        staged->is_closed = false;
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
@@ -232,6 +258,7 @@ static int truncate_to(struct staged *staged, uint64_t size)
     if (!error) {
         staged->is_staged = true;
         staged->is_written = size > 0;
+        staged->is_closed = false;
     }
     return error;
 }
@@ -288,21 +315,32 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
     return is_staged;
 }
 
-int staging_settle(struct staging *staging, const struct node *node, uint64_t frame,
-                   staging_function erased, void *context)
+/* One of those somebody may have closed for good; the lock must be held. */
+static struct staged *find_closed(const struct staging *staging, const struct node *node,
+                                  uint64_t frame)
 {
-    int error = 0;
+    struct staged *staged;
+    for (staged = staging->table; staged; staged = staged->hh.next)
+        if (staged->is_closed && staged->key.object == node->object &&
+            (frame == STAGING_ANY_FRAME || staged->key.frame == frame))
+            return staged;
+    return NULL;
+}
+
+void staging_settle(struct staging *staging, const struct node *node, uint64_t frame)
+{
+    struct timespec end;
+    struct staged *staged;
     if (!staging || atomic_load(&staging->n) == 0)
-        return 0;
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += PATIENCE_NANOS;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
     pthread_mutex_lock(&staging->lock);
-    for (struct staged *staged = staging->table; staged && !error; staged = staged->hh.next) {
-        bool changed;
-        if (staged->key.object != node->object || !staged->is_staged || staged->is_written ||
-            (frame != STAGING_ANY_FRAME && staged->key.frame != frame))
-            continue;
-        error = apply(staged, &changed);
-        erased(context, staged->node, staged->key.frame);
-    }
+    while ((staged = find_closed(staging, node, frame)))
+        if (pthread_cond_timedwait(&staging->ended, &staging->lock, &end) == ETIMEDOUT &&
+            (staged = find_closed(staging, node, frame)))
+            staged->is_closed = false; /* it is open still: nobody else need wait for it */
     pthread_mutex_unlock(&staging->lock);
-    return error;
 }

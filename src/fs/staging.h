@@ -3,10 +3,10 @@
  * the dataset when one of them who has written syncs or closes. Until then it is what reading the
  * file shows.
  *
- * A shell that runs `command > 7.defined` truncates the file and closes it once before the command
- * has written anything. So a content that was truncated to nothing and not written to, which erases
- * the frame, waits: for an fsync, for the last one to close, or for somebody who looks at another
- * view of the frame. Thread-safe. */
+ * A file is truncated before it is written, and a shell that runs `command > 7.defined` even closes
+ * it once in between. So a content that was truncated to nothing and not written to, which erases
+ * the frame, waits for an fsync or for the last one to close. The kernel tells of that soon after
+ * close(2) has returned: who looks at another view of the frame then waits for it. Thread-safe. */
 #ifndef SPARSEFS_FS_STAGING_H
 #define SPARSEFS_FS_STAGING_H
 
@@ -32,9 +32,13 @@ int staging_begin(struct staging *staging, const struct node *node, uint64_t fra
  * *changed: the frame has changed (also of the others below). */
 int staging_end(struct staging *staging, struct staged *staged, bool *changed);
 
-/* Applies what is staged: if `only_written`, unless it is a truncation to nothing. -EINVAL: it is
- * no selection of this frame; nothing has changed then, and it is forgotten. */
-int staging_apply(struct staging *staging, struct staged *staged, bool only_written, bool *changed);
+/* Applies what is staged. -EINVAL: it is no selection of this frame; nothing has changed then, and
+ * it is forgotten. */
+int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
+
+/* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something
+ * was written, which is applied as above. */
+int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed);
 
 /* -EFBIG: more than any encoded selection of this frame. */
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
@@ -52,10 +56,8 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
                   size_t n, void *buffer, size_t *got);
 
 /* Somebody looks at another view of a frame of a dataset, or (STAGING_ANY_FRAME) of all of it:
- * truncations to nothing are applied. Calls `erased` for every frame that has changed. */
+ * waits for those who may have closed. */
 #define STAGING_ANY_FRAME UINT64_MAX
-typedef void (*staging_function)(void *context, const struct node *node, uint64_t frame);
-int staging_settle(struct staging *staging, const struct node *node, uint64_t frame,
-                   staging_function erased, void *context);
+void staging_settle(struct staging *staging, const struct node *node, uint64_t frame);
 
 #endif

@@ -41,10 +41,8 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, first, last;
-    int error = mount_settle(mount, file->node, file->inode);
-    if (error)
-        return error;
-    error =
+    mount_settle(mount, file->node, file->inode);
+    int error =
         view_write(file->views, kind, frame, offset, bytes, n, mount->options->sparsify, written);
     if (!may_have_changed(error))
         return error;
@@ -142,9 +140,8 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return -EROFS;
     if (!view_writable(views, kind))
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
-    int error = mount_settle(mount, node, inode);
-    if (error)
-        return error;
+    int error;
+    mount_settle(mount, node, inode);
     if (kind == VIEW_DEFINED) {
         error = staging_truncate(mount->staging, node, inode.frame, size, &changed);
     } else {
@@ -230,17 +227,27 @@ static int allocate(struct mount *mount, const struct open_file *file, int mode,
         return -EOPNOTSUPP;
     if (mode == 0)
         return reserve(file, offset, n);
-    int error = mount_settle(mount, file->node, file->inode);
-    if (error)
-        return error;
-    error = punch ? view_punch(file->views, kind, frame, offset, n)
-                  : view_zero(file->views, kind, frame, offset, n);
+    mount_settle(mount, file->node, file->inode);
+    int error = punch ? view_punch(file->views, kind, frame, offset, n)
+                      : view_zero(file->views, kind, frame, offset, n);
     if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, n, &first, &last);
     *change = mount_change(file->node, first, last);
     mount_written(mount, file->node, first, last);
     return error;
+}
+
+/* When it is answered the kernel clears the range in its own pages: whether that is what the view
+ * shows. It is not where an element is punched in part, or erased and not zero, nor in a header. */
+static bool is_cleared(const struct open_file *file, int mode, uint64_t offset, uint64_t n)
+{
+    enum view_kind kind = inode_view(file->inode);
+    const struct sfs_dataset_info *info = file->views->info;
+    if (kind != VIEW_RAW && kind != VIEW_STACK_RAW)
+        return false;
+    return !(mode & FALLOC_FL_PUNCH_HOLE) ||
+           (info->fill_is_zero && offset % info->type.size == 0 && n % info->type.size == 0);
 }
 
 void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
@@ -257,10 +264,9 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
                        : -EBADF;
     if (change.node) {
         notify_change(mount->notify, &change, 0, request, &answer);
-        /* When it is answered the kernel clears the range in its own pages, also where that is not
-         * what the view shows. */
         change.views = 1u << inode_view(file->inode);
-        notify_change(mount->notify, &change, 0, NULL, NULL);
+        if (!is_cleared(file, mode, (uint64_t)offset, (uint64_t)n))
+            notify_again(mount->notify, &change);
     } else {
         answer_now(request, &answer);
     }
@@ -279,7 +285,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     bool changed = false;
     open_file_use(file);
     if (file->staged) {
-        answer.error = staging_apply(mount->staging, file->staged, false, &changed);
+        answer.error = staging_apply(mount->staging, file->staged, &changed);
         atomic_store(&file->has_staged, false);
     }
     if (changed) {
@@ -288,8 +294,11 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     }
     if (!answer.error && mount->commits)
         answer.error = commits_now(mount->commits);
-    if (!answer.error && file->is_for_writing)
-        answer.error = commits_error(mount->commits, &file->commits_seen);
+    if (file->is_for_writing) { /* told once, with this one if that has failed, too */
+        int earlier = commits_error(mount->commits, &file->commits_seen);
+        if (!answer.error)
+            answer.error = earlier;
+    }
     if (changed)
         notify_change(mount->notify, &change, 0, request, &answer);
     else

@@ -123,6 +123,10 @@ int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, ui
 int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
 
+/* As sfs_references_copy. */
+int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
+                         const struct sfs_moved *moved, size_t n);
+
 /* As sfs_link_create. */
 int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
 

@@ -100,6 +100,11 @@ size_t form_open_bytes(const struct layout *layout);
 int form_open(const struct layout *layout, const struct cache_form *old, struct pool *pool,
               struct cache_form *form);
 
+/* Makes an open form in which all is defined, but for its elements, which the caller brings. Its
+ * memory is form_mask_bytes. -ENOMEM. */
+size_t form_mask_bytes(const struct layout *layout);
+int form_open_full(const struct layout *layout, struct pool *pool, struct cache_form *form);
+
 /* Where elements come from: count of them per axis at start of an array of dims. */
 struct form_source {
     const void *elements;

@@ -19,12 +19,18 @@ static uint64_t bits_in(uint64_t word, uint64_t first, uint64_t last)
     return bits;
 }
 
+/* Most words are all or nothing, and not every processor that this is built for counts bits. */
+static uint64_t count(uint64_t bits)
+{
+    return bits == 0 ? 0 : bits == UINT64_MAX ? WORD_BITS : (uint64_t)__builtin_popcountll(bits);
+}
+
 uint64_t mask_add(uint64_t *mask, uint64_t first, uint64_t n)
 {
     uint64_t last = first + n, added = 0;
     for (uint64_t word = first / WORD_BITS; n > 0 && word <= (last - 1) / WORD_BITS; word++) {
         uint64_t bits = bits_in(word, first, last);
-        added += (uint64_t)__builtin_popcountll(bits & ~mask[word]);
+        added += count(bits & ~mask[word]);
         mask[word] |= bits;
     }
     return added;
@@ -35,7 +41,7 @@ uint64_t mask_remove(uint64_t *mask, uint64_t first, uint64_t n)
     uint64_t last = first + n, removed = 0;
     for (uint64_t word = first / WORD_BITS; n > 0 && word <= (last - 1) / WORD_BITS; word++) {
         uint64_t bits = bits_in(word, first, last);
-        removed += (uint64_t)__builtin_popcountll(bits & mask[word]);
+        removed += count(bits & mask[word]);
         mask[word] &= ~bits;
     }
     return removed;
@@ -44,13 +50,13 @@ uint64_t mask_remove(uint64_t *mask, uint64_t first, uint64_t n)
 /* A run begins where a bit follows one that is not set. */
 size_t mask_run_count(const uint64_t *mask, uint64_t n)
 {
-    size_t words = mask_bytes(n) / sizeof(*mask), count = 0;
+    size_t words = mask_bytes(n) / sizeof(*mask), n_runs = 0;
     uint64_t before = 0;
     for (size_t i = 0; i < words; i++) {
-        count += (size_t)__builtin_popcountll(mask[i] & ~(mask[i] << 1 | before));
+        n_runs += count(mask[i] & ~(mask[i] << 1 | before));
         before = mask[i] >> (WORD_BITS - 1);
     }
-    return count;
+    return n_runs;
 }
 
 /* The first position from `at` on whose bit is set, or (wanted 0) is not; n if there is none. */

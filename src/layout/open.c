@@ -18,8 +18,12 @@ static uint64_t elements_of(const struct layout *layout)
 size_t form_open_bytes(const struct layout *layout)
 {
     size_t bytes = pool_block_size(layout->chunk_bytes);
-    return layout->ops->is_sparse ? bytes + pool_block_size(mask_bytes(elements_of(layout)))
-                                  : bytes;
+    return bytes + form_mask_bytes(layout);
+}
+
+size_t form_mask_bytes(const struct layout *layout)
+{
+    return layout->ops->is_sparse ? pool_block_size(mask_bytes(elements_of(layout))) : 0;
 }
 
 static int new_mask(const struct layout *layout, struct pool *pool, struct cache_form *form)
@@ -60,6 +64,17 @@ int form_open(const struct layout *layout, const struct cache_form *old, struct 
     if (old && (old->elements || old->defined.elements > 0))
         copy_all(layout, old, form);
     return 0;
+}
+
+int form_open_full(const struct layout *layout, struct pool *pool, struct cache_form *form)
+{
+    *form = (struct cache_form){.is_open = true, .filled = elements_of(layout)};
+    if (!layout->ops->is_sparse)
+        return 0;
+    int error = new_mask(layout, pool, form);
+    if (!error)
+        form->n_defined = mask_add(form->mask, 0, form->filled);
+    return error;
 }
 
 static void *element_at(const struct layout *layout, const struct cache_form *form,

@@ -322,7 +322,9 @@ bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_
     if (!extent_init(&extent, 2, part_dims))
         return false;
     blocks_count(&list, &extent, runs);
-    if (2 * list.n <= runs->elements || (list.n > 1 && blocks_are_regular(&list)))
+    /* Those of the first row may be one with blocks of the band before. */
+    uint64_t joined = runs_find(runs, dims[1]) + 1;
+    if (list.n <= joined || 2 * (list.n - joined) <= runs->elements || blocks_are_regular(&list))
         return false;
     size_t head = PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES;
     put_plane_points(runs, dims[1], first_row,

@@ -63,8 +63,8 @@ int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t 
 int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n);
 
 /* Puts the points of one band; positions in runs count from the beginning of first_row, index is
- * the number of points before it. false: the band alone takes less as hyperslabs, so that the list
- * of points may not be the smallest form; nothing is put then. */
+ * the number of points before it. false: the list of points may not be the smallest form, because
+ * the band takes less as hyperslabs, or may do so beside others; nothing is put then. */
 bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_row, uint64_t rows,
                           const struct runs *runs, uint64_t index);
 

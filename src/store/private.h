@@ -10,7 +10,7 @@
 #include "store/store.h"
 
 #define PAGE_BYTES      4096
-#define PAGES_IN_MEMORY ((size_t)16384) /* 64 MiB; more are put on the disk, where that can be */
+#define PAGES_IN_MEMORY ((size_t)8192) /* 32 MiB; more are put on the disk, where that can be */
 
 /* Bytes that stand in for those of the file: changes that are not committed or, in a store that is
  * only read, a journal's. */

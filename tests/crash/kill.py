@@ -80,7 +80,7 @@ def run(arguments, directory):
         must([sparsectl, "check", path])
         if sum(rows) > 2000 or chance.random() < 0.1:  # begin with a new file
             flushed += sum(rows)
-            rows = [0] * THREADS
+            rows[:] = [0] * THREADS
             for name in os.listdir(directory):
                 (directory / name).unlink()
     flushed += sum(rows)

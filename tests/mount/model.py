@@ -281,11 +281,11 @@ def check_file(path, model):
 class Worker:
     """One process's random operations. Each takes the locks of the frames that it touches."""
 
-    def __init__(self, number, workers, seed, root, model, direct_io):
+    def __init__(self, number, workers, seed, root, model, without):
         self.number, self.workers = number, workers
         self.random = random.Random(f"{seed}/{number}")
         self.noise = np.random.default_rng([seed, number])
-        self.root, self.model, self.direct_io = root, model, direct_io
+        self.root, self.model, self.without = root, model, without
         self.log = collections.deque(maxlen=LOGGED)
         self.open_files = collections.OrderedDict()
         self.groups = set()
@@ -692,7 +692,7 @@ class Worker:
 
     def run(self, until, failed):
         operations = {name: weight for name, weight in self.OPERATIONS.items()
-                      if not (self.direct_io and name == "store")}
+                      if name not in self.without}
         names, weights = list(operations), list(operations.values())
         count = 0
         while time.monotonic() < until and not failed.is_set():
@@ -718,7 +718,7 @@ class Failure(AssertionError):
     pass
 
 
-def run_round(directory, root, model, seed, seconds, workers, direct_io):
+def run_round(directory, root, model, seed, seconds, workers, without):
     """Lets the processes work, and gives the number of operations that they did."""
     context = multiprocessing.get_context("fork")
     failed, results = context.Event(), context.Queue()
@@ -726,7 +726,7 @@ def run_round(directory, root, model, seed, seconds, workers, direct_io):
     logs = [directory / f"process{number}.log" for number in range(workers)]
     processes = []
     for number, log in enumerate(logs):
-        worker = Worker(number, workers, seed, root, model, direct_io)
+        worker = Worker(number, workers, seed, root, model, without)
         process = context.Process(target=run_worker, args=(worker, until, failed, results, log))
         process.start()
         processes.append(process)
@@ -753,8 +753,10 @@ def run_round(directory, root, model, seed, seconds, workers, direct_io):
     return count
 
 
-def run(directory, seed, seconds, *, rounds=1, workers=4, options=()):
+def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()):
     """Rounds of `seconds` in a file in this directory. Gives the number of operations; raises Failure."""
+    if any("direct_io" in option for option in options):
+        without = (*without, "store")
     path = directory / "model.h5"
     make_file(path)
     model = Model("sparsify" in options)
@@ -765,7 +767,7 @@ def run(directory, seed, seconds, *, rounds=1, workers=4, options=()):
             try:
                 check_everything(mount.root, model)
                 count += run_round(directory, mount.root, model, seed * 1000 + number, seconds, workers,
-                                   "direct_io" in options)
+                                   without)
                 check_everything(mount.root, model)
                 mount.unmount()
             finally:
@@ -803,6 +805,8 @@ def main():
     parser.add_argument("--round", type=float, default=20, metavar="SECONDS")
     parser.add_argument("--option", action="append", metavar="OPTION",
                         help="of the mount; without any, rounds differ in them")
+    parser.add_argument("--without", action="append", default=[], choices=Worker.OPERATIONS,
+                        help="leave out an operation")
     arguments = parser.parse_args()
     ways = [tuple(arguments.option)] if arguments.option else \
         [(), ("direct_io",), ("cache_size=256K",), ("sparsify",), ("commit_interval=1", "threads=8"),
@@ -816,7 +820,8 @@ def main():
             print(f"seed {seed}, options {list(options)}", flush=True)
             try:
                 total += run(pathlib.Path(directory), seed, arguments.round, rounds=3,
-                             workers=arguments.processes, options=options)
+                             workers=arguments.processes, options=options,
+                             without=tuple(arguments.without))
             except Failure as failure:
                 sys.exit(str(failure))
         number += 1

@@ -228,6 +228,11 @@ def test_written_synchronously(disk, tmp_path):
         mount.unmount()
 
 
+def close_quietly(fd):
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
 def wait_for(mount, word):
     deadline = time.monotonic() + 30
     while word not in mount.log():
@@ -242,17 +247,18 @@ def test_in_the_background(disk, tmp_path, end):
     path = make(disk.path / "a.h5")
     with mounted(path, tmp_path / "mnt", "commit_interval=1") as mount:
         fsync(mount.root)
-        fd = os.open(mount / "data/frames/2.raw", os.O_WRONLY)
-        disk.fail()
-        assert os.pwrite(fd, noise(2), 0) == FRAME_BYTES
-        wait_for(mount, os.strerror(disk.error))
-        if end == "close":
-            fails_with(disk.error, os.close, fd)
-        else:
-            fails_with(disk.error, os.fsync, fd)
-            disk.recover()
-            os.fsync(fd)
-            os.close(fd)
+        with contextlib.ExitStack() as stack:
+            fd = os.open(mount / "data/frames/2.raw", os.O_WRONLY)
+            stack.callback(close_quietly, fd)
+            disk.fail()
+            assert os.pwrite(fd, noise(2), 0) == FRAME_BYTES
+            wait_for(mount, os.strerror(disk.error))
+            if end == "close":
+                fails_with(disk.error, os.close, os.dup(fd))
+            else:
+                fails_with(disk.error, os.fsync, fd)
+                disk.recover()
+                os.fsync(fd)
         disk.recover()
         fsync(mount / "data/frames/2.raw")
         os.close(os.open(mount / "data/frames/2.raw", os.O_WRONLY))
@@ -338,7 +344,10 @@ def test_every_change_fails_once(tmp_path):
                 disk.recover()
                 state = committed(path, tmp_path)[1].tobytes()
                 assert state == noise(100 + after) or failed and state == previous, after
-                fsync(mount.root)
+                try:
+                    fsync(mount.root)
+                except OSError as error:
+                    pytest.fail(f"after {after} changes: {error}: {mount.log()}")
                 previous = noise(100 + after)
                 assert committed(path, tmp_path)[1].tobytes() == previous
                 if not failed:

@@ -570,12 +570,12 @@ def complete(*words, folder=None):
 
 @needs("bash")
 def test_completion(tmp_path):
-    for name in ("run1.h5", "run 2.HDF5", "m.nxs", "x.nx.hdf", "y.cxi", "notes.txt"):
+    for name in ("run1.h5", "run 2.HDF5", "run3.h5.gz", "m.nxs", "x.nx.hdf", "y.cxi", "notes.txt"):
         (tmp_path / name).touch()
     (tmp_path / "mnt").mkdir()
-    files = {"run1.h5", "run 2.HDF5", "m.nxs", "x.nx.hdf", "y.cxi", "mnt"}
+    files = {"run1.h5", "run 2.HDF5", "run3.h5.gz", "m.nxs", "x.nx.hdf", "y.cxi", "mnt"}
     assert complete("sparsefs", "", folder=tmp_path) == files
-    assert complete("sparsefs", "run", folder=tmp_path) == {"run1.h5", "run 2.HDF5"}
+    assert complete("sparsefs", "run", folder=tmp_path) == {"run1.h5", "run 2.HDF5", "run3.h5.gz"}
     assert complete("sparsefs", "-o", "first", "=", "1,ro", "", folder=tmp_path) == files
     assert complete("sparsefs", "--log", "=", "info", "", folder=tmp_path) == files
     assert complete("sparsefs", "run1.h5", "", folder=tmp_path) == {"mnt"}

@@ -430,7 +430,7 @@ def test_erasing_a_frame(mounts, sparse, way):
 
 def test_erasing_waits_for_the_command(mounts, sparse, tmp_path):
     """A shell truncates the file and closes it once before the command writes: values that stay
-    defined are not lost, unless somebody looks at the frame meanwhile."""
+    defined are not lost, even if somebody looks at the frame meanwhile."""
     d = sparse.mount(mounts)
     sparse.check()
     mask = sparse.defined[3] & (np.arange(41) < 20)
@@ -440,9 +440,10 @@ def test_erasing_waits_for_the_command(mounts, sparse, tmp_path):
     sparse.check()
     fd = os.open(d / "frames/2.defined", os.O_WRONLY | os.O_TRUNC)
     os.close(os.dup(fd))
+    assert any((d / "frames/2.raw").read_bytes())
+    os.close(fd)
     assert not any((d / "frames/2.raw").read_bytes())
     sparse.erase(2 * 1230, 3 * 1230)
-    os.close(fd)
     sparse.check_file(mounts)
 
 

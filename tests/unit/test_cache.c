@@ -967,7 +967,8 @@ static const struct layout_ops flush_ops = {.lookup = find_nothing,
                                             .encode = encode_one,
                                             .insert = keep_one};
 
-static struct cache *open_flushed(struct layout *layout)
+/* With n_workers 0 all is done in order, and here. */
+static struct cache *open_flushed_with(struct layout *layout, size_t limit, unsigned n_workers)
 {
     static char zero;
     static const struct sfs_dataset_info info = {.fill = &zero};
@@ -980,10 +981,14 @@ static struct cache *open_flushed(struct layout *layout)
                               .element_size = 1,
                               .chunk_bytes = 1};
     memset(&flushed, 0, sizeof(flushed));
-    /* Without threads that encode: all is done in order, and here. */
-    assert_int_equal(cache_create(1 << 20, 0, &cache), 0);
+    assert_int_equal(cache_create(limit, n_workers, &cache), 0);
     assert_int_equal(cache_open_dataset(cache, layout, &flushed.dataset), 0);
     return cache;
+}
+
+static struct cache *open_flushed(struct layout *layout)
+{
+    return open_flushed_with(layout, MIB, 0);
 }
 
 static void close_flushed(struct cache *cache)
@@ -1068,6 +1073,81 @@ static void a_chunk_changed_while_it_is_refused_is_written_later(void **state)
     close_flushed(cache);
 }
 
+/* ---- Threads that encode ---- */
+
+static struct {
+    pthread_t writer;
+    atomic_uint by_writer, by_others;
+    atomic_bool waits, is_in; /* the first encoding waits until it is told not to */
+} encoded_by;
+
+static int note_and_encode(struct layout *layout, const uint64_t *scaled,
+                           const struct cache_form *form, struct pool *pool,
+                           struct encoded *encoded)
+{
+    if (pthread_equal(pthread_self(), encoded_by.writer))
+        atomic_fetch_add(&encoded_by.by_writer, 1);
+    else
+        atomic_fetch_add(&encoded_by.by_others, 1);
+    atomic_store(&encoded_by.is_in, true);
+    while (atomic_load(&encoded_by.waits))
+        sched_yield();
+    return encode_one(layout, scaled, form, pool, encoded);
+}
+
+static struct cache *open_noted(struct layout *layout, struct layout_ops *ops)
+{
+    struct cache *cache = open_flushed_with(layout, 16 * KIB, 1);
+    *ops = flush_ops;
+    ops->encode = note_and_encode;
+    layout->ops = ops;
+    encoded_by.writer = pthread_self();
+    atomic_store(&encoded_by.by_writer, 0);
+    atomic_store(&encoded_by.by_others, 0);
+    atomic_store(&encoded_by.is_in, false);
+    return cache;
+}
+
+static void who_writes_does_not_encode(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct layout_ops ops;
+    struct cache *cache = open_noted(&layout, &ops);
+    for (int times = 0; times < 20; times++)
+        for (uint64_t chunk = 0; chunk < FLUSH_CHUNKS; chunk++)
+            assert_int_equal(write_one(chunk, (unsigned char)(times + 1)), 0);
+    assert_int_equal(encoded_by.by_writer, 0);
+    assert_true(encoded_by.by_others > FLUSH_CHUNKS);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    for (uint64_t chunk = 0; chunk < FLUSH_CHUNKS; chunk++)
+        assert_int_equal(flushed.stored[chunk], 20);
+    close_flushed(cache);
+}
+
+static void a_write_does_not_wait_for_the_encoding_of_its_chunk(void **state)
+{
+    (void)state;
+    struct layout layout;
+    struct layout_ops ops;
+    struct cache *cache = open_noted(&layout, &ops);
+    struct box box = one_element(0);
+    unsigned char value = 0;
+    atomic_store(&encoded_by.waits, true);
+    for (uint64_t chunk = 0; !atomic_load(&encoded_by.is_in); chunk = (chunk + 1) % 25)
+        assert_int_equal(write_one(chunk, 1), 0);
+    assert_int_equal(write_one(0, 2), 0); /* chunk 0 was dirty first */
+    assert_int_equal(cache_erase_box(flushed.dataset, &box), 0);
+    assert_int_equal(write_one(0, 3), 0);
+    assert_int_equal(cache_read(flushed.dataset, &box, &value), 0);
+    assert_int_equal(value, 3);
+    assert_int_equal(flushed.stored[0], 0);
+    atomic_store(&encoded_by.waits, false);
+    assert_int_equal(cache_flush(cache, NULL), 0);
+    assert_int_equal(flushed.stored[0], 3);
+    close_flushed(cache);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1097,6 +1177,8 @@ static int all_tests(void)
         cmocka_unit_test(a_flush_leaves_what_is_changed_meanwhile),
         cmocka_unit_test(a_chunk_changed_while_it_is_encoded_stays_dirty),
         cmocka_unit_test(a_chunk_changed_while_it_is_refused_is_written_later),
+        cmocka_unit_test(who_writes_does_not_encode),
+        cmocka_unit_test(a_write_does_not_wait_for_the_encoding_of_its_chunk),
     };
     return cmocka_run_group_tests(tests, make_store, close_store);
 }

@@ -621,6 +621,7 @@ static void every_failed_allocation_for_a_section_is_an_error(void **state)
 struct sparse_file {
     struct sfs_file *file;
     struct sfs_dataset *dataset;
+    bool is_dense;
     int first_error;
     uint16_t model[SPARSE_ROWS][30];
 };
@@ -635,7 +636,8 @@ static int create_sparse(struct sparse_file *sparse)
                                         .max_dims = {SFS_UNLIMITED, 30},
                                         .chunk_dims = {3, 8},
                                         .n_filters = {1, 1},
-                                        .filters = {&deflate, &deflate}};
+                                        .filters = {&deflate, &deflate},
+                                        .is_dense = sparse->is_dense};
     void *type = NULL;
     int error = sfs_type_encode("<u2", &type, &create.type.n);
     create.type.bytes = type;
@@ -738,6 +740,42 @@ static int write_sparse(void)
     sfs_dataset_close(sparse.dataset);
     sfs_discard(sparse.file);
     return sparse.first_error;
+}
+
+/* The same of a dense dataset, whose chunks libhdf5 puts into the file. */
+static int write_dense(void)
+{
+    struct sparse_file dense = {.is_dense = true};
+    uint64_t address;
+    while (failed(&dense, create_sparse(&dense)))
+        ;
+    for (uint64_t row = 0; row < SPARSE_ROWS; row += 5)
+        change_rows(&dense, row, 1 + row % 4, false);
+    while (failed(&dense, sfs_flush(dense.file)))
+        ;
+    check_sparse(&dense);
+    change_rows(&dense, 2, 9, false);
+    while (failed(&dense, sfs_flush(dense.file)))
+        ;
+    sfs_dataset_close(dense.dataset);
+    sfs_discard(dense.file);
+    while (failed(&dense, sfs_open("sparse.h5", NULL, &dense.file)))
+        ;
+    while (failed(&dense, sfs_find(dense.file, sfs_root(dense.file), "/x", &address)))
+        ;
+    while (failed(&dense, sfs_dataset_open(dense.file, address, "/x", &dense.dataset)))
+        ;
+    check_sparse(&dense);
+    sfs_dataset_close(dense.dataset);
+    sfs_discard(dense.file);
+    return dense.first_error;
+}
+
+static void a_failed_allocation_leaves_a_dense_dataset_as_it_should_be(void **state)
+{
+    (void)state;
+    assert_int_equal(write_dense(), 0);
+    assert_true(check(write_dense, 0) > 200);
 }
 
 static void a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be(void **state)
@@ -985,6 +1023,7 @@ static int all_tests(void)
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
+        cmocka_unit_test(a_failed_allocation_leaves_a_dense_dataset_as_it_should_be),
         cmocka_unit_test(a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be),
         cmocka_unit_test(a_failed_allocation_leaves_views_as_they_should_be),
     };

@@ -447,8 +447,11 @@ static void what_is_encoded_comes_back(void **state)
         regular += is_hyperslabs(encoded[SELECTION_LIBHDF5_1_10], rank, 2);
 
         unsigned char *expected = encode_space(space, &expected_n);
-        if (is_hyperslabs(expected, rank, 1) && set.n < set.elements) {
-            assert_int_equal(n[SELECTION_VERSION_1], expected_n);
+        /* libhdf5 sometimes leaves blocks apart that touch each other: then ours are fewer bytes.
+         */
+        assert_true(n[SELECTION_VERSION_1] <= expected_n || !is_hyperslabs(expected, rank, 1));
+        if (is_hyperslabs(expected, rank, 1) && set.n < set.elements &&
+            n[SELECTION_VERSION_1] == expected_n) {
             assert_memory_equal(encoded[SELECTION_VERSION_1], expected, expected_n);
             like_libhdf5++;
         }

@@ -1,0 +1,131 @@
+#!/usr/bin/python3
+"""Cuts the power of an ext4 file system under a writer, again and again: what it had flushed is there
+when the file system is mounted again, and the file is sound.
+
+    tests/crash/power.py --rounds 100 [--build build] [--seed N]
+
+The file system lies on a loop device over a file in memory. The writer is stopped, then the file
+system is shut down as by xfstests' godown: nothing that it has not given to the device gets there any
+more, neither data nor its own journal. It needs root, loop devices and mkfs.ext4, and ends with 77
+without them. What a disk may do with writes that it has taken and not flushed is not emulated here:
+test_crash does that."""
+import argparse
+import contextlib
+import fcntl
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from kill import THREADS, Writer, must
+
+SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, linux/ext4.h
+WITHOUT_LOG = struct.pack("I", 2)
+SKIPPED = 77
+MEGABYTES = 48
+
+
+def mount(device, point):
+    return subprocess.run(["mount", "-t", "ext4", device, point], capture_output=True,
+                          text=True).returncode == 0
+
+
+@contextlib.contextmanager
+def disk(directory):
+    """A loop device with an empty ext4 on it, and where it is to be mounted."""
+    image, point = directory / "image", directory / "mount"
+    point.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(MEGABYTES << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    found = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
+    device = found.stdout.strip()
+    if found.returncode:
+        sys.exit(SKIPPED)
+    try:
+        if not mount(device, point):
+            sys.exit(SKIPPED)
+        yield device, point
+    finally:
+        subprocess.run(["umount", point], capture_output=True)
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def stop(process):
+    """SIGSTOP, and waits until every thread has stopped: none is inside of a sync then that would say
+    that it is done though the disk is gone."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while True:
+        tasks = pathlib.Path(f"/proc/{process.pid}/task").iterdir()
+        states = {(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in tasks}
+        if states == {"T"}:
+            return
+        assert time.monotonic() < deadline, states
+        time.sleep(0.001)
+
+
+def cut_power(writer, device, point):
+    stop(writer.process)
+    fd = os.open(point, os.O_RDONLY)
+    fcntl.ioctl(fd, SHUTDOWN, WITHOUT_LOG)
+    os.close(fd)
+    if writer.kill() is not None:
+        sys.exit("the writer has ended by itself")
+    subprocess.run(["umount", point], check=True)
+    if not mount(device, point):
+        sys.exit("the file system cannot be mounted again")
+
+
+def run(arguments, directory):
+    program, sparsectl = arguments.build / "tests/crash/writer", arguments.build / "sparsectl"
+    chance = random.Random(arguments.seed)
+    rows, journals, flushed = [0] * THREADS, 0, 0
+    with disk(directory) as (device, point):
+        path = point / "cut.h5"
+        for _ in range(arguments.rounds):
+            writer = Writer(program, path, rows)
+            time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
+            cut_power(writer, device, point)
+            journals += path.with_name(path.name + ".journal").exists()
+            if not path.exists():  # before its first flush
+                assert not any(rows), rows
+                continue
+            if chance.random() < 0.5:
+                must([sparsectl, "recover", path])
+            must([program, "check", path, *map(str, rows)])
+            must([sparsectl, "check", path])
+            if sum(rows) > 2000 or chance.random() < 0.2:  # begin with a new file
+                flushed += sum(rows)
+                rows[:] = [0] * THREADS
+                for name in point.glob("*cut.h5*"):
+                    name.unlink()
+                os.sync()
+    flushed += sum(rows)
+    print(f"seed {arguments.seed}: {arguments.rounds} cuts, {flushed} rows flushed, "
+          f"{journals} journals left, nothing lost")
+    return flushed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    arguments = parser.parse_args()
+    if os.getuid() != 0 or not shutil.which("mkfs.ext4") or not os.path.exists("/dev/loop-control"):
+        sys.exit(SKIPPED)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as directory:
+        if not run(arguments, pathlib.Path(directory)):
+            sys.exit("nothing was ever flushed: that tests nothing")
+
+
+if __name__ == "__main__":
+    main()
