@@ -54,6 +54,15 @@ int file_lock(struct store *store)
     return take_lock(store->fd, store->path, store->writable ? LOCK_EX : LOCK_SH);
 }
 
+void file_init_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
 struct store *file_new(const char *path, bool writable)
 {
     struct store *store = calloc(1, sizeof(*store));

@@ -123,7 +123,7 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     struct image *image = store->image = calloc(1, sizeof(*image));
     if (!image)
         return -ENOMEM;
-    pthread_rwlock_init(&image->lock, NULL);
+    file_init_lock(&image->lock);
     image->fixed = how->fixed;
     image->increment = how->increment ? how->increment : FIRST_BYTES;
     image->replace = how->replace;

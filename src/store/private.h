@@ -69,6 +69,10 @@ struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
 
+/* file.c: a lock for whom those who read must not keep out those who write, however many they are.
+ * Who has it for reading must not take it once more. */
+void file_init_lock(pthread_rwlock_t *lock);
+
 /* file.c: what stands beside the place: its directory and its journal. */
 int file_name_neighbours(struct store *store);
 

@@ -215,7 +215,7 @@ int store_snapshot_open(struct store *store, struct store_snapshot **out)
     if (!snapshot)
         return -ENOMEM;
     snapshot->store = store;
-    pthread_rwlock_init(&snapshot->lock, NULL);
+    file_init_lock(&snapshot->lock);
     pthread_mutex_lock(&store->change);
     int error = take(snapshot);
     pthread_mutex_unlock(&store->change);
