@@ -300,8 +300,11 @@ def test_images_while_writers_write(mounts, tmp_path):
             time.sleep(0.01)
         for i in range(20):
             copy = tmp_path / "copy.h5"
-            if i % 2:
+            if i % 3 == 0:
                 shutil.copyfile(mount / ".sparsefs/image.h5", copy)
+            elif i % 3 == 1:
+                with open(copy, "wb") as out:
+                    subprocess.run([SPARSECTL, "image", path], stdout=out, check=True, timeout=60)
             else: # slowly
                 with open(mount / ".sparsefs/image.h5", "rb") as image, open(copy, "wb") as out:
                     while block := image.read(20000):
