@@ -79,6 +79,8 @@ static int check_mark(struct hdf5 *hdf5)
     return error;
 }
 
+/* It stays where it is: after the file was opened again nothing changes, and others may be reading
+ * it. */
 static int keep_root(struct hdf5 *hdf5)
 {
     hid_t root = H5Gopen2(hdf5->file, "/", H5P_DEFAULT);
@@ -86,7 +88,7 @@ static int keep_root(struct hdf5 *hdf5)
     int error = 0;
     if (root < 0 || H5Oget_info2(root, &info, H5O_INFO_BASIC) < 0)
         error = library_failed(-EINVAL);
-    else
+    else if (hdf5->root != info.addr)
         hdf5->root = info.addr;
     if (root >= 0)
         H5Gclose(root);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,8 +127,11 @@ static struct operation *record(enum call call, int file)
     return operation;
 }
 
-/* Whether the call is to fail. unlike: a full disk does not make it fail. */
-static bool fails(bool unlike)
+/* What is told between the calls of the store, whose threads may be making some. */
+static pthread_mutex_t told = PTHREAD_MUTEX_INITIALIZER;
+
+/* With the lock held: whether the call is to fail. */
+static bool fails_now(bool unlike)
 {
     if (disk.until_failure < 0)
         return false;
@@ -141,6 +145,15 @@ static bool fails(bool unlike)
     disk.failures++;
     errno = disk.error;
     return true;
+}
+
+/* Whether the call is to fail. unlike: a full disk does not make it fail. */
+static bool fails(bool unlike)
+{
+    pthread_mutex_lock(&told);
+    bool fails = fails_now(unlike);
+    pthread_mutex_unlock(&told);
+    return fails;
 }
 
 static int file_of(int fd)
@@ -296,6 +309,7 @@ long disk_calls(void)
 
 void disk_fail(long n, int error, bool lasting)
 {
+    pthread_mutex_lock(&told);
     disk.until_failure = n;
     disk.error = error;
     disk.lasting = lasting;
@@ -303,11 +317,15 @@ void disk_fail(long n, int error, bool lasting)
         disk.failures = 0;
         disk.sync_failed = false;
     }
+    pthread_mutex_unlock(&told);
 }
 
 long disk_failed(void)
 {
-    return disk.failures;
+    pthread_mutex_lock(&told);
+    long failures = disk.failures;
+    pthread_mutex_unlock(&told);
+    return failures;
 }
 
 bool disk_sync_failed(void)
