@@ -48,11 +48,14 @@ SFS_API const char *sfs_hdf5_version(void);
 
 #define SFS_DEFAULT_CACHE_SIZE ((size_t)256 << 20)
 
+struct sfs_image_options;
+
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
     unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
+    const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
 };
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
@@ -93,7 +96,7 @@ SFS_API bool sfs_is_writable(const struct sfs_file *file);
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
- * returned. */
+ * returned, or -EIO if a callback could not free an image. Snapshots of it are closed before. */
 SFS_API int sfs_close(struct sfs_file *file);
 
 /* Closes without flushing: the file stays as it was flushed last. */
@@ -120,6 +123,96 @@ struct sfs_statistics {
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
+
+/* ---- Images: HDF5 files in memory ----
+ *
+ * docs/images.md has what stands for which call, flag and rule of the HDF5 document on file image
+ * operations. */
+
+enum sfs_image_flags {
+    /* H5LT_FILE_IMAGE_OPEN_RW: for reading and writing. What is written is in the image after
+     * sfs_flush or sfs_close, all of it or nothing. */
+    SFS_IMAGE_WRITABLE = 1,
+    /* H5LT_FILE_IMAGE_DONT_COPY: the buffer itself is used. It belongs to the library from then on,
+     * which may move it when it grows, and frees it. */
+    SFS_IMAGE_DONT_COPY = 2,
+    /* H5LT_FILE_IMAGE_DONT_RELEASE, only with the one before: the buffer stays the caller's, who
+     * keeps it until the file is closed. It is not moved, so what would make it larger is -ENOSPC:
+     * new datasets, and chunks that are written anew. */
+    SFS_IMAGE_DONT_RELEASE = 4,
+};
+
+/* H5FD_file_image_op_t: what a callback is called for. */
+enum sfs_image_operation {
+    SFS_IMAGE_OP_OPEN,   /* malloc, memcpy */
+    SFS_IMAGE_OP_RESIZE, /* realloc */
+    SFS_IMAGE_OP_CLOSE,  /* free */
+};
+
+/* H5Pset_file_image_callbacks: who provides the memory of images, by the rules of the C library's
+ * functions, which stand for those that are NULL. image_malloc and image_realloc return NULL if
+ * there is no memory; image_memcpy NULL and the last of the others not 0 if they fail. They are
+ * called by any thread, by one at a time, and must not call this library. */
+struct sfs_image_callbacks {
+    void *(*image_malloc)(size_t n, enum sfs_image_operation operation, void *user_data);
+    void *(*image_memcpy)(void *to, const void *from, size_t n, enum sfs_image_operation operation,
+                          void *user_data);
+    void *(*image_realloc)(void *bytes, size_t n, enum sfs_image_operation operation,
+                           void *user_data);
+    int (*image_free)(void *bytes, enum sfs_image_operation operation, void *user_data);
+    /* Wanted if user_data is not NULL: the file has a copy of its own, made by the first when it is
+     * opened, which is freed after the image. */
+    void *(*user_data_copy)(void *user_data);
+    int (*user_data_free)(void *user_data);
+    void *user_data;
+};
+
+/* All may be left out; what they point to is looked at during the call only. */
+struct sfs_image_options {
+    const char *name;                            /* what sfs_path says; "image" */
+    const struct sfs_image_callbacks *callbacks; /* the C library's */
+    size_t increment;                            /* H5Pset_fapl_core: bytes by which it grows */
+    /* H5Pset_fapl_core with a backing store: every flush that changes something writes the whole
+     * image to this file, which has its name when it is complete. -EEXIST: there is one already (in
+     * sfs_create_image unless options->replace). Only of an image that is writable. */
+    const char *backing_path;
+    const struct stat *st; /* what sfs_stat says; the owner's alone, as of now */
+};
+
+/* H5LTopen_file_image, H5Pset_file_image: opens n bytes as the HDF5 file that they are. flags are
+ * of enum sfs_image_flags; options->writable and replace are not looked at. On error the buffer is
+ * as it was, and the caller's. Errors are those of sfs_open, -EINVAL also for flags, buffer or
+ * callbacks that cannot be; -EIO: image_memcpy failed. */
+SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
+                           const struct sfs_options *options, struct sfs_file **file);
+
+/* H5Fcreate with H5Pset_fapl_core: a new HDF5 file in memory, open for writing. */
+SFS_API int sfs_create_image(const struct sfs_options *options, struct sfs_file **file);
+
+/* H5Fget_file_image: flushes the file, if it is open for writing, and copies its image into buffer:
+ * from its superblock, without a user block, to the end of the space that it uses. Returns the
+ * bytes of the image; -ERANGE: they are more than n. buffer NULL: only returns how many they are
+ * now. */
+SFS_API int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n);
+
+/* The whole file, user block included, as it was committed last: to be read in pieces while others
+ * go on writing to it. Nothing is copied: the space that it needs is not used again before it is
+ * closed. -ENOENT: nothing is committed yet; -EIO: the disk has failed, and the last commit is not
+ * in the file yet. */
+struct sfs_snapshot;
+SFS_API int sfs_snapshot_open(struct sfs_file *file, struct sfs_snapshot **snapshot);
+SFS_API void sfs_snapshot_close(struct sfs_snapshot *snapshot);
+
+/* Bytes of it. */
+SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
+
+/* Reads n bytes from offset on. -EINVAL: they do not lie in it; -ESTALE: over 256 MiB of dense
+ * elements or metadata were changed in place since it was opened, and it is lost. */
+SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
+                              size_t n);
+
+/* How many bytes a snapshot would have now. */
+SFS_API uint64_t sfs_committed_size(struct sfs_file *file);
 
 /* ---- Groups, links, attributes ---- */
 

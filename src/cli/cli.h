@@ -26,6 +26,7 @@ extern const struct command dump_command;
 extern const struct command check_command;
 extern const struct command recover_command;
 extern const struct command repack_command;
+extern const struct command image_command;
 
 /* ---- Messages (messages.c) ---- */
 

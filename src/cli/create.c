@@ -22,9 +22,11 @@ static const char help[] =
     "                              values, NAME deflate (or gzip), shuffle, fletcher32, or a\n"
     "                              registered number with its parameters: 32004=1,2\n"
     "  --selection-version 1|auto  how selections are encoded: as the HDF5 prototype does, or\n"
-    "                              in the smallest form (default: auto)";
+    "                              in the smallest form (default: auto)\n"
+    "  --template FILE             the new file, which must not be there, begins as a copy of\n"
+    "                              this one: its groups, attributes and datasets";
 
-enum { DIMS = 256, MAXDIMS, CHUNK, DTYPE, FILL, FILTER, SELECTION_VERSION };
+enum { DIMS = 256, MAXDIMS, CHUNK, DTYPE, FILL, FILTER, SELECTION_VERSION, TEMPLATE };
 
 static const struct option options[] = {
     {"dims", required_argument, NULL, DIMS},
@@ -34,11 +36,12 @@ static const struct option options[] = {
     {"fill", required_argument, NULL, FILL},
     {"filter", required_argument, NULL, FILTER},
     {"selection-version", required_argument, NULL, SELECTION_VERSION},
+    {"template", required_argument, NULL, TEMPLATE},
     {0},
 };
 
 struct arguments {
-    const char *dims, *max_dims, *chunk, *dtype, *fill;
+    const char *dims, *max_dims, *chunk, *dtype, *fill, *template;
     bool version_1;
     struct filters filters;
 };
@@ -65,6 +68,9 @@ static int take_options(int argc, char **argv, struct arguments *arguments)
             break;
         case FILTER:
             code = filter_parse(argv[0], optarg, -1, &arguments->filters);
+            break;
+        case TEMPLATE:
+            arguments->template = optarg;
             break;
         case SELECTION_VERSION:
             arguments->version_1 = !strcmp(optarg, "1");
@@ -131,12 +137,15 @@ static int take_type(const char *command, const struct arguments *arguments, siz
     return !error ? 0 : error == -EINVAL ? USAGE : FAILED;
 }
 
-static int create_in(const char *path, const char *name, const struct sfs_dataset_create *create)
+static int create_in(const char *path, const char *name, const char *template,
+                     const struct sfs_dataset_create *create)
 {
     struct sfs_file *file = NULL;
     struct sfs_dataset *dataset;
     char *absolute = absolute_path(name);
-    int code = absolute ? destination_open(path, &file) : fail(-ENOMEM, "%s", name);
+    int code = !absolute  ? fail(-ENOMEM, "%s", name)
+               : template ? destination_from_template(template, path, &file)
+                          : destination_open(path, &file);
     if (!code) {
         int error = sfs_dataset_create(file, absolute, create, &dataset);
         if (error)
@@ -168,7 +177,7 @@ static int run(int argc, char **argv)
     filters_use(&arguments.filters, &create);
     interrupt_catch();
     if (!code)
-        code = create_in(argv[optind], argv[optind + 1], &create);
+        code = create_in(argv[optind], argv[optind + 1], arguments.template, &create);
     free(fill);
     free((void *)create.type.bytes);
     return code;

@@ -6,8 +6,8 @@
 #include "config.h"
 
 static const struct command *const commands[] = {
-    &create_command, &import_command, &export_command,  &info_command,
-    &dump_command,   &check_command,  &recover_command, &repack_command,
+    &create_command, &import_command,  &export_command, &info_command,  &dump_command,
+    &check_command,  &recover_command, &repack_command, &image_command,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
@@ -26,6 +26,7 @@ static void print_help(void)
          "  check    verify every structure of a file\n"
          "  recover  what a writer that died has left\n"
          "  repack   a copy of a file without free space\n"
+         "  image    a consistent image of a file on standard output\n"
          "\n"
          "sparsectl COMMAND --help says more.\n"
          "\n"

@@ -2,6 +2,7 @@
 #include "cli/target.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 int source_open(const char *path, struct sfs_file **file)
 {
@@ -16,6 +17,33 @@ int destination_open(const char *path, struct sfs_file **file)
         messages_forget();
         error = sfs_create(path, NULL, file);
     }
+    return error ? fail(error, "%s", path) : 0;
+}
+
+/* Its image becomes a file in memory, which is the new one's with the first flush. */
+static int open_as_new(struct sfs_file *template, const char *path, struct sfs_file **file)
+{
+    struct sfs_image_options image = {.name = path, .backing_path = path};
+    int64_t n = sfs_get_image(template, NULL, 0);
+    void *bytes = n > 0 ? malloc((size_t)n) : NULL;
+    if (n > 0)
+        n = bytes ? sfs_get_image(template, bytes, (size_t)n) : -ENOMEM;
+    int error = n < 0 ? (int)n
+                      : sfs_open_image(bytes, (size_t)n, SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY,
+                                       &(struct sfs_options){.image = &image}, file);
+    if (error)
+        free(bytes);
+    return error;
+}
+
+int destination_from_template(const char *template_path, const char *path, struct sfs_file **file)
+{
+    struct sfs_file *template;
+    int code = source_open(template_path, &template);
+    if (code)
+        return code;
+    int error = open_as_new(template, path, file);
+    sfs_discard(template);
     return error ? fail(error, "%s", path) : 0;
 }
 

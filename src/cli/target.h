@@ -10,6 +10,10 @@ int source_open(const char *path, struct sfs_file **file);
 /* Opens a file for writing, or makes it if there is none; FAILED. */
 int destination_open(const char *path, struct sfs_file **file);
 
+/* Makes a new one that begins as a copy of the template, user block left out. It is held in memory
+ * until it is flushed. */
+int destination_from_template(const char *template_path, const char *path, struct sfs_file **file);
+
 /* Opens both; *to is *from if they are the same file. */
 int both_open(const char *from_path, const char *to_path, struct sfs_file **from,
               struct sfs_file **to);

@@ -130,7 +130,8 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error) {
         error = refused(file, path, error, hdf5_error());
     } else {
-        error = dataset_header_convert(file->store, &file->superblock, address, layout,
+        error = dataset_header_convert(file->store, &file->superblock,
+                                       dataset_store_address(file, address), layout,
                                        section_filters_any(&filters) ? &filters : NULL, &why);
         if (error)
             error = refused(file, path, error, why.text);

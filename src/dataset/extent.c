@@ -103,8 +103,9 @@ static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     struct layout *layout = &dataset->layout;
     struct why why;
     pthread_rwlock_wrlock(&file->commit_lock);
-    int error = dataset_header_set_dims(file->store, &file->superblock, dataset->address,
-                                        layout->rank, dims, &why);
+    int error = dataset_header_set_dims(file->store, &file->superblock,
+                                        dataset_store_address(file, dataset->address), layout->rank,
+                                        dims, &why);
     if (!error) {
         memcpy(dataset->sparse->header.dataspace.dims, dims, (size_t)layout->rank * sizeof(*dims));
         take_dims(dataset, dims);

@@ -42,9 +42,8 @@ static void init_commit_lock(pthread_rwlock_t *lock)
     pthread_rwlockattr_destroy(&attributes);
 }
 
-/* What is made over a store, which is taken over; on error it is closed. */
-static int open_store(struct store *store, struct cache *cache, const struct sfs_options *options,
-                      bool create, struct sfs_file **out)
+int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
+              bool create, struct sfs_file **out)
 {
     struct sfs_file *file = calloc(1, sizeof(*file));
     if (!file) {
@@ -89,7 +88,7 @@ static int open_file(const char *path, const struct sfs_options *options, struct
     struct store *store;
     bool writable = options && options->writable;
     int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
-    return error ? error : open_store(store, cache, options, false, out);
+    return error ? error : file_over(store, cache, options, false, out);
 }
 
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
@@ -101,7 +100,7 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 {
     struct store *store;
     int error = store_create(path, options && options->replace, &store);
-    return error ? error : open_store(store, NULL, options, true, file);
+    return error ? error : file_over(store, NULL, options, true, file);
 }
 
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
@@ -180,20 +179,13 @@ int sfs_flush(struct sfs_file *file)
     return error;
 }
 
-int sfs_close(struct sfs_file *file)
-{
-    int error = file ? sfs_flush(file) : 0;
-    sfs_discard(file);
-    return error;
-}
-
-void sfs_discard(struct sfs_file *file)
+static int close_file(struct sfs_file *file)
 {
     if (!file)
-        return;
+        return 0;
     dataset_close_all(file);
     hdf5_close(file->hdf5);
-    store_close(file->store);
+    int error = store_close(file->store);
     if (file->owns_cache)
         cache_destroy(file->cache);
     pthread_rwlock_destroy(&file->commit_lock);
@@ -201,6 +193,19 @@ void sfs_discard(struct sfs_file *file)
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
     free(file);
+    return error;
+}
+
+int sfs_close(struct sfs_file *file)
+{
+    int flushed = file ? sfs_flush(file) : 0;
+    int closed = close_file(file);
+    return flushed ? flushed : closed;
+}
+
+void sfs_discard(struct sfs_file *file)
+{
+    close_file(file);
 }
 
 const char *sfs_path(const struct sfs_file *file)

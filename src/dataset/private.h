@@ -63,6 +63,11 @@ struct sfs_file {
     unsigned n_unused;
 };
 
+/* Makes what stands over a store, which is taken over; on error it is closed. cache NULL: one of its
+ * own. */
+int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
+              bool create, struct sfs_file **file);
+
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);
 

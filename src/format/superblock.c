@@ -159,21 +159,34 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
     return 0;
 }
 
+/* In old versions sizes of B-tree nodes and flags stand before the addresses. */
+static size_t addresses_at(const struct superblock *superblock)
+{
+    return superblock->version >= 2 ? 12 : superblock->version == 1 ? 28 : 24;
+}
+
+/* Bytes up to the end, or of all of it with its checksum. */
+static size_t bytes_up_to_end(const struct superblock *superblock)
+{
+    bool old = superblock->version < 2;
+    return addresses_at(superblock) + (old ? 3 : 4) * superblock->offset_size +
+           (old ? 0 : CHECKSUM_BYTES);
+}
+
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end)
 {
     unsigned char bytes[LONGEST];
     bool old = superblock->version < 2;
     unsigned offset_size = superblock->offset_size;
-    /* In old versions sizes of B-tree nodes and flags stand before the addresses. */
-    size_t addresses_at = !old ? 12 : superblock->version == 1 ? 28 : 24;
-    size_t n = addresses_at + (old ? 3 : 4) * offset_size + (old ? 0 : CHECKSUM_BYTES);
+    size_t n = bytes_up_to_end(superblock);
     if (end > UINT64_MAX >> (64 - 8 * offset_size))
         return -EFBIG;
     int error = store_read(store, superblock->address, bytes, n);
     if (error)
         return error;
     /* The end counts from the beginning of the file, not from the base. */
-    struct output output = output_over(bytes + addresses_at + 2 * offset_size, offset_size);
+    struct output output =
+        output_over(bytes + addresses_at(superblock) + 2 * offset_size, offset_size);
     output_uint(&output, end, offset_size);
     if (!old) {
         bytes[FLAGS_AT] &= (unsigned char)~(OPEN_FOR_WRITING | SINGLE_WRITER_OPEN);
@@ -187,4 +200,18 @@ int superblock_set_end(struct store *store, struct superblock *superblock, uint6
     if (!old)
         superblock->flags = bytes[FLAGS_AT];
     return 0;
+}
+
+void superblock_drop_user_block(const struct superblock *superblock, unsigned char *bytes, size_t n)
+{
+    unsigned offset_size = superblock->offset_size;
+    unsigned char *addresses = bytes + addresses_at(superblock);
+    if (n < bytes_up_to_end(superblock))
+        return;
+    struct output base = output_over(addresses, offset_size);
+    output_uint(&base, superblock->base - superblock->address, offset_size);
+    struct output end = output_over(addresses + 2 * offset_size, offset_size);
+    output_uint(&end, superblock->end - superblock->address, offset_size);
+    if (superblock->version >= 2)
+        structure_sum(bytes, bytes_up_to_end(superblock));
 }

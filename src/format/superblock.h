@@ -4,6 +4,7 @@
 #define SPARSEFS_FORMAT_SUPERBLOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "format/why.h"
@@ -36,6 +37,11 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
 /* Rewrites it for a file that ends at this address of the store, and without the mark; *superblock
  * is kept in step. -EFBIG: the address does not fit; -EIO, -ENOSPC and what else the store says. */
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end);
+
+/* Changes the first n bytes of a file from its superblock on, so that they begin a file without the
+ * user block before it, whose last byte is the same. */
+void superblock_drop_user_block(const struct superblock *superblock, unsigned char *bytes,
+                                size_t n);
 
 struct cursor;
 struct output;

@@ -67,7 +67,8 @@ bool mount_is_directory(const struct node *node, struct inode inode)
 
 double mount_timeout(struct inode inode)
 {
-    return inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS ? 0 : MOUNT_TIMEOUT_SECONDS;
+    bool changes = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
+    return changes ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
@@ -127,6 +128,11 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
         as_directory(st);
         return 0;
     }
+    if (inode.entry == ENTRY_IMAGE) {
+        uint64_t size = sfs_committed_size(mount->file);
+        as_file(st, size, size);
+        return 0;
+    }
     int error = control_text(mount, inode.entry, &text, &n);
     if (error)
         return error;
@@ -155,7 +161,7 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
     notify_known(mount->notify, inode);
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
-    if (inode.entry == ENTRY_CONTROL || inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS)
+    if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW)
         return control_attributes(mount, node, inode, st);
     int error = node_get_views(mount->nodes, node, &views);
     if (error)

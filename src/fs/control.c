@@ -1,4 +1,5 @@
-/* .sparsefs at the root of the mount: the daemon's process id and its counters. */
+/* .sparsefs at the root of the mount: the daemon's process id, its counters, and the file itself as
+ * it was committed last. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 static const struct {
     const char *name;
     unsigned entry;
-} files[] = {{"pid", ENTRY_PID}, {"stats.json", ENTRY_STATISTICS}};
+} files[] = {{"pid", ENTRY_PID}, {"stats.json", ENTRY_STATISTICS}, {"image.h5", ENTRY_IMAGE}};
 
 int control_lookup(const char *name, struct inode *inode)
 {

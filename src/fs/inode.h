@@ -27,6 +27,7 @@ enum entry {
     ENTRY_CONTROL, /* .sparsefs and its files */
     ENTRY_PID,
     ENTRY_STATISTICS,
+    ENTRY_IMAGE,
     ENTRY_VIEW, /* + enum view_kind */
 };
 

@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "config.h"
 #include "fs/daemon.h"
+#include "fs/load.h"
 #include "fs/mount.h"
 #include "fs/open.h"
 
@@ -84,22 +85,11 @@ static int check_mountpoint(const struct options *options)
     return error == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
 }
 
-/* What this version cannot mount though its successors will. */
-static bool is_compressed(const char *path)
-{
-    unsigned char magic[2]; /* RFC 1952, section 2.3.1 */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, magic, sizeof(magic));
-    if (fd >= 0)
-        close(fd);
-    return n == sizeof(magic) && magic[0] == 0x1F && magic[1] == 0x8B;
-}
-
-/* Absolute paths: a daemon has no working directory. */
+/* Absolute paths: a daemon has no working directory. Standard input has none. */
 static int resolve_paths(struct options *options)
 {
     char **paths[] = {&options->file, &options->mountpoint};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = !strcmp(options->file, LOAD_STANDARD_INPUT); i < 2; i++) {
         char *resolved = realpath(*paths[i], NULL);
         if (!resolved) {
             fail(*paths[i], strerror(errno));
@@ -248,6 +238,25 @@ static void keep_line(void *context, const char *line)
     snprintf(context, LINE_BYTES, "%s", line);
 }
 
+/* Opens what lies in memory only. What would be written to it would be lost. */
+static int open_image(const struct options *options, struct sfs_options *file_options,
+                      struct sfs_file **file)
+{
+    struct loaded loaded;
+    int error = load_image(options->file, options->image_size, &loaded);
+    if (error)
+        return error;
+    struct sfs_image_options image = {.name = options->file,
+                                      .st = loaded.has_st ? &loaded.st : NULL};
+    file_options->image = &image;
+    error = sfs_open_image(loaded.bytes, loaded.n, SFS_IMAGE_DONT_COPY, file_options, file);
+    if (error)
+        free(loaded.bytes);
+    else if (!options->read_only)
+        log_info("%s: an image in memory is mounted read-only", options->file);
+    return error;
+}
+
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */
 static int open_file(const struct options *options, struct sfs_file **file)
 {
@@ -255,6 +264,8 @@ static int open_file(const struct options *options, struct sfs_file **file)
                                        .workers = options->workers,
                                        .writable = !options->read_only};
     char why[LINE_BYTES] = "";
+    if (load_is_wanted(options->file))
+        return open_image(options, &file_options, file);
     if (options->read_only)
         return sfs_open(options->file, &file_options, file);
     log_divert(keep_line, why);
@@ -286,10 +297,6 @@ static int run(struct options *options)
 {
     struct sfs_file *file;
     struct mount mount;
-    if (is_compressed(options->file)) {
-        fail(options->file, "this version cannot mount a compressed file");
-        return EXIT_USAGE;
-    }
     int error = open_file(options, &file);
     if (error)
         return error == -EACCES || error == -EPERM ? EXIT_USAGE
@@ -313,10 +320,6 @@ static int start(struct options *options)
     /* libhdf5 looks for external raw data files in the working directory, of which a daemon has
      * none: beside the HDF5 file, unless the user says otherwise. */
     setenv("HDF5_EXTFILE_PREFIX", "${ORIGIN}", 0);
-    if (!strcmp(options->file, "-")) {
-        fail("-", "this version cannot mount an image from standard input");
-        return EXIT_USAGE;
-    }
     int status = resolve_paths(options);
     if (!status)
         status = check_mountpoint(options);

@@ -84,7 +84,7 @@ int control_lookup(const char *name, struct inode *inode);
 /* The n-th name in .sparsefs, or NULL. */
 const char *control_name(unsigned n, struct inode *inode);
 
-/* The content of a control file as of now. The caller frees *text. */
+/* The content of a control file but image.h5 as of now. The caller frees *text. */
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 
 /* ---- dir.c: open directories ---- */

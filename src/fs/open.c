@@ -75,6 +75,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
         directory_close(mount, file->directory);
+    sfs_snapshot_close(file->snapshot);
     free(file->text);
     free(file);
 }
@@ -89,7 +90,7 @@ void open_files_close(struct mount *mount)
 
 static bool is_control(struct inode inode)
 {
-    return inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS;
+    return inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
 }
 
 static int open_datatype(struct open_file *file)
@@ -138,6 +139,8 @@ static int open_content(struct mount *mount, struct open_file *file, bool write)
         return open_view(mount, file, write);
     if (write)
         return -EPERM;
+    if (file->inode.entry == ENTRY_IMAGE)
+        return sfs_snapshot_open(mount->file, &file->snapshot);
     if (is_control(file->inode))
         return control_text(mount, file->inode.entry, &file->text, &file->text_bytes);
     return open_datatype(file);

@@ -16,6 +16,7 @@ struct open_file {
     struct inode inode;
     char *text;
     size_t text_bytes;
+    struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
     bool is_for_writing;
     struct staged *staged;  /* for writing N.defined */

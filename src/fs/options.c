@@ -11,6 +11,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
 void options_print_help(void)
@@ -19,7 +20,8 @@ void options_print_help(void)
         "usage: sparsefs [options] FILE MOUNTPOINT\n"
         "\n"
         "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
-        "Frames can be written, where the file can.\n"
+        "Frames can be written, where the file can. FILE may be compressed (.gz), or - for\n"
+        "standard input: it is then read into memory, and mounted read-only.\n"
         "\n"
         "  -o OPTION[,OPTION...]\n"
         "     frame_rank=K           the last K axes are the frame (default: all but the first of\n"
@@ -27,6 +29,8 @@ void options_print_help(void)
         "     first=0, first=1       the number of the first frame (default: 0)\n"
         "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
+        "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
+        "half)\n"
         "     external_links         follow external links\n"
         "     threads=N              FUSE threads (default: one per processor)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"
@@ -122,6 +126,8 @@ static int take_value(struct options *options, const char *option)
         options->first = (unsigned)number;
     } else if ((value = value_of(option, "cache_size"))) {
         error = parse_size(option, value, &options->cache_size);
+    } else if ((value = value_of(option, "image_size"))) {
+        error = parse_size(option, value, &options->image_size);
     } else if ((value = value_of(option, "threads"))) {
         error = parse_number(option, value, 10, 1024, &number);
         if (!error && number == 0)
@@ -203,8 +209,7 @@ static int take_option(struct options *options, const char *option)
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;
-    } else if (!strcmp(option, "follow") || value_of(option, "follow") ||
-               value_of(option, "image_size"))
+    } else if (!strcmp(option, "follow") || value_of(option, "follow"))
         return refuse("this version cannot do this", option);
     else if (is_one_of(option, passed_on))
         return 1;
@@ -266,6 +271,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .frame_rank = -1,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
+        .image_size = load_default_limit(),
         .commit_interval = 5,
         .threads = processors > 2 ? (unsigned)processors : 2,
         .fuse = FUSE_ARGS_INIT(argc, argv),

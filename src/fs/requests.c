@@ -112,6 +112,19 @@ static void read_text(fuse_req_t request, const struct open_file *file, size_t s
     fuse_reply_buf(request, file->text + at, left < size ? left : size);
 }
 
+static void read_image(fuse_req_t request, const struct open_file *file, size_t size, off_t offset)
+{
+    uint64_t end = sfs_snapshot_size(file->snapshot);
+    uint64_t at = (uint64_t)offset < end ? (uint64_t)offset : end;
+    size_t n = end - at < size ? (size_t)(end - at) : size;
+    char *buffer = thread_buffer(n);
+    int error = buffer ? sfs_snapshot_read(file->snapshot, at, buffer, n) : -ENOMEM;
+    if (error)
+        fuse_reply_err(request, -error);
+    else
+        fuse_reply_buf(request, buffer, n);
+}
+
 /* What is staged of a selection; false if nothing is. */
 static bool read_staged(fuse_req_t request, const struct mount *mount, const struct open_file *file,
                         char *buffer, size_t size, off_t offset)
@@ -154,17 +167,23 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     open_file_use(file);
     if (file->views)
         read_view(request, mount, file, size, offset);
+    else if (file->snapshot)
+        read_image(request, file, size, offset);
     else
         read_text(request, file, size, offset);
     open_file_put(mount, file);
 }
 
-/* A text has no holes, nor has a selection, which may be staged. */
-static int seek_in_text(struct mount *mount, struct inode inode, uint64_t offset, bool data,
-                        uint64_t *found)
+/* A text has no holes, nor has an image, or a selection, which may be staged. */
+static int seek_in_text(struct mount *mount, const struct open_file *file, uint64_t offset,
+                        bool data, uint64_t *found)
 {
-    struct stat st;
-    int error = mount_attributes(mount, inode, &st);
+    struct stat st = {0};
+    int error = 0;
+    if (file->snapshot)
+        st.st_size = (off_t)sfs_snapshot_size(file->snapshot);
+    else
+        error = mount_attributes(mount, file->inode, &st);
     if (!error && offset >= (uint64_t)st.st_size)
         error = -ENXIO;
     if (!error)
@@ -190,7 +209,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
     else
-        error = seek_in_text(mount, inode, (uint64_t)offset, data, &found);
+        error = seek_in_text(mount, file, (uint64_t)offset, data, &found);
     if (error)
         fuse_reply_err(request, -error);
     else

@@ -32,6 +32,7 @@ int sparse_open(struct store *store, const struct superblock *superblock, uint64
     if (!sparse)
         return -ENOMEM;
     sparse->superblock = superblock;
+    sparse->address = address;
     struct dataset_header *header = &sparse->header;
     int error = dataset_header_read(store, superblock, address, header, why);
     if (error) {

@@ -7,6 +7,7 @@
 
 struct sparse {
     const struct superblock *superblock;
+    uint64_t address; /* of the header in the store: libhdf5 counts from the end of a user block */
     struct dataset_header header;
     struct chunk_record_format format;
     struct index *index;

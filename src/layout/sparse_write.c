@@ -229,7 +229,7 @@ int sparse_flush(struct layout *layout)
     int error = index_flush(sparse->index, &why);
     if (!error && index_layout_changed(sparse->index, &message)) {
         index_layout(sparse->index, &message);
-        error = dataset_header_set_layout(layout->store, sparse->superblock, layout->dataset,
+        error = dataset_header_set_layout(layout->store, sparse->superblock, sparse->address,
                                           &message, &why);
         if (!error) { /* only what has changed: readers look at the rest meanwhile */
             sparse->header.layout.address = message.address;

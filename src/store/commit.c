@@ -71,6 +71,9 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     if (!extents_find(&store->free, n, &start)) {
         if (n > INT64_MAX || end > INT64_MAX - n)
             return -EFBIG;
+        int error = store->image ? image_reserve(store, end + n) : 0;
+        if (error)
+            return error;
         *address = end;
         atomic_store_explicit(&store->end, end + n, memory_order_release);
         return 0;
@@ -157,12 +160,14 @@ int store_free(struct store *store, uint64_t address, uint64_t n)
     return error;
 }
 
-/* The end of the file if free space at its end is left out. */
+/* The end of the file if free space at its end is left out. What a snapshot needs is not. */
 static uint64_t end_in_use(const struct store *store)
 {
     uint64_t end = store_size(store), start, length;
-    while (end > 0 && ((extents_after(&store->free, end - 1, &start, &length) && start < end) ||
-                       (extents_after(&store->pending, end - 1, &start, &length) && start < end)))
+    bool pending = !store->snapshots;
+    while (end > 0 &&
+           ((extents_after(&store->free, end - 1, &start, &length) && start < end) ||
+            (pending && extents_after(&store->pending, end - 1, &start, &length) && start < end)))
         end = start;
     return end;
 }
@@ -233,7 +238,7 @@ static int sync_fresh(struct store *store, uint64_t new_end)
 static void begin_anew(struct store *store, uint64_t new_end)
 {
     uint64_t start, length;
-    extents_move(&store->free, &store->pending);
+    snapshots_free_pending(store);
     if (extents_after(&store->free, new_end, &start, &length))
         extents_cut(&store->free, new_end, start + length - new_end);
     extents_clear(&store->fresh);
@@ -244,6 +249,7 @@ static void begin_anew(struct store *store, uint64_t new_end)
 
 static int carry_out(struct store *store)
 {
+    snapshots_keep(store);
     int error = journal_carry_out(store, store_size(store));
     store->unapplied = error;
     return error;
@@ -313,6 +319,25 @@ static int commit_pages(struct store *store, uint64_t new_end)
     return 0;
 }
 
+/* In memory nothing is ever half done: there is no journal. */
+static int commit_image(struct store *store, uint64_t new_end)
+{
+    snapshots_keep(store);
+    image_apply(store, new_end);
+    begin_anew(store, new_end);
+    drop_pages(store);
+    return image_write_back(store);
+}
+
+static int commit_file(struct store *store, uint64_t new_end)
+{
+    int error = sync_fresh(store, new_end);
+    if (error)
+        return error;
+    return atomic_load(&store->n_pages) > 0 ? commit_pages(store, new_end)
+                                            : commit_end(store, new_end);
+}
+
 static int commit(struct store *store)
 {
     int error = store->unapplied ? carry_out(store) : 0;
@@ -325,15 +350,13 @@ static int commit(struct store *store)
         error = write_kept(store, new_end);
     if (error)
         return error;
-    size_t n_pages = atomic_load(&store->n_pages);
-    if (!store->temporary && !store->written && n_pages == 0 && new_end == store->committed_end) {
+    bool is_new = store->temporary || (store->image && image_is_unbacked(store));
+    if (!is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
+        new_end == store->committed_end) {
         begin_anew(store, new_end);
         return 0;
     }
-    error = sync_fresh(store, new_end);
-    if (error)
-        return error;
-    error = n_pages > 0 ? commit_pages(store, new_end) : commit_end(store, new_end);
+    error = store->image ? commit_image(store, new_end) : commit_file(store, new_end);
     if (!error)
         atomic_fetch_add_explicit(&store->commits, 1, memory_order_relaxed);
     return error;

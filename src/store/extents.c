@@ -200,14 +200,18 @@ bool extents_after(const struct extents *extents, uint64_t address, uint64_t *st
     return found;
 }
 
+void extents_move_first(struct extents *extents, struct extents *from)
+{
+    struct extent *node = take_first(&from->root);
+    uint64_t start = node->start, length = node->length;
+    give_spare(extents, node);
+    extents_add(extents, start, length);
+}
+
 void extents_move(struct extents *extents, struct extents *from)
 {
-    while (from->root) {
-        struct extent *node = take_first(&from->root);
-        uint64_t start = node->start, length = node->length;
-        give_spare(extents, node);
-        extents_add(extents, start, length);
-    }
+    while (from->root)
+        extents_move_first(extents, from);
 }
 
 void extents_clear(struct extents *extents)

@@ -37,6 +37,9 @@ bool extents_after(const struct extents *extents, uint64_t address, uint64_t *st
 /* Moves all of `from`, of which nothing is in the set, to it. Cannot fail. */
 void extents_move(struct extents *extents, struct extents *from);
 
+/* The same of the first extent of `from`, which has one. */
+void extents_move_first(struct extents *extents, struct extents *from);
+
 void extents_clear(struct extents *extents);
 
 #endif

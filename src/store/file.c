@@ -54,6 +54,15 @@ int file_lock(struct store *store)
     return take_lock(store->fd, store->path, store->writable ? LOCK_EX : LOCK_SH);
 }
 
+void file_init_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
 struct store *file_new(const char *path, bool writable)
 {
     struct store *store = calloc(1, sizeof(*store));
@@ -177,11 +186,12 @@ static void discard(struct store *store)
         log_warning("%s: cannot cut off what was not committed: %s", store->path, strerror(errno));
 }
 
-void store_close(struct store *store)
+int store_close(struct store *store)
 {
     if (!store)
-        return;
-    if (store->map)
+        return 0;
+    int error = store->image ? image_destroy(store) : 0;
+    if (store->map && !store->image)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
         discard(store);
@@ -199,6 +209,7 @@ void store_close(struct store *store)
     free(store->place);
     free(store->path);
     free(store);
+    return error;
 }
 
 enum store_recovered store_recovered(const struct store *store)
@@ -223,12 +234,23 @@ uint64_t store_size(const struct store *store)
 
 int store_stat(const struct store *store, struct stat *st)
 {
-    return fstat(store->fd, st) < 0 ? -errno : 0;
+    if (!store->image)
+        return fstat(store->fd, st) < 0 ? -errno : 0;
+    *st = store->st;
+    st->st_size = (off_t)store_size(store);
+    st->st_blocks = (blkcnt_t)(st->st_size / 512 + (st->st_size % 512 != 0));
+    return 0;
 }
 
 int store_statvfs(const struct store *store, struct statvfs *st)
 {
-    return fstatvfs(store->fd, st) < 0 ? -errno : 0;
+    if (!store->image)
+        return fstatvfs(store->fd, st) < 0 ? -errno : 0;
+    *st = (struct statvfs){.f_bsize = PAGE_BYTES,
+                           .f_frsize = PAGE_BYTES,
+                           .f_blocks = store_size(store) / PAGE_BYTES + 1,
+                           .f_namemax = 255};
+    return 0;
 }
 
 int directory_sync(const struct store *store)
@@ -247,6 +269,10 @@ int directory_sync(const struct store *store)
 
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
 {
+    if (store->image) {
+        image_read(store->image, address, buffer, n);
+        return 0;
+    }
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR)
@@ -267,6 +293,10 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
 
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n)
 {
+    if (store->image) {
+        image_write(store->image, address, bytes, n);
+        return 0;
+    }
     for (size_t done = 0; done < n;) {
         ssize_t put =
             pwrite(store->fd, (const char *)bytes + done, n - done, (off_t)(address + done));
@@ -313,7 +343,8 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)(store->map + address) & ~(page - 1);
     uintptr_t last = (uintptr_t)(store->map + address + n);
-    madvise((void *)first, last - first, MADV_POPULATE_READ);
+    if (!store->image)
+        madvise((void *)first, last - first, MADV_POPULATE_READ);
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
     return store->map + address;
@@ -321,6 +352,8 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
 
 bool store_is_same(const struct store *a, const struct store *b)
 {
+    if (a->image || b->image)
+        return a == b;
     return a->st.st_dev == b->st.st_dev && a->st.st_ino == b->st.st_ino;
 }
 

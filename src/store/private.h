@@ -35,6 +35,7 @@ struct store {
     bool unnamed;    /* its name at its place is not durable yet */
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
+    struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
     enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */
@@ -51,13 +52,15 @@ struct store {
 
     pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
     uint64_t committed_end;
-    struct extents free;    /* may be allocated */
-    struct extents pending; /* freed since the last commit, which still needs them */
-    struct extents fresh;   /* allocated since the last commit, before committed_end */
-    bool written;           /* something since the last commit */
-    bool write_again;       /* the kernel may have dropped what was written: fdatasync failed */
-    bool unapplied;         /* a complete journal waits to be carried out */
-    bool stray;             /* a journal may stand there that must not: nothing is changed */
+    struct extents free;              /* may be allocated */
+    struct extents pending;           /* freed since the last commit, which still needs them */
+    struct extents fresh;             /* allocated since the last commit, before committed_end */
+    struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
+    size_t n_kept;                    /* pages, by all of them */
+    bool written;                     /* something since the last commit */
+    bool write_again; /* the kernel may have dropped what was written: fdatasync failed */
+    bool unapplied;   /* a complete journal waits to be carried out */
+    bool stray;       /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
@@ -65,6 +68,10 @@ struct store {
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
+
+/* file.c: a lock for whom those who read must not keep out those who write, however many they are.
+ * Who has it for reading must not take it once more. */
+void file_init_lock(pthread_rwlock_t *lock);
 
 /* file.c: what stands beside the place: its directory and its journal. */
 int file_name_neighbours(struct store *store);
@@ -75,6 +82,29 @@ int file_write(struct store *store, uint64_t address, const void *bytes, size_t 
 
 /* file.c: makes what happened in the directory of the store durable. */
 int directory_sync(const struct store *store);
+
+/* image.c: the same of an image; writing does not fail within the store's end. */
+void image_read(struct image *image, uint64_t address, void *buffer, size_t n);
+void image_write(struct image *image, uint64_t address, const void *bytes, size_t n);
+
+/* image.c: makes room up to end; -ENOMEM, -ENOSPC. The caller holds `change`. */
+int image_reserve(struct store *store, uint64_t end);
+
+/* image.c: puts all pages in their places. Cannot fail. */
+void image_apply(struct store *store, uint64_t new_end);
+
+/* image.c: whether the backing file is not as the image is, and making it so. */
+bool image_is_unbacked(const struct store *store);
+int image_write_back(struct store *store);
+
+int image_destroy(struct store *store); /* as store_close */
+
+/* snapshot.c: before pages are put in their places: what these have there is kept for whoever needs
+ * it. The caller holds `change`. */
+void snapshots_keep(struct store *store);
+
+/* snapshot.c: what was freed since the last commit is free, or later when no snapshot needs it. */
+void snapshots_free_pending(struct store *store);
 
 /* create.c: gives a store that was created its name. */
 int create_publish(struct store *store);

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 
 struct store;
+struct sfs_image_callbacks;
 
 /* Opens path for reading and takes a shared lock, by the rules of libhdf5 for the environment
  * variable HDF5_USE_FILE_LOCKING: FALSE or 0, no lock; BEST_EFFORT or unset, file systems that have
@@ -34,11 +35,33 @@ enum store_recovered store_recovered(const struct store *store);
  * written. */
 int store_create(const char *path, bool replace, struct store **store);
 
+/* How a file that lives in memory is held. */
+struct store_image {
+    const char *name; /* in messages */
+    bool writable;
+    bool copy; /* with the malloc and memcpy of the callbacks; else the bytes are used themselves */
+    bool fixed; /* it is never moved or made larger: -ENOSPC instead */
+    const struct sfs_image_callbacks *callbacks; /* NULL: those of the C library */
+    uint64_t increment;                          /* bytes by which it grows; 0: a fair share */
+    const char *backing;   /* each commit that changes something writes all of it to this file */
+    bool replace;          /* even the first time, if there is one */
+    const struct stat *st; /* what store_stat says; NULL: something sensible */
+};
+
+/* A store in memory, of the n bytes that are given, or (NULL) a new one. Its commits need no disk:
+ * committed bytes change when the next commit is whole. Bytes that are not copied stay the caller's
+ * until store_take_image. -ENOMEM; -EIO: a callback failed; -EEXIST: the backing file is there. */
+int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **store);
+
+/* From now on store_close frees the bytes of the image. */
+void store_take_image(struct store *store);
+
 /* Removes files with such names that nobody has locked, if locks are in use; how many. */
 unsigned store_remove_temporaries(const char *path);
 
-/* Closes it and forgets everything since the last commit. */
-void store_close(struct store *store);
+/* Closes it and forgets everything since the last commit. 0, or -EIO: a callback could not free the
+ * image; it is closed all the same. */
+int store_close(struct store *store);
 
 bool store_is_writable(const struct store *store);
 
@@ -79,9 +102,31 @@ int store_free(struct store *store, uint64_t address, uint64_t n);
  * -ENOMEM; of the first commit of a new store those of rename(2). */
 int store_commit(struct store *store);
 
-/* The same bytes where they lie in memory already, mapped from the file; NULL if they are not, or
- * are changed and not committed. Only for handing to a system call: if the file shrinks meanwhile,
- * the kernel says EFAULT there, but touching them here would end the process. */
+/* ---- Snapshots ---- */
+
+/* The committed state of a store as it was when the snapshot was made, while the store goes on. The
+ * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
+ * What belongs to nobody reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * committed yet; -EIO: the last commit is not carried out yet, the disk failed; -ENOMEM. Opening
+ * and closing count as changes of space, like store_allocate. */
+struct store_snapshot;
+int store_snapshot_open(struct store *store, struct store_snapshot **snapshot);
+void store_snapshot_close(struct store_snapshot *snapshot);
+
+/* Where it ends, in bytes. */
+uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
+
+/* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: more was changed in place
+ * since than is kept (256 MiB, of all snapshots of the store), and it is lost. */
+int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
+
+/* How long the committed state is, in bytes. */
+uint64_t store_committed_size(struct store *store);
+
+/* The same bytes where they lie in memory already, mapped from the file, or in an image that is
+ * only read; NULL if they are not, or are changed and not committed. Only for handing to a system
+ * call: if the file shrinks meanwhile, the kernel says EFAULT there, but touching them here would
+ * end the process. */
 const void *store_view(struct store *store, uint64_t address, size_t n);
 
 /* Whether the two are the same file. */

@@ -141,7 +141,6 @@ def test_every_option_is_in_the_help_and_in_the_manual():
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:shuffle=0"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:65536"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--fly"),
-    ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--template", "t"),
     ("create", "f", "d", "--dims"),
     ("import",), ("import", "a"), ("import", "a", "b", "c"), ("import", "a", ":/b"),
     ("import", "a", "b", "--roi", "1:2"), ("import", "a", "b", "--roi", "2:2,1:3"),
@@ -183,7 +182,7 @@ def complete(*words):
 def test_completion(tmp_path):
     (tmp_path / "run.h5").touch()
     (tmp_path / "run.txt").touch()
-    assert complete("sparsectl", "i") == ["import", "info"]
+    assert complete("sparsectl", "i") == ["import", "info", "image"]
     assert complete("sparsectl", "import", "--un") == ["--undefined"]
     assert complete("sparsectl", "import", "--undefined", "n") == ["nan", "none"]
     assert complete("sparsectl", "create", "--filter", "s") == ["selection"]

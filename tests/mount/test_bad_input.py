@@ -1,6 +1,5 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
 import json
-import gzip
 import os
 import shutil
 import struct
@@ -63,10 +62,6 @@ def test_files_that_cannot_be_mounted(run, tmp_path, good, mountpoint, foregroun
     refused(run(*foreground, "/dev/null", mountpoint), MOUNT_FAILED, "not a regular file")
     refused(run(*foreground, tmp_path / "missing.h5", mountpoint), MOUNT_FAILED, "missing.h5",
             "No such file")
-    refused(run(*foreground, "-", mountpoint), USAGE, "standard input")
-    compressed = tmp_path / "good.h5.gz"
-    compressed.write_bytes(gzip.compress(good.read_bytes()))
-    refused(run(*foreground, compressed, mountpoint), USAGE, "compressed")
     assert not is_mounted(mountpoint)
 
 
@@ -122,7 +117,7 @@ def test_mount_points_that_cannot_be_used(run, tmp_path, good, mountpoint):
     ["-o", "no_such_option"], ["-o", "frame_rank=x"], ["-o", "frame_rank=33"], ["-o", "first=2"],
     ["-o", "cache_size=0"], ["-o", "cache_size=12Q"], ["-o", "cache_size=99999999999T"],
     ["-o", "threads=0"], ["-o", "umask=9"], ["-o", "uid=root"], ["-o", "follow"],
-    ["-o", "image_size=1G"], ["--log=loud"], ["--no-such-option"], ["-z"], ["-o", "ro,nonsense"]],
+    ["-o", "image_size=0"], ["--log=loud"], ["--no-such-option"], ["-z"], ["-o", "ro,nonsense"]],
     ids=" ".join)
 def test_options_that_do_not_exist(run, good, mountpoint, arguments):
     refused(run(*arguments, good, mountpoint), USAGE, arguments[-1].split(",")[-1])

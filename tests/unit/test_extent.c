@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <hdf5.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,12 +131,26 @@ static struct sfs_dataset *open_dataset(struct sfs_file *file)
     return dataset;
 }
 
-static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dataset)
+static int new_file(const char *path, hsize_t user_block, size_t cache_size, struct sfs_file **file)
+{
+    struct sfs_options options = {.writable = true, .replace = true, .cache_size = cache_size};
+    if (user_block == 0)
+        return sfs_create(path, &options, file);
+    hid_t fcpl = H5Pcreate(H5P_FILE_CREATE);
+    assert_true(H5Pset_userblock(fcpl, user_block) >= 0);
+    hid_t made = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, H5P_DEFAULT);
+    assert_true(made >= 0);
+    H5Fclose(made);
+    H5Pclose(fcpl);
+    return sfs_open(path, &options, file);
+}
+
+static struct sfs_file *create_behind(hsize_t user_block, const struct kind *kind,
+                                      struct sfs_dataset **dataset)
 {
     const int16_t fill = FILL;
     const unsigned level = 1;
     const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
-    struct sfs_options options = {.replace = true, .cache_size = random_below(2) ? 0 : 20000};
     struct sfs_dataset_create create = {
         .rank = kind->rank, .fill = &fill, .is_dense = kind->is_dense};
     struct sfs_file *file = NULL;
@@ -149,12 +164,18 @@ static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dat
     }
     assert_int_equal(sfs_type_encode("<i2", &type, &create.type.n), 0);
     create.type.bytes = type;
-    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(new_file(PATH, user_block, random_below(2) ? 0 : 20000, &file), 0);
     assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
     free(type);
     return file;
 }
 
+static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dataset)
+{
+    return create_behind(0, kind, dataset);
+}
+
+/* In files with a user block, too: addresses in them count from its end. */
 static void what_is_cut_off_does_not_come_back(void **state)
 {
     (void)state;
@@ -165,7 +186,8 @@ static void what_is_cut_off_does_not_come_back(void **state)
         model.kind = &kinds[round % COUNT(kinds)];
         for (int i = 0; i < 3; i++)
             model.dims[i] = i < model.kind->rank ? model.kind->dims[i] : 1;
-        struct sfs_file *file = create(model.kind, &dataset);
+        hsize_t user_block = round / COUNT(kinds) % 2 * 1024;
+        struct sfs_file *file = create_behind(user_block, model.kind, &dataset);
         for (int step = 0; step < 25; step++) {
             uint64_t what = random_below(6);
             if (what < 2) {

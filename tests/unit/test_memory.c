@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
@@ -546,6 +547,76 @@ static int write_hdf5(void)
     return error;
 }
 
+/* A store in memory, with a snapshot that must hold back space and keep pages. One that is given up
+ * for want of memory is no error of the commit. */
+static int snapshot_image(void)
+{
+    static const unsigned char bytes[20000];
+    unsigned char found[20000];
+    struct store_image how = {.name = "image", .writable = true, .increment = 1000};
+    struct store_snapshot *snapshot;
+    struct store *store;
+    uint64_t address, again;
+    int error = store_open_image(NULL, 0, &how, &store);
+    if (error)
+        return error;
+    error = store_allocate(store, sizeof(bytes), &address);
+    if (!error)
+        error = store_write(store, address, bytes, sizeof(bytes));
+    if (!error)
+        error = store_commit(store);
+    if (!error)
+        error = store_snapshot_open(store, &snapshot);
+    if (!error) {
+        error = store_free(store, address + 5000, 5000);
+        if (!error)
+            error = store_free(store, address + 12000, 100);
+        if (!error)
+            error = store_write(store, address, bytes + 1, 4000);
+        if (!error)
+            error = store_commit(store);
+        if (!error)
+            error = store_allocate(store, 5000, &again);
+        if (!error && again < sizeof(bytes))
+            fail_msg("space that a snapshot needs was given away");
+        if (!error)
+            error = store_snapshot_read(snapshot, 0, found, sizeof(found));
+        store_snapshot_close(snapshot);
+    }
+    store_close(store);
+    return error == -ESTALE ? -ENOMEM : error;
+}
+
+/* The image of a file is opened and changed. */
+static int change_image(void)
+{
+    static unsigned char bytes[1 << 20];
+    struct sfs_image_options image = {.name = "changed", .backing_path = "changed.h5"};
+    struct sfs_options options = {.workers = 1, .image = &image};
+    struct sfs_file *file;
+    unlink("changed.h5");
+    int error = sfs_open("memory.h5", &options, &file);
+    if (error)
+        return error;
+    int64_t n = sfs_get_image(file, bytes, sizeof(bytes));
+    sfs_close(file);
+    if (n < 0)
+        return (int)n;
+    error = sfs_open_image(bytes, (size_t)n, SFS_IMAGE_WRITABLE, &options, &file);
+    if (error)
+        return error;
+    error = sfs_group_create(file, "/new");
+    int closed = sfs_close(file);
+    return error ? error : closed;
+}
+
+static void every_failed_allocation_for_an_image_is_an_error(void **state)
+{
+    (void)state;
+    assert_true(check(snapshot_image, 0) > 15);
+    assert_true(check(change_image, 0) > 15);
+}
+
 static void every_failed_allocation_while_writing_is_an_error(void **state)
 {
     (void)state;
@@ -1020,6 +1091,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
         cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
+        cmocka_unit_test(every_failed_allocation_for_an_image_is_an_error),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),

@@ -218,7 +218,8 @@ static void unknown_options_are_refused(void **state)
                                         "autox",
                                         "follow",
                                         "follow=1",
-                                        "image_size=1G",
+                                        "image_size=0",
+                                        "image_size",
                                         "ro=1",
                                         "firstx=1",
                                         "-x"};

@@ -582,6 +582,53 @@ static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void
     }
 }
 
+static bool is_snapshot(struct store_snapshot *snapshot, const struct model *model)
+{
+    unsigned char *bytes = allocate(model->end);
+    bool equal = store_snapshot_size(snapshot) == model->end &&
+                 store_snapshot_read(snapshot, 0, bytes, model->end) == 0;
+    for (uint64_t i = 0; i < model->end && equal; i++)
+        equal = bytes[i] == (model->in_use[i] ? model->bytes[i] : 0);
+    free(bytes);
+    return equal;
+}
+
+/* Neither a commit that fails half-way, nor the one that carries it out then, changes it. */
+static void a_snapshot_stays_as_it_is_when_commits_fail(void **state)
+{
+    (void)state;
+    log_quietly();
+    bool reached;
+    long step = 0;
+    do {
+        struct store *store = make_before();
+        struct store_snapshot *old, *new;
+        assert_int_equal(store_snapshot_open(store, &old), 0);
+        change(store);
+        event_error = EIO;
+        atomic_store(&until_event, step++);
+        store_commit(store);
+        reached = atomic_load(&until_event) < 0;
+        atomic_store(&until_event, -1);
+        assert_true(is_snapshot(old, &before));
+        int error = store_snapshot_open(store, &new);
+        assert_true(error == 0 || (reached && error == -EIO));
+        struct model seen = error || is_snapshot(new, &after) ? after : before;
+        set(&after, store, 12 * PAGE + 1, PAGE);
+        set(&after, store, 6 * PAGE, 10);
+        assert_int_equal(store_commit(store), 0);
+        assert_true(is_equal(store, &after));
+        assert_true(is_snapshot(old, &before));
+        if (!error) {
+            assert_true(is_snapshot(new, &seen));
+            store_snapshot_close(new);
+        }
+        store_snapshot_close(old);
+        store_close(store);
+    } while (reached);
+    assert_true(step > 10);
+}
+
 /* After a failed commit, more changes and a crash: nothing of them counts. */
 static void a_crash_after_a_failed_commit_leaves_a_whole_state(void **state)
 {
@@ -965,6 +1012,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_journal_half_carried_out_is_replayed),
           cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
+          cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
           cmocka_unit_test(many_changes_do_not_fill_the_memory),

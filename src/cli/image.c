@@ -1,0 +1,110 @@
+/* sparsectl image: the whole file as it was committed last, also while it is mounted and written.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/mounted.h"
+#include "cli/options.h"
+
+static const char help[] =
+    "usage: sparsectl image FILE\n"
+    "\n"
+    "Writes a consistent image of an HDF5 file to standard output: every byte of it, as it was\n"
+    "committed last. A file that is mounted for writing goes on being written meanwhile; its "
+    "image\n"
+    "comes from .sparsefs/image.h5 in the mount.\n"
+    "\n"
+    "A terminal is refused.";
+
+static const struct option options[] = {{0}};
+
+#define BLOCK_BYTES ((size_t)1 << 20)
+
+static int write_block(const char *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put = write(STDOUT_FILENO, bytes + done, n - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail_because("standard output: %s", strerror(put < 0 ? errno : EIO));
+        done += (size_t)put;
+    }
+    return DONE;
+}
+
+static int write_snapshot(const char *path, struct sfs_snapshot *snapshot, char *block)
+{
+    uint64_t end = sfs_snapshot_size(snapshot);
+    int code = DONE;
+    for (uint64_t at = 0; at < end && code == DONE; at += BLOCK_BYTES) {
+        size_t n = end - at < BLOCK_BYTES ? (size_t)(end - at) : BLOCK_BYTES;
+        int error = sfs_snapshot_read(snapshot, at, block, n);
+        code = error ? fail(error, "%s", path) : write_block(block, n);
+    }
+    return code;
+}
+
+static int image_of_file(struct sfs_file *file, char *block)
+{
+    struct sfs_snapshot *snapshot;
+    int error = sfs_snapshot_open(file, &snapshot);
+    if (error)
+        return fail(error, "%s", sfs_path(file));
+    int code = write_snapshot(sfs_path(file), snapshot, block);
+    sfs_snapshot_close(snapshot);
+    return code;
+}
+
+static int image_in_mount(const char *image, char *block)
+{
+    int code = DONE;
+    int fd = open(image, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, block, BLOCK_BYTES);
+    for (; n > 0 && code == DONE; n = code == DONE ? read(fd, block, BLOCK_BYTES) : 0)
+        code = write_block(block, (size_t)n);
+    if (n < 0)
+        code = fail_because("%s: %s", image, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+/* Who has the file for writing has it alone: if that is a mount, it gives the image. */
+static int write_image(const char *path, char *block)
+{
+    struct sfs_file *file;
+    char *image;
+    int error = sfs_open(path, NULL, &file);
+    if (!error) {
+        int code = image_of_file(file, block);
+        sfs_discard(file);
+        return code;
+    }
+    if (error != -EBUSY || mounted_image(path, &image) < 0)
+        return fail(error, "%s", path);
+    int code = image_in_mount(image, block);
+    free(image);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    if (next_option(argc, argv, options) != -1)
+        return USAGE;
+    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    if (code)
+        return code;
+    if (isatty(STDOUT_FILENO))
+        return refuse(argv[0], "standard output is a terminal: an image is nothing to look at");
+    char *block = malloc(BLOCK_BYTES);
+    code = block ? write_image(argv[optind], block) : fail(-ENOMEM, "image");
+    free(block);
+    return code;
+}
+
+const struct command image_command = {"image", help, run};

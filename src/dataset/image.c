@@ -1,0 +1,169 @@
+/* Files in memory, and the images of files that are open. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "dataset/private.h"
+#include "store/store.h"
+
+#define ALL_FLAGS (SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE)
+
+static const struct sfs_image_options no_options;
+
+static const struct sfs_image_options *image_options(const struct sfs_options *options)
+{
+    return options && options->image ? options->image : &no_options;
+}
+
+/* The rules of H5LTopen_file_image, and that of callbacks with user data. */
+static const char *what_is_wrong(const void *buffer, size_t n, unsigned flags,
+                                 const struct sfs_image_options *options)
+{
+    const struct sfs_image_callbacks *callbacks = options->callbacks;
+    if (!buffer || n == 0)
+        return "there are no bytes";
+    if (flags & ~(unsigned)ALL_FLAGS)
+        return "there is no such flag";
+    if ((flags & SFS_IMAGE_DONT_RELEASE) && !(flags & SFS_IMAGE_DONT_COPY))
+        return "what is copied is released: SFS_IMAGE_DONT_RELEASE wants SFS_IMAGE_DONT_COPY";
+    if (options->backing_path && !(flags & SFS_IMAGE_WRITABLE))
+        return "an image that is only read has no backing file";
+    if (callbacks && callbacks->user_data &&
+        !(callbacks->user_data_copy && callbacks->user_data_free))
+        return "user data of callbacks want user_data_copy and user_data_free";
+    return NULL;
+}
+
+static struct store_image held(const struct sfs_image_options *options, unsigned flags)
+{
+    return (struct store_image){
+        .name = options->name ? options->name : "image",
+        .writable = flags & SFS_IMAGE_WRITABLE,
+        .copy = !(flags & SFS_IMAGE_DONT_COPY),
+        .fixed = flags & SFS_IMAGE_DONT_RELEASE,
+        .callbacks = options->callbacks,
+        .increment = options->increment,
+        .backing = options->backing_path,
+        .st = options->st,
+    };
+}
+
+int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_options *options,
+                   struct sfs_file **file)
+{
+    const struct sfs_image_options *image = image_options(options);
+    struct store_image how = held(image, flags);
+    struct store *store;
+    const char *wrong = what_is_wrong(buffer, n, flags, image);
+    if (wrong) {
+        log_error("%s: cannot open the image: %s", how.name, wrong);
+        return -EINVAL;
+    }
+    int error = store_open_image(buffer, n, &how, &store);
+    if (!error)
+        error = file_over(store, NULL, options, false, file);
+    if (!error && (flags & SFS_IMAGE_DONT_COPY) && !(flags & SFS_IMAGE_DONT_RELEASE))
+        store_take_image(store);
+    return error;
+}
+
+int sfs_create_image(const struct sfs_options *options, struct sfs_file **file)
+{
+    const struct sfs_image_options *image = image_options(options);
+    struct store_image how = held(image, SFS_IMAGE_WRITABLE);
+    struct store *store;
+    const char *wrong = what_is_wrong("", 1, SFS_IMAGE_WRITABLE, image);
+    if (wrong) {
+        log_error("%s: cannot create the image: %s", how.name, wrong);
+        return -EINVAL;
+    }
+    how.replace = options && options->replace;
+    int error = store_open_image(NULL, 0, &how, &store);
+    return error ? error : file_over(store, NULL, options, true, file);
+}
+
+/* ---- Images of open files ---- */
+
+struct sfs_snapshot {
+    struct sfs_file *file;
+    struct store_snapshot *of_store;
+};
+
+/* Between what a commit says of the file's end and its own end no space may change hands. */
+int sfs_snapshot_open(struct sfs_file *file, struct sfs_snapshot **out)
+{
+    struct sfs_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    if (!snapshot)
+        return -ENOMEM;
+    snapshot->file = file;
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = store_snapshot_open(file->store, &snapshot->of_store);
+    pthread_rwlock_unlock(&file->commit_lock);
+    if (error)
+        free(snapshot);
+    else
+        *out = snapshot;
+    return error;
+}
+
+void sfs_snapshot_close(struct sfs_snapshot *snapshot)
+{
+    if (!snapshot)
+        return;
+    pthread_rwlock_rdlock(&snapshot->file->commit_lock);
+    store_snapshot_close(snapshot->of_store);
+    pthread_rwlock_unlock(&snapshot->file->commit_lock);
+    free(snapshot);
+}
+
+uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot)
+{
+    return store_snapshot_size(snapshot->of_store);
+}
+
+int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer, size_t n)
+{
+    return store_snapshot_read(snapshot->of_store, offset, buffer, n);
+}
+
+uint64_t sfs_committed_size(struct sfs_file *file)
+{
+    return store_committed_size(file->store);
+}
+
+/* Addresses count from the superblock; so the image can leave out what stands before it. */
+static int64_t copy_image(const struct sfs_file *file, struct sfs_snapshot *snapshot, void *buffer,
+                          size_t n)
+{
+    struct superblock superblock = file->superblock;
+    uint64_t start = superblock.address, end = sfs_snapshot_size(snapshot);
+    /* Bytes behind the end of a file that is only read are nobody's. */
+    if (sfs_is_writable(file) || superblock.end > end)
+        superblock.end = end;
+    if (superblock.end < start)
+        return -EIO;
+    uint64_t size = superblock.end - start;
+    if (!buffer)
+        return (int64_t)size;
+    if (size > n)
+        return -ERANGE;
+    int error = sfs_snapshot_read(snapshot, start, buffer, size);
+    if (error)
+        return error;
+    if (start > 0)
+        superblock_drop_user_block(&superblock, buffer, size);
+    return (int64_t)size;
+}
+
+int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n)
+{
+    struct sfs_snapshot *snapshot;
+    int error = sfs_flush(file);
+    if (!error)
+        error = sfs_snapshot_open(file, &snapshot);
+    if (error)
+        return error;
+    int64_t size = copy_image(file, snapshot, buffer, n);
+    sfs_snapshot_close(snapshot);
+    return size;
+}

@@ -1,0 +1,29 @@
+/* Files that are mounted out of memory: standard input and compressed files. */
+#ifndef SPARSEFS_FS_LOAD_H
+#define SPARSEFS_FS_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#define LOAD_STANDARD_INPUT "-"
+
+struct loaded {
+    void *bytes; /* the caller frees them; NULL: there are none */
+    size_t n;
+    struct stat st;
+    bool has_st; /* it came from a file */
+};
+
+/* Whether this is standard input, or a file that begins as gzip has it. */
+bool load_is_wanted(const char *path);
+
+/* Half of the memory of the machine, in bytes. */
+size_t load_default_limit(void);
+
+/* Reads all of standard input or a file, and inflates it if it is compressed. Errors are logged:
+ * -EFBIG: it has more than limit bytes; -EILSEQ: what is compressed is damaged or cut short;
+ * -EPERM: standard input is a terminal; -ENOMEM and those of open(2) and read(2). */
+int load_image(const char *path, size_t limit, struct loaded *loaded);
+
+#endif

@@ -1,0 +1,287 @@
+/* Stores in memory: HDF5 file images, with the buffers and callbacks that the HDF5 document on file
+ * image operations has. One buffer holds all bytes up to the store's end and at times some more; it
+ * moves when it grows, so whoever reads or writes in it holds its lock. One that is only read does
+ * not move, and is lent (store_view). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "sparsefs/sparsefs.h"
+#include "store/private.h"
+
+#define FIRST_BYTES ((uint64_t)64 << 10) /* of a new image, and the least by which one grows */
+#define COPY_BYTES  ((size_t)1 << 20)
+
+struct image {
+    unsigned char *bytes; /* under lock, as is its size */
+    uint64_t size;
+    pthread_rwlock_t lock; /* for writing while bytes change or move */
+    bool is_ours;          /* to be freed */
+    bool fixed;
+    uint64_t increment;
+    struct sfs_image_callbacks callbacks; /* the user data is our own copy */
+    char *backing;
+    bool replace;  /* a file that stands where the backing file is to be */
+    bool unbacked; /* the backing file is not as the image is */
+};
+
+/* ---- Callbacks ---- */
+
+static void *image_malloc(const struct image *image, uint64_t n)
+{
+    const struct sfs_image_callbacks *c = &image->callbacks;
+    return c->image_malloc ? c->image_malloc(n, SFS_IMAGE_OP_OPEN, c->user_data) : malloc(n);
+}
+
+static bool image_copy(const struct image *image, void *to, const void *from, size_t n)
+{
+    const struct sfs_image_callbacks *c = &image->callbacks;
+    if (c->image_memcpy)
+        return c->image_memcpy(to, from, n, SFS_IMAGE_OP_OPEN, c->user_data);
+    memcpy(to, from, n);
+    return true;
+}
+
+/* Moves the buffer, or leaves it as it is. */
+static int image_resize(struct image *image, uint64_t size)
+{
+    const struct sfs_image_callbacks *c = &image->callbacks;
+    pthread_rwlock_wrlock(&image->lock);
+    unsigned char *bytes =
+        c->image_realloc ? c->image_realloc(image->bytes, size, SFS_IMAGE_OP_RESIZE, c->user_data)
+                         : realloc(image->bytes, size);
+    if (bytes) {
+        /* What was allocated and never written is no secret of this process. */
+        if (size > image->size)
+            memset(bytes + image->size, 0, size - image->size);
+        image->bytes = bytes;
+        image->size = size;
+    }
+    pthread_rwlock_unlock(&image->lock);
+    return bytes ? 0 : -ENOMEM;
+}
+
+static int image_free(const struct image *image)
+{
+    const struct sfs_image_callbacks *c = &image->callbacks;
+    if (c->image_free)
+        return c->image_free(image->bytes, SFS_IMAGE_OP_CLOSE, c->user_data) ? -EIO : 0;
+    free(image->bytes);
+    return 0;
+}
+
+/* ---- Opening and closing ---- */
+
+static int take_callbacks(struct image *image, const struct sfs_image_callbacks *callbacks)
+{
+    if (!callbacks)
+        return 0;
+    if (callbacks->user_data && !(callbacks->user_data_copy && callbacks->user_data_free))
+        return -EINVAL;
+    struct sfs_image_callbacks taken = *callbacks;
+    if (taken.user_data)
+        taken.user_data = taken.user_data_copy(taken.user_data);
+    if (callbacks->user_data && !taken.user_data)
+        return -ENOMEM;
+    image->callbacks = taken;
+    return 0;
+}
+
+static int take_bytes(struct image *image, void *bytes, size_t n, bool copy)
+{
+    image->size = n;
+    if (bytes && !copy) {
+        image->bytes = bytes;
+        return 0;
+    }
+    if (!bytes)
+        image->size = image->increment;
+    image->bytes = image_malloc(image, image->size);
+    if (!image->bytes)
+        return -ENOMEM;
+    image->is_ours = true;
+    if (!bytes)
+        memset(image->bytes, 0, image->size);
+    return !bytes || image_copy(image, image->bytes, bytes, n) ? 0 : -EIO;
+}
+
+/* Who may read the image of a file that is not there: its owner. */
+static void default_stat(struct stat *st)
+{
+    *st = (struct stat){.st_mode = S_IFREG | 0600, .st_nlink = 1, .st_blksize = PAGE_BYTES};
+    st->st_uid = geteuid();
+    st->st_gid = getegid();
+    clock_gettime(CLOCK_REALTIME, &st->st_mtim);
+    st->st_atim = st->st_ctim = st->st_mtim;
+}
+
+static int open_image(struct store *store, void *bytes, size_t n, const struct store_image *how)
+{
+    struct image *image = store->image = calloc(1, sizeof(*image));
+    if (!image)
+        return -ENOMEM;
+    file_init_lock(&image->lock);
+    image->fixed = how->fixed;
+    image->increment = how->increment ? how->increment : FIRST_BYTES;
+    image->replace = how->replace;
+    image->unbacked = how->backing;
+    image->backing = how->backing ? strdup(how->backing) : NULL;
+    if (how->backing && !image->backing)
+        return -ENOMEM;
+    if (how->backing && !how->replace && access(how->backing, F_OK) == 0) {
+        log_error("%s: it is there already", how->backing);
+        return -EEXIST;
+    }
+    int error = take_callbacks(image, how->callbacks);
+    if (!error)
+        error = take_bytes(image, bytes, n, how->copy);
+    if (error)
+        log_error("%s: cannot open the image: %s", store->path,
+                  error == -EIO ? "its memcpy callback failed" : strerror(-error));
+    return error;
+}
+
+int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **out)
+{
+    struct store *store = file_new(how->name, how->writable);
+    if (!store)
+        return -ENOMEM;
+    int error = open_image(store, bytes, n, how);
+    if (error) {
+        store_close(store);
+        return error;
+    }
+    if (how->st)
+        store->st = *how->st;
+    else
+        default_stat(&store->st);
+    store->st.st_size = (off_t)n;
+    store->committed_end = n;
+    atomic_store(&store->end, n);
+    if (!how->writable)
+        store->map = (const char *)store->image->bytes;
+    *out = store;
+    return 0;
+}
+
+void store_take_image(struct store *store)
+{
+    store->image->is_ours = true;
+}
+
+int image_destroy(struct store *store)
+{
+    struct image *image = store->image;
+    const struct sfs_image_callbacks *c = &image->callbacks;
+    int error = 0;
+    /* Whoever has the buffer from now on gets it as long as the file is, if that can be. */
+    if (store->writable && !image->fixed && store->committed_end > 0 &&
+        store->committed_end != image->size)
+        image_resize(image, store->committed_end);
+    if (image->is_ours)
+        error = image_free(image);
+    if (c->user_data && c->user_data_free(c->user_data) != 0)
+        error = -EIO;
+    if (error)
+        log_error("%s: a callback could not free the image", store->path);
+    pthread_rwlock_destroy(&image->lock);
+    free(image->backing);
+    free(image);
+    return error;
+}
+
+/* ---- Bytes ---- */
+
+void image_read(struct image *image, uint64_t address, void *buffer, size_t n)
+{
+    pthread_rwlock_rdlock(&image->lock);
+    size_t there = address >= image->size      ? 0
+                   : image->size - address < n ? (size_t)(image->size - address)
+                                               : n;
+    if (there > 0)
+        memcpy(buffer, image->bytes + address, there);
+    pthread_rwlock_unlock(&image->lock);
+    memset((char *)buffer + there, 0, n - there);
+}
+
+void image_write(struct image *image, uint64_t address, const void *bytes, size_t n)
+{
+    pthread_rwlock_wrlock(&image->lock);
+    memcpy(image->bytes + address, bytes, n);
+    pthread_rwlock_unlock(&image->lock);
+}
+
+int image_reserve(struct store *store, uint64_t end)
+{
+    struct image *image = store->image;
+    if (end <= image->size)
+        return 0;
+    if (image->fixed) {
+        log_error("%s: the image cannot grow: it is not to be released", store->path);
+        return -ENOSPC;
+    }
+    /* By half, so that many small steps do not copy it many times. */
+    uint64_t size = image->size + image->size / 2;
+    size = size > end ? size : end;
+    uint64_t over = size % image->increment;
+    size += over ? image->increment - over : 0;
+    int error = image_resize(image, size);
+    if (error)
+        log_error("%s: no memory for an image of %llu bytes", store->path,
+                  (unsigned long long)size);
+    return error;
+}
+
+void image_apply(struct store *store, uint64_t new_end)
+{
+    struct page *page, *next;
+    HASH_ITER (hh, store->pages, page, next) {
+        uint64_t at = page->number * PAGE_BYTES;
+        size_t n = at >= new_end ? 0 : new_end - at < PAGE_BYTES ? new_end - at : PAGE_BYTES;
+        if (n > 0) /* pages of a store without a directory are in memory */
+            image_write(store->image, at, page->bytes, n);
+    }
+    store->image->unbacked = store->image->backing;
+}
+
+/* ---- The backing file ---- */
+
+bool image_is_unbacked(const struct store *store)
+{
+    return store->image->unbacked;
+}
+
+static int copy_to(struct store *store, struct store *to)
+{
+    uint64_t end = store->committed_end, address;
+    int error = store_allocate(to, end, &address);
+    for (uint64_t at = 0; at < end && !error; at += COPY_BYTES) {
+        size_t n = end - at < COPY_BYTES ? (size_t)(end - at) : COPY_BYTES;
+        /* Who changes it holds `change`, as we do. */
+        error = store_write(to, at, store->image->bytes + at, n);
+    }
+    return error;
+}
+
+int image_write_back(struct store *store)
+{
+    struct image *image = store->image;
+    struct store *to;
+    if (!image->unbacked || store->committed_end == 0)
+        return 0;
+    int error = store_create(image->backing, image->replace, &to);
+    if (error)
+        return error;
+    error = copy_to(store, to);
+    if (!error)
+        error = store_commit(to);
+    store_close(to);
+    if (error)
+        return error;
+    image->replace = true;
+    image->unbacked = false;
+    return 0;
+}
