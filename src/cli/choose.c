@@ -66,7 +66,7 @@ static int try_out(struct sfs_file *file, const struct copy *copy,
 /* A file that nobody sees; to be discarded. */
 static int open_scratch(struct sfs_file **file)
 {
-    struct sfs_options options = {.replace = true};
+    struct sfs_options options = {.replace = true, .cache_size = FILE_CACHE_BYTES};
     const char *directory = getenv("TMPDIR");
     char *path;
     if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)

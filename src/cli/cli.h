@@ -9,6 +9,9 @@
 
 #include "sparsefs/sparsefs.h"
 
+/* Of a file's chunk cache: two files together have one cache's memory. */
+#define FILE_CACHE_BYTES (SFS_DEFAULT_CACHE_SIZE / 2)
+
 /* Exit codes. */
 enum { DONE = 0, FAILED = 1, USAGE = 2 };
 

@@ -280,7 +280,8 @@ static int run(int argc, char **argv)
     code = source_open(argv[optind], &repack.from);
     if (code)
         return code;
-    int error = sfs_create(argv[optind + 1], NULL, &repack.to);
+    struct sfs_options opening = {.cache_size = FILE_CACHE_BYTES};
+    int error = sfs_create(argv[optind + 1], &opening, &repack.to);
     if (error) {
         sfs_discard(repack.from);
         return fail(error, "%s", argv[optind + 1]);

@@ -6,16 +6,17 @@
 
 int source_open(const char *path, struct sfs_file **file)
 {
-    int error = sfs_open(path, NULL, file);
+    int error = sfs_open(path, &(struct sfs_options){.cache_size = FILE_CACHE_BYTES}, file);
     return error ? fail(error, "%s", path) : 0;
 }
 
 int destination_open(const char *path, struct sfs_file **file)
 {
-    int error = sfs_open(path, &(struct sfs_options){.writable = true}, file);
+    struct sfs_options options = {.writable = true, .cache_size = FILE_CACHE_BYTES};
+    int error = sfs_open(path, &options, file);
     if (error == -ENOENT) {
         messages_forget();
-        error = sfs_create(path, NULL, file);
+        error = sfs_create(path, &options, file);
     }
     return error ? fail(error, "%s", path) : 0;
 }

@@ -114,7 +114,7 @@ def test_every_option_is_in_the_help_and_in_the_manual():
 
 
 @pytest.mark.parametrize("arguments", [
-    (), ("fly",), ("recover", "x"), ("--fly",),
+    (), ("fly",), ("--fly",),
     ("create",), ("create", "f"), ("create", "f", "d"), ("create", "f", "d", "--dims", "3"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "more"),
     ("create", "f", "d", "--dims", "3,x", "--dtype", "u1"),
