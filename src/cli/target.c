@@ -5,7 +5,7 @@
 
 int source_open(const char *path, struct sfs_file **file)
 {
-    int error = sfs_open(path, NULL, file);
+    int error = sfs_open(path, &(struct sfs_options){.beside_writer = true}, file);
     return error ? fail(error, "%s", path) : 0;
 }
 

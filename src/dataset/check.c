@@ -76,7 +76,7 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
 /* Reports an error and what was logged of it, or this; only what ends the checking is returned. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
 {
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == STORE_MOVED)
         return error;
     if (error && checking->line[0])
         report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->line);
@@ -380,10 +380,12 @@ static int check_file(struct checking *checking)
     return error;
 }
 
-int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
+static int check_once(struct sfs_file *file, sfs_check_function function, void *context)
 {
-    if (sfs_is_writable(file))
-        return -EINVAL;
+    FOLLOWED(file);
+    int current = library_current(file);
+    if (current)
+        return current;
     struct checking *checking = calloc(1, sizeof(*checking));
     if (!checking)
         return -ENOMEM;
@@ -404,4 +406,14 @@ int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
     free(checking->extents);
     free(checking);
     return error;
+}
+
+/* What was reported cannot be taken back. */
+int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
+{
+    unsigned tries = 0;
+    if (sfs_is_writable(file))
+        return -EINVAL;
+    int error = check_once(file, function, context);
+    return follow_again(file, &error, &tries) ? -EAGAIN : error;
 }

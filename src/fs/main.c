@@ -253,6 +253,7 @@ static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
                                        .workers = options->workers,
+                                       .follow = options->follow > 0,
                                        .writable = !options->read_only};
     char why[LINE_BYTES] = "";
     if (options->read_only)
@@ -287,7 +288,9 @@ static int run(struct options *options)
     struct sfs_file *file;
     struct mount mount;
     if (is_compressed(options->file)) {
-        fail(options->file, "this version cannot mount a compressed file");
+        fail(options->file, options->follow > 0
+                                ? "a compressed file does not grow: it cannot be followed"
+                                : "this version cannot mount a compressed file");
         return EXIT_USAGE;
     }
     int error = open_file(options, &file);

@@ -182,7 +182,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
 {
     (void)mode;
     struct mount *mount = fuse_req_userdata(request);
-    struct fuse_entry_param entry = {.entry_timeout = MOUNT_TIMEOUT_SECONDS};
+    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
     struct inode inode;
     struct open_file *file = NULL;
     notify_begin_lookup(mount->notify);
@@ -202,7 +202,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(inode);
+        entry.attr_timeout = mount_timeout(mount, inode);
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
             open_file_put(mount, file);
     }

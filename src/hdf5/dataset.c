@@ -221,6 +221,10 @@ int datasets_open_all(struct hdf5 *hdf5)
     HASH_ITER (hh, hdf5->datasets, dataset, next) {
         if (!error)
             error = open_ids(hdf5, dataset);
+        if (error == -EIO && store_is_following(hdf5->store)) {
+            close_ids(dataset);
+            error = 0;
+        }
     }
     return error;
 }
@@ -278,6 +282,23 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         close_dataset(dataset);
     }
     library_leave();
+}
+
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                       uint64_t *data)
+{
+    hsize_t found[SFS_MAX_RANK];
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset && dataset->id >= 0 && dataset->rank == rank ? 0 : -ESTALE;
+    if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
+        error = library_failed(-EIO);
+    for (int i = 0; i < rank && !error; i++)
+        dims[i] = found[i];
+    if (!error)
+        *data = data_address(dataset->id);
+    library_leave();
+    return error;
 }
 
 static herr_t note_if_unallocated(unsigned n, const H5E_error2_t *error, void *unallocated)

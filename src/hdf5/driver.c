@@ -122,7 +122,8 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = -ENOENT;
         log_info("%s: no such file, named by %s", name, store_path(info->store));
     } else {
-        error = store_open(name, &file->store);
+        bool follow = store_is_following(info->store);
+        error = follow ? store_open_following(name, &file->store) : store_open(name, &file->store);
         file->owns_store = !error;
     }
     if (error) {
@@ -160,6 +161,8 @@ static herr_t driver_query(const H5FD_t *public, unsigned long *flags)
 {
     const struct driver_file *file = (const struct driver_file *)public;
     *flags = file && !is_writable(file) ? H5FD_FEAT_DATA_SIEVE : 0;
+    if (file && file->store && store_is_following(file->store))
+        *flags = H5FD_FEAT_SUPPORTS_SWMR_IO; /* a sieve would hold what was there before */
     return 0;
 }
 
@@ -238,7 +241,9 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
-    return n > 0 && store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
+    int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;
+    failure = error == STORE_MOVED || error == -ESTALE ? error : failure;
+    return error ? -1 : 0;
 }
 
 /* A source of virtual datasets is opened as the file is, and marked as open for writing. Nobody

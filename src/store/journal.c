@@ -365,8 +365,18 @@ static int keep_page(struct store *store, const struct header *header,
     return error;
 }
 
+/* From here on the committed bytes change: who follows must know. */
+static void tell_followers(struct store *store)
+{
+    int error = counter_advance(store);
+    if (error)
+        log_warning("%s: cannot write %s: those who follow may read damaged data now: %s",
+                    store->path, store->counter, strerror(-error));
+}
+
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
+    tell_followers(store);
     int error = walk(store, journal, NULL, write_page);
     if (error)
         return error;
@@ -442,6 +452,36 @@ int journal_recover(struct store *store)
         return error;
     }
     error = replay(store, &journal);
+    fclose(journal.file);
+    return error;
+}
+
+/* ---- Following ---- */
+
+int journal_look(const struct store *store, struct journal_state *state)
+{
+    struct stat st;
+    *state = (struct journal_state){0};
+    if (stat(store->journal, &st) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    *state = (struct journal_state){
+        .exists = true, .inode = st.st_ino, .size = st.st_size, .changed = st.st_mtim};
+    return 0;
+}
+
+int journal_overlay(struct store *store)
+{
+    struct journal journal;
+    int error = open_journal(store, &journal);
+    if (error == -ENOENT || error == -EILSEQ)
+        return 0;
+    if (error)
+        return error;
+    error = walk(store, &journal, check_witness, check_page);
+    if (!error)
+        error = walk(store, &journal, NULL, keep_page);
+    if (!error)
+        atomic_store(&store->end, journal.header.new_end);
     fclose(journal.file);
     return error;
 }
