@@ -76,7 +76,7 @@ double mount_name_timeout(const struct mount *mount)
 double mount_timeout(const struct mount *mount, struct inode inode)
 {
     bool is_live = inode.entry == ENTRY_PID || inode.entry == ENTRY_STATISTICS;
-    return is_live ? 0 : mount_name_timeout(mount);
+    return is_live || mount->follow ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,

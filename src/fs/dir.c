@@ -223,7 +223,8 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     if (listed->has_attributes) {
         entry.ino = st.st_ino;
         entry.attr = listed->st;
-        entry.attr_timeout = entry.entry_timeout = mount_name_timeout(mount);
+        entry.attr_timeout = mount_timeout(mount, listed->inode);
+        entry.entry_timeout = mount_name_timeout(mount);
     }
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
 }

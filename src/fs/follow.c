@@ -11,9 +11,8 @@
 
 #include "common/log.h"
 
-/* Parts of the interval: between two looks, and for which the kernel keeps what it knows. */
-#define LOOK_SHARE 0.6
-#define KEEP_SHARE 0.3
+/* The part of the interval between two looks: the rest is for taking the state. */
+#define LOOK_SHARE 0.9
 
 struct followed {
     struct followed *next;
@@ -117,7 +116,7 @@ void follow_destroy(struct follow *follow)
 
 double follow_timeout(const struct follow *follow)
 {
-    return follow->seconds * KEEP_SHARE;
+    return follow->seconds;
 }
 
 /* The lock must be held. NULL: no memory. */

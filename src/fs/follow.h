@@ -1,6 +1,7 @@
 /* Looking at followed files again and again, and what the kernel is told of that: every inode has
- * changed when its file has. The kernel keeps attributes and names for a part of the interval only;
- * by a new time of change it knows that its pages are old. */
+ * changed when its file has. The kernel keeps names for an interval, and asks for attributes each
+ * time, so that no two of them are of different states; by a new time of change it knows that its
+ * pages are old. */
 #ifndef SPARSEFS_FS_FOLLOW_H
 #define SPARSEFS_FS_FOLLOW_H
 
@@ -15,7 +16,7 @@ struct follow;
 int follow_create(struct nodes *nodes, double seconds, struct follow **follow);
 void follow_destroy(struct follow *follow); /* NULL is fine */
 
-/* How long the kernel may keep what it knows, in seconds. */
+/* How long the kernel may keep names, in seconds. */
 double follow_timeout(const struct follow *follow);
 
 /* Raises *time to when a change of the file was seen last. Any thread; NULL: nothing is followed.

@@ -155,7 +155,7 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
     struct open_file *file = open_file_of(info);
     open_file_use(file);
-    if (file->views)
+    if (file->views && !file->text)
         read_view(request, mount, file, size, offset);
     else
         read_text(request, file, size, offset);

@@ -50,10 +50,20 @@ static _Thread_local struct driver_placed *placing;
 /* libhdf5 learns only that a callback has failed. */
 static _Thread_local int failure;
 
+/* It may even take that for an answer: that nothing is there. */
+static _Thread_local int moved;
+
 int driver_failure(void)
 {
     int error = failure;
     failure = 0;
+    return error;
+}
+
+int driver_moved(void)
+{
+    int error = moved;
+    moved = 0;
     return error;
 }
 
@@ -242,7 +252,8 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
     int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;
-    failure = error == STORE_MOVED || error == -ESTALE ? error : failure;
+    if (error == STORE_MOVED || error == -ESTALE)
+        failure = moved = error;
     return error ? -1 : 0;
 }
 

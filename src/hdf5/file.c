@@ -20,6 +20,7 @@ void library_enter(void)
     static _Thread_local bool silenced;
     pthread_mutex_lock(&library_lock);
     driver_failure(); /* what was before is forgotten */
+    driver_moved();
     if (!silenced)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
 }
@@ -27,6 +28,13 @@ void library_enter(void)
 void library_leave(void)
 {
     pthread_mutex_unlock(&library_lock);
+}
+
+int library_leave_with(int error)
+{
+    int moved = driver_moved();
+    library_leave();
+    return moved ? moved : error;
 }
 
 const char *hdf5_error(void)
@@ -232,7 +240,7 @@ int hdf5_open(struct store *store, struct hdf5 **out)
         error = open_file(hdf5);
     if (!error && writable)
         error = settle_superblock(hdf5);
-    library_leave();
+    error = library_leave_with(error);
     if (error) {
         hdf5_close(hdf5);
         return error;
@@ -356,8 +364,7 @@ int hdf5_renew(struct hdf5 *hdf5)
     int error = open_file(hdf5);
     if (!error)
         error = datasets_open_all(hdf5);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 void hdf5_close(struct hdf5 *hdf5)
