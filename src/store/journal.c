@@ -365,19 +365,15 @@ static int keep_page(struct store *store, const struct header *header,
     return error;
 }
 
-/* From here on the committed bytes change: who follows must know. */
-static void tell_followers(struct store *store)
-{
-    int error = counter_advance(store);
-    if (error)
-        log_warning("%s: cannot write %s: those who follow may read damaged data now: %s",
-                    store->path, store->counter, strerror(-error));
-}
-
+/* Committed bytes change only when those who follow have been told. */
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
-    tell_followers(store);
-    int error = walk(store, journal, NULL, write_page);
+    int error = counter_advance(store);
+    if (error) {
+        log_error("%s: cannot write %s: %s", store->path, store->counter, strerror(-error));
+        return error;
+    }
+    error = walk(store, journal, NULL, write_page);
     if (error)
         return error;
     if (ftruncate(store->fd, (off_t)file_end) < 0 || fdatasync(store->fd) < 0) {

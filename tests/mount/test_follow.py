@@ -417,3 +417,129 @@ def test_swmr_writer_that_ends(tmp_path, mounts, swmr):
     # Then a writer of ours.
     grown = subprocess.run([GROW, path, "0"], capture_output=True, text=True)
     assert grown.returncode == 0, grown.stderr
+
+
+def test_what_is_made_later(tmp_path, mounts):
+    """Groups, datasets, attributes; and what is removed."""
+    path = make(tmp_path / "a.h5")
+    writer = mounts(path, "rw", log="warning")
+    mount = mounts(path, "follow=0.1")
+    assert set(os.listdir(mount.root)) == {"plain", "tall", ".sparsefs"}
+    assert not (mount / "run").exists()
+    (writer / "run").mkdir()
+    os.sync()
+    fd = os.open(writer.root, os.O_RDONLY)
+    os.fsync(fd)
+    wait_for(lambda: (mount / "run").is_dir())
+    assert set(os.listdir(mount.root)) == {"plain", "run", "tall", ".sparsefs"}
+    (writer / "run").rmdir()
+    os.fsync(fd)
+    wait_for(lambda: not (mount / "run").exists())
+    os.close(fd)
+    writer.unmount()
+    with h5py.File(path, "r+", libver="latest") as file:
+        file.attrs["note"] = "later"
+        file["run/dense"] = np.arange(6, dtype="<i4").reshape(2, 3)
+    wait_for(lambda: (mount / "run/dense").is_dir())
+    assert (mount / "run/dense/stack.raw").read_bytes() == np.arange(6, dtype="<i4").tobytes()
+    assert os.getxattr(mount.root, "user.note") == b"later"
+
+
+def test_a_file_that_is_replaced(tmp_path, mounts):
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "5"], check=True, capture_output=True)
+    other = make(tmp_path / "b.h5")
+    mount = mounts(path, "follow=0.1", expect_log=True, log="warning")
+    frame = (mount / "plain/frames/0.raw").read_bytes()
+    check_frame(frame, 0)
+    os.rename(other, path)
+    wait_for(lambda: "no longer there" in mount.log())
+    with pytest.raises(OSError):
+        (mount / "plain/frames/1.raw").read_bytes()
+    time.sleep(1)
+    assert mount.process.poll() is None
+    assert mount.log().count("no longer there") == 1 and len(mount.log().splitlines()) <= 4, mount.log()
+
+
+def test_a_file_that_is_cut(tmp_path, mounts):
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "50"], check=True, capture_output=True)
+    whole = path.read_bytes()
+    mount = mounts(path, "follow=0.1", expect_log=True, log="warning")
+    check_frame((mount / "plain/frames/0.raw").read_bytes(), 0)
+    os.truncate(path, 3000)
+    wait_for(lambda: mount.log())
+    for number in range(50):
+        with pytest.raises(OSError):
+            (mount / f"plain/frames/{number}.raw").read_bytes()
+    assert mount.process.poll() is None
+    with open(path, "r+b") as file:  # and it comes back
+        file.write(whole)
+    wait_for(lambda: frames_of(mount, "plain") == 50)
+    check_frame((mount / "plain/frames/49.raw").read_bytes(), 49)
+
+
+@pytest.mark.parametrize("options, says", [
+    ("follow,rw", "not together with rw"), ("rw,follow=3", "not together with rw"),
+    ("follow=0", "seconds"), ("follow=soon", "seconds")])
+def test_options_that_are_refused(tmp_path, run, options, says):
+    path = make(tmp_path / "a.h5")
+    (tmp_path / "mnt").mkdir()
+    done = run("-o", options, path, tmp_path / "mnt")
+    assert done.returncode == 1 and says in done.stderr
+
+
+def test_images_are_refused(tmp_path, run):
+    (tmp_path / "mnt").mkdir()
+    done = run("-o", "follow", "-", tmp_path / "mnt", input="")
+    assert done.returncode == 1 and "does not grow" in done.stderr
+    subprocess.run(["gzip", make(tmp_path / "a.h5")], check=True)
+    done = run("-o", "follow", tmp_path / "a.h5.gz", tmp_path / "mnt")
+    assert done.returncode == 1 and "does not grow" in done.stderr
+
+
+def test_an_ordinary_writer_of_libhdf5(tmp_path, mounts, run):
+    """Such a file is half written as long as it is open."""
+    path = tmp_path / "a.h5"
+    (tmp_path / "mnt").mkdir()
+    with h5py.File(path, "w", libver="latest") as file:
+        file["x"] = [1, 2, 3]
+        file.flush()
+        done = run("-o", "follow", path, tmp_path / "mnt")
+        assert done.returncode == 32 and "SWMR" in done.stderr
+    mount = mounts(path, "follow=0.1")
+    assert (mount / "x/value.txt").read_text().split() == ["1", "2", "3"]
+
+
+def sparsectl(*arguments):
+    return subprocess.run([SPARSECTL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def test_sparsectl_beside_a_writer(tmp_path, grow):
+    path = make(tmp_path / "a.h5")
+    writer = grow(path, 1 << 20, 5, 20_000)
+    wait_for(lambda: writer.committed > 30)
+    for i in range(4):
+        done = sparsectl("check", path)
+        assert done.returncode == 0 and "sound" in done.stdout, (done.stdout, done.stderr)
+        done = sparsectl("info", f"{path}:/tall", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)
+        done = sparsectl("dump", f"{path}:/plain", "--frame", i)
+        assert done.returncode == 0, done.stderr
+        frame = np.zeros((SIDE, SIDE), "<u2")
+        for line in done.stdout.splitlines():
+            if line and line[0].isdigit():
+                at = [int(word) for word in line.replace(",", " ").split()]
+                frame[at[-3], at[-2]] = at[-1]
+        check_frame(frame.tobytes(), i)
+        done = sparsectl("export", f"{path}:/plain", f"{tmp_path}/out{i}.h5")
+        assert done.returncode == 0, done.stderr
+        with h5py.File(tmp_path / f"out{i}.h5") as out:
+            frames = out["plain"][()]
+        assert len(frames) >= 30
+        for number, frame in enumerate(frames):
+            check_frame(frame.tobytes(), number)
+    assert writer.process.poll() is None
+    done = sparsectl("create", path, "/new", "--dims", "3", "--dtype", "u1")
+    assert done.returncode == 1 and "another program has it open" in done.stderr
