@@ -155,11 +155,18 @@ static herr_t driver_close(H5FD_t *public)
     return 0;
 }
 
+/* Followers see another state of a file than its writer and each other. */
+static bool is_same(const struct store *a, const struct store *b)
+{
+    bool follows = store_is_following(a) || store_is_following(b);
+    return a == b || (!follows && store_is_same(a, b));
+}
+
 static int driver_compare(const H5FD_t *a, const H5FD_t *b)
 {
     const struct driver_file *left = (const struct driver_file *)a;
     const struct driver_file *right = (const struct driver_file *)b;
-    if (left->store && right->store && store_is_same(left->store, right->store))
+    if (left->store && right->store && is_same(left->store, right->store))
         return 0;
     return left < right ? -1 : left > right;
 }

@@ -368,12 +368,9 @@ static int keep_page(struct store *store, const struct header *header,
 /* Committed bytes change only when those who follow have been told. */
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
-    int error = counter_advance(store);
-    if (error) {
-        log_error("%s: cannot write %s: %s", store->path, store->counter, strerror(-error));
-        return error;
-    }
-    error = walk(store, journal, NULL, write_page);
+    int error = tell_followers(store);
+    if (!error)
+        error = walk(store, journal, NULL, write_page);
     if (error)
         return error;
     if (ftruncate(store->fd, (off_t)file_end) < 0 || fdatasync(store->fd) < 0) {

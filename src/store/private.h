@@ -101,6 +101,9 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES]);
 int counter_advance(struct store *store);
 void counter_remove(struct store *store);
 
+/* commit.c: the same as counter_advance; the log says why it cannot. */
+int tell_followers(struct store *store);
+
 /* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n);
