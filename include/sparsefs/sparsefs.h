@@ -56,6 +56,8 @@ struct sfs_options {
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
+    bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
+    bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
 };
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
@@ -89,6 +91,23 @@ struct sfs_recovery {
 SFS_API int sfs_recover(const char *path, struct sfs_recovery *recovery);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
+
+/* ---- Following a file that another program writes ----
+ *
+ * A file opened with options.follow is read as it was committed last (sfs_flush, or what the rw
+ * mount does) when it was opened or refreshed last; or, if its writer is libhdf5 in SWMR mode, as
+ * that has flushed it. No call sees half of a commit. Where the bytes of that state are no longer
+ * all there a call takes the last one by itself: what follows a call may be of a later state. Dims,
+ * sfs_dataset_dims and sfs_dataset_changes of open datasets follow. Calls on a dataset or file that
+ * was replaced or removed are -ESTALE. -EBUSY: its writer commits so often that no state of it
+ * lasted long enough. */
+
+/* Takes the last committed state. */
+SFS_API int sfs_refresh(struct sfs_file *file);
+
+/* A number that is another one when another state was taken. */
+SFS_API uint64_t sfs_states(const struct sfs_file *file);
+SFS_API bool sfs_is_following(const struct sfs_file *file);
 
 /* Opens a file that an external link of `from` names, as libhdf5 finds it: absolute, or beside the
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
@@ -623,7 +642,8 @@ SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
 /* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
- * unless it is 0, and is returned. */
+ * unless it is 0, and is returned. -EAGAIN: the file is followed and has moved on: what was told
+ * counts for nothing. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
@@ -653,7 +673,8 @@ typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, cons
 /* Verifies a file that is open for reading: opens everything in its tree; of sparse datasets reads
  * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
  * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
- * in this thread, and not to the log. -EINVAL: the file is open for writing; -ENOMEM. */
+ * in this thread, and not to the log. -EINVAL: the file is open for writing; -EAGAIN: it is
+ * followed and has moved on: what was reported counts for nothing; -ENOMEM. */
 SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/options.h"
+#include "cli/target.h"
 
 static const char help[] =
     "usage: sparsectl check FILE\n"
@@ -46,15 +47,12 @@ static int open_failed(const char *path, int error)
     return error == -EINVAL && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? DAMAGED : UNKNOWN;
 }
 
-static int check(const char *path)
+static int check_file(void *context)
 {
-    struct sfs_file *file;
+    struct sfs_file *file = context;
+    const char *path = sfs_path(file);
     struct tally tally = {0};
-    int error = sfs_open(path, NULL, &file);
-    if (error)
-        return open_failed(path, error);
-    error = sfs_check(file, take_finding, &tally);
-    sfs_discard(file);
+    int error = sfs_check(file, take_finding, &tally);
     if (error) {
         fail(error, "%s", path);
         return UNKNOWN;
@@ -65,6 +63,17 @@ static int check(const char *path)
                            : "sound",
            tally.sound, tally.damaged + tally.unknown);
     return tally.damaged ? DAMAGED : tally.unknown ? UNKNOWN : SOUND;
+}
+
+static int check(const char *path)
+{
+    struct sfs_file *file;
+    int error = sfs_open(path, &(struct sfs_options){.beside_writer = true}, &file);
+    if (error)
+        return open_failed(path, error);
+    int code = in_one_state(file, check_file, file);
+    sfs_discard(file);
+    return code;
 }
 
 static int run(int argc, char **argv)

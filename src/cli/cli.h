@@ -39,6 +39,12 @@ void messages_begin(void);
 /* Forgets the errors that were kept: what they were about is no failure of the command. */
 void messages_forget(void);
 
+/* From messages_hold on what `fail` says is kept back, until it is said or forgotten. By one
+ * thread.
+ */
+void messages_hold(void);
+void messages_release(bool say);
+
 /* Says on one line of stderr what has failed and why: the first error that the library has reported
  * since messages_forget, else what the format says and the error's own text. Returns FAILED. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));

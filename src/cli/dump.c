@@ -165,20 +165,32 @@ static int dump_dataset(const struct dump *dump, struct sfs_dataset *dataset)
     return error ? fail(error, "%s:%s", file, path) : 0;
 }
 
+struct dumping {
+    struct dump *dump;
+    struct sfs_file *file;
+};
+
+static int dump_file(void *context)
+{
+    const struct dumping *dumping = context;
+    struct sfs_dataset *dataset;
+    int code = tree_open(dumping->file, dumping->dump->source.path, &dataset);
+    if (code)
+        return code;
+    code = dump_dataset(dumping->dump, dataset);
+    sfs_dataset_close(dataset);
+    return code;
+}
+
 static int run(int argc, char **argv)
 {
     struct dump dump = {0};
     struct sfs_file *file;
-    struct sfs_dataset *dataset;
     int code = take_arguments(argc, argv, &dump);
     if (!code)
         code = source_open(dump.source.file, &file);
     if (!code) {
-        code = tree_open(file, dump.source.path, &dataset);
-        if (!code) {
-            code = dump_dataset(&dump, dataset);
-            sfs_dataset_close(dataset);
-        }
+        code = in_one_state(file, dump_file, &(struct dumping){&dump, file});
         sfs_discard(file);
     }
     target_free(&dump.source);

@@ -337,6 +337,12 @@ static int show_file(struct query *query)
     return code;
 }
 
+static int show_again(void *context)
+{
+    struct query query = *(const struct query *)context;
+    return show_file(&query);
+}
+
 static int take_arguments(int argc, char **argv, struct query *query)
 {
     int option;
@@ -357,7 +363,7 @@ static int run(int argc, char **argv)
     if (!code)
         code = source_open(query.target.file, &query.file);
     if (!code) {
-        code = show_file(&query);
+        code = in_one_state(query.file, show_again, &query);
         sfs_discard(query.file);
     }
     target_free(&query.target);

@@ -38,6 +38,23 @@ void messages_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* What is said between the two is kept back (a line of it), and then said or not. */
+static bool holding;
+static char held[MOST_LINE];
+
+void messages_hold(void)
+{
+    holding = true;
+    held[0] = '\0';
+}
+
+void messages_release(bool say)
+{
+    holding = false;
+    if (say && held[0])
+        fprintf(stderr, "sparsectl: %s\n", held);
+}
+
 static bool is_control(char c)
 {
     return (unsigned char)c < 0x20 || c == 0x7f;
@@ -48,7 +65,10 @@ static void say(char *line)
     for (char *c = line; *c; c++)
         if (is_control(*c))
             *c = '?';
-    fprintf(stderr, "sparsectl: %s\n", line);
+    if (holding)
+        snprintf(held, sizeof(held), "%s", line);
+    else
+        fprintf(stderr, "sparsectl: %s\n", line);
 }
 
 void print_text(const char *text)

@@ -6,7 +6,8 @@
 
 int source_open(const char *path, struct sfs_file **file)
 {
-    int error = sfs_open(path, &(struct sfs_options){.cache_size = FILE_CACHE_BYTES}, file);
+    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .beside_writer = true};
+    int error = sfs_open(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }
 

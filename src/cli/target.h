@@ -4,8 +4,12 @@
 
 #include "cli/cli.h"
 
-/* Opens a file for reading; FAILED, said on stderr. */
+/* Opens a file for reading, also beside a program that writes it; FAILED, said on stderr. */
 int source_open(const char *path, struct sfs_file **file);
+
+/* What action prints of an open file is of one commit: if another program commits meanwhile, what
+ * was printed is forgotten and it is called again, a number of times. Returns what it returns. */
+int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
 
 /* Opens a file for writing, or makes it if there is none; FAILED. */
 int destination_open(const char *path, struct sfs_file **file);

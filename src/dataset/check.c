@@ -43,6 +43,7 @@ struct checking {
     struct pool pool;
     char line[2048]; /* the first error since it was emptied */
     uint64_t faults;
+    bool has_told; /* something was reported, which cannot be taken back */
 
     /* Of the sparse dataset at hand: */
     struct sfs_dataset *dataset;
@@ -69,6 +70,7 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
 {
     char line[2048];
     snprintf(line, sizeof(line), "%s%s%s", path, *path && *what ? ": " : "", what);
+    checking->has_told = true;
     checking->report(checking->context, finding, line);
     checking->faults += finding != SFS_SOUND;
 }
@@ -76,7 +78,7 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
 /* Reports an error and what was logged of it, or this; only what ends the checking is returned. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
 {
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == STORE_MOVED)
         return error;
     if (error && checking->line[0])
         report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->line);
@@ -380,10 +382,13 @@ static int check_file(struct checking *checking)
     return error;
 }
 
-int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
+static int check_once(struct sfs_file *file, sfs_check_function function, void *context,
+                      bool *has_told)
 {
-    if (sfs_is_writable(file))
-        return -EINVAL;
+    FOLLOWED(file);
+    int current = library_current(file);
+    if (current)
+        return current;
     struct checking *checking = calloc(1, sizeof(*checking));
     if (!checking)
         return -ENOMEM;
@@ -394,6 +399,7 @@ int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
     log_divert(take_line, checking);
     int error = check_file(checking);
     log_divert(NULL, NULL);
+    *has_told = checking->has_told;
     struct object *object, *next;
     HASH_ITER (hh, checking->objects, object, next) {
         HASH_DEL(checking->objects, object);
@@ -404,4 +410,19 @@ int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
     free(checking->extents);
     free(checking);
     return error;
+}
+
+int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
+{
+    unsigned tries = 0;
+    if (sfs_is_writable(file))
+        return -EINVAL;
+    for (;;) {
+        bool has_told = false;
+        int error = check_once(file, function, context, &has_told);
+        if (!follow_again(file, &error, &tries))
+            return error;
+        if (has_told)
+            return -EAGAIN;
+    }
 }

@@ -23,7 +23,8 @@ static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
     }
 }
 
-int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info)
+static int chunk_info_once(struct sfs_dataset *dataset, const uint64_t *start,
+                           struct sfs_chunk_info *info)
 {
     USING(dataset);
     struct layout *layout = &dataset->layout;
@@ -47,32 +48,51 @@ int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sf
     return 0;
 }
 
+int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start, struct sfs_chunk_info *info)
+{
+    return FOLLOWING(dataset->file, chunk_info_once(dataset, start, info));
+}
+
 struct each_chunk {
     const struct layout *layout;
     sfs_chunk_function each;
     void *context;
+    bool has_told;
 };
 
 static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
-    const struct each_chunk *each = context;
+    struct each_chunk *each = context;
     struct sfs_chunk_info info;
+    each->has_told = true;
     describe_chunk(each->layout, scaled, record, &info);
     return each->each(each->context, &info);
 }
 
-int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
+static int iterate_once(struct sfs_dataset *dataset, struct each_chunk *all)
 {
     USING(dataset);
     if (!dataset->sparse)
         return -EOPNOTSUPP;
-    struct each_chunk all = {&dataset->layout, each, context};
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    return error ? error : layout_each_chunk(&dataset->layout, tell_chunk, &all);
+    return error ? error : layout_each_chunk(&dataset->layout, tell_chunk, all);
 }
 
-int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
-                   void *const sections[SFS_SECTIONS])
+int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
+{
+    struct each_chunk all = {&dataset->layout, each, context, false};
+    unsigned tries = 0;
+    for (;;) {
+        int error = iterate_once(dataset, &all);
+        if (!follow_again(dataset->file, &error, &tries))
+            return error;
+        if (all.has_told) /* it cannot be told again */
+            return -EAGAIN;
+    }
+}
+
+static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                           void *const sections[SFS_SECTIONS])
 {
     USING(dataset);
     struct sfs_chunk_info now;
@@ -89,6 +109,12 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
         address += now.section_size[i];
     }
     return error;
+}
+
+int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                   void *const sections[SFS_SECTIONS])
+{
+    return FOLLOWING(dataset->file, read_chunk_once(dataset, info, sections));
 }
 
 /* The sections as they are to be stored, and their record. */

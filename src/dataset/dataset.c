@@ -157,11 +157,14 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     return error;
 }
 
-int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
+static int open_once(struct sfs_file *file, uint64_t address, const char *path,
                      struct sfs_dataset **out)
 {
+    FOLLOWED(file);
     struct sfs_dataset *dataset;
-    int error = 0;
+    int error = library_current(file);
+    if (error)
+        return error;
     pthread_mutex_lock(&file->lock);
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
     if (!dataset) {
@@ -185,6 +188,12 @@ int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
     return error;
 }
 
+int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
+                     struct sfs_dataset **dataset)
+{
+    return FOLLOWING(file, open_once(file, address, path, dataset));
+}
+
 uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
 {
     return dataset->address;
@@ -205,6 +214,15 @@ static bool can_go(struct sfs_dataset *dataset)
     return error == 0;
 }
 
+void dataset_drop(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    DL_DELETE(file->unused, dataset);
+    file->n_unused--;
+    HASH_DEL(file->datasets, dataset);
+    destroy_dataset(dataset);
+}
+
 void sfs_dataset_close(struct sfs_dataset *dataset)
 {
     if (!dataset)
@@ -215,12 +233,8 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
     if (--dataset->users == 0) {
         DL_APPEND(file->unused, dataset);
         oldest = file->unused;
-        if (++file->n_unused > MAX_UNUSED && can_go(oldest)) {
-            DL_DELETE(file->unused, oldest);
-            file->n_unused--;
-            HASH_DEL(file->datasets, oldest);
-            destroy_dataset(oldest);
-        }
+        if (++file->n_unused > MAX_UNUSED && can_go(oldest))
+            dataset_drop(oldest);
     }
     pthread_mutex_unlock(&file->lock);
 }
@@ -310,8 +324,8 @@ static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_
     return error;
 }
 
-int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
-             void *buffer, size_t n)
+static int read_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                     void *buffer, size_t n)
 {
     USING(dataset);
     struct box box;
@@ -341,8 +355,14 @@ int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t 
     return error;
 }
 
-bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
-              struct sfs_loan *loan, int *error)
+int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+             void *buffer, size_t n)
+{
+    return FOLLOWING(dataset->file, read_once(dataset, slab, offset, buffer, n));
+}
+
+static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                      size_t n, struct sfs_loan *loan, int *error)
 {
     USING(dataset);
     struct box box, piece;
@@ -367,6 +387,17 @@ bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t
     loan->bytes = (const char *)bytes + first * size + offset % size;
     loan->holder = chunk;
     return true;
+}
+
+bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
+              struct sfs_loan *loan, int *error)
+{
+    unsigned tries = 0;
+    bool lent;
+    do
+        lent = lend_once(dataset, slab, offset, n, loan, error);
+    while (!lent && follow_again(dataset->file, error, &tries));
+    return lent;
 }
 
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)

@@ -198,8 +198,8 @@ int dataset_describe(struct runs *runs, struct sfs_defined *defined)
     return 0;
 }
 
-int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                    struct sfs_defined *defined)
+static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            struct sfs_defined *defined)
 {
     USING(dataset);
     struct runs runs;
@@ -208,6 +208,12 @@ int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
         return dataset_describe(&runs, defined);
     runs_free(&runs);
     return error;
+}
+
+int sfs_get_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    struct sfs_defined *defined)
+{
+    return FOLLOWING(dataset->file, get_defined_once(dataset, slab, defined));
 }
 
 /* ---- Counting ---- */
@@ -359,7 +365,8 @@ static int count_all(struct count *count)
     return error;
 }
 
-int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements)
+static int count_defined_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              uint64_t *elements)
 {
     USING(dataset);
     struct box box;
@@ -379,6 +386,11 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     if (!error)
         *elements = count.elements;
     return error;
+}
+
+int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t *elements)
+{
+    return FOLLOWING(dataset->file, count_defined_once(dataset, slab, elements));
 }
 
 /* ---- Values ---- */
@@ -433,8 +445,9 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
     return (int64_t)(taken - first);
 }
 
-int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                    const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer)
+static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                            const struct sfs_defined *defined, uint64_t first, uint64_t n,
+                            void *buffer)
 {
     USING(dataset);
     struct box box;
@@ -463,4 +476,10 @@ int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     }
     free(window);
     return error;
+}
+
+int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    const struct sfs_defined *defined, uint64_t first, uint64_t n, void *buffer)
+{
+    return FOLLOWING(dataset->file, read_values_once(dataset, slab, defined, first, n, buffer));
 }

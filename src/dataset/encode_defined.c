@@ -140,8 +140,8 @@ static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab
 
 /* ---- Any slab ---- */
 
-int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
-                       void **encoded, size_t *n)
+static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                               int space_rank, void **encoded, size_t *n)
 {
     USING(dataset);
     if (space_rank < 0 || space_rank > slab->rank)
@@ -163,4 +163,10 @@ int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                                  encoded, n);
     runs_free(&runs);
     return error;
+}
+
+int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
+                       void **encoded, size_t *n)
+{
+    return FOLLOWING(dataset->file, encode_defined_once(dataset, slab, space_rank, encoded, n));
 }

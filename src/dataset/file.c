@@ -16,6 +16,9 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
+#define MOST_TRIES 200  /* of opening a file that is followed */
+#define LINE_BYTES 1024 /* of a message */
+
 const char *sfs_hdf5_version(void)
 {
     return hdf5_version();
@@ -56,14 +59,21 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
     pthread_cond_init(&file->flushing.ended_one, NULL);
     init_commit_lock(&file->commit_lock);
     file->store = store;
+    file->follows = store_is_following(store);
+    int error = use_init(&file->use);
+    if (error) {
+        store_close(store);
+        free(file);
+        return error;
+    }
     file->cache = cache;
     file->owns_cache = !cache;
-    int error = cache ? 0 : create_cache(options, &file->cache);
+    error = cache ? 0 : create_cache(options, &file->cache);
     if (!error) {
         error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
         if (!error && create)
             error = hdf5_flush(file->hdf5);
-        if (error)
+        if (error && error != STORE_MOVED)
             log_error("%s: cannot %s: %s", store_path(store),
                       create ? "create an HDF5 file" : "open as HDF5", hdf5_error());
     }
@@ -81,18 +91,62 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
     return error;
 }
 
+/* A followed file may move while it is being opened. */
+static int follow_file(const char *path, const struct sfs_options *options, struct cache *cache,
+                       struct sfs_file **out)
+{
+    int error = STORE_MOVED;
+    for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
+        struct store *store;
+        error = store_open_following(path, &store);
+        if (!error)
+            error = open_store(store, cache, options, false, out);
+    }
+    if (error != STORE_MOVED)
+        return error;
+    log_error("%s: it is committed to too often to be followed", path);
+    return -EBUSY;
+}
+
 /* Opens path over a cache, or (NULL) over one of its own. */
 static int open_file(const char *path, const struct sfs_options *options, struct cache *cache,
                      struct sfs_file **out)
 {
     struct store *store;
     bool writable = options && options->writable;
+    if (options && options->follow)
+        return writable ? -EINVAL : follow_file(path, options, cache, out);
     int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
     return error ? error : file_over(store, cache, options, false, out);
 }
 
+static void keep_line(void *context, const char *line)
+{
+    snprintf(context, LINE_BYTES, "%s", line);
+}
+
+/* What it says of a writer is not said if the file can be followed. */
+static int open_beside_writer(const char *path, const struct sfs_options *options,
+                              struct sfs_file **out)
+{
+    char line[LINE_BYTES] = "";
+    log_divert(keep_line, line);
+    int error = open_file(path, options, NULL, out);
+    log_divert(NULL, NULL);
+    if (error == -EBUSY) {
+        struct sfs_options follow = *options;
+        follow.follow = true;
+        return open_file(path, &follow, NULL, out);
+    }
+    if (*line)
+        log_error("%s", line);
+    return error;
+}
+
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
+    if (options && options->beside_writer && !options->writable && !options->follow)
+        return open_beside_writer(path, options, file);
     return open_file(path, options, NULL, file);
 }
 
@@ -105,13 +159,14 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
 {
+    const struct sfs_options options = {.follow = from->follows};
     if (name[0] == '/')
-        return open_file(name, NULL, from->cache, file);
+        return open_file(name, &options, from->cache, file);
 
     char *directory = strdup(sfs_path(from)), *path = NULL;
     int error = !directory || asprintf(&path, "%s/%s", dirname(directory), name) < 0
                     ? -ENOMEM
-                    : open_file(path, NULL, from->cache, file);
+                    : open_file(path, &options, from->cache, file);
     free(path);
     free(directory);
     return error;
@@ -192,6 +247,7 @@ static int close_file(struct sfs_file *file)
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
+    use_destroy(&file->use);
     free(file);
     return error;
 }
@@ -249,19 +305,47 @@ uint64_t sfs_root(const struct sfs_file *file)
     return hdf5_root(file->hdf5);
 }
 
+static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *links)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    return object_failed(file, "group", group, hdf5_list(file->hdf5, group, links));
+}
+
 int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
 {
-    return object_failed(file, "group", group, hdf5_list(file->hdf5, group, links));
+    return FOLLOWING(file, list_once(file, group, links));
+}
+
+static int lookup_once(struct sfs_file *file, uint64_t group, const char *name,
+                       struct sfs_link *link)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    return object_failed(file, "group", group, hdf5_lookup(file->hdf5, group, name, link));
 }
 
 int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
 {
-    return object_failed(file, "group", group, hdf5_lookup(file->hdf5, group, name, link));
+    return FOLLOWING(file, lookup_once(file, group, name, link));
+}
+
+static int find_once(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    return object_failed(file, "group", group, hdf5_find(file->hdf5, group, path, address));
 }
 
 int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
 {
-    return object_failed(file, "group", group, hdf5_find(file->hdf5, group, path, address));
+    return FOLLOWING(file, find_once(file, group, path, address));
 }
 
 /* Whether the object is a sparse dataset, which libhdf5 cannot open. */
@@ -289,16 +373,20 @@ static int check_before(struct sfs_file *file, uint64_t address)
     int error = object_header_read(file->store, &file->superblock,
                                    dataset_store_address(file, address), &header, &why);
     if (error) /* of any object */
-        return error == -ENOMEM ? error : 0;
+        return error == -ENOMEM || error == STORE_MOVED ? error : 0;
     const struct message *layout = object_header_find(header, MESSAGE_LAYOUT);
     bool is_sparse = layout && layout_message_is_structured(layout);
     object_header_free(header);
     return is_sparse ? check_sparse(file, address) : 0;
 }
 
-int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
+static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
 {
-    int error = check_before(file, address);
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    error = check_before(file, address);
     if (error)
         return error;
     error = hdf5_object_type(file->hdf5, address, type);
@@ -310,16 +398,40 @@ int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_typ
     return error == -EINVAL ? object_failed(file, "object", address, -EIO) : error;
 }
 
-int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
+int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
 {
-    int error = check_before(file, address);
+    return FOLLOWING(file, object_type_once(file, address, type));
+}
+
+static int attributes_once(struct sfs_file *file, uint64_t address,
+                           struct sfs_attributes *attributes)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    error = check_before(file, address);
     if (error)
         return error;
     return object_failed(file, "attributes of the object", address,
                          hdf5_attributes(file->hdf5, address, attributes));
 }
 
+int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
+{
+    return FOLLOWING(file, attributes_once(file, address, attributes));
+}
+
+static int datatype_text_once(struct sfs_file *file, uint64_t address, char **text)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    return object_failed(file, "datatype", address, hdf5_datatype_text(file->hdf5, address, text));
+}
+
 int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text)
 {
-    return object_failed(file, "datatype", address, hdf5_datatype_text(file->hdf5, address, text));
+    return FOLLOWING(file, datatype_text_once(file, address, text));
 }

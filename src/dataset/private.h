@@ -48,6 +48,12 @@ struct flushing {
 
 struct sfs_file {
     struct store *store;
+    bool follows;
+    struct use use;               /* of a followed file: calls on it and its datasets; ALONE: who
+                                   * takes another state */
+    atomic_uint_least64_t states; /* that were taken */
+    atomic_bool library_outdated; /* libhdf5 knows another state, */
+    atomic_bool library_wanted;   /* and something wants it to know this one */
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
@@ -80,13 +86,20 @@ struct call {
 /* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
  * block changes elements. */
 #define USING(dataset)                                                                             \
+    FOLLOWED((dataset)->file);                                                                     \
     __attribute__((cleanup(use_end))) struct call call;                                            \
     use_begin(&(dataset)->use, &call)
+/* The same for a whole file: if it is followed it stays in one state. */
+#define FOLLOWED(file)                                                                             \
+    __attribute__((cleanup(use_end))) struct call file_call;                                       \
+    use_begin((file)->follows ? &(file)->use : NULL, &file_call)
 #define CHANGING(dataset)                                                                          \
     USING(dataset);                                                                                \
     __attribute__((cleanup(change_end))) struct use *changing = change_begin(&(dataset)->use)
 void use_begin(struct use *use, struct call *call);
 void use_end(struct call *call);
+bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
+void use_changed(struct use *use);       /* something has changed, without a call */
 struct use *change_begin(struct use *use);
 void change_end(struct use **use);
 
@@ -96,6 +109,25 @@ void change_end(struct use **use);
     __attribute__((cleanup(alone_end))) struct use *alone = alone_begin(&(dataset)->use)
 struct use *alone_begin(struct use *use);
 void alone_end(struct use **use);
+
+/* The result of a call of this library that reads, and is made again as long as a followed file
+ * moves under it. Calls in the middle of others leave that to these. */
+#define FOLLOWING(file, call)                                                                      \
+    __extension__({                                                                                \
+        unsigned follow_tries = 0;                                                                 \
+        int follow_error;                                                                          \
+        do                                                                                         \
+            follow_error = (call);                                                                 \
+        while (follow_again((file), &follow_error, &follow_tries));                                \
+        follow_error;                                                                              \
+    })
+bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
+
+/* In a call: whether libhdf5 knows the state that the file is in; else STORE_MOVED, and it will. */
+int library_current(struct sfs_file *file);
+
+/* Closes a dataset that nobody uses; `lock` is held. */
+void dataset_drop(struct sfs_dataset *dataset);
 
 /* Closes all datasets, none of which may be in use. */
 void dataset_close_all(struct sfs_file *file);

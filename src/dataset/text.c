@@ -78,7 +78,7 @@ static int chunked_text(struct sfs_dataset *dataset, size_t limit, char **text, 
     return write_all(&writing, limit, text, n);
 }
 
-int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     USING(dataset);
     if (dataset->sparse || (dataset->info.layout == SFS_CHUNKED && dataset->cache))
@@ -91,4 +91,9 @@ int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
         log_error("%s: %s: cannot read it as text: %s", sfs_path(dataset->file), dataset->path,
                   hdf5_error());
     return error;
+}
+
+int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+{
+    return FOLLOWING(dataset->file, text_once(dataset, limit, text, n));
 }

@@ -501,7 +501,7 @@ static int read_dense(struct transfer *transfer)
     return error;
 }
 
-int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+static int read_once(struct sfs_dataset *dataset, const struct sfs_encoded *type,
                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                      void *buffer)
 {
@@ -518,6 +518,13 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
         error = read_dense(&transfer);
     transfer_end(&transfer);
     return error;
+}
+
+int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                     const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                     void *buffer)
+{
+    return FOLLOWING(dataset->file, read_once(dataset, type, memory_space, space, buffer));
 }
 
 /* ---- Erasing ---- */
@@ -637,7 +644,7 @@ static int find_defined(struct finding *finding)
     return error;
 }
 
-int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                             void **encoded, size_t *n)
 {
     USING(dataset);
@@ -655,4 +662,10 @@ int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encode
     runs_free(&found);
     selection_free(&selection);
     return error;
+}
+
+int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                            void **encoded, size_t *n)
+{
+    return FOLLOWING(dataset->file, get_defined_once(dataset, space, encoded, n));
 }

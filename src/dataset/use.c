@@ -12,7 +12,7 @@
  * middle of another call must not wait for the lock behind a writer. */
 static _Thread_local const struct call *calls;
 
-static bool is_using(const struct use *use)
+bool use_is_mine(const struct use *use)
 {
     for (const struct call *i = calls; i; i = i->outer)
         if (i->use == use)
@@ -42,7 +42,7 @@ void use_destroy(struct use *use)
 
 void use_begin(struct use *use, struct call *call)
 {
-    if (!is_using(use))
+    if (use && !use_is_mine(use))
         pthread_rwlock_rdlock(&use->lock);
     *call = (struct call){use, calls};
     calls = call;
@@ -52,7 +52,7 @@ void use_end(struct call *call)
 {
     assert(calls == call);
     calls = call->outer;
-    if (!is_using(call->use))
+    if (call->use && !use_is_mine(call->use))
         pthread_rwlock_unlock(&call->use->lock);
 }
 
@@ -67,9 +67,14 @@ void change_end(struct use **use)
     atomic_fetch_add(&(*use)->changes, ONE_CHANGE - CHANGING_NOW);
 }
 
+void use_changed(struct use *use)
+{
+    atomic_fetch_add(&use->changes, ONE_CHANGE);
+}
+
 struct use *alone_begin(struct use *use)
 {
-    assert(!is_using(use));
+    assert(!use_is_mine(use));
     pthread_rwlock_wrlock(&use->lock);
     return change_begin(use);
 }

@@ -25,6 +25,11 @@ int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES])
            (bytes[FLAGS_AT] & (OPEN_FOR_WRITING | SINGLE_WRITER_OPEN)) != 0;
 }
 
+bool superblock_is_swmr(const unsigned char bytes[SUPERBLOCK_BYTES])
+{
+    return bytes[VERSION_AT] >= 3 && (bytes[FLAGS_AT] & SINGLE_WRITER_OPEN) != 0;
+}
+
 uint64_t superblock_address(const struct superblock *superblock, struct cursor *cursor)
 {
     uint64_t address = cursor_all_ones(cursor, superblock->offset_size);

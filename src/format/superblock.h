@@ -17,6 +17,9 @@ struct store;
  * writing, or had when it died. Only version 3 has such a mark. */
 int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES]);
 
+/* Whether such a mark is that of a single writer with multiple readers (libhdf5's SWMR). */
+bool superblock_is_swmr(const unsigned char bytes[SUPERBLOCK_BYTES]);
+
 /* Addresses in a file count from the base address. Those in the structs of this folder and of the
  * index have it added already: they are addresses of the store. */
 struct superblock {

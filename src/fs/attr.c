@@ -10,10 +10,11 @@
 #define WRITE_BITS 0222
 
 /* Mode, owner and times of everything in a file. */
-static void common(const struct mount *mount, const struct stat *file, struct inode inode,
+static void common(const struct mount *mount, const struct node *node, struct inode inode,
                    bool is_writable, struct stat *st)
 {
     const struct options *options = mount->options;
+    const struct stat *file = node->file_stat;
     mode_t bits = is_writable ? READ_BITS | WRITE_BITS : READ_BITS;
     memset(st, 0, sizeof(*st));
     st->st_ino = inode_pack(inode);
@@ -25,6 +26,8 @@ static void common(const struct mount *mount, const struct stat *file, struct in
     st->st_mtim = file->st_mtim;
     st->st_ctim = file->st_ctim;
     st->st_blksize = 4096;
+    follow_raise(mount->follow, node->file, &st->st_mtim);
+    follow_raise(mount->follow, node->file, &st->st_ctim);
 }
 
 /* Who may read a directory may enter it. One link means that the number of subdirectories is not
@@ -65,10 +68,15 @@ bool mount_is_directory(const struct node *node, struct inode inode)
     return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
 }
 
-double mount_timeout(struct inode inode)
+double mount_name_timeout(const struct mount *mount)
 {
-    bool changes = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
-    return changes ? 0 : MOUNT_TIMEOUT_SECONDS;
+    return mount->follow ? follow_timeout(mount->follow) : MOUNT_TIMEOUT_SECONDS;
+}
+
+double mount_timeout(const struct mount *mount, struct inode inode)
+{
+    bool is_live = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
+    return is_live || mount->follow ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
@@ -86,7 +94,7 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
             return error;
         allocated = view_allocated(views, kind, inode.frame, size);
     }
-    common(mount, node->file_stat, inode, mount->is_writable && view_writable(views, kind), st);
+    common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, inode, st);
     as_file(st, size, allocated);
     return 0;
@@ -98,8 +106,7 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     char *text;
     int error;
     bool is_group = node->type == NODE_GROUP;
-    common(mount, node->file_stat, inode,
-           mount->is_writable && is_group && sfs_is_writable(node->file), st);
+    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node->file), st);
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;
@@ -123,7 +130,7 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
 {
     char *text;
     size_t n;
-    common(mount, root->file_stat, inode, false, st);
+    common(mount, root, inode, false, st);
     if (inode.entry == ENTRY_CONTROL) {
         as_directory(st);
         return 0;
@@ -148,7 +155,7 @@ static void directory_attributes(struct mount *mount, const struct node *node, s
 {
     const struct entry_series *series = entry_series(inode.entry);
     bool is_writable = mount->is_writable && series && view_writable(views, series->view[0]);
-    common(mount, node->file_stat, inode, is_writable, st);
+    common(mount, node, inode, is_writable, st);
     as_directory(st);
 }
 

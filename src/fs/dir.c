@@ -214,6 +214,7 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
 static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,
                         bool plus, off_t next)
 {
+    const struct mount *mount = fuse_req_userdata(request);
     struct stat st = {.st_ino = inode_pack(listed->inode), .st_mode = listed->type};
     if (!plus)
         return fuse_add_direntry(request, buffer, room, listed->name, &st, next);
@@ -222,7 +223,8 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     if (listed->has_attributes) {
         entry.ino = st.st_ino;
         entry.attr = listed->st;
-        entry.attr_timeout = entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
+        entry.attr_timeout = mount_timeout(mount, listed->inode);
+        entry.entry_timeout = mount_name_timeout(mount);
     }
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
 }

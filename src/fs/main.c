@@ -262,6 +262,7 @@ static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
                                        .workers = options->workers,
+                                       .follow = options->follow > 0,
                                        .writable = !options->read_only};
     char why[LINE_BYTES] = "";
     if (load_is_wanted(options->file))
@@ -297,6 +298,10 @@ static int run(struct options *options)
 {
     struct sfs_file *file;
     struct mount mount;
+    if (options->follow > 0 && load_is_wanted(options->file)) {
+        fail(options->file, "a compressed file does not grow: it cannot be followed");
+        return EXIT_USAGE;
+    }
     int error = open_file(options, &file);
     if (error)
         return error == -EACCES || error == -EPERM ? EXIT_USAGE

@@ -16,6 +16,8 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
         error = staging_create(mount->nodes, &mount->staging);
     if (!error && mount->is_writable)
         error = commits_create(file, options->commit_interval, &mount->commits);
+    if (!error && options->follow > 0)
+        error = follow_create(mount->nodes, options->follow, &mount->follow);
     if (error)
         mount_destroy(mount);
     return error;
@@ -23,6 +25,7 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 
 void mount_destroy(struct mount *mount)
 {
+    follow_destroy(mount->follow);
     commits_destroy(mount->commits);
     staging_destroy(mount->staging);
     times_destroy(mount->times);

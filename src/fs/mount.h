@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "fs/commit.h"
+#include "fs/follow.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/node.h"
@@ -32,9 +33,11 @@ struct mount {
     struct commits *commits;
     struct staging *staging;
     struct notify *notify;
+    struct follow *follow; /* NULL: the files are not followed */
 };
 
-/* The kernel may keep what it knows for this long; what changes earlier it is told to forget. */
+/* The kernel may keep what it knows for this long; what changes earlier it is told to forget. Of
+ * followed files it keeps it for less. */
 #define MOUNT_TIMEOUT_SECONDS 86400.0
 
 /* Makes all of a mount of an open file but notify, which needs a session; frees it (not the file)
@@ -53,8 +56,9 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* How long the kernel may keep attributes, in seconds. */
-double mount_timeout(struct inode inode);
+/* How long the kernel may keep the attributes of an inode, and names, in seconds. */
+double mount_timeout(const struct mount *mount, struct inode inode);
+double mount_name_timeout(const struct mount *mount);
 
 /* ---- lookup.c ---- */
 

@@ -61,6 +61,7 @@ struct mounted_file {
 struct node_attributes {
     atomic_uint users;
     uint32_t number;
+    uint64_t states; /* the sfs_states that they are of */
     struct sfs_attributes attributes;
 };
 
@@ -230,7 +231,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     entry->node.file_stat = &file->st;
     entry->node.address = address;
     int error = sfs_object_type(file->file, address, &type);
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
         return error;
     entry->node.type = error ? NODE_UNREADABLE : types[type];
     return 0;
@@ -474,6 +475,20 @@ void nodes_destroy(struct nodes *nodes)
     free(nodes);
 }
 
+int nodes_refresh(struct nodes *nodes)
+{
+    struct mounted_file *mounted;
+    int error = 0;
+    pthread_mutex_lock(&nodes->files_lock);
+    LL_FOREACH(nodes->files, mounted)
+    {
+        int failed = sfs_refresh(mounted->file);
+        error = error ? error : failed;
+    }
+    pthread_mutex_unlock(&nodes->files_lock);
+    return error;
+}
+
 const struct node *node_get(struct nodes *nodes, uint32_t number)
 {
     pthread_mutex_lock(&nodes->lock);
@@ -553,6 +568,13 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     return error;
 }
 
+/* Whether a link of a followed file leads to another object than when the node was made. */
+static bool is_another(const struct node *node, const struct sfs_link *link)
+{
+    return sfs_is_following(node->file) && link->type == SFS_LINK_HARD &&
+           node->type != NODE_SYMLINK && node->address != link->address;
+}
+
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                const struct node **child)
 {
@@ -563,7 +585,13 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
     struct entry_of_node *entry = find_node(nodes, key, link->name);
     pthread_mutex_unlock(&nodes->lock);
     free(key);
-    int error = entry ? 0 : make_child(nodes, group, link, &entry);
+    int error = 0;
+    if (entry && is_another(&entry->node, link)) {
+        error = node_forget(nodes, group, link->name);
+        entry = NULL;
+    }
+    if (!error && !entry)
+        error = make_child(nodes, group, link, &entry);
     if (!error)
         *child = &entry->node;
     return error;
@@ -665,7 +693,8 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
 {
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *attributes = nodes->last;
-    if (attributes && attributes->number == node->number) {
+    uint64_t states = sfs_states(node->file);
+    if (attributes && attributes->number == node->number && attributes->states == states) {
         atomic_fetch_add(&attributes->users, 1);
         pthread_mutex_unlock(&nodes->lock);
         *out = attributes;
@@ -682,6 +711,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
         return error;
     }
     attributes->number = node->number;
+    attributes->states = states;
     atomic_init(&attributes->users, 2); /* the caller's and that of nodes->last */
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *before = nodes->last;

@@ -40,6 +40,9 @@ struct node {
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **nodes);
 void nodes_destroy(struct nodes *nodes);
 
+/* Takes the last state of all files, which are followed; the first error. */
+int nodes_refresh(struct nodes *nodes);
+
 /* By number; NULL if there is none, or no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
 

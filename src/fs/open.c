@@ -10,6 +10,8 @@
 
 #include "common/log.h"
 
+#define FIRST_TEXT_BYTES ((size_t)64 << 10)
+
 /* What is still open when the mount ends gets no release. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct open_file *open_files;
@@ -117,6 +119,37 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     return staging_begin(mount->staging, file->node, file->inode.frame, &file->staged);
 }
 
+static bool is_text(struct inode inode)
+{
+    enum view_kind kind = inode_view(inode);
+    return inode_is_view(inode) &&
+           (kind == VIEW_DATASET_JSON || kind == VIEW_VALUE_TXT || kind == VIEW_CSR_TOML);
+}
+
+/* All of a text, as one reading finds it. */
+static int take_text(struct open_file *file)
+{
+    struct view_part part;
+    for (size_t room = FIRST_TEXT_BYTES;; room *= 2) {
+        char *buffer = malloc(room);
+        if (!buffer)
+            return -ENOMEM;
+        int error = view_read(file->views, inode_view(file->inode), 0, 0, room, buffer, &part);
+        if (!error && part.n < room) {
+            memmove(buffer, part.bytes, part.n);
+            view_return(file->views, &part);
+            file->text = buffer;
+            file->text_bytes = part.n;
+            return 0;
+        }
+        if (!error)
+            view_return(file->views, &part);
+        free(buffer);
+        if (error)
+            return error;
+    }
+}
+
 static int open_view(struct mount *mount, struct open_file *file, bool write)
 {
     int error = node_get_views(mount->nodes, file->node, &file->views);
@@ -126,6 +159,8 @@ static int open_view(struct mount *mount, struct open_file *file, bool write)
         mount_settle(mount, file->node, file->inode);
     if (!error && write)
         error = open_view_for_writing(mount, file);
+    if (!error && mount->follow && is_text(file->inode))
+        error = take_text(file);
     return error;
 }
 
@@ -161,7 +196,8 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
     /* A selection changes its size with its content, is read once, and mapped by nobody: the page
      * cache would cost a third of the time of reading it, and show a new one too late. */
     bool is_selection = inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
-    info->direct_io = mount->options->direct_io || is_control(file->inode) || is_selection;
+    info->direct_io =
+        mount->options->direct_io || is_control(file->inode) || is_selection || file->text;
     info->keep_cache = !info->direct_io;
     info->noflush = !file->is_for_writing;
     *out = file;
@@ -185,7 +221,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
 {
     (void)mode;
     struct mount *mount = fuse_req_userdata(request);
-    struct fuse_entry_param entry = {.entry_timeout = MOUNT_TIMEOUT_SECONDS};
+    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
     struct inode inode;
     struct open_file *file = NULL;
     notify_begin_lookup(mount->notify);
@@ -205,7 +241,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(inode);
+        entry.attr_timeout = mount_timeout(mount, inode);
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
             open_file_put(mount, file);
     }

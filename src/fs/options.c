@@ -14,6 +14,10 @@
 #include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
+#define DEFAULT_FOLLOW 1.0 /* seconds */
+#define LEAST_FOLLOW   0.01
+#define MOST_FOLLOW    86400.0
+
 void options_print_help(void)
 {
     puts(
@@ -38,6 +42,9 @@ void options_print_help(void)
         "                            what is written is durable after so long (default: 5; 0: "
         "only\n"
         "                            by fsync and unmounting)\n"
+        "     follow[=SECONDS]       read-only: show what another process is appending to the "
+        "file,\n"
+        "                            at most so much later (default: 1)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
@@ -68,6 +75,17 @@ static int parse_number(const char *option, const char *value, int base, unsigne
     *number = strtoul(value, &end, base);
     if (*value < '0' || *value > '9' || *end || errno || *number > max)
         return refuse("not a number in range", option);
+    return 0;
+}
+
+/* Seconds, also parts of one. */
+static int parse_interval(const char *option, const char *value, double *seconds)
+{
+    char *end;
+    *seconds = strtod(value, &end);
+    if (*value < '0' || *value > '9' || *end || !(*seconds >= LEAST_FOLLOW) ||
+        *seconds > MOST_FOLLOW)
+        return refuse("not a number of seconds from 0.01 to 86400", option);
     return 0;
 }
 
@@ -141,6 +159,8 @@ static int take_value(struct options *options, const char *option)
     } else if ((value = value_of(option, "commit_interval"))) {
         error = parse_number(option, value, 10, INT_MAX, &number);
         options->commit_interval = (unsigned)number;
+    } else if ((value = value_of(option, "follow"))) {
+        error = parse_interval(option, value, &options->follow);
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
         options->uid = (uid_t)number;
@@ -189,6 +209,12 @@ static const char *const passed_on[] = {
     "allow_root", "max_read=",   "auto_unmount", "fsname=", "subtype=", "context=",
     "fscontext=", "defcontext=", "rootcontext=", NULL};
 
+static void set_writing(struct options *options, bool writing)
+{
+    options->wants_writing = writing;
+    options->read_only = !writing;
+}
+
 static int take_option(struct options *options, const char *option)
 {
     int taken = take_value(options, option);
@@ -201,16 +227,16 @@ static int take_option(struct options *options, const char *option)
     else if (!strcmp(option, "nonempty"))
         options->nonempty = true;
     else if (!strcmp(option, "rw"))
-        options->read_only = false;
+        set_writing(options, true);
     else if (!strcmp(option, "ro"))
-        options->read_only = true;
+        set_writing(options, false);
     else if (!strcmp(option, "sparsify"))
         options->sparsify = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;
-    } else if (!strcmp(option, "follow") || value_of(option, "follow"))
-        return refuse("this version cannot do this", option);
+    } else if (!strcmp(option, "follow"))
+        options->follow = DEFAULT_FOLLOW;
     else if (is_one_of(option, passed_on))
         return 1;
     else if (!is_one_of(option, ignored))
@@ -284,6 +310,15 @@ int options_parse(int argc, char **argv, struct options *options)
         fputs("sparsefs: a FILE and a MOUNTPOINT are wanted (see sparsefs --help)\n", stderr);
         return EXIT_USAGE;
     }
+    if (options->follow > 0 && options->wants_writing) {
+        fputs("sparsefs: follow shows what another process writes: not together with rw\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (options->follow > 0 && !strcmp(options->file, "-")) {
+        fputs("sparsefs: -: an image does not grow: it cannot be followed\n", stderr);
+        return EXIT_USAGE;
+    }
+    options->read_only |= options->follow > 0;
     return 0;
 }
 

@@ -22,9 +22,10 @@ struct options {
     char *file;       /* as given */
     char *mountpoint; /* as given */
     bool foreground, debug, show_help, show_version;
-    bool read_only;
+    bool read_only, wants_writing; /* ro, or by follow; rw was asked for */
     bool allow_other;
     bool sparsify;
+    double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
     int frame_rank; /* -1: default */

@@ -18,7 +18,7 @@ static struct mount *mount_of(fuse_req_t request)
 
 static void on_init(void *data, struct fuse_conn_info *connection)
 {
-    (void)data;
+    const struct mount *mount = data;
     /* Replies come from memory: splicing them costs three to four times a copy. */
     connection->want &=
         ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
@@ -28,12 +28,15 @@ static void on_init(void *data, struct fuse_conn_info *connection)
      * mapping would die meanwhile; with a truncation of its own the size in the answer is what it
      * takes. */
     connection->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC);
+    /* Where files are followed, another time is what says that pages are old. */
+    if (mount->follow)
+        connection->want |= connection->capable & FUSE_CAP_AUTO_INVAL_DATA;
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
     struct mount *mount = mount_of(request);
-    struct fuse_entry_param entry = {.entry_timeout = MOUNT_TIMEOUT_SECONDS};
+    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
     struct inode inode;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
@@ -41,10 +44,10 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
         error = mount_attributes(mount, inode, &entry.attr);
     if (!error) {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(inode);
+        entry.attr_timeout = mount_timeout(mount, inode);
     }
     /* What is not there now may be there later, unless nobody can write. */
-    if (!error || (error == -ENOENT && !mount->is_writable))
+    if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
         fuse_reply_entry(request, &entry);
     else
         fuse_reply_err(request, -error);
@@ -56,11 +59,12 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     (void)info;
     struct inode inode = inode_unpack(number);
     struct stat st;
-    int error = mount_attributes(mount_of(request), inode, &st);
+    struct mount *mount = mount_of(request);
+    int error = mount_attributes(mount, inode, &st);
     if (error)
         fuse_reply_err(request, -error);
     else
-        fuse_reply_attr(request, &st, mount_timeout(inode));
+        fuse_reply_attr(request, &st, mount_timeout(mount, inode));
 }
 
 static void on_readlink(fuse_req_t request, fuse_ino_t number)
@@ -165,7 +169,7 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
     struct open_file *file = open_file_of(info);
     open_file_use(file);
-    if (file->views)
+    if (file->views && !file->text)
         read_view(request, mount, file, size, offset);
     else if (file->snapshot)
         read_image(request, file, size, offset);
@@ -229,8 +233,7 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         return;
     }
     info->fh = (uintptr_t)file;
-    info->cache_readdir = 1;
-    info->keep_cache = 1;
+    info->cache_readdir = info->keep_cache = !mount->follow;
     if (fuse_reply_open(request, info) == -ENOENT)
         open_file_put(mount, file);
 }

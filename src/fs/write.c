@@ -186,7 +186,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     struct mount *mount = mount_of(request);
     struct inode inode = inode_unpack(number);
     struct open_file *file = info ? open_file_of(info) : NULL;
-    struct answer answer = {.kind = ANSWER_ATTRIBUTES, .timeout = mount_timeout(inode)};
+    struct answer answer = {.kind = ANSWER_ATTRIBUTES, .timeout = mount_timeout(mount, inode)};
     struct change change = {0};
     answer.error = mount_attributes(mount, inode, &answer.st);
     if (!answer.error && !is_same(&answer.st, attributes, to_set))

@@ -218,7 +218,7 @@ int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *
     struct sfs_attributes attributes = {0};
     library_enter();
     int error = attributes_each(hdf5, address, add_attribute, &attributes);
-    library_leave();
+    error = library_leave_with(error);
     if (error)
         sfs_attributes_free(&attributes);
     else

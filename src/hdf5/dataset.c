@@ -221,6 +221,10 @@ int datasets_open_all(struct hdf5 *hdf5)
     HASH_ITER (hh, hdf5->datasets, dataset, next) {
         if (!error)
             error = open_ids(hdf5, dataset);
+        if (error == -EIO && store_is_following(hdf5->store)) {
+            close_ids(dataset);
+            error = 0;
+        }
     }
     return error;
 }
@@ -256,7 +260,10 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
     memset(storage, 0, sizeof(*storage));
     library_enter();
     int error = open_dataset(hdf5, address, info, storage, &dataset);
-    library_leave();
+    bool made = !error;
+    error = library_leave_with(error);
+    if (error && made)
+        hdf5_dataset_close(hdf5, address);
     if (error)
         hdf5_info_free(info);
     return error;
@@ -278,6 +285,22 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         close_dataset(dataset);
     }
     library_leave();
+}
+
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                       uint64_t *data)
+{
+    hsize_t found[SFS_MAX_RANK];
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset && dataset->id >= 0 && dataset->rank == rank ? 0 : -ESTALE;
+    if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
+        error = library_failed(-EIO);
+    for (int i = 0; i < rank && !error; i++)
+        dims[i] = found[i];
+    if (!error)
+        *data = data_address(dataset->id);
+    return library_leave_with(error);
 }
 
 static herr_t note_if_unallocated(unsigned n, const H5E_error2_t *error, void *unallocated)
@@ -336,8 +359,7 @@ int hdf5_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
     library_enter();
     struct open_dataset *dataset = find_dataset(hdf5, address);
     int error = dataset ? locate(dataset, start, chunk) : -EBADF;
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 static int read_box(const struct open_dataset *dataset, const uint64_t *start,
@@ -374,8 +396,7 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const 
     library_enter();
     struct open_dataset *dataset = find_dataset(hdf5, address);
     int error = dataset ? read_box(dataset, start, count, memory_dims, buffer) : -EBADF;
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
@@ -383,7 +404,10 @@ int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, si
     library_enter();
     struct open_dataset *dataset = find_dataset(hdf5, address);
     int error = dataset ? text_dataset(dataset, limit, text, n) : -EBADF;
-    library_leave();
+    bool made = !error;
+    error = library_leave_with(error);
+    if (error && made)
+        free(*text);
     return error;
 }
 

@@ -50,10 +50,20 @@ static _Thread_local struct driver_placed *placing;
 /* libhdf5 learns only that a callback has failed. */
 static _Thread_local int failure;
 
+/* It may even take that for an answer: that nothing is there. */
+static _Thread_local int moved;
+
 int driver_failure(void)
 {
     int error = failure;
     failure = 0;
+    return error;
+}
+
+int driver_moved(void)
+{
+    int error = moved;
+    moved = 0;
     return error;
 }
 
@@ -122,7 +132,8 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = -ENOENT;
         log_info("%s: no such file, named by %s", name, store_path(info->store));
     } else {
-        error = store_open(name, &file->store);
+        bool follow = store_is_following(info->store);
+        error = follow ? store_open_following(name, &file->store) : store_open(name, &file->store);
         file->owns_store = !error;
     }
     if (error) {
@@ -144,11 +155,18 @@ static herr_t driver_close(H5FD_t *public)
     return 0;
 }
 
+/* Followers see another state of a file than its writer and each other. */
+static bool is_same(const struct store *a, const struct store *b)
+{
+    bool follows = store_is_following(a) || store_is_following(b);
+    return a == b || (!follows && store_is_same(a, b));
+}
+
 static int driver_compare(const H5FD_t *a, const H5FD_t *b)
 {
     const struct driver_file *left = (const struct driver_file *)a;
     const struct driver_file *right = (const struct driver_file *)b;
-    if (left->store && right->store && store_is_same(left->store, right->store))
+    if (left->store && right->store && is_same(left->store, right->store))
         return 0;
     return left < right ? -1 : left > right;
 }
@@ -160,6 +178,8 @@ static herr_t driver_query(const H5FD_t *public, unsigned long *flags)
 {
     const struct driver_file *file = (const struct driver_file *)public;
     *flags = file && !is_writable(file) ? H5FD_FEAT_DATA_SIEVE : 0;
+    if (file && file->store && store_is_following(file->store))
+        *flags = H5FD_FEAT_SUPPORTS_SWMR_IO; /* a sieve would hold what was there before */
     return 0;
 }
 
@@ -238,7 +258,10 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
-    return n > 0 && store_read(file->store, address, buffer, n) < 0 ? -1 : 0;
+    int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;
+    if (error == STORE_MOVED || error == -ESTALE)
+        failure = moved = error;
+    return error ? -1 : 0;
 }
 
 /* A source of virtual datasets is opened as the file is, and marked as open for writing. Nobody

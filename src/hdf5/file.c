@@ -20,6 +20,7 @@ void library_enter(void)
     static _Thread_local bool silenced;
     pthread_mutex_lock(&library_lock);
     driver_failure(); /* what was before is forgotten */
+    driver_moved();
     if (!silenced)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
 }
@@ -27,6 +28,13 @@ void library_enter(void)
 void library_leave(void)
 {
     pthread_mutex_unlock(&library_lock);
+}
+
+int library_leave_with(int error)
+{
+    int moved = driver_moved();
+    library_leave();
+    return moved ? moved : error;
 }
 
 const char *hdf5_error(void)
@@ -63,11 +71,17 @@ int library_failed_because(int error, const char *why)
     return error;
 }
 
+#define NOT_SWMR                                                                                   \
+    "a program has it open for writing that does not let others read meanwhile (it is neither "    \
+    "sparsefs nor writing in SWMR mode), or has died"
+
 /* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
 static int check_mark(struct hdf5 *hdf5)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     hsize_t user_block = 0;
+    if (store_is_following(hdf5->store)) /* looked at before */
+        return 0;
     hid_t fcpl = H5Fget_create_plist(hdf5->file);
     int error = fcpl < 0 || H5Pget_userblock(fcpl, &user_block) < 0 ? library_failed(-EIO) : 0;
     if (fcpl >= 0)
@@ -130,13 +144,37 @@ static int check_strategy(struct hdf5 *hdf5)
     return error;
 }
 
+/* A followed file whose writer is libhdf5 itself must be opened in its way. */
+static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
+{
+    unsigned char bytes[SUPERBLOCK_BYTES];
+    struct superblock superblock;
+    struct why why;
+    store_set_live(hdf5->store, false);
+    int error = superblock_read(hdf5->store, &superblock, &why);
+    if (!error)
+        error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
+    if (error)
+        return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+    bool swmr = superblock_is_swmr(bytes);
+    if (!swmr && superblock_is_marked(bytes))
+        return library_failed_because(-EBUSY, NOT_SWMR);
+    store_set_live(hdf5->store, swmr);
+    *flags |= swmr ? H5F_ACC_SWMR_READ : 0;
+    return 0;
+}
+
 static int open_file(struct hdf5 *hdf5)
 {
     bool writable = store_is_writable(hdf5->store);
+    unsigned flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
+    int looked = store_is_following(hdf5->store) ? look_for_writer(hdf5, &flags) : 0;
+    if (looked)
+        return looked;
     hid_t fapl = file_access(hdf5);
     if (fapl < 0)
         return library_failed(-EIO);
-    hdf5->file = H5Fopen(store_path(hdf5->store), writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
+    hdf5->file = H5Fopen(store_path(hdf5->store), flags, fapl);
     int error = hdf5->file < 0 ? library_failed(-EINVAL)
                 : writable     ? check_strategy(hdf5)
                                : check_mark(hdf5);
@@ -204,7 +242,7 @@ int hdf5_open(struct store *store, struct hdf5 **out)
         error = open_file(hdf5);
     if (!error && writable)
         error = settle_superblock(hdf5);
-    library_leave();
+    error = library_leave_with(error);
     if (error) {
         hdf5_close(hdf5);
         return error;
@@ -314,6 +352,21 @@ int hdf5_reopen(struct hdf5 *hdf5)
     int error = reopen(hdf5);
     library_leave();
     return error;
+}
+
+int hdf5_renew(struct hdf5 *hdf5)
+{
+    library_enter();
+    datasets_close_all(hdf5);
+    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
+        driver_cut_off(hdf5->store);
+        H5Eclear2(H5E_DEFAULT);
+    }
+    hdf5->file = H5I_INVALID_HID;
+    int error = open_file(hdf5);
+    if (!error)
+        error = datasets_open_all(hdf5);
+    return library_leave_with(error);
 }
 
 void hdf5_close(struct hdf5 *hdf5)

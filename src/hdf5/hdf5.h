@@ -43,6 +43,11 @@ int hdf5_flush(struct hdf5 *hdf5);
  * kept for itself is given back. After an error the file is of no use. */
 int hdf5_reopen(struct hdf5 *hdf5);
 
+/* The same for a file that is followed, after store_refresh: what libhdf5 knew of it is forgotten.
+ * After an error it can be tried again. Errors as of hdf5_open, -ESTALE and STORE_MOVED. A dataset
+ * that is no longer there is no error: it cannot be read. */
+int hdf5_renew(struct hdf5 *hdf5);
+
 /* What was not flushed and committed before is lost. */
 void hdf5_close(struct hdf5 *hdf5);
 uint64_t hdf5_root(const struct hdf5 *hdf5);
@@ -67,6 +72,11 @@ struct hdf5_storage {
 int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                       struct hdf5_storage *storage);
 void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
+
+/* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
+ * it has another rank, or is none now. */
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                       uint64_t *data_address);
 void hdf5_info_free(struct sfs_dataset_info *info);
 
 /* Where the chunk that begins at element coordinates `start` is stored. */

@@ -41,6 +41,10 @@ struct hdf5 {
 void library_enter(void);
 void library_leave(void);
 
+/* The same for what only reads: returns error, but if a followed file has moved on meanwhile, or is
+ * gone, that, whatever libhdf5 has made of it. */
+int library_leave_with(int error);
+
 /* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or that
  * of our driver if libhdf5 failed because it did. */
 int library_failed(int error);
@@ -71,6 +75,9 @@ herr_t driver_set(hid_t fapl, struct store *store);
 /* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said to
  * writing; 0 if none has. */
 int driver_failure(void);
+
+/* STORE_MOVED or -ESTALE, if a read of this thread has met that since the last call; else 0. */
+int driver_moved(void);
 
 /* From here on, what this thread writes goes nowhere: a file can be closed whose disk is full. */
 void driver_discard(bool discard);

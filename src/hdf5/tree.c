@@ -124,7 +124,7 @@ int hdf5_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
         error = listing.error ? listing.error : library_failed(-EIO);
     if (group >= 0)
         H5Oclose(group);
-    library_leave();
+    error = library_leave_with(error);
 
     if (error)
         sfs_links_free(&links);
@@ -139,6 +139,7 @@ int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sf
     if (!*name || !strcmp(name, ".") || strchr(name, '/'))
         return -ENOENT;
 
+    memset(link, 0, sizeof(*link));
     library_enter();
     hid_t group = H5Oopen_by_addr(hdf5->file, address);
     int error = 0;
@@ -156,7 +157,9 @@ int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sf
         seen_note(hdf5, address, name, link->address);
     if (group >= 0)
         H5Oclose(group);
-    library_leave();
+    error = library_leave_with(error);
+    if (error)
+        sfs_link_free(link);
     return error;
 }
 
@@ -213,8 +216,7 @@ int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *f
         H5Oclose(group);
     if (lapl >= 0)
         H5Pclose(lapl);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 /* Without opening the object, too. */
@@ -239,8 +241,7 @@ int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *
     default:
         error = library_failed(-EIO);
     }
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
@@ -248,8 +249,11 @@ int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
     library_enter();
     hid_t type = H5Oopen_by_addr(hdf5->file, address);
     int error = type < 0 ? library_failed(-EIO) : type_words(type, text);
+    bool made = !error;
     if (type >= 0)
         H5Oclose(type);
-    library_leave();
+    error = library_leave_with(error);
+    if (error && made)
+        free(*text);
     return error;
 }

@@ -99,6 +99,7 @@ struct layout {
     uint64_t data_address; /* contiguous */
     bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
     struct sparse *sparse; /* sparse: owned by the dataset */
+    bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
     pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
 };
 

@@ -62,6 +62,8 @@ void sparse_close(struct sparse *sparse)
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     struct why why;
+    if (layout->is_gone)
+        return -ESTALE;
     int error = index_lookup(layout->sparse->index, scaled, record, &why);
     if (error == -EIO || error == -EILSEQ)
         return layout_failed(layout, scaled, UINT64_MAX, why.text);
@@ -345,9 +347,11 @@ int layout_each_chunk(struct layout *layout, index_each_function each, void *con
 {
     struct walk walk = {layout, each, context};
     struct why why;
+    if (layout->is_gone)
+        return -ESTALE;
     why.text[0] = 0;
     int error = index_iterate(layout->sparse->index, visit, &walk, &why);
-    if (error < 0 && why.text[0]) {
+    if (error < 0 && why.text[0] && error != STORE_MOVED) {
         log_error("%s: %s: %s", store_path(layout->store), layout->path, why.text);
         error = -EIO;
     }

@@ -262,16 +262,29 @@ static int sync_name(struct store *store)
     return error;
 }
 
+int tell_followers(struct store *store)
+{
+    int error = counter_advance(store);
+    if (error)
+        log_error("%s: cannot write %s: %s", store->path, store->counter, strerror(-error));
+    return error;
+}
+
 /* A commit that changes no committed byte: the end of the file, and its name, say it all. With its
- * name a file may be found after a crash: from then on what it has is not touched any more. */
+ * name a file may be found after a crash: from then on what it has is not touched any more. What it
+ * has freed is written to from then on, which those who follow must know. */
 static int commit_end(struct store *store, uint64_t new_end)
 {
+    bool shrinks = new_end < store->committed_end && !store->temporary;
+    int error = shrinks ? tell_followers(store) : 0;
+    if (error)
+        return error;
     if (ftruncate(store->fd, (off_t)new_end) < 0 || fsync(store->fd) < 0) {
-        int error = -errno;
+        error = -errno;
         log_error("%s: cannot sync it: %s", store->path, strerror(-error));
         return error;
     }
-    int error = store->temporary ? create_publish(store) : 0;
+    error = store->temporary ? create_publish(store) : tell_followers(store);
     if (error)
         return error;
     begin_anew(store, new_end);
@@ -353,8 +366,10 @@ static int commit(struct store *store)
     bool is_new = store->temporary || (store->image && image_is_unbacked(store));
     if (!is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
         new_end == store->committed_end) {
-        begin_anew(store, new_end);
-        return 0;
+        error = store->pending.root && !store->image ? tell_followers(store) : 0;
+        if (!error)
+            begin_anew(store, new_end);
+        return error;
     }
     error = store->image ? commit_image(store, new_end) : commit_file(store, new_end);
     if (!error)

@@ -224,5 +224,6 @@ int create_publish(struct store *store)
     }
     free(store->temporary);
     store->temporary = NULL;
+    (void)counter_advance(store); /* the first journal says so if it cannot be written */
     return 0;
 }

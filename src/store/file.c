@@ -89,11 +89,11 @@ int file_name_neighbours(struct store *store)
     /* The place is absolute, and its directory may be the root. */
     char *slash = strrchr(store->directory, '/');
     slash[slash == store->directory] = '\0';
-    if (asprintf(&store->journal, "%s.journal", store->place) < 0) {
+    if (asprintf(&store->journal, "%s.journal", store->place) < 0)
         store->journal = NULL;
-        return -ENOMEM;
-    }
-    return 0;
+    if (asprintf(&store->counter, "%s.commits", store->place) < 0)
+        store->counter = NULL;
+    return store->journal && store->counter ? 0 : -ENOMEM;
 }
 
 /* Where the file is: a writer that cannot tell has no place for its journal. */
@@ -105,7 +105,7 @@ static int find_place(struct store *store)
     return file_name_neighbours(store);
 }
 
-static int open_file(struct store *store)
+int file_open(struct store *store)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
@@ -119,7 +119,7 @@ static int open_file(struct store *store)
         log_error("%s: not a regular file", store->path);
         return -EINVAL;
     }
-    int error = file_lock(store);
+    int error = store->is_following ? 0 : file_lock(store);
     if (error)
         return error;
     /* Whoever held the lock may have changed its size. */
@@ -143,14 +143,25 @@ static int check_place(const struct store *store)
     return -EBUSY;
 }
 
+/* Followers are to know from the first byte on that is written. */
+static void begin_counter(struct store *store)
+{
+    int error = counter_advance(store);
+    if (error)
+        log_info("%s: cannot write %s, for those who follow: %s", store->path, store->counter,
+                 strerror(-error));
+}
+
 static int open_store(const char *path, bool writable, struct store **out)
 {
     struct store *store = file_new(path, writable);
     if (!store)
         return -ENOMEM;
-    int error = open_file(store);
+    int error = file_open(store);
     if (!error && writable)
         error = check_place(store);
+    if (!error && writable)
+        begin_counter(store);
     if (!error && store->journal)
         error = journal_recover(store);
     if (error) {
@@ -195,6 +206,7 @@ int store_close(struct store *store)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
         discard(store);
+        counter_remove(store);
         close(store->fd);
     }
     pages_clear(store);
@@ -204,6 +216,7 @@ int store_close(struct store *store)
     pthread_mutex_destroy(&store->change);
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);
+    free(store->counter);
     free(store->journal);
     free(store->directory);
     free(store->place);
@@ -229,6 +242,9 @@ const char *store_path(const struct store *store)
 
 uint64_t store_size(const struct store *store)
 {
+    struct stat st;
+    if (store->is_live && fstat(store->fd, &st) == 0)
+        return (uint64_t)st.st_size;
     return atomic_load_explicit(&store->end, memory_order_acquire);
 }
 
@@ -273,6 +289,8 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
         image_read(store->image, address, buffer, n);
         return 0;
     }
+    if (store->is_following)
+        return follow_read(store, address, buffer, n);
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR)
@@ -317,6 +335,9 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
 {
     uint64_t end;
     if (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store)) {
+        int error = store->is_following ? follow_check(store) : 0;
+        if (error)
+            return error;
         log_error("%s: %zu bytes at address %llu lie beyond the end of the file", store->path, n,
                   (unsigned long long)address);
         return -EIO;
@@ -324,6 +345,8 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
     int error = atomic_load_explicit(&store->n_pages, memory_order_acquire) == 0
                     ? file_read(store, address, buffer, n)
                     : pages_read(store, address, buffer, n);
+    if (!error && store->is_following)
+        error = follow_check(store);
     if (error)
         return error;
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);

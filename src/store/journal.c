@@ -363,9 +363,12 @@ static int keep_page(struct store *store, const struct header *header,
     return pages_put(store, record->number, record->bytes, true);
 }
 
+/* Committed bytes change only when those who follow have been told. */
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
-    int error = walk(store, journal, NULL, write_page);
+    int error = tell_followers(store);
+    if (!error)
+        error = walk(store, journal, NULL, write_page);
     if (error)
         return error;
     if (ftruncate(store->fd, (off_t)file_end) < 0 || fdatasync(store->fd) < 0) {
@@ -440,6 +443,36 @@ int journal_recover(struct store *store)
         return error;
     }
     error = replay(store, &journal);
+    fclose(journal.file);
+    return error;
+}
+
+/* ---- Following ---- */
+
+int journal_look(const struct store *store, struct journal_state *state)
+{
+    struct stat st;
+    *state = (struct journal_state){0};
+    if (stat(store->journal, &st) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    *state = (struct journal_state){
+        .exists = true, .inode = st.st_ino, .size = st.st_size, .changed = st.st_mtim};
+    return 0;
+}
+
+int journal_overlay(struct store *store)
+{
+    struct journal journal;
+    int error = open_journal(store, &journal);
+    if (error == -ENOENT || error == -EILSEQ)
+        return 0;
+    if (error)
+        return error;
+    error = walk(store, &journal, check_witness, check_page);
+    if (!error)
+        error = walk(store, &journal, NULL, keep_page);
+    if (!error)
+        atomic_store(&store->end, journal.header.new_end);
     fclose(journal.file);
     return error;
 }

@@ -11,6 +11,7 @@
 
 #define PAGE_BYTES      4096
 #define PAGES_IN_MEMORY ((size_t)8192) /* 32 MiB; more are put on the disk, where that can be */
+#define COUNTER_BYTES   20 /* decimal digits of the counter beside a file */
 
 /* Bytes that stand in for those of the file: changes that are not committed or, in a store that is
  * only read, a journal's. */
@@ -19,6 +20,22 @@ struct page {
     UT_hash_handle hh;
     off_t spilled_at;      /* where in the file of spilled pages; -1: in memory */
     unsigned char bytes[]; /* PAGE_BYTES in memory */
+};
+
+/* The journal as it stands beside the file. */
+struct journal_state {
+    bool exists;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
+/* What tells one commit of a followed file from another (follow.c). */
+struct follow_state {
+    char number[COUNTER_BYTES]; /* of the counter; all zeros: there is none, then: */
+    struct timespec changed;    /* of the file */
+    off_t size;
+    struct journal_state journal;
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
@@ -31,11 +48,16 @@ struct store {
     char *place;     /* the same without symbolic links: the journal stands beside the file */
     char *directory; /* that it is in */
     char *journal;   /* its name; NULL if the place cannot be told */
+    char *counter;   /* the same of the counter */
     char *temporary; /* the name until the first commit; NULL: it stands at its place */
     bool unnamed;    /* its name at its place is not durable yet */
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
     struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
+    bool has_counter; /* this writer's counter stands beside the file */
+    /* Of a followed file; changed by store_refresh only, while nobody reads: */
+    bool is_following, is_live, is_gone, has_state;
+    struct follow_state state;
     enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */
@@ -75,6 +97,23 @@ void file_init_lock(pthread_rwlock_t *lock);
 
 /* file.c: what stands beside the place: its directory and its journal. */
 int file_name_neighbours(struct store *store);
+
+/* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
+int file_open(struct store *store);
+
+/* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
+ * another file has its place. And n bytes of a followed file. */
+int follow_check(const struct store *store);
+int follow_read(struct store *store, uint64_t address, void *buffer, size_t n);
+
+/* counter.c: its number, all zeros if there is none; another number, before committed bytes are
+ * changed; and its end. */
+int counter_read(const struct store *store, char number[COUNTER_BYTES]);
+int counter_advance(struct store *store);
+void counter_remove(struct store *store);
+
+/* commit.c: the same as counter_advance; the log says why it cannot. */
+int tell_followers(struct store *store);
 
 /* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
@@ -133,5 +172,9 @@ int journal_remove(struct store *store);
 /* When opening: replays or discards what a crash has left, and says so. -EBUSY: the journal does
  * not belong to this file. */
 int journal_recover(struct store *store);
+/* Of a followed file: what stands there; and replays a complete journal in memory, an incomplete
+ * one counts for nothing. -EBUSY: it does not belong to this file, or the file is being changed. */
+int journal_look(const struct store *store, struct journal_state *state);
+int journal_overlay(struct store *store);
 
 #endif

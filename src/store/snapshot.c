@@ -196,6 +196,11 @@ static int take(struct store_snapshot *snapshot)
     struct store *store = snapshot->store;
     if (store->temporary)
         return -ENOENT;
+    if (store->is_following) {
+        log_error("%s: another process changes it: only that one can give an image of it",
+                  store_path(store));
+        return -EOPNOTSUPP;
+    }
     if (store->unapplied) {
         log_error("%s: its last commit waits for the disk: there is no image of it now",
                   store_path(store));

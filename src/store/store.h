@@ -4,6 +4,7 @@
 #ifndef SPARSEFS_STORE_STORE_H
 #define SPARSEFS_STORE_STORE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,27 @@ int store_open(const char *path, struct store **store);
 /* Opens path for reading and writing, under an exclusive lock by the same rules; -EBUSY also:
  * another program reads it. A journal that a crash has left is replayed or discarded first. */
 int store_open_writable(const char *path, struct store **store);
+
+/* Opens path for reading, without a lock, beside a program that may have it open for writing. What
+ * is read is of one commit: the last one when store_refresh was called last. Reading it fails with
+ * STORE_MOVED when that commit is no longer whole: the caller refreshes, gives up what it has
+ * learned from the old one, and begins again. */
+#define STORE_MOVED (-ERESTART)
+int store_open_following(const char *path, struct store **store);
+bool store_is_following(const struct store *store);
+
+/* Takes the last commit for what is read from now on; nobody may be reading. *moved: it may be
+ * another one than before. -ESTALE: the file is no longer at its path; -EBUSY: its writer commits
+ * without a pause, or its journal belongs to another file. */
+int store_refresh(struct store *store, bool *moved);
+
+/* Nothing can be read until the next store_refresh: all is STORE_MOVED. */
+void store_outdate(struct store *store);
+
+/* Of a followed file: a writer that is not ours changes it in an order that its readers bear; there
+ * are no commits, and it is read as it is, up to where it ends now. */
+void store_set_live(struct store *store, bool live);
+bool store_is_live(const struct store *store);
 
 /* What opening for writing did with a journal. */
 enum store_recovered { STORE_SOUND, STORE_REPLAYED, STORE_DISCARDED };

@@ -10,6 +10,7 @@
 #include "view/private.h"
 
 #define FEW_CHUNKS  64                /* look-ups that cost less than a walk of the index */
+#define MOST_TRIES  100               /* of counting in a file that is followed and moves on */
 #define MOST_FRAMES ((size_t)1 << 26) /* that are counted: a small file may claim any number */
 
 int count_is_wrong(const struct views *views, uint64_t frame)
@@ -296,7 +297,10 @@ int counts_get(struct views *views, const struct counts **counts)
     if (!are_kept(views)) {
         release(views->counts);
         views->counts = NULL;
-        error = make_counts(views);
+        error = -EAGAIN;
+        for (unsigned i = 0; i < MOST_TRIES && error == -EAGAIN; i++)
+            error = make_counts(views);
+        error = error == -EAGAIN ? -EBUSY : error;
     }
     if (!error) {
         views->counts->users++;

@@ -57,13 +57,20 @@ static struct {
 
 /* ---- Names ---- */
 
+/* The counter beside a file is for those who follow it: nothing depends on it after a crash. */
+static bool is_counter(const char *name)
+{
+    const char *ending = strrchr(name, '.');
+    return ending && !strcmp(ending, ".commits");
+}
+
 /* The name of what is directly in DISK; NULL: it is not. */
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const size_t n = strlen(DISK);
     if (!slash || (size_t)(slash - path) < n || strncmp(slash - n, DISK, n) != 0 ||
-        (slash - n > path && slash[-(ssize_t)n - 1] != '/'))
+        (slash - n > path && slash[-(ssize_t)n - 1] != '/') || is_counter(slash + 1))
         return NULL;
     return slash + 1;
 }

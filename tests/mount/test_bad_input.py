@@ -116,7 +116,7 @@ def test_mount_points_that_cannot_be_used(run, tmp_path, good, mountpoint):
 @pytest.mark.parametrize("arguments", [
     ["-o", "no_such_option"], ["-o", "frame_rank=x"], ["-o", "frame_rank=33"], ["-o", "first=2"],
     ["-o", "cache_size=0"], ["-o", "cache_size=12Q"], ["-o", "cache_size=99999999999T"],
-    ["-o", "threads=0"], ["-o", "umask=9"], ["-o", "uid=root"], ["-o", "follow"],
+    ["-o", "threads=0"], ["-o", "umask=9"], ["-o", "uid=root"], ["-o", "follow=never"],
     ["-o", "image_size=0"], ["--log=loud"], ["--no-such-option"], ["-z"], ["-o", "ro,nonsense"]],
     ids=" ".join)
 def test_options_that_do_not_exist(run, good, mountpoint, arguments):

@@ -33,7 +33,7 @@ def test_recipes(tmp_path):
     file = sparse_files.File("spots")
     file.add("spots", spots, defined, (1, 512, 512), deflate=(0, 6))
     file.save(tmp_path / "sparse42.h5")
-    mountpoints = [tmp_path / "run42", tmp_path / "sparse42", tmp_path / "new42"]
+    mountpoints = [tmp_path / "run42", tmp_path / "sparse42", tmp_path / "new42", tmp_path / "watch42"]
     for mountpoint in mountpoints:
         mountpoint.mkdir()
     # python3 means the system's, which has the packages that the recipes import.

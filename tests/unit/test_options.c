@@ -138,6 +138,28 @@ static void every_switch_is_kept(void **state)
     options_free(&options);
 }
 
+static void following_is_reading(void **state)
+{
+    (void)state;
+    struct options options;
+    static const char *const words[] = {"follow", "follow=1", "ro,follow=1.0", "follow=9,follow"};
+    for (size_t i = 0; i < COUNT(words); i++) {
+        assert_int_equal(parse_option(&options, words[i]), 0);
+        assert_true(options.read_only && options.follow == 1);
+        options_free(&options);
+    }
+    assert_int_equal(parse_option(&options, "follow=0.25"), 0);
+    assert_true(options.follow == 0.25);
+    options_free(&options);
+    assert_int_equal(parse_option(&options, "ro"), 0);
+    assert_true(options.follow == 0);
+    options_free(&options);
+    expect_refused("follow,rw");
+    expect_refused("rw,follow=2");
+    assert_int_equal(PARSE(&options, "-o", "follow", "-", "/mnt"), EXIT_USAGE);
+    options_free(&options);
+}
+
 static void options_of_libfuse_and_the_kernel_are_passed_on(void **state)
 {
     (void)state;
@@ -202,27 +224,12 @@ static void options_of_mount_and_systemd_are_ignored(void **state)
 static void unknown_options_are_refused(void **state)
 {
     (void)state;
-    static const char *const words[] = {"no_such_option",
-                                        "Ro",
-                                        "directio",
-                                        "direct_io=1",
-                                        "first",
-                                        "threads",
-                                        "cache_size",
-                                        "uid",
-                                        "frame_rank",
-                                        "fsname",
-                                        "nosuid=1",
-                                        "userx",
-                                        "x",
-                                        "autox",
-                                        "follow",
-                                        "follow=1",
-                                        "image_size=0",
-                                        "image_size",
-                                        "ro=1",
-                                        "firstx=1",
-                                        "-x"};
+    static const char *const words[] = {
+        "no_such_option", "Ro",         "directio",  "direct_io=1", "first",
+        "threads",        "cache_size", "uid",       "frame_rank",  "fsname",
+        "nosuid=1",       "userx",      "x",         "autox",       "follow=",
+        "follow=0",       "follow=x",   "follow=1s", "follow=-1",   "follow=nan",
+        "image_size=0",  "image_size",  "ro=1",       "firstx=1",  "-x"};
     for (size_t i = 0; i < COUNT(words); i++)
         expect_refused(words[i]);
 
@@ -379,7 +386,7 @@ static void a_dash_is_a_file(void **state)
 TEST_MAIN(cmocka_unit_test(a_file_and_a_mount_point_are_enough),
           cmocka_unit_test(missing_and_extra_arguments_are_refused),
           cmocka_unit_test(every_option_with_a_value_is_kept),
-          cmocka_unit_test(every_switch_is_kept),
+          cmocka_unit_test(every_switch_is_kept), cmocka_unit_test(following_is_reading),
           cmocka_unit_test(options_of_libfuse_and_the_kernel_are_passed_on),
           cmocka_unit_test(options_of_mount_and_systemd_are_ignored),
           cmocka_unit_test(unknown_options_are_refused),

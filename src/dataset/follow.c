@@ -1,0 +1,222 @@
+/* Followed files: taking the state that their writer has committed last, in all that was opened of
+ * the old one. Calls hold the file as it is while they run. One that meets bytes of another state
+ * ends with STORE_MOVED, by which nobody was told anything yet; then the last state is taken and
+ * the call begins again. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "cache/cache.h"
+#include "common/box.h"
+#include "common/log.h"
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
+#include "layout/sparse.h"
+#include "store/store.h"
+
+#define MOST_TRIES 200 /* of one call, and of taking a state */
+
+/* What cannot change in a dataset that is the same one. */
+static bool is_same_sparse(const struct sparse *a, const struct sparse *b)
+{
+    const struct dataset_header *old = &a->header, *new = &b->header;
+    size_t dims_bytes = (size_t)old->dataspace.rank * sizeof(uint64_t);
+    bool same = old->dataspace.rank == new->dataspace.rank &&
+                !memcmp(old->dataspace.max_dims, new->dataspace.max_dims, dims_bytes) &&
+                !memcmp(old->layout.chunk_dims, new->layout.chunk_dims, dims_bytes) &&
+                old->layout.element_size == new->layout.element_size &&
+                old->layout.n_sections == new->layout.n_sections &&
+                old->filtered == new->filtered && old->datatype.size == new->datatype.size &&
+                !memcmp(old->datatype.data, new->datatype.data, old->datatype.size) &&
+                old->fill.size == new->fill.size &&
+                (old->fill.size == 0 || !memcmp(old->fill.value, new->fill.value, old->fill.size));
+    for (int i = 0; same && i < SFS_SECTIONS; i++)
+        same = old->filters.section[i].n == new->filters.section[i].n;
+    return same;
+}
+
+static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    size_t bytes = (size_t)dataset->info.rank * sizeof(*dims);
+    if (dataset->info.rank == 0 || !memcmp(dataset->info.dims, dims, bytes))
+        return;
+    if (dataset->layout.ops)
+        memcpy(dataset->layout.dims, dims, bytes);
+    memcpy(dataset->info.dims, dims, bytes);
+    if (!box_product(dims, dataset->info.rank, 1, &dataset->info.elements))
+        dataset->info.elements = UINT64_MAX;
+    atomic_fetch_add(&dataset->use.extents, 1);
+}
+
+/* Who has it open is told so; the log says it once. */
+static void set_gone(struct sfs_dataset *dataset, const char *why)
+{
+    if (!dataset->layout.is_gone)
+        log_warning("%s: %s: it cannot be followed any more: %s", sfs_path(dataset->file),
+                    dataset->path, why);
+    dataset->layout.is_gone = true;
+}
+
+static int renew_sparse(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    struct sparse *sparse;
+    struct why why;
+    int error = sparse_open(file->store, &file->superblock,
+                            dataset_store_address(file, dataset->address), &sparse, &why);
+    if (error == -EINVAL)
+        set_gone(dataset, "it is another object now");
+    else if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
+        set_gone(dataset, why.text);
+    else if (error)
+        return error;
+    if (error)
+        return 0;
+    if (!is_same_sparse(dataset->sparse, sparse)) {
+        sparse_close(sparse);
+        set_gone(dataset, "it is another dataset now");
+        return 0;
+    }
+    sparse_close(dataset->sparse);
+    dataset->sparse = dataset->layout.sparse = sparse;
+    dataset->layout.is_gone = false;
+    take_dims(dataset, sparse->header.dataspace.dims);
+    return 0;
+}
+
+static int renew_dense(struct sfs_dataset *dataset)
+{
+    uint64_t dims[SFS_MAX_RANK], address;
+    int error = hdf5_dataset_renew(dataset->file->hdf5, dataset->address, dataset->info.rank, dims,
+                                   &address);
+    if (error == -ESTALE || error == -EIO) {
+        set_gone(dataset, error == -EIO ? hdf5_error() : "it is another object now");
+        return 0;
+    }
+    if (error)
+        return error;
+    dataset->layout.is_gone = false;
+    dataset->layout.data_address = address;
+    take_dims(dataset, dims);
+    return 0;
+}
+
+/* Another state may have other bytes at the same addresses: what is in the cache is of no use. */
+static int renew_dataset(struct sfs_dataset *dataset)
+{
+    int error = dataset->sparse ? renew_sparse(dataset) : renew_dense(dataset);
+    if (!error && dataset->cache)
+        cache_forget(dataset->cache);
+    use_changed(&dataset->use);
+    return error;
+}
+
+/* libhdf5 opens the file anew only if something wants it: that takes longer than all the rest. */
+static int renew_library(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    bool wanted = atomic_load(&file->library_wanted) || store_is_live(file->store);
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        wanted |= !dataset->sparse;
+    }
+    atomic_store(&file->library_outdated, true);
+    if (!wanted)
+        return 0;
+    int error = hdf5_renew(file->hdf5);
+    if (error && error != STORE_MOVED && error != -ESTALE && error != -ENOMEM)
+        log_error("%s: cannot open it again: %s", sfs_path(file), hdf5_error());
+    if (error)
+        return error;
+    atomic_store(&file->library_outdated, false);
+    atomic_store(&file->library_wanted, false);
+    return 0;
+}
+
+/* With `lock` held. Those that nobody uses are opened again when they are wanted. */
+static int renew_all(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    struct why why;
+    int error = superblock_read(file->store, &file->superblock, &why);
+    if (error == -EILSEQ)
+        log_error("%s: %s", sfs_path(file), why.text);
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        if (dataset->users == 0)
+            dataset_drop(dataset);
+    }
+    if (!error)
+        error = renew_library(file);
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        if (!error)
+            error = renew_dataset(dataset);
+    }
+    return error == -EILSEQ ? -EIO : error;
+}
+
+/* Nobody else is in a call. */
+static int take_state(struct sfs_file *file)
+{
+    bool moved;
+    int error = store_refresh(file->store, &moved);
+    bool library = atomic_load(&file->library_wanted) && atomic_load(&file->library_outdated);
+    if (error || !(moved || library))
+        return error;
+    pthread_mutex_lock(&file->lock);
+    error = renew_all(file);
+    pthread_mutex_unlock(&file->lock);
+    if (error) /* half of it is of the old state: nothing is read until it is whole */
+        store_outdate(file->store);
+    else
+        atomic_fetch_add(&file->states, moved);
+    return error;
+}
+
+static int refresh(struct sfs_file *file)
+{
+    ALONE(file);
+    int error = STORE_MOVED;
+    for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++)
+        error = take_state(file);
+    if (error == STORE_MOVED) {
+        log_error("%s: it is committed to too often to be followed", sfs_path(file));
+        error = -EBUSY;
+    }
+    return error;
+}
+
+int sfs_refresh(struct sfs_file *file)
+{
+    return file->follows ? refresh(file) : 0;
+}
+
+uint64_t sfs_states(const struct sfs_file *file)
+{
+    return atomic_load(&file->states);
+}
+
+bool sfs_is_following(const struct sfs_file *file)
+{
+    return file->follows;
+}
+
+int library_current(struct sfs_file *file)
+{
+    if (!file->follows || !atomic_load(&file->library_outdated))
+        return 0;
+    atomic_store(&file->library_wanted, true);
+    return STORE_MOVED;
+}
+
+bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
+{
+    if (*error != STORE_MOVED || !file->follows || use_is_mine(&file->use))
+        return false;
+    if (++*tries > MOST_TRIES) {
+        log_error("%s: it is committed to too often to be followed", sfs_path(file));
+        *error = -EBUSY;
+        return false;
+    }
+    *error = refresh(file);
+    return *error == 0;
+}

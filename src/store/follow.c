@@ -1,0 +1,209 @@
+/* Following: reading a file that another program commits to. What is read is of one commit: the
+ * one that store_refresh has found last. A commit changes, in this order: new bytes where nothing
+ * is; the journal, which is complete from then on; the counter; the bytes that were committed; and
+ * the journal is removed. So
+ *
+ *   - while the counter stays as it is, the file and, over it, the journal that was complete then
+ *     are one commit, whatever of the journal has been carried out meanwhile;
+ *   - what a commit has freed is written to only after it: the counter has changed by then.
+ *
+ * Bytes that were read are given out after a second look at the counter. Where there is none nobody
+ * has the file open for writing, and its time of change stands for the counter; or a program that
+ * is not ours has, which sees to its readers itself (libhdf5's SWMR): the file is live then, and
+ * read as it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define MOST_TRIES  1000
+#define PAUSE_NANOS 200000
+
+static bool is_same_state(const struct follow_state *a, const struct follow_state *b)
+{
+    return memcmp(a->number, b->number, COUNTER_BYTES) == 0 &&
+           (a->number[0] || (a->changed.tv_sec == b->changed.tv_sec &&
+                             a->changed.tv_nsec == b->changed.tv_nsec && a->size == b->size));
+}
+
+/* The counter, or what stands for it. */
+static int look(const struct store *store, struct follow_state *state)
+{
+    struct stat st;
+    *state = (struct follow_state){0};
+    int error = counter_read(store, state->number);
+    if (error || state->number[0])
+        return error;
+    if (fstat(store->fd, &st) < 0)
+        return -errno;
+    state->changed = st.st_mtim;
+    state->size = st.st_size;
+    return 0;
+}
+
+int follow_check(const struct store *store)
+{
+    struct follow_state now;
+    if (store->is_gone || !store->has_state)
+        return store->is_gone ? -ESTALE : STORE_MOVED;
+    int error = look(store, &now);
+    if (error)
+        return error;
+    bool live = store->is_live && !now.number[0];
+    return live || is_same_state(&now, &store->state) ? 0 : STORE_MOVED;
+}
+
+int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            int error = follow_check(store);
+            if (!error)
+                log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+                          (unsigned long long)address,
+                          got ? strerror(errno) : "the file has shrunk");
+            return error ? error : -EIO;
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+void store_set_live(struct store *store, bool live)
+{
+    store->is_live = store->is_following && live;
+}
+
+bool store_is_live(const struct store *store)
+{
+    return store->is_live;
+}
+
+void store_outdate(struct store *store)
+{
+    store->has_state = false;
+}
+
+bool store_is_following(const struct store *store)
+{
+    return store->is_following;
+}
+
+/* Opening it anew is what brings other hosts' changes here. */
+static int open_again(struct store *store)
+{
+    struct stat st;
+    int fd = open(store->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int error = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+    if (!error && (st.st_dev != store->st.st_dev || st.st_ino != store->st.st_ino))
+        error = -ESTALE;
+    if (error) {
+        if (fd >= 0)
+            close(fd);
+        return error;
+    }
+    close(store->fd);
+    store->fd = fd;
+    return 0;
+}
+
+/* What the file and its journal hold, if no commit comes between: else STORE_MOVED. */
+static int take_state(struct store *store, struct follow_state *state)
+{
+    struct follow_state after;
+    struct stat st;
+    int error = look(store, state);
+    if (!error)
+        error = journal_look(store, &state->journal);
+    if (!error && fstat(store->fd, &st) < 0)
+        error = -errno;
+    if (error)
+        return error;
+    atomic_store(&store->end, (uint64_t)st.st_size);
+    pages_clear(store);
+    if (state->journal.exists)
+        error = journal_overlay(store);
+    if (!error)
+        error = look(store, &after);
+    return error || is_same_state(state, &after) ? error : STORE_MOVED;
+}
+
+static bool is_same_journal(const struct journal_state *a, const struct journal_state *b)
+{
+    return a->exists == b->exists && a->inode == b->inode && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* Whether what was found last is still so. A journal that is there now may be complete only now; a
+ * live file is always another one. */
+static bool is_unchanged(const struct store *store)
+{
+    struct follow_state now;
+    return store->has_state && !store->is_live && look(store, &now) == 0 &&
+           journal_look(store, &now.journal) == 0 && is_same_state(&now, &store->state) &&
+           (!now.journal.exists || is_same_journal(&now.journal, &store->state.journal));
+}
+
+static int refresh(struct store *store, bool *moved)
+{
+    int error = open_again(store);
+    if (error || (*moved = !is_unchanged(store)) == false)
+        return error;
+    struct follow_state state;
+    struct timespec pause = {.tv_nsec = PAUSE_NANOS};
+    store->has_state = false;
+    error = STORE_MOVED;
+    for (unsigned i = 0; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
+        if (i > 0)
+            nanosleep(&pause, NULL);
+        error = take_state(store, &state);
+    }
+    if (error == STORE_MOVED)
+        log_error("%s: it is committed to without a pause: no state of it could be read",
+                  store->path);
+    else if (error == -EBUSY)
+        log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
+                  "it away",
+                  store->path, store->journal);
+    if (error)
+        return error == STORE_MOVED ? -EBUSY : error;
+    store->state = state;
+    store->has_state = true;
+    return 0;
+}
+
+int store_refresh(struct store *store, bool *moved)
+{
+    int error = refresh(store, moved);
+    bool gone = error == -ESTALE || error == -ENOENT;
+    if (gone && !store->is_gone)
+        log_error("%s: the file that was followed is no longer there", store->path);
+    store->is_gone = gone;
+    return gone ? -ESTALE : error;
+}
+
+int store_open_following(const char *path, struct store **out)
+{
+    bool moved;
+    struct store *store = file_new(path, false);
+    if (!store)
+        return -ENOMEM;
+    store->is_following = true;
+    int error = file_open(store);
+    if (!error && !store->journal)
+        error = -ENOENT;
+    if (!error)
+        error = store_refresh(store, &moved);
+    if (error)
+        store_close(store);
+    else
+        *out = store;
+    return error;
+}

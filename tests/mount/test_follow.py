@@ -1,0 +1,555 @@
+"""Mounts that follow a file while another process writes it. What a frame must be is told by its
+number and generation (grow.c), so that every byte that was read can be checked whenever it was read.
+
+SPARSEFS_FOLLOW_SECONDS=300 pytest test_follow.py -k full_speed   for minutes instead of seconds"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from conftest import BUILD
+
+GROW = BUILD / "tests/mount/grow"
+SPARSECTL = BUILD / "sparsectl"
+SECONDS = float(os.environ.get("SPARSEFS_FOLLOW_SECONDS", 8))
+SIDE = 32
+BYTES = SIDE * SIDE * 2
+READERS = 4
+WAIT = 30  # seconds, for what happens within one on an idle machine
+
+
+def expected(number, generation):
+    i = np.arange(SIDE * SIDE, dtype=np.int64)
+    values = (7 * number + 13 * generation + 31 * i) % 251
+    values[values % 3 == 0] = 0
+    values[0], values[1] = (number + 1) % 65536, generation % 65536
+    return values.astype("<u2")
+
+
+def check_frame(content, number, may_be_erased=True):
+    assert len(content) == BYTES
+    frame = np.frombuffer(content, "<u2")
+    if not frame.any():
+        assert may_be_erased and number % 5 == 4, f"frame {number} is empty"
+        return 0
+    generation = int(frame[1])
+    assert generation > 0 and (frame == expected(number, generation)).all(), \
+        f"frame {number} is torn: generation {generation}, {np.flatnonzero(frame != expected(number, generation))[:8]}"
+    return generation
+
+
+class Reader(threading.Thread):
+    """Reads frames that are there, above all the last ones, and counts them; never may there be
+    fewer than before, nor a frame that is older than it was."""
+
+    may_be_empty = False
+
+    def __init__(self, mount, seed, datasets=("plain", "tall")):
+        super().__init__()
+        self.mount, self.datasets = mount, datasets
+        self.random = np.random.default_rng(seed)
+        self.failure = None
+        self.reads = self.last = 0
+        self.stops = threading.Event()
+
+    def run(self):
+        frames = dict.fromkeys(self.datasets, 0)
+        try:
+            while not self.stops.is_set():
+                for name in self.datasets:
+                    frames[name] = self.look(name, frames[name])
+                self.last = min(frames.values())
+        except BaseException as failure:  # told by the thread that waits
+            self.failure = failure
+
+    def count(self, name):
+        way = self.random.integers(20)
+        if way == 0:
+            return json.loads((self.mount / name / "dataset.json").read_text())["frames"]
+        if way == 1:
+            return sum(n.endswith(".raw") for n in os.listdir(self.mount / name / "frames"))
+        return os.stat(self.mount / name / "stack.raw").st_size // BYTES
+
+    def look(self, name, before):
+        n = self.count(name)
+        assert n >= before, f"{name}: {n} frames, {before} before"
+        for _ in range(5 if n else 0):
+            back = int(self.random.integers(1, 60))
+            number = n - back if n >= back else n - 1
+            with open(self.mount / name / f"frames/{number}.raw", "rb", buffering=0) as file:
+                self.check(file.read(BYTES + 1), number)
+            self.reads += 1
+        if n:
+            with open(self.mount / name / "stack.raw", "rb", buffering=0) as stack:
+                self.check(os.pread(stack.fileno(), BYTES, (n - 1) * BYTES), n - 1)
+        return n
+
+    def check(self, content, number):
+        if not self.may_be_empty or any(content):
+            check_frame(content, number)
+
+
+def read_for(mount, seconds, stop=None):
+    readers = [Reader(mount, seed) for seed in range(READERS)]
+    for reader in readers:
+        reader.start()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not any(r.failure for r in readers) and not (stop and stop()):
+        time.sleep(0.05)
+    for reader in readers:
+        reader.stops.set()
+    for reader in readers:
+        reader.join(WAIT)
+        assert not reader.is_alive(), "a reader hangs"
+    for reader in readers:
+        if reader.failure:
+            raise reader.failure
+        assert reader.reads > 20, "nothing was read"
+    return readers
+
+
+def wait_for(condition, seconds=WAIT):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.02)
+
+
+def frames_of(mount, name):
+    return os.stat(mount / name / "stack.raw").st_size // BYTES
+
+
+class Grow:
+    """A running writer; `committed` is what it has said last."""
+
+    def __init__(self, path, *arguments):
+        self.process = subprocess.Popen([GROW, path, *map(str, arguments)], text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.committed = 0
+        self.thread = threading.Thread(target=self.listen)
+        self.thread.start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.committed = int(line)
+
+    def wait(self, seconds=600):
+        assert self.process.wait(seconds) == 0, self.process.stderr.read()
+        self.thread.join()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.thread.join()
+
+
+@pytest.fixture
+def grow():
+    running = []
+
+    def start(*arguments):
+        running.append(Grow(*arguments))
+        return running[-1]
+
+    yield start
+    for writer in running:
+        writer.kill()
+
+
+def make(path):
+    """A file with no frames yet."""
+    subprocess.run([GROW, path, "0"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return path
+
+
+@pytest.mark.parametrize("options", ["follow=0.2", "follow=0.2,direct_io", "follow=0.05,cache_size=64K"])
+def test_library_at_full_speed(tmp_path, mounts, grow, options):
+    path = make(tmp_path / "a.h5")
+    mount = mounts(path, options)
+    writer = grow(path, 1 << 20, 3)
+    read_for(mount, SECONDS)
+    assert writer.process.poll() is None, writer.process.stderr.read()
+    assert frames_of(mount, "plain") > 100
+
+
+def test_everything_that_was_committed_comes(tmp_path, mounts, grow):
+    path = make(tmp_path / "a.h5")
+    mount = mounts(path, "follow=0.1")
+    assert frames_of(mount, "plain") == 0 and not os.listdir(mount / "plain/frames")
+    writer = grow(path, 300, 1)
+    read_for(mount, WAIT, stop=lambda: writer.process.poll() is not None and writer.committed == 300)
+    writer.wait()
+    wait_for(lambda: frames_of(mount, "tall") == 300)
+    for name in ("plain", "tall"):
+        assert len(os.listdir(mount / name / "raw")) == 300
+        assert os.stat(mount / name / "npy/000299.npy").st_size == 128 + BYTES
+        for number in range(300):
+            check_frame((mount / name / f"frames/{number}.raw").read_bytes(), number)
+        generations = [check_frame((mount / name / f"raw/{n:06}.raw").read_bytes(), n) for n in range(300)]
+        assert max(generations) > 1
+
+
+@pytest.mark.parametrize("seconds, most", [(0.2, 0.2), (1.5, 1.5)])
+def test_the_interval_is_kept(tmp_path, mounts, grow, seconds, most):
+    """The time from a commit to its being seen, with a margin for a busy machine."""
+    path = make(tmp_path / "a.h5")
+    mount = mounts(path, f"follow={seconds}")
+    writer = grow(path, 12, 1, 300_000)
+    while writer.process.poll() is None:
+        committed, at = writer.committed, time.monotonic()
+        wait_for(lambda: frames_of(mount, "plain") >= committed)
+        assert time.monotonic() - at < most + 1
+        time.sleep(0.05)
+    writer.wait()
+
+
+def test_readers_that_keep_a_file_open(tmp_path, mounts, grow):
+    """What `tail -f` does: fstat, and read on where it has stopped."""
+    path = make(tmp_path / "a.h5")
+    mount = mounts(path, "follow=0.1")
+    with open(mount / "plain/stack.raw", "rb", buffering=0) as stack:
+        writer = grow(path, 60, 2, 20_000)
+        content = b""
+        deadline = time.monotonic() + WAIT
+        while len(content) < 60 * BYTES:
+            assert time.monotonic() < deadline
+            if os.fstat(stack.fileno()).st_size > len(content):
+                content += stack.read(1 << 20)
+            time.sleep(0.02)
+    for number in range(60):
+        check_frame(content[number * BYTES:(number + 1) * BYTES], number)
+    writer.wait()
+
+
+def test_a_frame_that_is_written_again(tmp_path, mounts):
+    """A file that stays open, a mapping of it, and the selection show the new content."""
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "3"], check=True, capture_output=True)
+    writer = mounts(path, "rw", log="warning")
+    mount = mounts(path, "follow=0.1")
+    with open(mount / "plain/frames/1.raw", "rb", buffering=0) as frame:
+        before = frame.read(BYTES)
+        check_frame(before, 1)
+        mapped = np.memmap(mount / "plain/frames/1.raw", "<u2", mode="r")
+        for generation in range(5, 12):
+            content = expected(1, generation).tobytes()
+            with open(writer / "plain/frames/1.raw", "r+b", buffering=0) as file:
+                file.write(content)
+                assert os.pread(frame.fileno(), BYTES, 0) != content, "not committed"
+                os.fsync(file.fileno())
+            wait_for(lambda: os.pread(frame.fileno(), BYTES, 0) == content)
+            assert mapped.tobytes() == content
+        with open(writer / "plain/frames/1.raw", "r+b", buffering=0) as file:
+            file.truncate(0)
+            os.fsync(file.fileno())
+        wait_for(lambda: not any(os.pread(frame.fileno(), BYTES, 0)))
+        wait_for(lambda: json.loads((mount / "plain/dataset.json").read_text())
+                 == json.loads((writer / "plain/dataset.json").read_text()))
+        assert os.stat(mount / "plain/frames/1.raw").st_blocks == 0
+
+
+def test_a_mount_that_writes(tmp_path, mounts):
+    """Frames come one by one from cp; some are written again while they are read."""
+    path = make(tmp_path / "a.h5")
+    writer = mounts(path, "rw,commit_interval=1", log="warning")
+    mount = mounts(path, "follow=0.1")
+    stops = threading.Event()
+    failure = []
+
+    def write():
+        try:
+            number = 0
+            while not stops.is_set():
+                for name in ("plain", "tall"):
+                    (writer / name / f"frames/{number}.raw").write_bytes(expected(number, 1).tobytes())
+                again = number // 2
+                (writer / "plain" / f"frames/{again}.raw").write_bytes(expected(again, number + 2).tobytes())
+                number += 1
+                os.sync() if number % 50 == 0 else None
+                if number % 3 == 0:
+                    fd = os.open(writer / "plain", os.O_RDONLY)
+                    os.fsync(fd)
+                    os.close(fd)
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        # write_bytes truncates first: between that and the writing a commit may come.
+        Reader.may_be_empty = True
+        read_for(mount, SECONDS / 2)
+    finally:
+        Reader.may_be_empty = False
+        stops.set()
+        thread.join()
+    assert not failure
+    assert frames_of(mount, "plain") > 3
+
+
+def test_a_writer_that_is_killed(tmp_path, mounts, grow):
+    """Again and again, wherever it is; what it said was committed is there, also before the next
+    writer repairs what was left."""
+    path = make(tmp_path / "a.h5")
+    mount = mounts(path, "follow=0.05", log="warning")
+    random = np.random.default_rng(1)
+    for _ in range(12):
+        writer = grow(path, 1 << 20, 1)
+        end = time.monotonic() + float(random.uniform(0.2, 0.8))
+        read_for_less = [Reader(mount, int(random.integers(1 << 30))) for _ in range(2)]
+        for reader in read_for_less:
+            reader.start()
+        time.sleep(max(0, end - time.monotonic()))
+        writer.kill()
+        for reader in read_for_less:
+            reader.stops.set()
+            reader.join(WAIT)
+            if reader.failure:
+                raise reader.failure
+        committed = writer.committed
+        wait_for(lambda: frames_of(mount, "plain") >= committed)
+        with open(mount / "plain/stack.raw", "rb") as stack:
+            for number in range(frames_of(mount, "plain")):
+                check_frame(stack.read(BYTES), number)
+    assert committed > 0
+
+
+SWMR_WRITER = """
+import sys, time
+import h5py, numpy as np
+sys.path.insert(0, sys.argv[3])
+from test_follow import expected, SIDE
+path, frames = sys.argv[1], int(sys.argv[2])
+with h5py.File(path, "w", libver="latest") as file:
+    made = [file.create_dataset("plain", (0, SIDE, SIDE), "<u2", maxshape=(None, SIDE, SIDE),
+                                chunks=(1, SIDE, SIDE), compression="gzip"),
+            file.create_dataset("tall", (0, SIDE, SIDE), "<u2", maxshape=(None, SIDE, SIDE),
+                                chunks=(4, SIDE // 2, SIDE // 2), compression="gzip", shuffle=True)]
+    file.create_dataset("bare", (0, SIDE, SIDE), "<u2", maxshape=(None, SIDE, SIDE), chunks=(1, SIDE, SIDE))
+    file.attrs["note"] = "growing"
+    file.swmr_mode = True
+    made.append(file["bare"])
+    print("ready", flush=True)
+    for number in range(frames):
+        for dataset in made:
+            dataset.resize(number + 1, 0)
+            dataset[number] = expected(number, 1).reshape(SIDE, SIDE)
+            dataset.flush()
+        if number % 20 == 19:
+            print(number + 1, flush=True)
+            time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def swmr(tmp_path):
+    """A writer in libhdf5's SWMR mode."""
+    processes = []
+
+    def start(path, frames):
+        environment = os.environ | {"HDF5_USE_FILE_LOCKING": "TRUE"}
+        here = os.path.dirname(__file__)
+        process = subprocess.Popen([sys.executable, "-c", SWMR_WRITER, path, str(frames), here],
+                                   stdout=subprocess.PIPE, text=True, env=environment)
+        processes.append(process)
+        assert process.stdout.readline() == "ready\n"
+        threading.Thread(target=process.stdout.read).start()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+class SwmrReader(Reader):
+    """A frame of such a file can be seen before its elements: SWMR is no transaction."""
+
+    def look(self, name, before):
+        n = self.count(name)
+        assert n >= before
+        for _ in range(5 if n > 1 else 0):
+            number = int(self.random.integers(max(0, n - 30), n - 1))
+            content = (self.mount / name / f"frames/{number}.raw").read_bytes()
+            check_frame(content, number, may_be_erased=False)
+            self.reads += 1
+        return n
+
+
+def test_swmr(tmp_path, mounts, swmr):
+    path = tmp_path / "swmr.h5"
+    writer = swmr(path, 1 << 20)
+    mount = mounts(path, "follow=0.2")
+    readers = [SwmrReader(mount, seed, ("plain", "tall", "bare")) for seed in range(READERS)]
+    for reader in readers:
+        reader.start()
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and not any(r.failure for r in readers):
+        time.sleep(0.05)
+    for reader in readers:
+        reader.stops.set()
+        reader.join(WAIT)
+    for reader in readers:
+        if reader.failure:
+            raise reader.failure
+        assert reader.reads > 20
+    assert writer.poll() is None
+    assert frames_of(mount, "plain") > 50
+
+
+def test_swmr_writer_that_ends(tmp_path, mounts, swmr):
+    """The mark in the superblock goes; what was written last comes all the same."""
+    path = tmp_path / "swmr.h5"
+    writer = swmr(path, 200)
+    mount = mounts(path, "follow=0.1")
+    assert writer.wait(WAIT) == 0
+    wait_for(lambda: frames_of(mount, "bare") == 200)
+    for name in ("plain", "tall", "bare"):
+        for number in range(200):
+            check_frame((mount / name / f"frames/{number}.raw").read_bytes(), number, False)
+    # Then a writer of ours.
+    grown = subprocess.run([GROW, path, "0"], capture_output=True, text=True)
+    assert grown.returncode == 0, grown.stderr
+
+
+def test_what_is_made_later(tmp_path, mounts):
+    """Groups, datasets, attributes; and what is removed."""
+    path = make(tmp_path / "a.h5")
+    writer = mounts(path, "rw", log="warning")
+    mount = mounts(path, "follow=0.1")
+    assert set(os.listdir(mount.root)) == {"plain", "tall", ".sparsefs"}
+    assert not (mount / "run").exists()
+    (writer / "run").mkdir()
+    os.sync()
+    fd = os.open(writer.root, os.O_RDONLY)
+    os.fsync(fd)
+    wait_for(lambda: (mount / "run").is_dir())
+    assert set(os.listdir(mount.root)) == {"plain", "run", "tall", ".sparsefs"}
+    (writer / "run").rmdir()
+    os.fsync(fd)
+    wait_for(lambda: not (mount / "run").exists())
+    os.close(fd)
+    writer.unmount()
+    with h5py.File(path, "r+", libver="latest") as file:
+        file.attrs["note"] = "later"
+        file["run/dense"] = np.arange(6, dtype="<i4").reshape(2, 3)
+    wait_for(lambda: (mount / "run/dense").is_dir())
+    assert (mount / "run/dense/stack.raw").read_bytes() == np.arange(6, dtype="<i4").tobytes()
+    assert os.getxattr(mount.root, "user.note") == b"later"
+
+
+def test_a_file_that_is_replaced(tmp_path, mounts):
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "5"], check=True, capture_output=True)
+    other = make(tmp_path / "b.h5")
+    mount = mounts(path, "follow=0.1", expect_log=True, log="warning")
+    frame = (mount / "plain/frames/0.raw").read_bytes()
+    check_frame(frame, 0)
+    os.rename(other, path)
+    wait_for(lambda: "no longer there" in mount.log())
+    with pytest.raises(OSError):
+        (mount / "plain/frames/1.raw").read_bytes()
+    time.sleep(1)
+    assert mount.process.poll() is None
+    assert mount.log().count("no longer there") == 1 and len(mount.log().splitlines()) <= 4, mount.log()
+
+
+def is_readable(path):
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_file_that_is_cut(tmp_path, mounts):
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "50"], check=True, capture_output=True)
+    whole = path.read_bytes()
+    mount = mounts(path, "follow=0.1", expect_log=True, log="warning")
+    check_frame((mount / "plain/frames/0.raw").read_bytes(), 0)
+    os.truncate(path, 3000)
+    wait_for(lambda: mount.log())
+    for number in range(50):
+        with pytest.raises(OSError):
+            (mount / f"plain/frames/{number}.raw").read_bytes()
+    assert mount.process.poll() is None
+    with open(path, "r+b") as file:  # and it comes back
+        file.write(whole)
+    wait_for(lambda: is_readable(mount / "plain/frames/49.raw"))
+    for number in range(50):
+        check_frame((mount / f"plain/frames/{number}.raw").read_bytes(), number)
+    assert len(mount.log().splitlines()) < 10, mount.log()
+
+
+@pytest.mark.parametrize("options, says", [
+    ("follow,rw", "not together with rw"), ("rw,follow=3", "not together with rw"),
+    ("follow=0", "seconds"), ("follow=soon", "seconds")])
+def test_options_that_are_refused(tmp_path, run, options, says):
+    path = make(tmp_path / "a.h5")
+    (tmp_path / "mnt").mkdir()
+    done = run("-o", options, path, tmp_path / "mnt")
+    assert done.returncode == 1 and says in done.stderr
+
+
+def test_images_are_refused(tmp_path, run):
+    (tmp_path / "mnt").mkdir()
+    done = run("-o", "follow", "-", tmp_path / "mnt", input="")
+    assert done.returncode == 1 and "does not grow" in done.stderr
+    subprocess.run(["gzip", make(tmp_path / "a.h5")], check=True)
+    done = run("-o", "follow", tmp_path / "a.h5.gz", tmp_path / "mnt")
+    assert done.returncode == 1 and "does not grow" in done.stderr
+
+
+def test_an_ordinary_writer_of_libhdf5(tmp_path, mounts, run):
+    """Such a file is half written as long as it is open."""
+    path = tmp_path / "a.h5"
+    (tmp_path / "mnt").mkdir()
+    with h5py.File(path, "w", libver="latest") as file:
+        file["x"] = [1, 2, 3]
+        file.flush()
+        done = run("-o", "follow", path, tmp_path / "mnt")
+        assert done.returncode == 32 and "SWMR" in done.stderr
+    mount = mounts(path, "follow=0.1")
+    assert (mount / "x/value.txt").read_text().split() == ["1", "2", "3"]
+
+
+def sparsectl(*arguments):
+    return subprocess.run([SPARSECTL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def test_sparsectl_beside_a_writer(tmp_path, grow):
+    path = make(tmp_path / "a.h5")
+    writer = grow(path, 1 << 20, 5, 20_000)
+    wait_for(lambda: writer.committed > 30)
+    for i in range(4):
+        done = sparsectl("check", path)
+        assert done.returncode == 0 and "sound" in done.stdout, (done.stdout, done.stderr)
+        done = sparsectl("info", f"{path}:/tall", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)
+        done = sparsectl("dump", f"{path}:/plain", "--frame", i)
+        assert done.returncode == 0, done.stderr
+        frame = np.zeros((SIDE, SIDE), "<u2")
+        for line in done.stdout.splitlines():
+            if line and line[0].isdigit():
+                at = [int(word) for word in line.replace(",", " ").split()]
+                frame[at[-3], at[-2]] = at[-1]
+        check_frame(frame.tobytes(), i)
+        done = sparsectl("export", f"{path}:/plain", f"{tmp_path}/out{i}.h5")
+        assert done.returncode == 0, done.stderr
+        with h5py.File(tmp_path / f"out{i}.h5") as out:
+            frames = out["plain"][()]
+        assert len(frames) >= 30
+        for number, frame in enumerate(frames):
+            check_frame(frame.tobytes(), number)
+    assert writer.process.poll() is None
+    done = sparsectl("create", path, "/new", "--dims", "3", "--dtype", "u1")
+    assert done.returncode == 1 and "another program has it open" in done.stderr

@@ -1,0 +1,493 @@
+/* Stores that are followed: at every system call that a writer makes, and in the middle of every
+ * write, followers look at the file. What they read is of one commit, or they are told that it has
+ * moved. And the same for whole files. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+#include "store/store.h"
+
+#define PAGE    4096
+#define SECTOR  512
+#define MOST    (80 * PAGE)
+#define COMMITS 120
+
+/* What a commit says of every byte: its value, or that it is free. */
+struct model {
+    uint64_t end;
+    unsigned char bytes[MOST];
+    bool in_use[MOST];
+};
+
+static struct model committed, next;
+static bool is_committing;
+
+struct follower {
+    struct store *store;
+    struct model model; /* of the state that it has taken */
+    bool is_ahead;      /* that is the one that is being committed */
+    bool is_eager;      /* takes the last state at every step */
+    unsigned long taken, moved, whole;
+};
+
+static struct follower followers[2];
+static bool is_looking, is_watching;
+
+#define DIES 3                /* exit code of who dies */
+static long until_death = -1; /* system calls */
+
+/* 1: all that is in use is read and right; 0: it is not right; STORE_MOVED. */
+static int compare(struct store *store, const struct model *model)
+{
+    unsigned char bytes[PAGE];
+    for (uint64_t at = 0; at < model->end; at += PAGE) {
+        size_t n = model->end - at < PAGE ? (size_t)(model->end - at) : PAGE;
+        int error = store_read(store, at, bytes, n);
+        if (error)
+            return error;
+        for (size_t i = 0; i < n; i++)
+            if (model->in_use[at + i] && bytes[i] != model->bytes[at + i])
+                return 0;
+    }
+    return 1;
+}
+
+/* A state that was just taken is the last one or the one that is being committed, and no earlier
+ * one than before. */
+static void take(struct follower *follower)
+{
+    bool moved;
+    assert_int_equal(store_refresh(follower->store, &moved), 0);
+    follower->taken += moved;
+    if (!moved) /* the last one still */
+        return;
+    int found = follower->is_ahead ? 0 : compare(follower->store, &committed);
+    follower->model = committed;
+    if (found == 0 && is_committing) {
+        found = compare(follower->store, &next);
+        follower->model = next;
+        follower->is_ahead = true;
+    }
+    assert_int_equal(found, 1);
+}
+
+static void look(void)
+{
+    if (until_death >= 0 && until_death-- == 0)
+        _exit(DIES);
+    if (!is_watching || is_looking)
+        return;
+    is_looking = true;
+    for (size_t i = 0; i < COUNT(followers); i++) {
+        struct follower *follower = &followers[i];
+        if (follower->is_eager)
+            take(follower);
+        int found = compare(follower->store, &follower->model);
+        follower->whole += found == 1;
+        follower->moved += found == STORE_MOVED;
+        assert_true(found == 1 || found == STORE_MOVED);
+        if (found == STORE_MOVED)
+            take(follower);
+        assert_int_equal(compare(follower->store, &follower->model), 1);
+    }
+    is_looking = false;
+}
+
+/* ---- Between the store and the system ---- */
+
+#define WRAPPED __attribute__((visibility("default")))
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+int __real_ftruncate64(int fd, off_t n);
+int __wrap_ftruncate64(int fd, off_t n);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+
+WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
+{
+    size_t half = n < SECTOR ? n / 2 : n / 2 / SECTOR * SECTOR;
+    look();
+    if (half > 0 && __real_pwrite64(fd, bytes, half, at) == (ssize_t)half)
+        look();
+    return __real_pwrite64(fd, bytes, n, at);
+}
+
+WRAPPED int __wrap_ftruncate64(int fd, off_t n)
+{
+    look();
+    return __real_ftruncate64(fd, n);
+}
+
+WRAPPED int __wrap_fdatasync(int fd)
+{
+    look();
+    return __real_fdatasync(fd);
+}
+
+WRAPPED int __wrap_fsync(int fd)
+{
+    look();
+    return __real_fsync(fd);
+}
+
+WRAPPED int __wrap_unlink(const char *path)
+{
+    look();
+    return __real_unlink(path);
+}
+
+/* ---- A writer ---- */
+
+static void set(struct store *store, uint64_t address, size_t n)
+{
+    unsigned char *bytes = allocate(n);
+    random_fill(bytes, n);
+    assert_int_equal(store_write(store, address, bytes, n), 0);
+    memcpy(next.bytes + address, bytes, n);
+    free(bytes);
+}
+
+static void set_new(struct store *store, size_t n)
+{
+    uint64_t address;
+    assert_int_equal(store_allocate(store, n, &address), 0);
+    assert_true(address + n <= MOST);
+    memset(next.in_use + address, true, n);
+    next.end = next.end < address + n ? address + n : next.end;
+    set(store, address, n);
+}
+
+/* The length of what is in use, or is not, from an address on. */
+static uint64_t run_at(uint64_t at)
+{
+    uint64_t end = at;
+    while (end < next.end && next.in_use[end] == next.in_use[at])
+        end++;
+    return end - at;
+}
+
+/* Something is written again, something moves elsewhere, something is given back. */
+static void change(struct store *store)
+{
+    for (uint64_t i = random_between(1, 6); i > 0; i--) {
+        uint64_t at = random_below(next.end), most = run_at(at);
+        uint64_t n = random_between(1, most < 3 * PAGE ? most : 3 * PAGE);
+        if (!next.in_use[at])
+            continue;
+        if (random_below(2) == 0) {
+            set(store, at, (size_t)n);
+        } else if (next.end < MOST - 8 * PAGE) {
+            assert_int_equal(store_free(store, at, n), 0);
+            memset(next.in_use + at, false, n);
+            while (!next.in_use[next.end - 1])
+                next.end--;
+            set_new(store, (size_t)n);
+        }
+    }
+    look();
+}
+
+static void commit(struct store *store)
+{
+    is_committing = true;
+    assert_int_equal(store_commit(store), 0);
+    committed = next;
+    is_committing = false;
+    for (size_t i = 0; i < COUNT(followers); i++)
+        followers[i].is_ahead = false;
+    look();
+}
+
+static struct store *begin(void)
+{
+    struct store *store;
+    memset(&next, 0, sizeof(next));
+    assert_int_equal(store_create("a", true, &store), 0);
+    set_new(store, 40 * PAGE - 100);
+    assert_int_equal(store_commit(store), 0);
+    committed = next;
+    return store;
+}
+
+static void followers_begin(void)
+{
+    for (size_t i = 0; i < COUNT(followers); i++) {
+        followers[i] = (struct follower){.model = committed, .is_eager = i == 0};
+        assert_int_equal(store_open_following("a", &followers[i].store), 0);
+    }
+    is_watching = true;
+}
+
+static void followers_end(void)
+{
+    is_watching = false;
+    for (size_t i = 0; i < COUNT(followers); i++)
+        store_close(followers[i].store);
+}
+
+static void followers_see_one_commit_at_every_step(void **state)
+{
+    (void)state;
+    struct store *store = begin();
+    followers_begin();
+    for (int i = 0; i < COMMITS; i++) {
+        change(store);
+        commit(store);
+    }
+    assert_true(followers[0].taken >= COMMITS / 2 && followers[1].taken >= COMMITS / 2);
+    assert_true(followers[1].moved > 0 && followers[1].whole > followers[1].moved);
+    followers_end();
+    store_close(store);
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void the_counter_is_there_as_long_as_the_writer(void **state)
+{
+    (void)state;
+    struct store *store = begin();
+    assert_true(exists("a.commits"));
+    store_close(store);
+    assert_false(exists("a.commits"));
+    assert_int_equal(store_open("a", &store), 0);
+    assert_false(exists("a.commits"));
+    store_close(store);
+    assert_int_equal(store_open_writable("a", &store), 0);
+    assert_true(exists("a.commits"));
+    followers_begin();
+    set(store, 5, 3);
+    commit(store);
+    store_close(store); /* the followers look at this, too */
+    look();
+    assert_int_equal(store_open_writable("a", &store), 0);
+    set(store, PAGE, 3);
+    look();
+    commit(store);
+    followers_end();
+    store_close(store);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[100];
+    snprintf(command, sizeof(command), "cp %s %s", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* What a child is to write before its end. */
+static struct {
+    uint64_t at;
+    size_t n;
+} planned[] = {{0, 48}, {3 * PAGE - 7, 20}, {9 * PAGE, 2 * PAGE}, {39 * PAGE, 100}};
+
+static bool child_dies_at(long step)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        struct store *store;
+        is_watching = false;
+        if (store_open_writable("a", &store) < 0)
+            _exit(1);
+        for (size_t i = 0; i < COUNT(planned); i++)
+            if (store_write(store, planned[i].at, next.bytes + planned[i].at, planned[i].n) < 0)
+                _exit(1);
+        until_death = step;
+        _exit(store_commit(store) < 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+    return WEXITSTATUS(status) == DIES;
+}
+
+/* A writer dies at every step of a commit. What it leaves is one of two states, the second one from
+ * the complete journal on, for followers who were there and for new ones; and so it stays while the
+ * next writer repairs it. */
+static void what_a_dead_writer_leaves_is_whole(void **state)
+{
+    (void)state;
+    bool died = true;
+    unsigned journals = 0, ahead = 0;
+    for (long step = 0; died; step++) {
+        struct store *store = begin();
+        store_close(store);
+        followers_begin();
+        for (size_t i = 0; i < COUNT(planned); i++)
+            random_fill(next.bytes + planned[i].at, planned[i].n);
+        died = child_dies_at(step);
+        journals += exists("a.journal");
+        is_committing = true;
+        look();
+        take(&followers[1]);
+        assert_int_equal(followers[0].is_ahead, followers[1].is_ahead);
+        bool is_ahead = followers[0].is_ahead;
+        ahead += is_ahead;
+        followers_end();
+        followers_begin();
+        for (size_t i = 0; i < COUNT(followers); i++) {
+            followers[i].is_ahead = is_ahead;
+            followers[i].model = is_ahead ? next : committed;
+        }
+        look();
+        assert_int_equal(store_open_writable("a", &store), 0);
+        look();
+        store_close(store);
+        look();
+        assert_int_equal(followers[0].is_ahead, is_ahead);
+        is_committing = false;
+        followers_end();
+    }
+    assert_true(journals > 5 && ahead > 3);
+}
+
+static void follower_is_told_of_what_is_gone(void **state)
+{
+    (void)state;
+    bool moved;
+    log_quietly();
+    struct store *store = begin();
+    store_close(store);
+    assert_int_equal(store_open_following("a", &store), 0);
+    assert_int_equal(compare(store, &committed), 1);
+    copy_file("a", "other");
+    assert_int_equal(rename("other", "a"), 0);
+    unsigned before = log_errors();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_refresh(store, &moved), -ESTALE);
+    assert_int_equal(log_errors(), before + 1);
+    assert_int_equal(compare(store, &committed), -ESTALE);
+    store_close(store);
+    assert_int_equal(store_open_following("nothing", &store), -ENOENT);
+}
+
+/* ---- Whole files ---- */
+
+#define SIDE 8
+
+static struct sfs_dataset *create_dataset(struct sfs_file *file, const char *path)
+{
+    void *type;
+    struct sfs_dataset *dataset;
+    struct sfs_dataset_create create = {.rank = 3,
+                                        .dims = {0, SIDE, SIDE},
+                                        .max_dims = {SFS_UNLIMITED, SIDE, SIDE},
+                                        .chunk_dims = {1, SIDE, SIDE}};
+    assert_int_equal(sfs_type_encode("uint8", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, path, &create, &dataset), 0);
+    free(type);
+    return dataset;
+}
+
+static void write_frame(struct sfs_dataset *dataset, uint64_t number, int value)
+{
+    unsigned char elements[SIDE * SIDE];
+    struct sfs_slab slab = {.rank = 3, .start = {number}, .count = {1, SIDE, SIDE}};
+    memset(elements, value, sizeof(elements));
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){number + 1, SIDE, SIDE}), 0);
+    assert_int_equal(sfs_write(dataset, &slab, elements), 0);
+}
+
+static int read_frame(struct sfs_dataset *dataset, uint64_t number)
+{
+    unsigned char elements[SIDE * SIDE];
+    struct sfs_slab slab = {.rank = 3, .start = {number}, .count = {1, SIDE, SIDE}};
+    int error = sfs_read(dataset, &slab, 0, elements, sizeof(elements));
+    for (size_t i = 1; i < sizeof(elements) && !error; i++)
+        assert_int_equal(elements[i], elements[0]);
+    return error ? error : elements[0];
+}
+
+static struct sfs_dataset *open_dataset(struct sfs_file *file, const char *path)
+{
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
+    return dataset;
+}
+
+static void open_datasets_follow(void **state)
+{
+    (void)state;
+    struct sfs_file *file, *follower;
+    uint64_t dims[3], address;
+    assert_int_equal(sfs_create("f", NULL, &file), 0);
+    struct sfs_dataset *dataset = create_dataset(file, "/a");
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_open("f", NULL, &follower), -EBUSY);
+    assert_int_equal(sfs_open("f", &(struct sfs_options){.beside_writer = true}, &follower), 0);
+    assert_true(sfs_is_following(follower) && !sfs_is_writable(follower));
+    struct sfs_dataset *followed = open_dataset(follower, "/a");
+
+    uint64_t states = sfs_states(follower), extent = sfs_dataset_dims(followed, dims);
+    uint64_t changes = sfs_dataset_changes(followed);
+    assert_int_equal(dims[0], 0);
+    write_frame(dataset, 0, 1);
+    assert_int_equal(sfs_refresh(follower), 0); /* not committed */
+    assert_int_equal(sfs_dataset_dims(followed, dims), extent);
+    assert_int_equal(sfs_dataset_changes(followed), changes);
+    assert_int_equal(sfs_states(follower), states);
+
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_refresh(follower), 0);
+    assert_int_not_equal(sfs_dataset_dims(followed, dims), extent);
+    assert_int_not_equal(sfs_dataset_changes(followed), changes);
+    assert_int_equal(dims[0], 1);
+    assert_int_equal(read_frame(followed, 0), 1);
+
+    /* Again and again at the same two addresses: what is cached is not taken for the new one, and a
+     * call that finds the old state gone takes the new one by itself. */
+    for (int value = 2; value < 20; value++) {
+        write_frame(dataset, 0, value);
+        assert_int_equal(sfs_flush(file), 0);
+        if (value % 3 == 0)
+            assert_int_equal(sfs_refresh(follower), 0);
+        int found = read_frame(followed, 0);
+        assert_true(found == value || (value % 3 && found == value / 3 * 3) || value == 2);
+    }
+
+    /* What is new is found, too. */
+    struct sfs_dataset *later = create_dataset(file, "/later");
+    assert_int_equal(sfs_find(follower, sfs_root(follower), "/later", &address), -ENOENT);
+    write_frame(later, 2, 7);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_refresh(follower), 0);
+    struct sfs_dataset *later_followed = open_dataset(follower, "/later");
+    assert_int_equal(read_frame(later_followed, 2), 7);
+    assert_int_equal(read_frame(later_followed, 1), 0);
+
+    sfs_dataset_close(later_followed);
+    sfs_dataset_close(followed);
+    sfs_discard(follower);
+    sfs_dataset_close(later);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_open("f", &(struct sfs_options){.beside_writer = true}, &follower), 0);
+    assert_false(sfs_is_following(follower));
+    sfs_discard(follower);
+    assert_int_equal(
+        sfs_open("f", &(struct sfs_options){.follow = true, .writable = true}, &follower), -EINVAL);
+}
+
+TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
+          cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
+          cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
+          cmocka_unit_test(follower_is_told_of_what_is_gone),
+          cmocka_unit_test(open_datasets_follow))
