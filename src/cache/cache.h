@@ -124,6 +124,10 @@ void cache_forget_outside(struct cache_dataset *dataset);
  * what was changed in them and not flushed. */
 void cache_forget(struct cache_dataset *dataset);
 
+/* Another hand may have changed what is stored of a dataset, of which nothing is being read now:
+ * chunks are compared with it before they are used again. */
+void cache_outdate(struct cache_dataset *dataset);
+
 /* Fills the cache_* and chunks_decoded members. */
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics);
 

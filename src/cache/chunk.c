@@ -92,6 +92,7 @@ struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled)
     memset(chunk, 0, bytes);
     chunk->dataset = dataset;
     chunk->state = CHUNK_LOADING;
+    chunk->epoch = dataset->epoch;
     chunk->entry_bytes = bytes;
     memcpy(chunk->scaled, scaled, (size_t)dataset->layout->rank * sizeof(*scaled));
     cache->used += bytes;

@@ -54,19 +54,24 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
     return bytes + (both ? dense : 0);
 }
 
-static int read_and_decode(struct layout *layout, const struct chunk *chunk, unsigned missing,
+static int read_and_decode(struct layout *layout, struct chunk *chunk, unsigned missing,
                            uint64_t offset, size_t n, struct pool *pool, struct cache_form *form)
 {
     uint64_t address = chunk->record.address + offset;
     if (!layout->ops->decode) {
         int error = form_new_elements(layout, form, pool);
-        return error ? error
-                     : store_read(layout->store, address, form->elements, layout->chunk_bytes);
+        if (!error)
+            error = store_read(layout->store, address, form->elements, layout->chunk_bytes);
+        if (!error)
+            stored_note(chunk, offset, layout->chunk_bytes, form->elements);
+        return error;
     }
     void *stored = n ? pool_get(pool, n) : NULL;
     int error = n && !stored ? -ENOMEM : 0;
     if (!error && n)
         error = store_read(layout->store, address, stored, n);
+    if (!error && n)
+        stored_note(chunk, offset, n, stored);
     if (!error)
         error =
             layout->ops->decode(layout, chunk->scaled, &chunk->record, missing, stored, pool, form);
@@ -276,6 +281,16 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
     return FOUND_TO_LOAD;
 }
 
+/* With the lock held: a chunk is what is stored now, or gone; or another thread has seen to that.
+ */
+static int make_sure(struct cache *cache, struct chunk *chunk)
+{
+    if (!chunk->changing)
+        return stored_compare(cache, chunk);
+    pthread_cond_wait(&cache->changed, &cache->lock);
+    return 0;
+}
+
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out)
 {
@@ -284,6 +299,7 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     struct chunk *chunk;
     enum found found = FOUND_CHANGED;
     bool is_new = false, is_hit = false;
+    int error = 0;
     pthread_mutex_lock(&cache->lock);
     while (found == FOUND_CHANGED) {
         while (!(chunk = chunk_find(dataset, scaled)) && make_room(cache, room))
@@ -291,10 +307,20 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         is_new = !chunk;
         if (is_new)
             break;
+        if (chunk->epoch != dataset->epoch && chunk->state != CHUNK_LOADING) {
+            error = make_sure(cache, chunk);
+            if (error)
+                break;
+            continue;
+        }
         cache->hits += !is_hit;
         is_hit = true;
         chunk_touch(chunk);
         found = wait_for_parts(cache, chunk, parts);
+    }
+    if (error) {
+        pthread_mutex_unlock(&cache->lock);
+        return error;
     }
     if (is_new)
         chunk = add_chunk(dataset, scaled);
@@ -304,9 +330,9 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     if (!chunk)
         return -ENOMEM;
 
-    int error = is_new                   ? load(cache, chunk, parts)
-                : found == FOUND_TO_LOAD ? load_more(cache, chunk, parts)
-                                         : chunk->error;
+    error = is_new                   ? load(cache, chunk, parts)
+            : found == FOUND_TO_LOAD ? load_more(cache, chunk, parts)
+                                     : chunk->error;
     if (error)
         chunk_release(chunk);
     else

@@ -52,6 +52,14 @@
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
+/* What a chunk was decoded from, if others may write it (stored.c). */
+#define STORED_PARTS 2
+struct stored_part {
+    uint64_t offset; /* from the chunk's address */
+    size_t n;        /* 0: nothing */
+    uint64_t sum;
+};
+
 struct chunk {
     UT_hash_handle hh;                     /* in its dataset's table, by scaled */
     struct chunk *prev, *next;             /* LRU list, least recently used first */
@@ -76,7 +84,9 @@ struct chunk {
     size_t run_bytes;           /* the part of them that is not of the pool */
     size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
     struct chunk_record record; /* of what is stored */
-    struct cache_form form;     /* CHUNK_LOADED */
+    struct stored_part stored[STORED_PARTS]; /* written by who has set `changing` */
+    uint64_t epoch;                          /* the dataset's when it was last known to be right */
+    struct cache_form form;                  /* CHUNK_LOADED */
     uint64_t scaled[];
 };
 
@@ -101,6 +111,7 @@ struct cache_dataset {
     struct cache *cache;
     struct layout *layout;
     struct chunk *chunks; /* hash table; under cache->lock */
+    uint64_t epoch;       /* chunks of others are compared with what is stored; under cache->lock */
     unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
 };
 
@@ -130,6 +141,16 @@ struct cache {
     unsigned most_encoders, n_encoders, idle_encoders;
     pthread_t encoder[];
 };
+
+/* ---- stored.c ---- */
+
+/* Notes n stored bytes that a part of the chunk is made of. */
+void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *bytes);
+
+/* With the lock held, which is dropped: finds out whether a chunk of an older epoch that nobody is
+ * changing is what is stored now; if not it is gone. Errors are those of looking it up and reading.
+ */
+int stored_compare(struct cache *cache, struct chunk *chunk);
 
 /* ---- The lock is held; these do not drop it ---- */
 

@@ -100,7 +100,7 @@ static int follow_file(const char *path, const struct sfs_options *options, stru
         struct store *store;
         error = store_open_following(path, &store);
         if (!error)
-            error = open_store(store, cache, options, false, out);
+            error = file_over(store, cache, options, false, out);
     }
     if (error != STORE_MOVED)
         return error;

@@ -102,12 +102,12 @@ static int renew_dense(struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Another state may have other bytes at the same addresses: what is in the cache is of no use. */
+/* Another state may have other bytes at the same addresses. */
 static int renew_dataset(struct sfs_dataset *dataset)
 {
     int error = dataset->sparse ? renew_sparse(dataset) : renew_dense(dataset);
     if (!error && dataset->cache)
-        cache_forget(dataset->cache);
+        cache_outdate(dataset->cache);
     use_changed(&dataset->use);
     return error;
 }
