@@ -124,10 +124,12 @@ static int renew_library(struct sfs_file *file)
     if (!wanted)
         return 0;
     int error = hdf5_renew(file->hdf5);
-    if (error && error != STORE_MOVED && error != -ESTALE && error != -ENOMEM)
+    if (error && error != STORE_MOVED && error != -ESTALE && error != -ENOMEM &&
+        !atomic_exchange(&file->library_failed, true))
         log_error("%s: cannot open it again: %s", sfs_path(file), hdf5_error());
     if (error)
         return error;
+    atomic_store(&file->library_failed, false);
     atomic_store(&file->library_outdated, false);
     atomic_store(&file->library_wanted, false);
     return 0;

@@ -54,6 +54,7 @@ struct sfs_file {
     atomic_uint_least64_t states; /* that were taken */
     atomic_bool library_outdated; /* libhdf5 knows another state, */
     atomic_bool library_wanted;   /* and something wants it to know this one */
+    atomic_bool library_failed;   /* it could not open the file again, which was said */
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
@@ -69,8 +70,8 @@ struct sfs_file {
     unsigned n_unused;
 };
 
-/* Makes what stands over a store, which is taken over; on error it is closed. cache NULL: one of its
- * own. */
+/* Makes what stands over a store, which is taken over; on error it is closed. cache NULL: one of
+ * its own. */
 int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
               bool create, struct sfs_file **file);
 

@@ -157,7 +157,7 @@ static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
     if (error)
         return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
     bool swmr = superblock_is_swmr(bytes);
-    if (!swmr && superblock_is_marked(bytes))
+    if (!swmr && (superblock_is_marked(bytes) || store_is_held_by_stranger(hdf5->store)))
         return library_failed_because(-EBUSY, NOT_SWMR);
     store_set_live(hdf5->store, swmr);
     *flags |= swmr ? H5F_ACC_SWMR_READ : 0;

@@ -44,6 +44,10 @@ void store_outdate(struct store *store);
 /* Of a followed file: a writer that is not ours changes it in an order that its readers bear; there
  * are no commits, and it is read as it is, up to where it ends now. */
 void store_set_live(struct store *store, bool live);
+
+/* Of a followed file: whether a program on this host that is not ours holds the lock of a writer, as
+ * the kernel lists it; asking for the lock could hinder somebody. */
+bool store_is_held_by_stranger(const struct store *store);
 bool store_is_live(const struct store *store);
 
 /* What opening for writing did with a journal. */
