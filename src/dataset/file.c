@@ -125,20 +125,23 @@ static void keep_line(void *context, const char *line)
     snprintf(context, LINE_BYTES, "%s", line);
 }
 
-/* What it says of a writer is not said if the file can be followed. */
+/* What it says of a writer is not said if the file can be followed; if not, why it cannot is not.
+ */
 static int open_beside_writer(const char *path, const struct sfs_options *options,
                               struct sfs_file **out)
 {
-    char line[LINE_BYTES] = "";
+    char line[LINE_BYTES] = "", other[LINE_BYTES];
     log_divert(keep_line, line);
     int error = open_file(path, options, NULL, out);
-    log_divert(NULL, NULL);
-    if (error == -EBUSY) {
+    bool is_busy = error == -EBUSY;
+    if (is_busy) {
         struct sfs_options follow = *options;
         follow.follow = true;
-        return open_file(path, &follow, NULL, out);
+        log_divert(keep_line, other);
+        error = open_file(path, &follow, NULL, out);
     }
-    if (*line)
+    log_divert(NULL, NULL);
+    if (*line && (error || !is_busy))
         log_error("%s", line);
     return error;
 }
