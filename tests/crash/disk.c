@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ struct name {
 };
 
 static struct {
-    bool recording;
+    atomic_bool recording;
     long until_failure, failures;
     int error;
     bool lasting, sync_failed;
@@ -121,8 +122,12 @@ static void change_names(struct name *names, const struct operation *operation)
 
 /* ---- Recording ---- */
 
+/* What is told between the calls of the store, whose threads may be making some. */
+static pthread_mutex_t told = PTHREAD_MUTEX_INITIALIZER;
+
 static struct operation *record(enum call call, int file)
 {
+    pthread_mutex_lock(&told);
     if (disk.n == disk.room) {
         disk.room = disk.room ? 2 * disk.room : 1024;
         disk.operations =
@@ -131,11 +136,9 @@ static struct operation *record(enum call call, int file)
     }
     struct operation *operation = &disk.operations[disk.n++];
     *operation = (struct operation){.call = call, .file = file};
+    pthread_mutex_unlock(&told);
     return operation;
 }
-
-/* What is told between the calls of the store, whose threads may be making some. */
-static pthread_mutex_t told = PTHREAD_MUTEX_INITIALIZER;
 
 /* With the lock held: whether the call is to fail. */
 static bool fails_now(bool unlike)
@@ -311,7 +314,10 @@ void disk_record(bool on)
 
 long disk_calls(void)
 {
-    return disk.n;
+    pthread_mutex_lock(&told);
+    long n = disk.n;
+    pthread_mutex_unlock(&told);
+    return n;
 }
 
 void disk_fail(long n, int error, bool lasting)

@@ -153,7 +153,7 @@ static void expect_sound(const void *bytes, size_t n)
 struct counted {
     unsigned malloc, memcpy, realloc, free, copied, freed;
     unsigned operations; /* bits */
-    unsigned fail;       /* which call fails: 'm', 'c', 'r', 'f' or 'u' */
+    atomic_uint fail;    /* which call fails: 'm', 'c', 'r', 'f' or 'u' */
     void *last;          /* the buffer */
     size_t size;
     bool keep; /* free only tells us, as example 6 of the document has it */
