@@ -103,16 +103,17 @@ struct joining {
     size_t n_ahead;
 };
 
-/* Brings what is defined of a chunk into the cache; whether that fails is seen when it is used. */
+/* Brings what is defined of a chunk into the cache. */
 static int load_ahead(void *context, size_t i)
 {
     struct joining *joining = context;
     const struct cache_form *form;
     struct chunk *chunk;
-    if (cache_pin(joining->dataset->cache, joining->ahead[i].scaled, PART_DEFINED, &form, &chunk) ==
-        0)
+    int error =
+        cache_pin(joining->dataset->cache, joining->ahead[i].scaled, PART_DEFINED, &form, &chunk);
+    if (!error)
         cache_return(chunk);
-    return 0;
+    return error;
 }
 
 static int join_piece(struct joining *joining, const struct piece *piece)

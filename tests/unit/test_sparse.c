@@ -3,9 +3,12 @@
 #include "support.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "selection/selection.h"
@@ -310,4 +313,50 @@ static void what_is_written_is_read_back(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_written_is_read_back))
+static atomic_uint lines;
+
+static void count_line(int level, const char *line)
+{
+    (void)level;
+    (void)line;
+    atomic_fetch_add(&lines, 1);
+}
+
+/* Several threads decode the chunks of a frame; of one that is damaged one line tells. */
+static void damage_is_told_once(void **state)
+{
+    (void)state;
+    static const struct kind bands = {3, {2, 24, 31}, {2, 24, 31}, {1, 8, 31}};
+    const struct sfs_slab frame = {.rank = 3, .count = {1, 24, 31}};
+    struct sfs_dataset *dataset;
+    struct sfs_chunk_info info;
+    struct sfs_defined defined;
+    struct model model;
+    void *encoded;
+    size_t n;
+    struct sfs_file *file = create(&bands, 0, 0, &dataset);
+    model_init(&model, bands.rank, bands.dims);
+    for (int i = 0; i < 40; i++)
+        write_some(dataset, &model);
+    assert_int_equal(sfs_flush(file), 0);
+    const uint64_t middle[] = {0, 8, 0};
+    assert_int_equal(sfs_chunk_info(dataset, middle, &info), 0);
+    int fd = open(PATH, O_RDWR);
+    assert_int_equal(pwrite(fd, "damaged", 7, (off_t)info.address + 20), 7);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        file = open_again(file, &dataset, false, 0);
+        sfs_set_log(count_line, LOG_ERR);
+        atomic_store(&lines, 0);
+        assert_int_equal(i ? sfs_get_defined(dataset, &frame, &defined)
+                           : sfs_encode_defined(dataset, &frame, 2, &encoded, &n),
+                         -EIO);
+        assert_int_equal(atomic_load(&lines), 1);
+        sfs_set_log(NULL, LOG_ERR);
+    }
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    model_free(&model);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_written_is_read_back), cmocka_unit_test(damage_is_told_once))
