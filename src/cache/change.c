@@ -250,6 +250,16 @@ static int reserve_for_change(struct cache *cache, size_t bytes)
     return 0;
 }
 
+/* The same, for one that is changing, and does not go meanwhile: a pin must not keep memory while
+ * this thread waits for some. */
+static int reserve_beside(struct chunk *chunk, size_t bytes)
+{
+    chunk_unpin(chunk);
+    int error = reserve_for_change(chunk->dataset->cache, bytes);
+    chunk_pin(chunk);
+    return error;
+}
+
 /* Whether all elements of a form are there and defined, so that values and elements are the same.
  */
 static bool is_full(const struct layout *layout, const struct cache_form *form)
@@ -291,9 +301,7 @@ static int reopen(struct chunk *chunk)
         return 0;
     pthread_mutex_lock(&cache->lock);
     size_t bytes = form_mask_bytes(layout);
-    chunk_unpin(chunk); /* it is changing, and does not go */
-    int error = reserve_for_change(cache, bytes);
-    chunk_pin(chunk);
+    int error = reserve_beside(chunk, bytes);
     pthread_mutex_unlock(&cache->lock);
     if (error)
         return error;
@@ -328,9 +336,7 @@ static int change_form(struct chunk *chunk, const struct change *change)
                  (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
     if (opens)
         bytes = form_open_bytes(layout);
-    chunk_unpin(chunk); /* it is changing, and does not go */
-    int error = reserve_for_change(cache, bytes);
-    chunk_pin(chunk);
+    int error = reserve_beside(chunk, bytes);
     pthread_mutex_unlock(&cache->lock);
     if (error)
         return error;

@@ -118,8 +118,7 @@ static int sort_cuts(struct cutter *cutter)
     return error;
 }
 
-/* The elements of a chunk that lie in the dataset. */
-static uint64_t elements_inside(const struct layout *layout, const uint64_t *scaled)
+uint64_t parts_inside(const struct layout *layout, const uint64_t *scaled)
 {
     uint64_t n = 1;
     for (int i = 0; i < layout->rank; i++) {
@@ -147,7 +146,7 @@ static int give_part(struct cutter *cutter, size_t first, size_t n, struct part_
             runs_append(&part.positions, pieces[i].position, pieces[i].position + pieces[i].length);
     }
     if (!error) {
-        part.is_whole = part.positions.elements == elements_inside(layout, part.scaled);
+        part.is_whole = part.positions.elements == parts_inside(layout, part.scaled);
         error = each(context, &part);
     }
     runs_free(&part.positions);

@@ -21,6 +21,9 @@ struct part {
     bool is_whole; /* everything of the chunk that lies in the dataset */
 };
 
+/* How many elements of a chunk lie in the dataset. */
+uint64_t parts_inside(const struct layout *layout, const uint64_t *scaled);
+
 typedef int (*part_function)(void *context, const struct part *part);
 
 /* Calls each for every chunk that has elements of runs, which are row-major positions in the

@@ -2,6 +2,7 @@
  * rows of chunks, or of one chunk. What is written to a chunk lies packed in memory then. */
 #include "cache/cache.h"
 #include "common/box.h"
+#include "dataset/parts.h"
 #include "dataset/private.h"
 #include "layout/piece.h"
 
@@ -18,17 +19,6 @@ static bool are_runs(const struct sfs_defined *defined, uint64_t all)
     }
     return defined->n > 0 && defined->interval[0].index == 0 &&
            defined->interval[defined->n].index == defined->elements;
-}
-
-/* Elements of a chunk that lie in the dataset. */
-static uint64_t elements_inside(const struct layout *layout, const uint64_t *scaled)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < layout->rank; i++) {
-        uint64_t left = layout->dims[i] - scaled[i] * layout->chunk_dims[i];
-        n *= left < layout->chunk_dims[i] ? left : layout->chunk_dims[i];
-    }
-    return n;
 }
 
 int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
@@ -57,7 +47,7 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
         if (!error && part.elements > 0)
             error = cache_write(dataset->cache, piece.scaled, &part,
                                 values + runs_rank(&runs, place) * layout->element_size,
-                                part.elements == elements_inside(layout, piece.scaled));
+                                part.elements == parts_inside(layout, piece.scaled));
         runs_free(&part);
     }
     *done = !error;
