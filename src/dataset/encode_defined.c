@@ -1,6 +1,7 @@
 /* The selection of what is defined in a slab, encoded. Where the slab is made of several whole
  * chunks that are bands of its rows, several threads decode them and list their points at once. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,7 @@ struct bands {
     size_t n;
     struct band band[MOST_BANDS];
     void *encoded;
+    atomic_bool is_impossible; /* that they are encoded so */
 };
 
 /* Whether the box is a plane, made of chunks that are whole rows of it. */
@@ -92,10 +94,10 @@ static int find_bands(struct bands *bands, const struct box *box, uint64_t *elem
     return error;
 }
 
-/* -EAGAIN: not so; but what is defined in it is in the cache now. */
+/* Where it is impossible, what is defined in it is in the cache at least. */
 static int put_band(void *context, size_t i)
 {
-    const struct bands *bands = context;
+    struct bands *bands = context;
     const struct band *band = &bands->band[i];
     const struct cache_form *form;
     struct chunk *chunk;
@@ -106,9 +108,9 @@ static int put_band(void *context, size_t i)
     if (elements != band->elements || /* it has been changed, and is not stored yet */
         (elements > 0 && !selection_points_put(bands->encoded, bands->dims, i * bands->rows,
                                                bands->rows, &form->defined, band->index)))
-        error = -EAGAIN;
+        atomic_store(&bands->is_impossible, true);
     cache_return(chunk);
-    return error;
+    return 0;
 }
 
 /* *is_done: it could be encoded so. */
@@ -130,12 +132,12 @@ static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab
         error = selection_points_begin(bands.dims, elements, &bands.encoded, n);
     if (!error)
         error = workers_each(cache_workers(dataset->file->cache), bands.n, put_band, &bands);
-    *is_done = !error;
+    *is_done = !error && !atomic_load(&bands.is_impossible);
     if (*is_done)
         *encoded = bands.encoded;
     else
         free(bands.encoded);
-    return error == -EAGAIN || error == -EOVERFLOW ? 0 : error;
+    return error == -EOVERFLOW ? 0 : error;
 }
 
 /* ---- Any slab ---- */
