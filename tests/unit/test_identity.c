@@ -85,6 +85,15 @@ static size_t block_size(const unsigned char *bytes, size_t most)
     return 0;
 }
 
+/* What was given up may still stand in free space: nothing tells of its address. */
+static bool is_told_of(const struct sides *side, uint64_t address)
+{
+    for (size_t at = 0; at + 8 <= side->n; at++)
+        if (number(side->bytes + at, 8) == address)
+            return true;
+    return false;
+}
+
 static void find_blocks(struct sides *side)
 {
     static const char *const kinds[] = {"FAHD", "FADB", "EAHD", "EAIB", "EASB",
@@ -94,7 +103,7 @@ static void find_blocks(struct sides *side)
             size_t n = memcmp(side->bytes + at, kinds[k], 4)
                            ? 0
                            : block_size(side->bytes + at, side->n - at);
-            if (n == 0)
+            if (n == 0 || !is_told_of(side, at))
                 continue;
             assert_true(side->n_blocks < MOST_BLOCKS);
             side->block[side->n_blocks++] = (struct block){kinds[k], at, n, false};
@@ -189,8 +198,11 @@ static void write_again(const struct sides *original)
     memcpy(create.chunk_dims, info->chunk_dims, sizeof(create.chunk_dims));
     assert_int_equal(sfs_create(AGAIN, &options, &file), 0);
     assert_int_equal(sfs_dataset_create(file, "/sparse", &create, &dataset), 0);
-    for (size_t i = 0; i < original->n_chunks; i++)
+    /* Threads that encode would add chunks to the index in any order. */
+    for (size_t i = 0; i < original->n_chunks; i++) {
         copy_elements(original->dataset, dataset, &original->chunk[i]);
+        assert_int_equal(sfs_flush(file), 0);
+    }
     sfs_dataset_close(dataset);
     assert_int_equal(sfs_close(file), 0);
 }
