@@ -105,6 +105,10 @@ SFS_API bool sfs_is_writable(const struct sfs_file *file);
 /* Takes the last committed state. */
 SFS_API int sfs_refresh(struct sfs_file *file);
 
+/* From now on calls on a followed file, also those that are under way, do not wait for a pause of
+ * its writer: -EINTR. For who wants to close it soon. Any thread. */
+SFS_API void sfs_interrupt(struct sfs_file *file);
+
 /* A number that is another one when another state was taken. */
 SFS_API uint64_t sfs_states(const struct sfs_file *file);
 SFS_API bool sfs_is_following(const struct sfs_file *file);

@@ -177,9 +177,9 @@ static int take_state(struct sfs_file *file)
 static int refresh(struct sfs_file *file)
 {
     ALONE(file);
-    int error = STORE_MOVED;
-    for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++)
-        error = take_state(file);
+    int error = take_state(file);
+    for (unsigned i = 1; i < MOST_TRIES && error == STORE_MOVED; i++)
+        error = store_is_interrupted(file->store) ? -EINTR : take_state(file);
     if (error == STORE_MOVED) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         error = -EBUSY;
@@ -190,6 +190,11 @@ static int refresh(struct sfs_file *file)
 int sfs_refresh(struct sfs_file *file)
 {
     return file->follows ? refresh(file) : 0;
+}
+
+void sfs_interrupt(struct sfs_file *file)
+{
+    store_interrupt(file->store);
 }
 
 uint64_t sfs_states(const struct sfs_file *file)
@@ -214,6 +219,10 @@ bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
 {
     if (*error != STORE_MOVED || !file->follows || use_is_mine(&file->use))
         return false;
+    if (store_is_interrupted(file->store)) {
+        *error = -EINTR;
+        return false;
+    }
     if (++*tries > MOST_TRIES) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         *error = -EBUSY;

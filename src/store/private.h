@@ -58,6 +58,7 @@ struct store {
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
     struct follow_state state;
+    atomic_bool is_interrupted; /* nobody waits for its writer any more */
     enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */

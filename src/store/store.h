@@ -38,6 +38,11 @@ bool store_is_following(const struct store *store);
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
 
+/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR. Any
+ * thread. */
+void store_interrupt(struct store *store);
+bool store_is_interrupted(const struct store *store);
+
 /* Nothing can be read until the next store_refresh: all is STORE_MOVED. */
 void store_outdate(struct store *store);
 

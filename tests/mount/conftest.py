@@ -83,6 +83,8 @@ class Mount:
     def give_up(self):
         """Kills a daemon that does not answer or end, and tells what it was doing."""
         report = hang.describe(self.process.pid, self.root)
+        # By force: its threads may wait in the kernel for requests that nobody will answer.
+        subprocess.run(["umount", "-i", "-f", "-l", self.root], stderr=subprocess.DEVNULL, check=False)
         self.process.kill()
         self.process.wait()
         raise AssertionError(f"{report}\n{self.log()}") from None

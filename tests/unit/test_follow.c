@@ -376,6 +376,37 @@ static void follower_is_told_of_what_is_gone(void **state)
     assert_int_equal(store_open_following("nothing", &store), -ENOENT);
 }
 
+/* A journal that belongs to another file may be about to be replaced. Who waits for that can be
+ * told to give up. */
+static void waiting_can_be_ended(void **state)
+{
+    (void)state;
+    bool moved;
+    struct store *store = begin();
+    store_close(store);
+    log_quietly();
+    copy_file("a", "b");
+    int fd = open("b", O_WRONLY);
+    assert_int_equal(pwrite(fd, "another file", 12, 9 * PAGE + 100), 12);
+    close(fd);
+    assert_int_equal(store_open_following("b", &store), 0);
+    for (size_t i = 0; i < COUNT(planned); i++)
+        random_fill(next.bytes + planned[i].at, planned[i].n);
+    int error = 0;
+    for (long step = 0; !error; step++) {
+        assert_true(child_dies_at(step));
+        if (rename("a.journal", "b.journal") == 0)
+            error = store_refresh(store, &moved);
+    }
+    assert_int_equal(error, -EBUSY);
+    unsigned before = log_errors();
+    store_interrupt(store);
+    assert_int_equal(store_refresh(store, &moved), -EINTR);
+    assert_int_equal(log_errors(), before);
+    store_close(store);
+    assert_int_equal(unlink("b.journal"), 0);
+}
+
 /* ---- Whole files ---- */
 
 #define SIDE 8
@@ -490,4 +521,4 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
-          cmocka_unit_test(open_datasets_follow))
+          cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow))
