@@ -192,6 +192,11 @@ int sfs_refresh(struct sfs_file *file)
     return file->follows ? refresh(file) : 0;
 }
 
+void sfs_hold_state(struct sfs_file *file, bool hold)
+{
+    atomic_store(&file->holds_state, hold);
+}
+
 void sfs_interrupt(struct sfs_file *file)
 {
     store_interrupt(file->store);
@@ -215,6 +220,25 @@ int library_current(struct sfs_file *file)
     return STORE_MOVED;
 }
 
+static int library_current_once(struct sfs_file *file)
+{
+    FOLLOWED(file);
+    return library_current(file);
+}
+
+int follow_begin_copy(struct sfs_file *from)
+{
+    return FOLLOWING(from, library_current_once(from));
+}
+
+int follow_end_copy(struct sfs_file *from, int error)
+{
+    if (error != STORE_MOVED || !from->follows || use_is_mine(&from->use))
+        return error;
+    error = refresh(from);
+    return error ? error : -EAGAIN;
+}
+
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
 {
     if (*error != STORE_MOVED || !file->follows || use_is_mine(&file->use))
@@ -228,6 +252,9 @@ bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
         *error = -EBUSY;
         return false;
     }
+    uint64_t states = sfs_states(file); /* only libhdf5 may have had to be brought to know it */
     *error = refresh(file);
+    if (!*error && atomic_load(&file->holds_state) && sfs_states(file) != states)
+        *error = -EAGAIN;
     return *error == 0;
 }
