@@ -156,7 +156,7 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
     if (staged->is_staged && staged->is_written && wrote)
         error = apply(staged, changed);
     else if (staged->is_staged && !staged->is_written)
-        staged->is_closed = true;
+        *changed = staged->is_closed = true;
     pthread_mutex_unlock(&staging->lock);
     return error;
 }

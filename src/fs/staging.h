@@ -37,7 +37,9 @@ int staging_end(struct staging *staging, struct staged *staged, bool *changed);
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
 
 /* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something
- * was written, which is applied as above. */
+ * was written, which is applied as above. *changed is also set if a truncation to nothing may be
+ * applied soon: what is known of other views must not outlast this, so that they are asked for
+ * again. */
 int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed);
 
 /* -EFBIG: more than any encoded selection of this frame. */

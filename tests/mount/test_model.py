@@ -43,6 +43,19 @@ def test_looking_at_a_frame_whose_selection_is_being_written(mounts, tmp_path, v
     assert (folder / "frames/3.defined").read_bytes() == selection
 
 
+def test_reading_after_a_truncated_selection_was_closed(mounts, tmp_path):
+    """Also from a file that was open and read before, when the truncation was not applied yet."""
+    path = tmp_path / "a.h5"
+    model.make_file(path)
+    folder = mounts(path, "rw") / "points"
+    with open(folder / "frames/3.raw", "rb", buffering=0) as raw:
+        for _ in range(50):
+            (folder / "frames/3.raw").write_bytes(b"ab" * 2400)
+            with open(folder / "frames/3.defined", "wb", buffering=0):
+                assert os.pread(raw.fileno(), 4800, 0) == b"ab" * 2400
+            assert os.pread(raw.fileno(), 4800, 0) == bytes(4800)
+
+
 @pytest.mark.parametrize("name", ["points", "entry/together"])
 def test_punching_parts_beside_a_reader(mounts, tmp_path, name):
     """Of what is punched in part nothing changes, though the kernel clears it in its own pages, which
