@@ -58,6 +58,9 @@ struct sfs_options {
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
+    /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which libhdf5 looks
+     * for other files; NULL: its path */
+    const char *name;
 };
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one

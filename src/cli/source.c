@@ -13,11 +13,18 @@
 
 #define MOST_TRIES 20 /* of a file that grows */
 
-int source_open(const char *path, struct sfs_file **file)
+/* name: NULL, or what the file is called, which stands elsewhere. */
+static int open_named(const char *path, const char *name, struct sfs_file **file)
 {
-    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .beside_writer = true};
+    struct sfs_options options = {
+        .cache_size = FILE_CACHE_BYTES, .beside_writer = !name, .name = name};
     int error = sfs_open(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
+}
+
+int source_open(const char *path, struct sfs_file **file)
+{
+    return open_named(path, NULL, file);
 }
 
 /* A file that goes with the last descriptor or mapping of it. */
@@ -82,7 +89,7 @@ int source_open_whole(const char *path, const char *place, uint64_t most, struct
     followed = *file;
     if (mounted_image(path, &image) == 0) {
         sfs_discard(followed);
-        code = source_open(image, file);
+        code = open_named(image, path, file);
         free(image);
         return code;
     }

@@ -117,7 +117,13 @@ static int open_file(const char *path, const struct sfs_options *options, struct
     if (options && options->follow)
         return writable ? -EINVAL : follow_file(path, options, cache, out);
     int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
-    return error ? error : file_over(store, cache, options, false, out);
+    if (error)
+        return error;
+    if (!writable && options && options->name && (error = store_rename(store, options->name)) < 0) {
+        store_close(store);
+        return error;
+    }
+    return file_over(store, cache, options, false, out);
 }
 
 static void keep_line(void *context, const char *line)

@@ -240,6 +240,16 @@ const char *store_path(const struct store *store)
     return store->path;
 }
 
+int store_rename(struct store *store, const char *name)
+{
+    char *copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    free(store->path);
+    store->path = copy;
+    return 0;
+}
+
 uint64_t store_size(const struct store *store)
 {
     struct stat st;

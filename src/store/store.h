@@ -98,6 +98,9 @@ bool store_is_writable(const struct store *store);
 
 const char *store_path(const struct store *store);
 
+/* What store_path gives from now on, of a store that is not followed. -ENOMEM. */
+int store_rename(struct store *store, const char *name);
+
 /* Where the store ends, in bytes: of one that is only read, as of opening. */
 uint64_t store_size(const struct store *store);
 

@@ -720,6 +720,22 @@ def test_copies_beside_a_writer_at_full_speed(tmp_path, grow, kind):
     assert writer.process.poll() is None
 
 
+def test_copies_of_what_lies_in_other_files(tmp_path, mounts):
+    """Files beside the one that is written are found, though its image is elsewhere."""
+    path, layout = tmp_path / "a.h5", h5py.VirtualLayout((4, 5, 6), "<u4")
+    content = np.arange(120, dtype="<u4").reshape(4, 5, 6)
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["d"] = content
+    layout[...] = h5py.VirtualSource("source.h5", "d", (4, 5, 6))
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("virtual", layout, fillvalue=11)
+    mounts(path, "rw")
+    done = sparsectl("export", f"{path}:/virtual", tmp_path / "out.h5")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file["virtual"][()] == content).all()
+
+
 @pytest.mark.parametrize("kind", [*COPIES, "image"])
 def test_copies_beside_a_mount_at_full_speed(tmp_path, mounts, kind):
     """They are made from its image, also if the file is mounted elsewhere, too."""
