@@ -178,8 +178,14 @@ static int refresh(struct sfs_file *file)
 {
     ALONE(file);
     int error = STORE_MOVED;
-    for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++)
+    unsigned i;
+    for (i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
+        if (i == STORE_FREE_TRIES)
+            store_hold(file->store);
         error = take_state(file);
+    }
+    if (i > STORE_FREE_TRIES)
+        store_release(file->store);
     if (error == STORE_MOVED) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         error = -EBUSY;
@@ -212,13 +218,18 @@ int library_current(struct sfs_file *file)
 
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
 {
-    if (*error != STORE_MOVED || !file->follows || use_is_mine(&file->use))
-        return false;
-    if (++*tries > MOST_TRIES) {
+    bool again = *error == STORE_MOVED && file->follows && !use_is_mine(&file->use);
+    if (again && ++*tries == STORE_FREE_TRIES)
+        store_hold(file->store);
+    bool holds = *tries >= STORE_FREE_TRIES;
+    if (again && *tries > MOST_TRIES) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         *error = -EBUSY;
-        return false;
+    } else if (again) {
+        *error = refresh(file);
     }
-    *error = refresh(file);
-    return *error == 0;
+    again = again && *error == 0;
+    if (!again && holds)
+        store_release(file->store);
+    return again;
 }
