@@ -653,8 +653,9 @@ static void a_journal_that_was_carried_out_is_forgotten_when_others_change_the_f
 
 /* ---- Failing disks ---- */
 
-/* Only marking the journal may fail unseen: asking for the boot id, opening it, and writing. */
-#define UNSEEN 3
+/* Only this may fail unseen: marking the journal (asking for the boot id, opening it, writing), and
+ * asking whether followers hold the counter. */
+#define UNSEEN 4
 
 static void check_errors(int number, bool standing)
 {
