@@ -35,9 +35,11 @@ export SPARSEFS_BUILD=$PWD/$build
 meson test -C "$build" --print-errorlogs
 
 # In namespaces of its own nothing that is mounted or started can stay behind, whatever happens. The
-# shell between is their first process and takes care of orphans.
+# shell between is their first process and takes care of orphans. Copies of mounts that are there now
+# would keep their daemons from ending when they are unmounted.
 set -- /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/cli tests/mount "$@"
 if [ "$(id -u)" = 0 ] && unshare --mount --pid --fork --kill-child --mount-proc true 2>/dev/null; then
-    set -- unshare --mount --pid --fork --kill-child --mount-proc sh -c '"$@"; exit $?' sh "$@"
+    set -- unshare --mount --pid --fork --kill-child --mount-proc sh -c \
+        'umount -a -i -l -t fuse.sparsefs; "$@"; exit $?' sh "$@"
 fi
 exec "$@"

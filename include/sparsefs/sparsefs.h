@@ -107,10 +107,20 @@ SFS_API bool sfs_is_writable(const struct sfs_file *file);
  * all there a call takes the last one by itself: what follows a call may be of a later state. Dims,
  * sfs_dataset_dims and sfs_dataset_changes of open datasets follow. Calls on a dataset or file that
  * was replaced or removed are -ESTALE. -EBUSY: its writer commits so often that no state of it
- * lasted long enough. */
+ * lasted long enough. Calls that copy from a followed file to another one are -EAGAIN if it has
+ * moved on meanwhile: what was copied counts for nothing. */
 
 /* Takes the last committed state. */
 SFS_API int sfs_refresh(struct sfs_file *file);
+
+/* From now on calls on a followed file, also those that are under way, do not wait for a pause of
+ * its writer: -EINTR. For who wants to close it soon. Any thread. */
+SFS_API void sfs_interrupt(struct sfs_file *file);
+
+/* hold: calls do not take another state by themselves and begin again, but are -EAGAIN: what
+ * follows a call is of the same state as it was. For who reads something in several calls, and
+ * begins again himself. */
+SFS_API void sfs_hold_state(struct sfs_file *file, bool hold);
 
 /* A number that is another one when another state was taken. */
 SFS_API uint64_t sfs_states(const struct sfs_file *file);
@@ -218,7 +228,8 @@ SFS_API int sfs_create_image(const struct sfs_options *options, struct sfs_file 
 /* H5Fget_file_image: flushes the file, if it is open for writing, and copies its image into buffer:
  * from its superblock, without a user block, to the end of the space that it uses. Returns the
  * bytes of the image; -ERANGE: they are more than n. buffer NULL: only returns how many they are
- * now. */
+ * now. Of a followed file all bytes are of one commit, which it may have to begin again for: -EBUSY
+ * if none lasts long enough; -EOPNOTSUPP if its writer is libhdf5. */
 SFS_API int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n);
 
 /* The whole file, user block included, as it was committed last: to be read in pieces while others
@@ -309,7 +320,8 @@ SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct
 /* H5Ocopy of one object that is not a sparse dataset to an absolute path in another file: a dataset
  * as it is stored, a committed datatype, or a group without what is in it; of a root group, for
  * path "/", only attributes. Attributes that are references are left out of groups, and the log
- * says so; other references become null. The group on the way must be there. */
+ * says so; other references become null. The group on the way must be there. -EOPNOTSUPP: only
+ * groups are copied from a followed file (but see sfs_get_image). */
 SFS_API int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
                             uint64_t address);
 

@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/thread.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4
@@ -246,7 +247,7 @@ void encoders_wake(struct cache *cache)
     if (cache->idle_encoders > 0)
         pthread_cond_signal(&cache->wanted);
     else if (cache->n_encoders < cache->most_encoders &&
-             pthread_create(&cache->encoder[cache->n_encoders], NULL, run, cache) == 0)
+             thread_start(&cache->encoder[cache->n_encoders], run, cache) == 0)
         cache->n_encoders++; /* without it the others do its work */
 }
 

@@ -47,22 +47,26 @@ static int open_failed(const char *path, int error)
     return error == -EINVAL && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? DAMAGED : UNKNOWN;
 }
 
+struct checking {
+    struct sfs_file *file;
+    int code;
+};
+
 static int check_file(void *context)
 {
-    struct sfs_file *file = context;
-    const char *path = sfs_path(file);
+    struct checking *checking = context;
+    const char *path = sfs_path(checking->file);
     struct tally tally = {0};
-    int error = sfs_check(file, take_finding, &tally);
-    if (error) {
-        fail(error, "%s", path);
-        return UNKNOWN;
-    }
+    int error = sfs_check(checking->file, take_finding, &tally);
+    if (error)
+        return fail(error, "%s", path);
     printf("%s: %s: %" PRIu64 " groups and datasets sound, %" PRIu64 " faults\n", path,
            tally.damaged   ? "damaged"
            : tally.unknown ? "cannot tell"
                            : "sound",
            tally.sound, tally.damaged + tally.unknown);
-    return tally.damaged ? DAMAGED : tally.unknown ? UNKNOWN : SOUND;
+    checking->code = tally.damaged ? DAMAGED : tally.unknown ? UNKNOWN : SOUND;
+    return DONE;
 }
 
 static int check(const char *path)
@@ -71,9 +75,10 @@ static int check(const char *path)
     int error = sfs_open(path, &(struct sfs_options){.beside_writer = true}, &file);
     if (error)
         return open_failed(path, error);
-    int code = in_one_state(file, check_file, file);
+    struct checking checking = {.file = file};
+    int code = in_one_state(file, check_file, &checking);
     sfs_discard(file);
-    return code;
+    return code == DONE ? checking.code : UNKNOWN;
 }
 
 static int run(int argc, char **argv)

@@ -154,7 +154,7 @@ static int create_in(const char *path, const char *name, const char *template,
             sfs_dataset_close(dataset);
     }
     free(absolute);
-    return both_close(NULL, file, code);
+    return destination_close(file, code);
 }
 
 static int run(int argc, char **argv)

@@ -78,8 +78,11 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
     return error ? fail(error, "%s:%s", sfs_path(export->to), path) : 0;
 }
 
-static int export_one(struct export *export)
+static int export_one(void *context, struct sfs_file *from_file, struct sfs_file *to)
 {
+    struct export *export = context;
+    export->from = from_file;
+    export->to = to;
     struct sfs_dataset *from;
     char *found = NULL;
     const char *path = export->source.path;
@@ -101,12 +104,9 @@ static int run(int argc, char **argv)
     int code = take_arguments(argc, argv, &export);
     if (!code) {
         interrupt_catch();
-        code = both_open(export.source.file, export.destination.file, &export.from, &export.to);
+        code = both_copy(export.source.file, export.destination.file, false, MOST_COPIED,
+                         export_one, &export);
     }
-    if (!code)
-        code = export_one(&export);
-    if (export.to)
-        code = both_close(export.from, export.to, code);
     target_free(&export.source);
     target_free(&export.destination);
     return code;

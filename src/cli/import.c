@@ -302,18 +302,23 @@ static int import_all(struct import *import)
     return tree_walk(import->from, import_object, import);
 }
 
+static int import_between(void *context, struct sfs_file *from, struct sfs_file *to)
+{
+    struct import *import = context;
+    import->from = from;
+    import->to = to;
+    return import->all ? import_all(import) : import_one(import);
+}
+
 static int run(int argc, char **argv)
 {
     struct import import = {0};
     int code = take_arguments(argc, argv, &import);
     if (!code) {
         interrupt_catch();
-        code = both_open(import.source.file, import.destination.file, &import.from, &import.to);
+        code = both_copy(import.source.file, import.destination.file, false, MOST_COPIED,
+                         import_between, &import);
     }
-    if (!code)
-        code = import.all ? import_all(&import) : import_one(&import);
-    if (import.to)
-        code = both_close(import.from, import.to, code);
     pick_free(&import.pick);
     target_free(&import.source);
     target_free(&import.destination);

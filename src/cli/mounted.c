@@ -27,7 +27,7 @@ static void decode(char *text)
 }
 
 /* "36 35 0:53 ROOT POINT options [more ...] - TYPE SOURCE options": the point of a mount of ours of
- * this file, or NULL. */
+ * this file that may write it, or NULL. */
 static char *point_of(char *line, const char *file)
 {
     char *fields[5], *rest = line, *type, *source;
@@ -39,7 +39,8 @@ static char *point_of(char *line, const char *file)
     rest = separator + 3;
     type = strsep(&rest, " ");
     source = strsep(&rest, " ");
-    if (strcmp(type, TYPE) != 0 || !source || strcmp(fields[3], "/") != 0)
+    if (strcmp(type, TYPE) != 0 || !source || !rest || strcmp(fields[3], "/") != 0 ||
+        strncmp(rest, "rw", 2) != 0)
         return NULL;
     decode(source);
     if (strcmp(source, file) != 0)

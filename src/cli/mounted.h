@@ -2,8 +2,8 @@
 #ifndef SPARSEFS_CLI_MOUNTED_H
 #define SPARSEFS_CLI_MOUNTED_H
 
-/* The path of the image of a file in a mount of it that this user can look into, *image, which the
- * caller frees. -ENOENT: there is none; -ENOMEM. */
+/* The path of the image of a file in a mount of it that writes it and that this user can look into,
+ * *image, which the caller frees. -ENOENT: there is none; -ENOMEM. */
 int mounted_image(const char *path, char **image);
 
 #endif

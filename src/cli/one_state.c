@@ -1,12 +1,14 @@
-/* Commands that only print, beside a program that writes the file: what they print is of one
- * commit. */
+/* Commands beside a program that writes the file that they read: what they print, or copy, is of
+ * one commit. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cli/target.h"
 
-#define MOST_TRIES 100
+#define MOST_TRIES   100
+#define MOST_SECONDS 30 /* from the first of them to the last */
 
 /* What is printed is kept back until it is known to be of one state. */
 static int try(struct sfs_file *file, int (*action)(void *context), void *context, bool *moved)
@@ -19,7 +21,9 @@ static int try(struct sfs_file *file, int (*action)(void *context), void *contex
     uint64_t before = sfs_states(file);
     stdout = kept;
     messages_hold();
+    sfs_hold_state(file, true);
     int code = action(context);
+    sfs_hold_state(file, false);
     stdout = all;
     bool whole = fclose(kept) == 0;
     *moved = sfs_states(file) != before;
@@ -30,17 +34,28 @@ static int try(struct sfs_file *file, int (*action)(void *context), void *contex
     return *moved || whole ? code : fail(-ENOMEM, "%s", sfs_path(file));
 }
 
+static time_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec;
+}
+
 int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context)
 {
     if (!sfs_is_following(file))
         return action(context);
-    for (unsigned i = 0; i < MOST_TRIES; i++) {
+    time_t begin = now();
+    for (unsigned i = 0; i < MOST_TRIES && now() - begin <= MOST_SECONDS && !interrupted; i++) {
         bool moved = false;
         int code = try(file, action, context, &moved);
         if (!moved)
             return code;
         messages_forget();
     }
-    return fail_because("%s: it is written to so often that no state of it could be read",
+    if (interrupted)
+        return fail(-EINTR, "%s", sfs_path(file));
+    return fail_because("%s: it is committed to so often that no state of it could be read to its "
+                        "end",
                         sfs_path(file));
 }

@@ -242,8 +242,10 @@ static int copy_links(void *context, const char *path, uint64_t address, enum sf
 
 /* ---- The command ---- */
 
-static int copy_all(struct repack *repack)
+static int copy_all(void *context, struct sfs_file *from, struct sfs_file *to)
 {
+    (void)context;
+    struct repack all = {.from = from, .to = to}, *repack = &all;
     struct stat st;
     struct place *place, *next;
     int error = sfs_stat(repack->from, &st);
@@ -270,23 +272,14 @@ static int copy_all(struct repack *repack)
 
 static int run(int argc, char **argv)
 {
-    struct repack repack = {0};
     if (next_option(argc, argv, options) != -1)
         return USAGE;
     int code = check_arguments(argc, argv, 2, 2, "a SRC and a DST are");
     if (code)
         return code;
     interrupt_catch();
-    code = source_open(argv[optind], &repack.from);
-    if (code)
-        return code;
-    struct sfs_options opening = {.cache_size = FILE_CACHE_BYTES};
-    int error = sfs_create(argv[optind + 1], &opening, &repack.to);
-    if (error) {
-        sfs_discard(repack.from);
-        return fail(error, "%s", argv[optind + 1]);
-    }
-    return both_close(repack.from, repack.to, copy_all(&repack));
+    /* libhdf5 does not bear that the file moves on while it copies objects. */
+    return both_copy(argv[optind], argv[optind + 1], true, INT64_MAX, copy_all, NULL);
 }
 
 const struct command repack_command = {"repack", help, run};

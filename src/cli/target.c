@@ -1,13 +1,12 @@
-/* Opening and closing the files of commands that write. */
+/* Opening and closing the files that commands write. */
 #include "cli/target.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-int source_open(const char *path, struct sfs_file **file)
+static int destination_create(const char *path, struct sfs_file **file)
 {
-    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .beside_writer = true};
-    int error = sfs_open(path, &options, file);
+    int error = sfs_create(path, &(struct sfs_options){.cache_size = FILE_CACHE_BYTES}, file);
     return error ? fail(error, "%s", path) : 0;
 }
 
@@ -41,7 +40,7 @@ static int open_as_new(struct sfs_file *template, const char *path, struct sfs_f
 int destination_from_template(const char *template_path, const char *path, struct sfs_file **file)
 {
     struct sfs_file *template;
-    int code = source_open(template_path, &template);
+    int code = source_open_whole(template_path, path, INT64_MAX, &template);
     if (code)
         return code;
     int error = open_as_new(template, path, file);
@@ -49,43 +48,64 @@ int destination_from_template(const char *template_path, const char *path, struc
     return error ? fail(error, "%s", path) : 0;
 }
 
+int destination_close(struct sfs_file *file, int code)
+{
+    if (file && code == DONE && interrupted)
+        code = fail(-EINTR, "%s", sfs_path(file));
+    if (file && code == DONE) {
+        int error = sfs_flush(file);
+        if (error)
+            code = fail(error, "%s", sfs_path(file));
+    }
+    sfs_discard(file);
+    return code;
+}
+
+/* ---- From one file to another ---- */
+
 static bool is_same(const char *a, const char *b)
 {
     struct stat s, t;
     return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
-int both_open(const char *from_path, const char *to_path, struct sfs_file **from,
-              struct sfs_file **to)
+struct copying {
+    const char *to_path;
+    bool is_new;
+    struct sfs_file *from, *to;
+    copy_action action;
+    void *context;
+};
+
+static int copy_once(void *context)
 {
-    if (is_same(from_path, to_path)) {
-        int code = destination_open(to_path, to);
-        if (!code)
-            *from = *to;
-        return code;
-    }
-    int code = source_open(from_path, from);
-    if (code)
-        return code;
-    code = destination_open(to_path, to);
-    if (code) {
-        sfs_discard(*from);
-        *from = NULL;
-    }
-    return code;
+    struct copying *copying = context;
+    sfs_discard(copying->to); /* what was copied of another state */
+    copying->to = NULL;
+    int code = copying->is_new ? destination_create(copying->to_path, &copying->to)
+                               : destination_open(copying->to_path, &copying->to);
+    return code ? code : copying->action(copying->context, copying->from, copying->to);
 }
 
-int both_close(struct sfs_file *from, struct sfs_file *to, int code)
+static int copy_within(const char *path, copy_action action, void *context)
 {
-    if (to && code == DONE && interrupted)
-        code = fail(-EINTR, "%s", sfs_path(to));
-    if (to && code == DONE) {
-        int error = sfs_flush(to);
-        if (error)
-            code = fail(error, "%s", sfs_path(to));
-    }
-    if (from != to)
-        sfs_discard(from);
-    sfs_discard(to);
+    struct sfs_file *file;
+    int code = destination_open(path, &file);
+    return code ? code : destination_close(file, action(context, file, file));
+}
+
+int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
+              copy_action action, void *context)
+{
+    struct copying copying = {
+        .to_path = to_path, .is_new = is_new, .action = action, .context = context};
+    if (!is_new && is_same(from_path, to_path))
+        return copy_within(to_path, action, context);
+    int code = source_open_whole(from_path, to_path, most_copied, &copying.from);
+    if (code)
+        return code;
+    code = in_one_state(copying.from, copy_once, &copying);
+    code = destination_close(copying.to, code);
+    sfs_discard(copying.from);
     return code;
 }

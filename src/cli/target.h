@@ -7,8 +7,15 @@
 /* Opens a file for reading, also beside a program that writes it; FAILED, said on stderr. */
 int source_open(const char *path, struct sfs_file **file);
 
-/* What action prints of an open file is of one commit: if another program commits meanwhile, what
- * was printed is forgotten and it is called again, a number of times. Returns what it returns. */
+/* The same for who reads much of it, and needs all of it as of one commit. If a mount writes it,
+ * its image there is opened, which does not change. If a program with our library writes it, a copy
+ * is opened, which is made beside `place` without a name, unless it would have more bytes than
+ * `most`: then it is the file itself, for in_one_state. */
+int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file);
+
+/* What action prints or copies of an open file is of one commit: if another program commits
+ * meanwhile, what was printed is forgotten and it is called again, a number of times. Returns what
+ * it returns. */
 int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
 
 /* Opens a file for writing, or makes it if there is none; FAILED. */
@@ -18,12 +25,17 @@ int destination_open(const char *path, struct sfs_file **file);
  * until it is flushed. */
 int destination_from_template(const char *template_path, const char *path, struct sfs_file **file);
 
-/* Opens both; *to is *from if they are the same file. */
-int both_open(const char *from_path, const char *to_path, struct sfs_file **from,
-              struct sfs_file **to);
+/* Closes a file for writing. If code is DONE what was written is kept, and code is returned or
+ * FAILED; else the file stays as it was, or does not come into being. NULL is fine. */
+int destination_close(struct sfs_file *file, int code);
 
-/* Closes both. If code is DONE what was written is kept, and code is returned or FAILED; else the
- * file stays as it was, or does not come into being. NULL is fine. */
-int both_close(struct sfs_file *from, struct sfs_file *to, int code);
+/* Opens both files, which may be the same one, for an action that copies, and closes them. What is
+ * copied is of one commit of the source; the action may be called several times for that, each time
+ * with a destination that knows nothing of what it has written before. is_new: the destination must
+ * not be there; most_copied as in source_open_whole. */
+typedef int (*copy_action)(void *context, struct sfs_file *from, struct sfs_file *to);
+int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
+              copy_action action, void *context);
+#define MOST_COPIED ((uint64_t)1 << 30) /* where the file itself will do */
 
 #endif

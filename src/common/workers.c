@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "common/thread.h"
+
 /* On the stack of who waits for it. */
 struct batch {
     struct batch *prev, *next;
@@ -106,7 +108,7 @@ static void *run(void *data)
 static void start_worker(struct workers *workers)
 {
     if (workers->n < workers->most &&
-        pthread_create(&workers->thread[workers->n], NULL, run, workers) == 0)
+        thread_start(&workers->thread[workers->n], run, workers) == 0)
         workers->n++;
 }
 

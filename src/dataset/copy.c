@@ -6,27 +6,41 @@
 #include "common/log.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
+#include "store/store.h"
 
 static int failed(const struct sfs_file *file, const char *path, int error)
 {
-    if (error && error != -ENOMEM)
+    if (error && error != -ENOMEM && error != STORE_MOVED)
         log_error("%s: %s: cannot create it: %s", sfs_path(file), path,
                   error == -EOPNOTSUPP ? "user-defined links cannot be made" : hdf5_error());
     return error;
+}
+
+typedef int (*copy_function)(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+
+static int copy_once(struct sfs_file *to, const char *path, struct sfs_file *from, uint64_t address,
+                     copy_function copy)
+{
+    FOLLOWED(from);
+    int error = library_current(from);
+    if (error)
+        return error;
+    pthread_rwlock_rdlock(&to->commit_lock);
+    error = copy(to->hdf5, path, from->hdf5, address);
+    pthread_rwlock_unlock(&to->commit_lock);
+    return failed(to, path, error);
 }
 
 static int copy_group(struct sfs_file *to, const char *path, struct sfs_file *from,
                       uint64_t address)
 {
     uint64_t copy = sfs_root(to);
-    bool is_root = !strcmp(path, "/");
-    pthread_rwlock_rdlock(&to->commit_lock);
-    int error = is_root ? 0 : hdf5_copy_group(to->hdf5, path, from->hdf5, address);
-    pthread_rwlock_unlock(&to->commit_lock);
-    if (error)
-        return failed(to, path, error);
-    if (!is_root)
-        error = sfs_find(to, sfs_root(to), path, &copy);
+    int error = 0;
+    if (strcmp(path, "/") != 0) {
+        error = follow_end_copy(from, copy_once(to, path, from, address, hdf5_copy_group));
+        if (!error)
+            error = sfs_find(to, sfs_root(to), path, &copy);
+    }
     return error ? error : sfs_attributes_copy(to, copy, from, address);
 }
 
@@ -35,13 +49,30 @@ int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from
     enum sfs_object_type type;
     if (!sfs_is_writable(to))
         return -EROFS;
-    int error = sfs_object_type(from, address, &type);
+    int error = sfs_object_type(from, address, &type); /* libhdf5 knows the state then */
     if (error)
         return error;
     if (type == SFS_GROUP)
         return copy_group(to, path, from, address);
+    if (from->follows && !store_is_live(from->store)) {
+        log_error(
+            "%s: libhdf5 does not bear that a file moves on while it copies from it: copy from "
+            "an image",
+            sfs_path(from));
+        return -EOPNOTSUPP;
+    }
+    return follow_end_copy(from, copy_once(to, path, from, address, hdf5_copy_object));
+}
+
+static int copy_references(struct sfs_file *to, const char *path, struct sfs_file *from,
+                           uint64_t address, const struct sfs_moved *moved, size_t n)
+{
+    FOLLOWED(from);
+    int error = library_current(from);
+    if (error)
+        return error;
     pthread_rwlock_rdlock(&to->commit_lock);
-    error = hdf5_copy_object(to->hdf5, path, from->hdf5, address);
+    error = hdf5_copy_references(to->hdf5, path, from->hdf5, address, moved, n);
     pthread_rwlock_unlock(&to->commit_lock);
     return failed(to, path, error);
 }
@@ -51,10 +82,10 @@ int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *
 {
     if (!sfs_is_writable(to))
         return -EROFS;
-    pthread_rwlock_rdlock(&to->commit_lock);
-    int error = hdf5_copy_references(to->hdf5, path, from->hdf5, address, moved, n);
-    pthread_rwlock_unlock(&to->commit_lock);
-    return failed(to, path, error);
+    int error = follow_begin_copy(from);
+    if (!error)
+        error = copy_references(to, path, from, address, moved, n);
+    return follow_end_copy(from, error);
 }
 
 int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link)

@@ -11,10 +11,11 @@
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
+#include "store/store.h"
 
 static int refused(const struct sfs_file *file, const char *path, int error, const char *why)
 {
-    if (error != -ENOMEM)
+    if (error != -ENOMEM && error != STORE_MOVED)
         log_error("%s: %s: cannot create it: %s", sfs_path(file), path, why);
     return error == -EILSEQ || error == -EIO ? -EIO : error;
 }
@@ -41,16 +42,29 @@ int sfs_group_remove(struct sfs_file *file, const char *path)
     return error;
 }
 
+static int copy_attributes(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
+                           uint64_t from_address)
+{
+    FOLLOWED(from);
+    int error = library_current(from);
+    if (error)
+        return error;
+    pthread_rwlock_rdlock(&to->commit_lock);
+    error = hdf5_copy_attributes(to->hdf5, to_address, from->hdf5, from_address);
+    pthread_rwlock_unlock(&to->commit_lock);
+    return error == -EEXIST ? error
+                            : object_failed(to, "attributes of the object", to_address, error);
+}
+
 int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                         uint64_t from_address)
 {
     if (!sfs_is_writable(to))
         return -EROFS;
-    pthread_rwlock_rdlock(&to->commit_lock);
-    int error = hdf5_copy_attributes(to->hdf5, to_address, from->hdf5, from_address);
-    pthread_rwlock_unlock(&to->commit_lock);
-    return error == -EEXIST ? error
-                            : object_failed(to, "attributes of the object", to_address, error);
+    int error = follow_begin_copy(from);
+    if (!error)
+        error = copy_attributes(to, to_address, from, from_address);
+    return follow_end_copy(from, error);
 }
 
 /* Filters whose parameters hold the number of elements of a chunk, which sections do not all have.
@@ -161,11 +175,35 @@ static int create_sparse(struct sfs_file *file, const char *path,
     return error;
 }
 
+static int create_dataset(struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, size_t element_size,
+                          uint64_t *address)
+{
+    struct hdf5_create ordinary = for_libhdf5(create);
+    if (!create->is_dense)
+        return create_sparse(file, path, create, element_size, address);
+    int error = hdf5_create_dense(file->hdf5, path, &ordinary, address);
+    if (!error)
+        error = hdf5_reopen(file->hdf5); /* its header is looked at in the store */
+    return error ? refused(file, path, error, hdf5_error()) : 0;
+}
+
+/* With the attributes of an object in a file that may be followed. */
+static int create_copying(struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, size_t element_size,
+                          uint64_t *address)
+{
+    FOLLOWED(create->attributes_file);
+    int error = library_current(create->attributes_file);
+    return error ? error : create_dataset(file, path, create, element_size, address);
+}
+
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
     uint64_t address, elements;
     size_t element_size;
+    struct sfs_file *from = create->attributes_file;
     if (!sfs_is_writable(file))
         return -EROFS;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
@@ -175,18 +213,15 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
     int error = check_elements(file, path, create, &element_size);
     if (error)
         return error;
+    error = from ? follow_begin_copy(from) : 0;
+    if (error)
+        return error;
     pthread_rwlock_rdlock(&file->commit_lock);
-    if (create->is_dense) {
-        struct hdf5_create ordinary = for_libhdf5(create);
-        error = hdf5_create_dense(file->hdf5, path, &ordinary, &address);
-        if (!error)
-            error = hdf5_reopen(file->hdf5); /* its header is looked at in the store */
-        if (error)
-            error = refused(file, path, error, hdf5_error());
-    } else {
-        error = create_sparse(file, path, create, element_size, &address);
-    }
+    error = from ? create_copying(file, path, create, element_size, &address)
+                 : create_dataset(file, path, create, element_size, &address);
     pthread_rwlock_unlock(&file->commit_lock);
+    if (from)
+        error = follow_end_copy(from, error);
     return error ? error : sfs_dataset_open(file, address, path, dataset);
 }
 

@@ -177,12 +177,12 @@ static int take_state(struct sfs_file *file)
 static int refresh(struct sfs_file *file)
 {
     ALONE(file);
-    int error = STORE_MOVED;
+    int error = take_state(file);
     unsigned i;
-    for (i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
+    for (i = 1; i < MOST_TRIES && error == STORE_MOVED; i++) {
         if (i == STORE_FREE_TRIES)
             store_hold(file->store);
-        error = take_state(file);
+        error = store_is_interrupted(file->store) ? -EINTR : take_state(file);
     }
     if (i > STORE_FREE_TRIES)
         store_release(file->store);
@@ -196,6 +196,16 @@ static int refresh(struct sfs_file *file)
 int sfs_refresh(struct sfs_file *file)
 {
     return file->follows ? refresh(file) : 0;
+}
+
+void sfs_hold_state(struct sfs_file *file, bool hold)
+{
+    atomic_store(&file->holds_state, hold);
+}
+
+void sfs_interrupt(struct sfs_file *file)
+{
+    store_interrupt(file->store);
 }
 
 uint64_t sfs_states(const struct sfs_file *file)
@@ -216,20 +226,50 @@ int library_current(struct sfs_file *file)
     return STORE_MOVED;
 }
 
+static int library_current_once(struct sfs_file *file)
+{
+    FOLLOWED(file);
+    return library_current(file);
+}
+
+int follow_begin_copy(struct sfs_file *from)
+{
+    return FOLLOWING(from, library_current_once(from));
+}
+
+int follow_end_copy(struct sfs_file *from, int error)
+{
+    if (error != STORE_MOVED || !from->follows || use_is_mine(&from->use))
+        return error;
+    error = refresh(from);
+    return error ? error : -EAGAIN;
+}
+
+/* The last state, if the call may be made again. */
+static int follow_on(struct sfs_file *file, unsigned tries)
+{
+    if (store_is_interrupted(file->store))
+        return -EINTR;
+    if (tries > MOST_TRIES) {
+        log_error("%s: it is committed to too often to be followed", sfs_path(file));
+        return -EBUSY;
+    }
+    uint64_t states = sfs_states(file); /* only libhdf5 may have had to be brought to know it */
+    int error = refresh(file);
+    if (!error && atomic_load(&file->holds_state) && sfs_states(file) != states)
+        error = -EAGAIN;
+    return error;
+}
+
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
 {
     bool again = *error == STORE_MOVED && file->follows && !use_is_mine(&file->use);
     if (again && ++*tries == STORE_FREE_TRIES)
         store_hold(file->store);
-    bool holds = *tries >= STORE_FREE_TRIES;
-    if (again && *tries > MOST_TRIES) {
-        log_error("%s: it is committed to too often to be followed", sfs_path(file));
-        *error = -EBUSY;
-    } else if (again) {
-        *error = refresh(file);
-    }
+    if (again)
+        *error = follow_on(file, *tries);
     again = again && *error == 0;
-    if (!again && holds)
+    if (!again && *tries >= STORE_FREE_TRIES)
         store_release(file->store);
     return again;
 }

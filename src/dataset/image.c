@@ -6,7 +6,8 @@
 #include "dataset/private.h"
 #include "store/store.h"
 
-#define ALL_FLAGS (SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE)
+#define PIECE_BYTES ((size_t)1 << 20)
+#define ALL_FLAGS   (SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE)
 
 static const struct sfs_image_options no_options;
 
@@ -131,12 +132,14 @@ uint64_t sfs_committed_size(struct sfs_file *file)
     return store_committed_size(file->store);
 }
 
+typedef int (*read_function)(void *from, uint64_t offset, void *buffer, size_t n);
+
 /* Addresses count from the superblock; so the image can leave out what stands before it. */
-static int64_t copy_image(const struct sfs_file *file, struct sfs_snapshot *snapshot, void *buffer,
-                          size_t n)
+static int64_t copy_image(const struct sfs_file *file, uint64_t end, read_function read, void *from,
+                          void *buffer, size_t n)
 {
     struct superblock superblock = file->superblock;
-    uint64_t start = superblock.address, end = sfs_snapshot_size(snapshot);
+    uint64_t start = superblock.address;
     /* Bytes behind the end of a file that is only read are nobody's. */
     if (sfs_is_writable(file) || superblock.end > end)
         superblock.end = end;
@@ -147,7 +150,7 @@ static int64_t copy_image(const struct sfs_file *file, struct sfs_snapshot *snap
         return (int64_t)size;
     if (size > n)
         return -ERANGE;
-    int error = sfs_snapshot_read(snapshot, start, buffer, size);
+    int error = read(from, start, buffer, size);
     if (error)
         return error;
     if (start > 0)
@@ -155,15 +158,54 @@ static int64_t copy_image(const struct sfs_file *file, struct sfs_snapshot *snap
     return (int64_t)size;
 }
 
+static int read_snapshot(void *from, uint64_t offset, void *buffer, size_t n)
+{
+    return sfs_snapshot_read(from, offset, buffer, n);
+}
+
+/* In pieces: that it has moved on is seen soon. */
+static int read_followed(void *from, uint64_t offset, void *buffer, size_t n)
+{
+    int error = 0;
+    for (size_t done = 0; done < n && !error; done += PIECE_BYTES) {
+        size_t piece = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
+        error = store_read(from, offset + done, (char *)buffer + done, piece);
+    }
+    return error;
+}
+
+static int copy_followed_once(struct sfs_file *file, void *buffer, size_t n, int64_t *size)
+{
+    FOLLOWED(file);
+    if (store_is_live(file->store)) {
+        log_error("%s: a writer in SWMR mode gives no state of all of the file: there is no image "
+                  "of it",
+                  sfs_path(file));
+        return -EOPNOTSUPP;
+    }
+    *size = copy_image(file, store_size(file->store), read_followed, file->store, buffer, n);
+    return *size < 0 ? (int)*size : 0;
+}
+
+static int64_t copy_followed(struct sfs_file *file, void *buffer, size_t n)
+{
+    int64_t size = 0;
+    int error = FOLLOWING(file, copy_followed_once(file, buffer, n, &size));
+    return error ? error : size;
+}
+
 int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n)
 {
     struct sfs_snapshot *snapshot;
+    if (file->follows)
+        return copy_followed(file, buffer, n);
     int error = sfs_flush(file);
     if (!error)
         error = sfs_snapshot_open(file, &snapshot);
     if (error)
         return error;
-    int64_t size = copy_image(file, snapshot, buffer, n);
+    int64_t size =
+        copy_image(file, sfs_snapshot_size(snapshot), read_snapshot, snapshot, buffer, n);
     sfs_snapshot_close(snapshot);
     return size;
 }

@@ -52,6 +52,7 @@ struct sfs_file {
     struct use use;               /* of a followed file: calls on it and its datasets; ALONE: who
                                    * takes another state */
     atomic_uint_least64_t states; /* that were taken */
+    atomic_bool holds_state;      /* sfs_hold_state */
     atomic_bool library_outdated; /* libhdf5 knows another state, */
     atomic_bool library_wanted;   /* and something wants it to know this one */
     atomic_bool library_failed;   /* it could not open the file again, which was said */
@@ -123,6 +124,12 @@ void alone_end(struct use **use);
         follow_error;                                                                              \
     })
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
+
+/* Calls that copy from a file which may be followed to another: before the block in which they are
+ * FOLLOWED, libhdf5 is brought to know the state; after it, -EAGAIN if that has moved on meanwhile,
+ * as what was copied counts for nothing. */
+int follow_begin_copy(struct sfs_file *from);
+int follow_end_copy(struct sfs_file *from, int error);
 
 /* In a call: whether libhdf5 knows the state that the file is in; else STORE_MOVED, and it will. */
 int library_current(struct sfs_file *file);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 
 struct commits {
     struct sfs_file *file;
@@ -81,7 +82,7 @@ int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out
     pthread_mutex_init(&commits->lock, NULL);
     commits->file = file;
     commits->seconds = seconds;
-    int error = seconds ? pthread_create(&commits->thread, NULL, commit_regularly, commits) : 0;
+    int error = seconds ? thread_start(&commits->thread, commit_regularly, commits) : 0;
     if (!error) {
         *out = commits;
         return 0;

@@ -10,6 +10,7 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 
 /* The part of the interval between two looks: the rest is for taking the state. */
 #define LOOK_SHARE 0.9
@@ -35,6 +36,8 @@ struct follow {
 static void look(struct follow *follow)
 {
     int error = nodes_refresh(follow->nodes);
+    if (error == -EINTR) /* the mount ends */
+        return;
     if (error && error != follow->error)
         log_warning("the file can no longer be followed: %s; it is tried again and again",
                     strerror(-error));
@@ -84,7 +87,7 @@ int follow_create(struct nodes *nodes, double seconds, struct follow **out)
     pthread_mutex_init(&follow->lock, NULL);
     follow->nodes = nodes;
     follow->seconds = seconds;
-    int error = pthread_create(&follow->thread, NULL, look_regularly, follow);
+    int error = thread_start(&follow->thread, look_regularly, follow);
     if (error) {
         pthread_cond_destroy(&follow->ending);
         pthread_mutex_destroy(&follow->lock);

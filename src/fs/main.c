@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "config.h"
 #include "fs/daemon.h"
 #include "fs/load.h"
+#include "fs/loop.h"
 #include "fs/mount.h"
 #include "fs/open.h"
 
@@ -118,6 +120,7 @@ static void raise_readahead(dev_t device)
 
 struct starting {
     const struct options *options;
+    struct loop *loop;
     pthread_t thread;
     bool started;
     atomic_bool ended; /* the mount serves no longer, by a signal or because it was unmounted */
@@ -138,7 +141,7 @@ static void *watch_start(void *data)
         starting->failed = true;
         log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
                   strerror(errno));
-        kill(getpid(), SIGTERM); /* ends the loop, if it has not ended */
+        loop_end(starting->loop);
         return NULL;
     }
     raise_readahead(st.st_dev);
@@ -158,18 +161,15 @@ static void end_notify(struct mount *mount)
     mount->notify = NULL;
 }
 
-static int serve(struct fuse_session *session, struct mount *mount)
+static int serve(struct fuse_session *session, struct loop *loop, struct mount *mount)
 {
     const struct options *options = mount->options;
-    struct fuse_loop_config *config = fuse_loop_cfg_create();
-    if (!config)
-        return EXIT_SYSTEM;
-    fuse_loop_cfg_set_max_threads(config, options->threads);
-    fuse_loop_cfg_set_idle_threads(config, options->threads);
-    struct starting starting = {.options = options};
-    starting.started = pthread_create(&starting.thread, NULL, watch_start, &starting) == 0;
-    int status = starting.started ? fuse_session_loop_mt(session, config) : -EAGAIN;
-    fuse_loop_cfg_destroy(config);
+    struct starting starting = {.options = options, .loop = loop};
+    starting.started = thread_start(&starting.thread, watch_start, &starting) == 0;
+    int status = starting.started ? loop_run(loop) : -EAGAIN;
+    nodes_interrupt(mount->nodes);
+    int error = loop_stop(loop);
+    status = status ? status : error;
     end_notify(mount);
     atomic_store(&starting.ended, true); /* what is still asked of it is given up now */
     fuse_session_unmount(session);
@@ -218,16 +218,18 @@ static int mount_and_serve(struct mount *mount, struct options *options)
         fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
     if (!session)
         return EXIT_USAGE;
+    struct loop *loop = NULL;
     int error = mount->is_writable ? notify_create(mount->nodes, session, &mount->notify) : 0;
+    if (!error)
+        error = loop_create(session, options->threads, &loop);
     if (error) {
         fail(options->file, strerror(-error));
         status = EXIT_SYSTEM;
-    } else if (fuse_set_signal_handlers(session) == 0) {
-        if (fuse_session_mount(session, options->mountpoint) == 0)
-            status = serve(session, mount);
-        fuse_remove_signal_handlers(session);
+    } else if (fuse_session_mount(session, options->mountpoint) == 0) {
+        status = serve(session, loop, mount);
     }
     end_notify(mount);
+    loop_destroy(loop);
     fuse_session_destroy(session);
     return status;
 }
@@ -325,6 +327,7 @@ static int start(struct options *options)
     /* libhdf5 looks for external raw data files in the working directory, of which a daemon has
      * none: beside the HDF5 file, unless the user says otherwise. */
     setenv("HDF5_EXTFILE_PREFIX", "${ORIGIN}", 0);
+    signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
     int status = resolve_paths(options);
     if (!status)
         status = check_mountpoint(options);

@@ -475,18 +475,29 @@ void nodes_destroy(struct nodes *nodes)
     free(nodes);
 }
 
+/* Files are added only: the lock need not be held while something is done with one. */
+static struct mounted_file *next_file(struct nodes *nodes, const struct mounted_file *mounted)
+{
+    pthread_mutex_lock(&nodes->files_lock);
+    struct mounted_file *next = mounted ? mounted->next : nodes->files;
+    pthread_mutex_unlock(&nodes->files_lock);
+    return next;
+}
+
 int nodes_refresh(struct nodes *nodes)
 {
-    struct mounted_file *mounted;
     int error = 0;
-    pthread_mutex_lock(&nodes->files_lock);
-    LL_FOREACH(nodes->files, mounted)
-    {
+    for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));) {
         int failed = sfs_refresh(mounted->file);
         error = error ? error : failed;
     }
-    pthread_mutex_unlock(&nodes->files_lock);
     return error;
+}
+
+void nodes_interrupt(struct nodes *nodes)
+{
+    for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));)
+        sfs_interrupt(mounted->file);
 }
 
 const struct node *node_get(struct nodes *nodes, uint32_t number)

@@ -43,6 +43,9 @@ void nodes_destroy(struct nodes *nodes);
 /* Takes the last state of all files, which are followed; the first error. */
 int nodes_refresh(struct nodes *nodes);
 
+/* The mount ends: nobody waits for writers of files that are followed any more. */
+void nodes_interrupt(struct nodes *nodes);
+
 /* By number; NULL if there is none, or no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
 

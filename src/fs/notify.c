@@ -11,6 +11,8 @@
 #include <time.h>
 #include <utlist.h>
 
+#include "common/thread.h"
+
 #define KNOWN_BITS     (1u << 23) /* 1 MiB */
 #define BLOCK_BITS     (1u << 20)
 #define BLOCK_FRAMES   1024 /* frames of which one bit says whether any of them may be known */
@@ -428,10 +430,10 @@ int notify_create(struct nodes *nodes, struct fuse_session *session, struct noti
     notify->nodes = nodes;
     notify->session = session;
     init_locks(notify);
-    int error = pthread_create(&notify->thread, NULL, work, notify);
+    int error = thread_start(&notify->thread, work, notify);
     if (error)
         goto failed;
-    error = pthread_create(&notify->guard, NULL, guard, notify);
+    error = thread_start(&notify->guard, guard, notify);
     if (error) {
         end_work(notify);
         pthread_join(notify->thread, NULL);

@@ -13,8 +13,6 @@
 /* The kernel needs microseconds to tell of the last close. */
 #define PATIENCE_NANOS 200000000
 
-#define SPARE_BYTES 4096 /* of an encoded selection, besides its points or blocks */
-
 struct staged_key {
     uint64_t object; /* of the dataset */
     uint64_t frame;
@@ -181,12 +179,7 @@ int staging_end(struct staging *staging, struct staged *staged, bool *changed)
 /* Makes room for a content of n bytes, and clears what is new in it. */
 static int resize(struct staged *staged, uint64_t n)
 {
-    uint64_t most;
-    unsigned rank = staged->views->frame_rank > 0 ? (unsigned)staged->views->frame_rank : 1;
-    if (__builtin_mul_overflow(staged->views->frame_elements, rank * sizeof(uint64_t), &most) ||
-        __builtin_add_overflow(most, SPARE_BYTES, &most))
-        most = SIZE_MAX;
-    if (n > most)
+    if (n > views_selection_limit(staged->views))
         return -EFBIG;
     if (n > staged->room) {
         size_t room = staged->room > n / 2 ? 2 * staged->room : n;

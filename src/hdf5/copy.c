@@ -81,8 +81,7 @@ int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint6
         H5Pclose(lcpl);
     if (object >= 0)
         H5Oclose(object);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
@@ -101,8 +100,7 @@ int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64
         H5Pclose(lcpl);
     if (group >= 0)
         H5Oclose(group);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 /* ---- Links ---- */

@@ -335,8 +335,7 @@ int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, ui
                                : attributes_each(from, of, copy_new_attribute, &copying);
     if (copying.to >= 0)
         H5Oclose(copying.to);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 static int mark_selection_version(hid_t dataset)
@@ -373,6 +372,8 @@ static int create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5
     if (!error && create->attributes_from)
         error = attributes_each(create->attributes_from, create->attributes_of, copy_or_leave_out,
                                 &copying);
+    if (!error)
+        error = driver_moved();
     if (!error && H5Oget_info2(copying.to, &info, H5O_INFO_BASIC) < 0)
         error = library_failed(-EIO);
     if (H5Dclose(copying.to) < 0 && !error)

@@ -213,6 +213,5 @@ int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, u
         H5Oclose(copy);
     if (source >= 0)
         H5Oclose(source);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }

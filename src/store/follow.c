@@ -134,6 +134,16 @@ bool store_is_following(const struct store *store)
     return store->is_following;
 }
 
+void store_interrupt(struct store *store)
+{
+    atomic_store(&store->is_interrupted, true);
+}
+
+bool store_is_interrupted(const struct store *store)
+{
+    return atomic_load(&store->is_interrupted);
+}
+
 /* Opening it anew is what brings other hosts' changes here. */
 static int open_again(struct store *store)
 {
@@ -197,14 +207,13 @@ static int refresh(struct store *store, bool *moved)
     struct follow_state state;
     struct timespec pause = {.tv_nsec = PAUSE_NANOS};
     store->has_state = false;
-    error = STORE_MOVED;
+    error = take_state(store, &state);
     unsigned i;
-    for (i = 0; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
+    for (i = 1; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
         if (i == STORE_FREE_TRIES)
             store_hold(store);
-        if (i > 0)
-            nanosleep(&pause, NULL);
-        error = take_state(store, &state);
+        nanosleep(&pause, NULL);
+        error = store_is_interrupted(store) ? -EINTR : take_state(store, &state);
     }
     if (i > STORE_FREE_TRIES)
         store_release(store);

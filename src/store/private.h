@@ -74,7 +74,8 @@ struct store {
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
     struct follow_state state;
-    pthread_mutex_t hold_lock; /* guards the next two: */
+    atomic_bool is_interrupted; /* nobody waits for its writer any more */
+    pthread_mutex_t hold_lock;  /* guards the next two: */
     unsigned n_holds;
     int hold; /* the counter, locked; -1: not */
     enum store_recovered recovered;

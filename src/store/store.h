@@ -44,6 +44,11 @@ int store_refresh(struct store *store, bool *moved);
 void store_hold(struct store *store);
 void store_release(struct store *store);
 
+/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR. Any
+ * thread. */
+void store_interrupt(struct store *store);
+bool store_is_interrupted(const struct store *store);
+
 /* Nothing can be read until the next store_refresh: all is STORE_MOVED. */
 void store_outdate(struct store *store);
 

@@ -101,6 +101,9 @@ void views_close(struct views *views);
 /* How many frames there are now; 0 for a null dataspace. */
 uint64_t views_frames(struct views *views);
 
+/* The most bytes that the encoded selection of a frame can need; UINT64_MAX: too many to say. */
+uint64_t views_selection_limit(struct views *views);
+
 /* Bytes of the texts and of what is known of sparse frames that are kept, which may be many. */
 size_t views_kept_bytes(struct views *views);
 

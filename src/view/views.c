@@ -8,6 +8,7 @@
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */
+#define SPARE_BYTES     4096 /* of an encoded selection, besides its points or blocks */
 
 /* A product that means "too large for a file" by UINT64_MAX. */
 static uint64_t product(const uint64_t *dims, int n, uint64_t unit)
@@ -234,6 +235,16 @@ uint64_t views_frames(struct views *views)
 {
     LOOKING_AT(views);
     return views->frames;
+}
+
+uint64_t views_selection_limit(struct views *views)
+{
+    LOOKING_AT(views);
+    uint64_t most, rank = views->frame_rank > 0 ? (uint64_t)views->frame_rank : 1;
+    return __builtin_mul_overflow(views->frame_elements, rank * sizeof(uint64_t), &most) ||
+                   __builtin_add_overflow(most, SPARE_BYTES, &most)
+               ? UINT64_MAX
+               : most;
 }
 
 size_t views_kept_bytes(struct views *views)

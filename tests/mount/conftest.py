@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+import hang
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSEFS = BUILD / "sparsefs"
@@ -59,19 +61,38 @@ class Mount:
         """Unmounts; the daemon must end by itself, with 0. Readahead that is still under way when a
         file is closed keeps the mount busy for a moment."""
         deadline = time.monotonic() + 10
-        while subprocess.run(["umount", "-i", self.root], stderr=subprocess.DEVNULL).returncode:
+        while not self.umount():
             assert time.monotonic() < deadline, "the mount stays busy"
             time.sleep(0.01)
-        assert self.process.wait(START_SECONDS) == 0, self.log()
+        assert self.wait() == 0, self.log()
+
+    def umount(self, *options):
+        try:
+            return subprocess.run(["umount", "-i", *options, self.root], stderr=subprocess.DEVNULL,
+                                  timeout=START_SECONDS).returncode == 0
+        except subprocess.TimeoutExpired:
+            self.give_up()
+
+    def wait(self):
+        """Waits for the daemon's end and gives its exit code."""
+        try:
+            return self.process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.give_up()
+
+    def give_up(self):
+        """Kills a daemon that does not answer or end, and tells what it was doing."""
+        report = hang.describe(self.process.pid, self.root)
+        # By force: its threads may wait in the kernel for requests that nobody will answer.
+        subprocess.run(["umount", "-i", "-f", "-l", self.root], stderr=subprocess.DEVNULL, check=False)
+        self.process.kill()
+        self.process.wait()
+        raise AssertionError(f"{report}\n{self.log()}") from None
 
     def destroy(self):
         if is_mounted(self.root):
-            subprocess.run(["umount", "-i", "-l", self.root], check=False)
-        try:
-            self.process.wait(START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.umount("-l")
+        self.wait()
 
 
 @pytest.fixture
@@ -89,13 +110,11 @@ def mounts(tmp_path):
     yield make
     failures = []
     for mount in running:
-        try:
-            if mount.process.poll() is None:
-                mount.unmount()
-        except (AssertionError, subprocess.SubprocessError) as error:
-            failures.append(str(error))
-        finally:
-            mount.destroy()
+        for end in (mount.unmount if mount.process.poll() is None else mount.wait, mount.destroy):
+            try:
+                end()
+            except (AssertionError, subprocess.SubprocessError) as error:
+                failures.append(str(error))
         # Whether the readahead may be raised is the machine's affair.
         lines = [line for line in mount.log().splitlines() if "readahead stays" not in line]
         if re.search("Sanitizer|runtime error|Assertion", mount.log()):
@@ -104,7 +123,8 @@ def mounts(tmp_path):
             failures.append("unexpected messages: " + "\n".join(lines))
         if mount.process.returncode not in (0, None):
             failures.append(f"the daemon ended with {mount.process.returncode}: {mount.log()}")
-    assert not failures, failures
+    if failures:
+        pytest.fail("\n".join(failures))
 
 
 @pytest.fixture
@@ -132,7 +152,8 @@ def wait_for_end(pid):
     """Waits until a daemon that is not our child has ended."""
     deadline = time.monotonic() + START_SECONDS
     while not has_ended(pid):
-        assert time.monotonic() < deadline, f"process {pid} does not end"
+        if time.monotonic() > deadline:
+            raise AssertionError(hang.describe(pid))
         time.sleep(0.01)
 
 

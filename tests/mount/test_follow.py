@@ -4,6 +4,7 @@ number and generation (grow.c), so that every byte that was read can be checked 
 SPARSEFS_FOLLOW_SECONDS=300 pytest test_follow.py -k full_speed   for minutes instead of seconds"""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,6 +72,8 @@ class Reader(threading.Thread):
 
     def count(self, name):
         way = self.random.integers(20)
+        if way == 2:
+            os.statvfs(self.mount.root)
         if way == 0:
             return json.loads((self.mount / name / "dataset.json").read_text())["frames"]
         if way == 1:
@@ -555,3 +558,124 @@ def test_sparsectl_beside_a_writer(tmp_path, grow):
     assert writer.process.poll() is None
     done = sparsectl("create", path, "/new", "--dims", "3", "--dtype", "u1")
     assert done.returncode == 1 and "another program has it open" in done.stderr
+
+
+def frames_in(path, name, tmp_path):
+    """Of a dataset that h5py cannot read if it is sparse."""
+    if sparsectl("info", f"{path}:/{name}", "--json").stdout.count('"sparse"'):
+        dense = tmp_path / "dense.h5"
+        dense.unlink(missing_ok=True)
+        done = sparsectl("export", f"{path}:/{name}", dense)
+        assert done.returncode == 0, done.stderr
+        path = dense
+    with h5py.File(path) as file:
+        return file[name][()]
+
+
+def check_copy(path, names, commit, tmp_path):
+    """Of one commit: so many frames as it has, and of the same generations in both datasets. Gives the
+    number of frames."""
+    copies = [frames_in(path, name, tmp_path) for name in names]
+    generations = [[check_frame(frame.tobytes(), number) for number, frame in enumerate(frames)]
+                   for frames in copies]
+    assert len(copies[0]) % commit == 0
+    assert all(g == generations[0] for g in generations)
+    return len(copies[0])
+
+
+COPIES = {"export": (["export", "{}:/plain"], ["plain"]), "import": (["import", "{}:/tall"], ["tall"]),
+          "import all": (["import", "--all", "{}"], ["plain", "tall"]),
+          "repack": (["repack", "{}"], ["plain", "tall"])}
+
+
+def copy(kind, path, out):
+    arguments, names = COPIES[kind]
+    return sparsectl(*(a.format(path) for a in arguments), out), names
+
+
+@pytest.mark.parametrize("kind, is_large", [*((kind, False) for kind in COPIES), ("export", True),
+                                            ("import", True), ("import all", True)])
+def test_copies_beside_a_writer(tmp_path, grow, kind, is_large):
+    """With pauses in which a copy can be made; but commits come while one is, too. What is large is
+    not copied as a whole before."""
+    path = tmp_path / "a.h5"
+    if is_large:
+        with h5py.File(path, "w", libver="latest") as file:
+            hole = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            hole.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            hole.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            h5py.h5d.create(file.id, b"hole", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((11 << 27,)), hole)
+        assert os.stat(path).st_size > 1 << 30 and os.stat(path).st_blocks < 1000
+    make(path)
+    writer = grow(path, 1 << 20, 3, 100_000)
+    wait_for(lambda: writer.committed > 10)
+    for i in range(8):
+        before = writer.committed
+        done, names = copy(kind, path, tmp_path / f"out{i}.h5")
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        after = writer.committed
+        assert before <= check_copy(tmp_path / f"out{i}.h5", names, 3, tmp_path) <= after + 3
+        if kind == "import all":
+            assert done.stdout.split() == ["/plain", "/tall"]
+    assert writer.process.poll() is None
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_copies_beside_a_writer_at_full_speed(tmp_path, grow, kind):
+    """A copy of one commit, or it is said that there is none, and nothing is left. Nor does it look
+    damaged then."""
+    path = make(tmp_path / "a.h5")
+    writer = grow(path, 1 << 20, 3)
+    wait_for(lambda: writer.committed > 30)
+    out = tmp_path / "out" / "copy.h5"
+    out.parent.mkdir()
+    for _ in range(3):
+        done, names = copy(kind, path, out)
+        if done.returncode == 0:
+            check_copy(out, names, 3, tmp_path)
+            out.unlink()
+        else:
+            assert done.returncode == 1 and not done.stdout
+            assert re.search("committed to (so|too) often", done.stderr) and len(done.stderr.splitlines()) == 1
+        assert not list(out.parent.iterdir())
+        done = sparsectl("check", path)
+        assert done.returncode in (0, 2), done.stdout
+        assert done.stdout.endswith("sound, 0 faults\n") if done.returncode == 0 else not done.stdout
+    assert writer.process.poll() is None
+
+
+@pytest.mark.parametrize("kind", [*COPIES, "image"])
+def test_copies_beside_a_mount_at_full_speed(tmp_path, mounts, kind):
+    """They are made from its image, also if the file is mounted elsewhere, too."""
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "60"], check=True, capture_output=True)
+    mounts(path, "follow=0.1", log="warning")
+    writer = mounts(path, "rw,commit_interval=0", log="warning")
+    stops = threading.Event()
+
+    def write():
+        folder = os.open(writer.root, os.O_RDONLY)
+        for generation in range(5, 1 << 20):
+            for name in ("plain", "tall"):
+                (writer / name / "frames/0.raw").write_bytes(expected(0, generation).tobytes())
+            os.fsync(folder)
+            if stops.is_set():
+                break
+        os.close(folder)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for i in range(3):
+            out = tmp_path / f"out{i}.h5"
+            if kind == "image":
+                with open(out, "wb") as file:
+                    subprocess.run([SPARSECTL, "image", path], stdout=file, check=True)
+                names = ["plain", "tall"]
+            else:
+                done, names = copy(kind, path, out)
+                assert done.returncode == 0 and not done.stderr, done.stderr
+            assert check_copy(out, names, 1, tmp_path) == 60
+    finally:
+        stops.set()
+        thread.join()

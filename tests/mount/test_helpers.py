@@ -74,11 +74,13 @@ class Namespace:
     Mount points are made in /run, which is empty there."""
 
     def __init__(self, stage, fstab):
-        # With SIGCHLD ignored, cat, which is process 1 there, leaves no zombies. At the end of its
-        # input, which is at our end at the latest, it ends, and the kernel everything else with it.
+        # Copies of mounts that are there now would keep their daemons from ending when they are
+        # unmounted. With SIGCHLD ignored, cat, which is process 1 there, leaves no zombies. At the end
+        # of its input, which is at our end at the latest, it ends, and the kernel everything else with
+        # it.
         self.keeper = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-             "sh", "-c", "echo ready; exec env --ignore-signal=CHLD cat"],
+             "sh", "-c", "umount -a -i -l -t fuse.sparsefs; echo ready; exec env --ignore-signal=CHLD cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.keeper.stdout.readline() != "ready\n":
             pytest.skip("no namespaces here: " + self.keeper.stderr.read())

@@ -397,18 +397,50 @@ static void follower_is_told_of_what_is_gone(void **state)
     assert_int_equal(store_open_following("nothing", &store), -ENOENT);
 }
 
+/* A journal that belongs to another file may be about to be replaced. Who waits for that can be
+ * told to give up. */
+static void waiting_can_be_ended(void **state)
+{
+    (void)state;
+    bool moved;
+    struct store *store = begin();
+    store_close(store);
+    log_quietly();
+    copy_file("a", "b");
+    int fd = open("b", O_WRONLY);
+    assert_int_equal(pwrite(fd, "another file", 12, 9 * PAGE + 100), 12);
+    close(fd);
+    assert_int_equal(store_open_following("b", &store), 0);
+    for (size_t i = 0; i < COUNT(planned); i++)
+        random_fill(next.bytes + planned[i].at, planned[i].n);
+    int error = 0;
+    for (long step = 0; !error; step++) {
+        assert_true(child_dies_at(step));
+        if (rename("a.journal", "b.journal") == 0)
+            error = store_refresh(store, &moved);
+    }
+    assert_int_equal(error, -EBUSY);
+    unsigned before = log_errors();
+    store_interrupt(store);
+    assert_int_equal(store_refresh(store, &moved), -EINTR);
+    assert_int_equal(log_errors(), before);
+    store_close(store);
+    assert_int_equal(unlink("b.journal"), 0);
+}
+
 /* ---- Whole files ---- */
 
 #define SIDE 8
 
-static struct sfs_dataset *create_dataset(struct sfs_file *file, const char *path)
+static struct sfs_dataset *create_dataset(struct sfs_file *file, const char *path, bool is_dense)
 {
     void *type;
     struct sfs_dataset *dataset;
     struct sfs_dataset_create create = {.rank = 3,
                                         .dims = {0, SIDE, SIDE},
                                         .max_dims = {SFS_UNLIMITED, SIDE, SIDE},
-                                        .chunk_dims = {1, SIDE, SIDE}};
+                                        .chunk_dims = {1, SIDE, SIDE},
+                                        .is_dense = is_dense};
     assert_int_equal(sfs_type_encode("uint8", &type, &create.type.n), 0);
     create.type.bytes = type;
     assert_int_equal(sfs_dataset_create(file, path, &create, &dataset), 0);
@@ -450,7 +482,7 @@ static void open_datasets_follow(void **state)
     struct sfs_file *file, *follower;
     uint64_t dims[3], address;
     assert_int_equal(sfs_create("f", NULL, &file), 0);
-    struct sfs_dataset *dataset = create_dataset(file, "/a");
+    struct sfs_dataset *dataset = create_dataset(file, "/a", false);
     assert_int_equal(sfs_flush(file), 0);
     assert_int_equal(sfs_open("f", NULL, &follower), -EBUSY);
     assert_int_equal(sfs_open("f", &(struct sfs_options){.beside_writer = true}, &follower), 0);
@@ -485,7 +517,7 @@ static void open_datasets_follow(void **state)
     }
 
     /* What is new is found, too. */
-    struct sfs_dataset *later = create_dataset(file, "/later");
+    struct sfs_dataset *later = create_dataset(file, "/later", false);
     assert_int_equal(sfs_find(follower, sfs_root(follower), "/later", &address), -ENOENT);
     write_frame(later, 2, 7);
     assert_int_equal(sfs_flush(file), 0);
@@ -507,9 +539,125 @@ static void open_datasets_follow(void **state)
         sfs_open("f", &(struct sfs_options){.follow = true, .writable = true}, &follower), -EINVAL);
 }
 
+/* ---- What takes several reads ---- */
+
+/* A child that commits when it is told to. */
+static int to_writer, from_writer;
+
+static void let_writer_commit(void)
+{
+    char word = '+';
+    assert_int_equal(write(to_writer, &word, 1), 1);
+    assert_int_equal(read(from_writer, &word, 1), 1);
+}
+
+static void commit_when_told(int from, int to)
+{
+    struct sfs_file *file;
+    char word = '+';
+    assert_int_equal(sfs_create("g", NULL, &file), 0);
+    struct sfs_dataset *dataset = create_dataset(file, "/a", false);
+    struct sfs_dataset *dense = create_dataset(file, "/dense", true);
+    for (int i = 0; i < 20; i++)
+        write_frame(dense, i, i + 1);
+    int value = 1;
+    do {
+        write_frame(dataset, 0, value++);
+        assert_int_equal(sfs_flush(file), 0);
+    } while (write(to, &word, 1) == 1 && read(from, &word, 1) == 1);
+    sfs_dataset_close(dense);
+    sfs_dataset_close(dataset);
+    _exit(sfs_close(file) < 0);
+}
+
+static pid_t start_writer(void)
+{
+    int there[2], back[2];
+    char word;
+    assert_true(pipe(there) == 0 && pipe(back) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(there[1]);
+        close(back[0]);
+        commit_when_told(there[0], back[1]);
+    }
+    close(there[0]);
+    close(back[1]);
+    to_writer = there[1];
+    from_writer = back[0];
+    assert_int_equal(read(from_writer, &word, 1), 1);
+    return child;
+}
+
+static struct sfs_file *open_image_of(struct sfs_file *followed)
+{
+    struct sfs_file *image;
+    int64_t n = sfs_get_image(followed, NULL, 0);
+    assert_true(n > 0);
+    void *bytes = malloc((size_t)n); /* the image's then */
+    assert_int_equal(sfs_get_image(followed, bytes, (size_t)n - 1), -ERANGE);
+    assert_int_equal(sfs_get_image(followed, bytes, (size_t)n), n);
+    assert_int_equal(sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY, NULL, &image), 0);
+    return image;
+}
+
+/* What is read in several calls is of one state if that is wanted. */
+static void reading_in_several_calls(void **state)
+{
+    (void)state;
+    int status;
+    struct sfs_file *follower, *copy, *image;
+    uint64_t address;
+    pid_t child = start_writer();
+    assert_int_equal(sfs_open("g", &(struct sfs_options){.follow = true}, &follower), 0);
+    struct sfs_dataset *followed = open_dataset(follower, "/a");
+    log_quietly();
+    unsigned before = log_errors();
+
+    sfs_hold_state(follower, true);
+    let_writer_commit();
+    uint64_t states = sfs_states(follower);
+    assert_int_equal(read_frame(followed, 0), -EAGAIN);
+    assert_true(sfs_states(follower) > states);
+    int value = read_frame(followed, 0);
+    assert_true(value > 1);
+    sfs_hold_state(follower, false);
+    let_writer_commit();
+    assert_int_equal(sfs_refresh(follower), 0);
+    assert_int_equal(read_frame(followed, 0), value + 1);
+
+    /* libhdf5 would crash where it meets the end of a state: it copies from an image. */
+    assert_int_equal(sfs_find(follower, sfs_root(follower), "/dense", &address), 0);
+    assert_int_equal(sfs_create("copy", NULL, &copy), 0);
+    assert_int_equal(log_errors(), before);
+    assert_int_equal(sfs_object_copy(copy, "/dense", follower, address), -EOPNOTSUPP);
+    let_writer_commit();
+    assert_int_equal(sfs_refresh(follower), 0);
+    image = open_image_of(follower);
+    let_writer_commit();
+    struct sfs_dataset *in_image = open_dataset(image, "/a");
+    assert_int_equal(read_frame(in_image, 0), value + 2);
+    sfs_dataset_close(in_image);
+    assert_int_equal(sfs_object_copy(copy, "/dense", image, address), 0);
+    assert_int_equal(sfs_flush(copy), 0);
+    in_image = open_dataset(copy, "/dense");
+    assert_int_equal(read_frame(in_image, 7), 8);
+    sfs_dataset_close(in_image);
+    sfs_discard(image);
+
+    sfs_dataset_close(followed);
+    sfs_discard(follower);
+    sfs_discard(copy);
+    close(to_writer);
+    close(from_writer);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
-          cmocka_unit_test(open_datasets_follow))
+          cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
+          cmocka_unit_test(reading_in_several_calls))

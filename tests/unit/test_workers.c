@@ -2,9 +2,11 @@
 #include "support.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
+#include "common/thread.h"
 #include "common/workers.h"
 
 struct marks {
@@ -57,6 +59,28 @@ static void workers_help_the_caller(void **state)
     workers_destroy(workers);
 }
 
+static void *get_mask(void *mask)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, mask);
+    return NULL;
+}
+
+/* A signal to the program is handled in a thread of the program, a fault where it happens. */
+static void workers_take_no_signals(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    sigset_t mask, before, after;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    assert_int_equal(thread_start(&thread, get_mask, &mask), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(sigismember(&mask, SIGTERM) && sigismember(&mask, SIGUSR1));
+    assert_false(sigismember(&mask, SIGSEGV) || sigismember(&mask, SIGABRT));
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    for (int number = 1; number < NSIG; number++)
+        assert_int_equal(sigismember(&after, number), sigismember(&before, number));
+}
+
 static void nothing_is_begun_after_an_error(void **state)
 {
     (void)state;
@@ -106,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_index_once),
         cmocka_unit_test(workers_help_the_caller),
+        cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(nothing_is_begun_after_an_error),
         cmocka_unit_test(work_within_work),
     };

@@ -1,0 +1,100 @@
+/* Opening files that commands read, also while another program writes them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cli/mounted.h"
+#include "cli/target.h"
+
+#define MOST_TRIES 20 /* of a file that grows */
+
+int source_open(const char *path, struct sfs_file **file)
+{
+    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .beside_writer = true};
+    int error = sfs_open(path, &options, file);
+    return error ? fail(error, "%s", path) : 0;
+}
+
+/* A file that goes with the last descriptor or mapping of it. */
+static int open_unnamed(const char *place)
+{
+    char *copy = strdup(place), *name = NULL;
+    const char *directory = copy ? dirname(copy) : NULL;
+    int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+    if (directory && fd < 0 && asprintf(&name, "%s/.sparsectl.XXXXXX", directory) >= 0) {
+        fd = mkostemp(name, O_CLOEXEC);
+        if (fd >= 0)
+            unlink(name);
+        free(name);
+    }
+    free(copy);
+    return fd;
+}
+
+/* The image of a followed file, in a mapping that stays until the process ends. */
+static int64_t map_image(struct sfs_file *followed, int fd, void **bytes)
+{
+    int64_t n = sfs_get_image(followed, NULL, 0);
+    for (int i = 0; i < MOST_TRIES && n > 0; i++) {
+        size_t room = (size_t)n + (size_t)n / 4;
+        if (ftruncate(fd, (off_t)room) < 0)
+            return -errno;
+        *bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (*bytes == MAP_FAILED)
+            return -errno;
+        n = sfs_get_image(followed, *bytes, room);
+        if (n != -ERANGE)
+            return n;
+        munmap(*bytes, room);
+        n = sfs_get_image(followed, NULL, 0);
+    }
+    return n;
+}
+
+/* -EOPNOTSUPP: it has no image. */
+static int open_copy(struct sfs_file *followed, const char *place, struct sfs_file **file)
+{
+    void *bytes = NULL;
+    int fd = open_unnamed(place);
+    int64_t n = fd < 0 ? -errno : map_image(followed, fd, &bytes);
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return (int)n;
+    struct sfs_image_options image = {.name = sfs_path(followed)};
+    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .image = &image};
+    return sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, &options,
+                          file);
+}
+
+int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file)
+{
+    char *image;
+    struct sfs_file *followed;
+    int code = source_open(path, file);
+    if (code || !sfs_is_following(*file))
+        return code;
+    followed = *file;
+    if (mounted_image(path, &image) == 0) {
+        sfs_discard(followed);
+        code = source_open(image, file);
+        free(image);
+        return code;
+    }
+    if (sfs_get_image(followed, NULL, 0) > (int64_t)most)
+        return DONE;
+    int error = open_copy(followed, place, file);
+    if (error == -EOPNOTSUPP) { /* of a writer in SWMR mode, as it is */
+        messages_forget();
+        return DONE;
+    }
+    if (error)
+        code = fail(error, "%s", path);
+    sfs_discard(followed);
+    return code;
+}

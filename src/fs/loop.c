@@ -1,0 +1,220 @@
+/* Reading requests in as many threads as are needed, up to a limit; waiting for signals in the one
+ * that runs the loop. A thread that is to end is told so by a signal of its own, which makes its
+ * read(2) return: again and again until it has ended, as it may come just before that. It is sent
+ * under the lock and only to those that read, so that it never interrupts the serving of a request.
+ */
+#include "fs/loop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/thread.h"
+
+#define WAKE        SIGURG /* does nothing where nobody waits for it */
+#define AGAIN_NANOS 10000000
+
+struct server {
+    struct loop *loop;
+    pthread_t thread;
+    bool is_reading; /* or has just read */
+};
+
+struct loop {
+    struct fuse_session *session;
+    pthread_t runner;
+    sigset_t ending; /* the signals that end it */
+    sigset_t before; /* what was blocked */
+    unsigned most;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t ended; /* a server has */
+    bool ends;
+    int error;
+    unsigned n, running, reading; /* servers */
+    struct server server[];
+};
+
+static void start_server(struct loop *loop);
+
+/* The lock must be held. */
+static void end(struct loop *loop)
+{
+    loop->ends = true;
+    pthread_kill(loop->runner, WAKE);
+}
+
+/* With the lock held, but dropped meanwhile. */
+static int read_request(struct loop *loop, struct fuse_buf *buffer)
+{
+    pthread_mutex_unlock(&loop->lock);
+    int n = fuse_session_receive_buf(loop->session, buffer);
+    pthread_mutex_lock(&loop->lock);
+    return n;
+}
+
+/* The same. While nobody else reads, one more is started to do so. */
+static void serve_request(struct server *server, struct fuse_buf *buffer)
+{
+    struct loop *loop = server->loop;
+    server->is_reading = false;
+    if (--loop->reading == 0)
+        start_server(loop);
+    pthread_mutex_unlock(&loop->lock);
+    fuse_session_process_buf(loop->session, buffer);
+    pthread_mutex_lock(&loop->lock);
+    loop->reading++;
+    server->is_reading = true;
+}
+
+static void *serve(void *data)
+{
+    struct server *server = data;
+    struct loop *loop = server->loop;
+    struct fuse_buf buffer = {0};
+    sigset_t wake;
+    sigemptyset(&wake);
+    sigaddset(&wake, WAKE);
+    pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
+    pthread_mutex_lock(&loop->lock);
+    while (!loop->ends) {
+        int n = read_request(loop, &buffer);
+        if (n > 0) {
+            serve_request(server, &buffer);
+        } else if (n != -EINTR && n != -EAGAIN) { /* 0: the mount is gone */
+            loop->error = loop->error ? loop->error : n;
+            end(loop);
+        }
+    }
+    server->is_reading = false;
+    loop->reading--;
+    loop->running--;
+    pthread_cond_signal(&loop->ended);
+    pthread_mutex_unlock(&loop->lock);
+    free(buffer.mem);
+    return NULL;
+}
+
+/* If there may be one more and can be. The lock must be held. */
+static void start_server(struct loop *loop)
+{
+    struct server *server = &loop->server[loop->n];
+    if (loop->ends || loop->n == loop->most)
+        return;
+    *server = (struct server){.loop = loop, .is_reading = true};
+    if (thread_start(&server->thread, serve, server) != 0)
+        return;
+    loop->n++;
+    loop->running++;
+    loop->reading++;
+}
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+static void block_signals(struct loop *loop)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    struct sigaction action = {.sa_handler = do_nothing}, old;
+    sigaction(WAKE, &action, NULL); /* without SA_RESTART: read(2) is to return */
+    sigemptyset(&loop->ending);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaddset(&loop->ending, numbers[i]);
+    sigset_t blocked = loop->ending;
+    sigaddset(&blocked, WAKE);
+    pthread_sigmask(SIG_BLOCK, &blocked, &loop->before);
+}
+
+int loop_create(struct fuse_session *session, unsigned threads, struct loop **out)
+{
+    struct loop *loop = calloc(1, sizeof(*loop) + threads * sizeof(*loop->server));
+    if (!loop)
+        return -ENOMEM;
+    loop->session = session;
+    loop->runner = pthread_self();
+    loop->most = threads;
+    pthread_mutex_init(&loop->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&loop->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    block_signals(loop);
+    *out = loop;
+    return 0;
+}
+
+static bool has_to_end(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    bool ends = loop->ends;
+    pthread_mutex_unlock(&loop->lock);
+    return ends;
+}
+
+int loop_run(struct loop *loop)
+{
+    sigset_t awaited = loop->ending;
+    int number;
+    sigaddset(&awaited, WAKE);
+    pthread_mutex_lock(&loop->lock);
+    start_server(loop);
+    int error = loop->n > 0 || loop->ends ? 0 : -EAGAIN;
+    pthread_mutex_unlock(&loop->lock);
+    while (!error && !has_to_end(loop))
+        if (sigwait(&awaited, &number) == 0 && number != WAKE)
+            break;
+    return error;
+}
+
+void loop_end(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    end(loop);
+    pthread_mutex_unlock(&loop->lock);
+}
+
+/* The lock must be held. */
+static void wake_readers(struct loop *loop)
+{
+    struct timespec deadline;
+    for (unsigned i = 0; i < loop->n; i++)
+        if (loop->server[i].is_reading)
+            pthread_kill(loop->server[i].thread, WAKE);
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_nsec += AGAIN_NANOS;
+    deadline.tv_sec += deadline.tv_nsec / 1000000000;
+    deadline.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&loop->ended, &loop->lock, &deadline);
+}
+
+int loop_stop(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->ends = true;
+    while (loop->running > 0)
+        wake_readers(loop);
+    int error = loop->error;
+    pthread_mutex_unlock(&loop->lock);
+    while (loop->n > 0)
+        pthread_join(loop->server[--loop->n].thread, NULL);
+    return error;
+}
+
+void loop_destroy(struct loop *loop)
+{
+    static const struct timespec now = {0};
+    if (!loop)
+        return;
+    while (sigtimedwait(&loop->ending, NULL, &now) > 0)
+        ;
+    pthread_sigmask(SIG_SETMASK, &loop->before, NULL);
+    pthread_cond_destroy(&loop->ended);
+    pthread_mutex_destroy(&loop->lock);
+    free(loop);
+}
