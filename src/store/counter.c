@@ -31,6 +31,7 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
     int fd = open(store->counter, O_RDONLY | COUNTER_FLAGS);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
+    follow_drop_cached(store, fd);
     ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
     int error = n < 0 ? -errno : 0;
     close(fd);

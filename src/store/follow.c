@@ -16,12 +16,16 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "store/private.h"
+
+#define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */
 
 #define MOST_TRIES  1000
 #define PAUSE_NANOS 200000
@@ -33,18 +37,28 @@ static bool is_same_state(const struct follow_state *a, const struct follow_stat
                              a->changed.tv_nsec == b->changed.tv_nsec && a->size == b->size));
 }
 
+/* As of now also where a file system keeps attributes of other hosts' files for a while. What is
+ * read is cut off at the size that it knows. */
+static int stat_now(int fd, struct statx *st)
+{
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, st) < 0 ? -errno
+                                                                                         : 0;
+}
+
 /* The counter, or what stands for it. */
 static int look(const struct store *store, struct follow_state *state)
 {
-    struct stat st;
+    struct statx st;
     *state = (struct follow_state){0};
     int error = counter_read(store, state->number);
     if (error || state->number[0])
         return error;
-    if (fstat(store->fd, &st) < 0)
-        return -errno;
-    state->changed = st.st_mtim;
-    state->size = st.st_size;
+    error = stat_now(store->fd, &st);
+    if (error)
+        return error;
+    state->changed =
+        (struct timespec){.tv_sec = st.stx_mtime.tv_sec, .tv_nsec = st.stx_mtime.tv_nsec};
+    state->size = (off_t)st.stx_size;
     return 0;
 }
 
@@ -134,6 +148,25 @@ bool store_is_following(const struct store *store)
     return store->is_following;
 }
 
+/* Opening a file brings what other hosts have written to it, but a FUSE file system may have been
+ * told to keep what it has read all the same. */
+void follow_drop_cached(const struct store *store, int fd)
+{
+    if (store->is_on_fuse)
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+static void drop_cached_journal(const struct store *store)
+{
+    int fd = store->is_on_fuse
+                 ? open(store->journal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+                 : -1;
+    if (fd < 0)
+        return;
+    follow_drop_cached(store, fd);
+    close(fd);
+}
+
 void store_interrupt(struct store *store)
 {
     atomic_store(&store->is_interrupted, true);
@@ -157,6 +190,7 @@ static int open_again(struct store *store)
             close(fd);
         return error;
     }
+    follow_drop_cached(store, fd);
     close(store->fd);
     store->fd = fd;
     return 0;
@@ -166,16 +200,19 @@ static int open_again(struct store *store)
 static int take_state(struct store *store, struct follow_state *state)
 {
     struct follow_state after;
-    struct stat st;
+    struct statx st;
     int error = look(store, state);
     if (!error)
+        error = open_again(store); /* after that look: what it has then is as new as that */
+    if (!error)
         error = journal_look(store, &state->journal);
-    if (!error && fstat(store->fd, &st) < 0)
-        error = -errno;
+    if (!error)
+        error = stat_now(store->fd, &st);
     if (error)
         return error;
-    atomic_store(&store->end, (uint64_t)st.st_size);
+    atomic_store(&store->end, st.stx_size);
     pages_clear(store);
+    drop_cached_journal(store);
     if (state->journal.exists)
         error = journal_overlay(store);
     if (!error)
@@ -244,6 +281,7 @@ int store_refresh(struct store *store, bool *moved)
 int store_open_following(const char *path, struct store **out)
 {
     bool moved;
+    struct statfs fs;
     struct store *store = file_new(path, false);
     if (!store)
         return -ENOMEM;
@@ -251,6 +289,8 @@ int store_open_following(const char *path, struct store **out)
     int error = file_open(store);
     if (!error && !store->journal)
         error = -ENOENT;
+    if (!error)
+        store->is_on_fuse = fstatfs(store->fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
     if (!error)
         error = store_refresh(store, &moved);
     if (error)

@@ -75,7 +75,8 @@ struct store {
     bool is_following, is_live, is_gone, has_state;
     struct follow_state state;
     atomic_bool is_interrupted; /* nobody waits for its writer any more */
-    pthread_mutex_t hold_lock;  /* guards the next two: */
+    bool is_on_fuse;
+    pthread_mutex_t hold_lock; /* guards the next two: */
     unsigned n_holds;
     int hold; /* the counter, locked; -1: not */
     enum store_recovered recovered;
@@ -127,6 +128,9 @@ int file_open(struct store *store);
  * another file has its place. And n bytes of a followed file. */
 int follow_check(const struct store *store);
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n);
+
+/* follow.c: what is read from the descriptor next is what others have written by now. */
+void follow_drop_cached(const struct store *store, int fd);
 
 /* counter.c: its number, all zeros if there is none; another number, before committed bytes are
  * changed; and its end. */

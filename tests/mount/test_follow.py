@@ -5,7 +5,8 @@ SPARSEFS_FOLLOW_SECONDS=300 pytest test_follow.py -k full_speed   for minutes in
 import json
 import os
 import re
-import signal
+import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, is_mounted
 
 GROW = BUILD / "tests/mount/grow"
 SPARSECTL = BUILD / "sparsectl"
@@ -524,6 +525,81 @@ def test_an_ordinary_writer_of_libhdf5(tmp_path, mounts, run):
         assert done.returncode == 32 and "SWMR" in done.stderr
     mount = mounts(path, "follow=0.1")
     assert (mount / "x/value.txt").read_text().split() == ["1", "2", "3"]
+
+
+# ---- Another host ----
+
+SFTP_SERVER = "/usr/lib/openssh/sftp-server"
+
+
+@pytest.fixture
+def far(tmp_path):
+    """far(options) gives a folder, and the same as another host has it: through sshfs, which knows
+    nothing of what is in this host's caches and keeps attributes and contents in its own."""
+    if not shutil.which("sshfs") or not os.path.exists(SFTP_SERVER):
+        pytest.skip("sshfs or sftp-server is not installed")
+    here, there = tmp_path / "here", tmp_path / "there"
+    running = []
+
+    def start(options):
+        here.mkdir()
+        there.mkdir()
+        ours, theirs = socket.socketpair()
+        running.append(subprocess.Popen([SFTP_SERVER], stdin=theirs, stdout=theirs))
+        running.append(subprocess.Popen(["sshfs", "-f", "-o", f"passive,{options}", f"host:{here}", there],
+                                        stdin=ours, stdout=ours))
+        ours.close()
+        theirs.close()
+        wait_for(lambda: is_mounted(there) or running[-1].poll() is not None)
+        assert is_mounted(there)
+        return here, there
+
+    yield start
+    if is_mounted(there):
+        subprocess.run(["fusermount3", "-u", "-z", there], check=True)
+    for process in running:
+        process.wait(WAIT)
+
+
+FAR = ["dir_cache=no", "dcache_timeout=20", "dcache_timeout=20,attr_timeout=3,entry_timeout=3",
+       "kernel_cache", "auto_cache", "kernel_cache,attr_timeout=3,entry_timeout=3"]
+
+
+@pytest.mark.parametrize("options", FAR)
+def test_on_another_host(tmp_path, far, mounts, grow, options):
+    """Whole frames of one commit, new ones as they come, and no word of damage."""
+    here, there = far(options)
+    path = make(here / "a.h5")
+    mount = mounts(there / "a.h5", "follow=0.2")
+    writer = grow(path, 1 << 20, 3, 30_000)
+    readers = read_for(mount, SECONDS / 2)
+    assert writer.process.poll() is None, writer.process.stderr.read()
+    assert all(reader.last > 30 for reader in readers)
+    committed = writer.committed
+    wait_for(lambda: frames_of(mount, "tall") >= committed)
+
+
+def test_everything_comes_to_another_host(tmp_path, far, mounts, grow):
+    """The writer ends, and another one comes, which is a mount."""
+    here, there = far("kernel_cache,dcache_timeout=20")
+    path = make(here / "a.h5")
+    mount = mounts(there / "a.h5", "follow=0.1")
+    writer = grow(path, 60, 1, 20_000)
+    writer.wait()
+    wait_for(lambda: frames_of(mount, "tall") == 60)
+    for name in ("plain", "tall"):
+        for number in range(60):
+            check_frame((mount / name / f"frames/{number}.raw").read_bytes(), number)
+    writer = mounts(path, "rw", log="warning")
+    for generation in range(5, 12):
+        content = expected(1, generation).tobytes()
+        with open(writer / "plain/frames/1.raw", "r+b", buffering=0) as file:
+            file.write(content)
+            os.fsync(file.fileno())
+        wait_for(lambda: (mount / "plain/frames/1.raw").read_bytes() == content)
+    done = sparsectl("repack", there / "a.h5", there / "copy.h5")
+    assert done.returncode == 0, done.stderr
+    assert check_copy(here / "copy.h5", ["plain"], 1, tmp_path) == 60
 
 
 def sparsectl(*arguments):
