@@ -24,7 +24,9 @@ CEILING_OF = {DEFAULT: CEILING, DIRECT: CEILING_DIRECT}
 SIDE = 2048  # of a frame
 TURN = 4  # frames read before it is the next one's turn
 WARMING = 16  # frames behind the measured ones, read before readers are counted
-WARM_CACHE = "cache_size=64M"  # holds fewer, so that measured frames go into memory used before
+# Holds fewer, so that measured frames go into memory used before; and one frame is decoded by one
+# thread: what is counted is whether readers hinder each other.
+WARM_CACHE = "cache_size=64M,workers=1"
 
 # What is read.
 COLD, CHUNK_CACHE, PAGE_CACHE = "first", "chunk cache", "page cache"

@@ -79,10 +79,17 @@ SFS_API int sfs_create(const char *path, const struct sfs_options *options, stru
  * and what was written since is still here to be flushed again. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
+/* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:
+ * sparsefs finds them there. This puts them into the file for good and removes the journal, so that
+ * programs that know no journal find them, too. For when nothing is written for a while; sfs_close
+ * does the same. Errors as of sfs_flush; nothing is lost by them. */
+SFS_API int sfs_settle(struct sfs_file *file);
+
 /* What was found beside and in a file whose writer had died. */
 struct sfs_recovery {
     bool replayed;        /* a complete journal: the last commit is whole */
     bool discarded;       /* an incomplete one: the commit before it counts */
+    bool carried_out;     /* one that had been carried out before another program changed the file */
     bool unmarked;        /* the superblock said that the file was open for writing */
     unsigned temporaries; /* unfinished new files that were to get this name, now removed */
 };

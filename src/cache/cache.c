@@ -8,8 +8,12 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/workers.h"
 #include "layout/piece.h"
 #include "store/store.h"
+
+#define LOADED_TOGETHER 8
+#define LOADED_SHARE    4 /* chunks that are loaded together take at most this share of the limit */
 
 int cache_create(size_t limit, unsigned n_workers, struct cache **out)
 {
@@ -130,14 +134,83 @@ static int read_piece(struct cache_dataset *dataset, const struct box *box,
     return error;
 }
 
+/* Chunks that are decoded together, by all threads there are. */
+struct group {
+    struct cache_dataset *dataset;
+    struct piece piece[LOADED_TOGETHER];
+    int error[LOADED_TOGETHER]; /* of those that could not be loaded */
+    size_t n;
+};
+
+static int load_one(void *context, size_t i)
+{
+    struct group *group = context;
+    struct chunk *chunk;
+    group->error[i] = chunk_acquire(group->dataset, group->piece[i].scaled, PART_VALUES, &chunk);
+    if (group->error[i] == 0)
+        chunk_release(chunk);
+    return group->error[i];
+}
+
+/* Whether threads would be idle: others that are decoding have them already. */
+static bool is_worth_it(struct group *group)
+{
+    struct cache *cache = group->dataset->cache;
+    if (group->n < 2 || !group->dataset->layout->ops->decode)
+        return false;
+    pthread_mutex_lock(&cache->lock);
+    bool is_worth_it = cache->busy == 0 && !chunk_find(group->dataset, group->piece[0].scaled);
+    pthread_mutex_unlock(&cache->lock);
+    return is_worth_it;
+}
+
+static void load_group(struct group *group)
+{
+    if (is_worth_it(group))
+        (void)workers_each(group->dataset->cache->workers, group->n, load_one, group);
+}
+
+/* Takes pieces for a group, from *next on; false if that was the last. */
+static bool take_group(struct group *group, const struct box *box, struct piece *next)
+{
+    const struct layout *layout = group->dataset->layout;
+    const struct cache *cache = group->dataset->cache;
+    size_t most = cache->limit / LOADED_SHARE / (layout->chunk_bytes + 1);
+    bool more = true;
+    group->n = 0;
+    do {
+        group->error[group->n] = 0;
+        group->piece[group->n++] = *next;
+        more = piece_next(layout, box, next);
+    } while (more && group->n < LOADED_TOGETHER && group->n < most &&
+             group->n < cache->most_encoders);
+    return more;
+}
+
+void cache_load(struct cache_dataset *dataset, const struct box *box)
+{
+    struct group group;
+    struct piece next;
+    group.dataset = dataset;
+    if (!piece_first(dataset->layout, box, &next))
+        return;
+    (void)take_group(&group, box, &next);
+    load_group(&group);
+}
+
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer)
 {
-    const struct layout *layout = dataset->layout;
-    struct piece piece;
+    struct group group; /* large: not set to zeros for every small read */
+    struct piece next;
     int error = 0;
-    for (bool more = piece_first(layout, box, &piece); more && !error;
-         more = piece_next(layout, box, &piece))
-        error = read_piece(dataset, box, &piece, buffer);
+    group.dataset = dataset;
+    for (bool more = piece_first(dataset->layout, box, &next); more && !error;) {
+        more = take_group(&group, box, &next);
+        load_group(&group);
+        for (size_t i = 0; i < group.n && !error; i++)
+            error =
+                group.error[i] ? group.error[i] : read_piece(dataset, box, &group.piece[i], buffer);
+    }
     return error;
 }
 

@@ -43,6 +43,10 @@ void cache_close_dataset(struct cache_dataset *dataset);
  * callbacks and of store_read; -ENOMEM. */
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer);
 
+/* Unless the first chunk of a box is in the cache, or others are decoding, brings it and some that
+ * follow in the box there, decoded by all threads. */
+void cache_load(struct cache_dataset *dataset, const struct box *box);
+
 struct chunk;
 
 /* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or

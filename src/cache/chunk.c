@@ -292,6 +292,14 @@ static void evict(struct cache *cache, struct chunk *victim)
     free_form(cache, &nothing, victim, victim->entry_bytes + victim->form_bytes);
 }
 
+bool evict_clean(struct cache *cache)
+{
+    struct chunk *victim = evictable(cache);
+    if (victim)
+        evict(cache, victim);
+    return victim;
+}
+
 /* Leaves it to the encoders, or does it where there are none. */
 static void make_clean(struct cache *cache, struct chunk *dirty)
 {
@@ -311,9 +319,9 @@ bool make_room(struct cache *cache, size_t bytes)
         return false;
     struct chunk *victim;
     bool later;
-    if ((victim = evictable(cache)))
-        evict(cache, victim);
-    else if ((victim = condensable(cache)))
+    if (evict_clean(cache))
+        return true;
+    if ((victim = condensable(cache)))
         chunk_condense(victim); /* without memory for that it is encoded */
     else if ((victim = encodable(cache, &later)))
         make_clean(cache, victim);

@@ -155,10 +155,22 @@ static bool is_idle(const struct chunk *chunk)
     return !chunk->changing && !chunk->encoding;
 }
 
-/* Whether there is memory to encode this one besides those that are being encoded. */
+/* Whether there is memory to encode this one besides those that are being encoded, or will be when
+ * clean chunks are evicted. */
 static bool has_room(const struct cache *cache, const struct chunk *chunk)
 {
-    return !cache->encodings || cache->used + encode_estimate(chunk) <= cache->limit;
+    return !cache->encodings ||
+           cache->busy + cache->dirty_bytes + encode_estimate(chunk) <= cache->limit;
+}
+
+/* Writes a chunk back that has_room, or evicts one that is in its way; false: that cannot be. */
+static bool begin_write_back(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    if (cache->encodings && cache->used + encode_estimate(chunk) > cache->limit)
+        return evict_clean(cache);
+    (void)write_back(chunk); /* an error stays with the chunk, and flushes are told */
+    return true;
 }
 
 struct chunk *encodable(struct cache *cache, bool *later)
@@ -218,9 +230,7 @@ static void *run(void *data)
     pthread_mutex_lock(&cache->lock);
     while (!cache->ends) {
         chunk = next_chunk(cache);
-        if (chunk) {
-            (void)write_back(chunk); /* an error stays with the chunk */
-        } else {
+        if (!chunk || !begin_write_back(chunk)) {
             cache->idle_encoders++;
             pthread_cond_wait(&cache->wanted, &cache->lock);
             cache->idle_encoders--;
@@ -263,9 +273,7 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     struct flush flush = {.dataset = dataset, .last = cache->changes, .number = ++cache->n_flushes};
     DL_APPEND(cache->flushes, &flush);
     while (!flush.error && ((chunk = next_of_flush(cache, &flush, &more)) || more)) {
-        if (chunk)
-            (void)write_back(chunk); /* it tells the flush */
-        else
+        if (!chunk || !begin_write_back(chunk))
             pthread_cond_wait(&cache->changed, &cache->lock);
     }
     DL_DELETE(cache->flushes, &flush);

@@ -36,7 +36,7 @@
  *    holds such a part never waits for memory, so that who finds busy > 0 may;
  *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are left free for the
  *    first who encodes. He does not wait for memory, so that who finds a dirty chunk may wait for
- *    him; others begin only if there is room beside. */
+ *    him; others begin only if there is room beside, for which they evict. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 
@@ -214,6 +214,9 @@ void encoders_retry(struct cache *cache, bool all);
 void encoders_wake(struct cache *cache);
 
 /* ---- The lock is held on entry and on return, but dropped meanwhile ---- */
+
+/* Evicts one clean chunk, or only its values; false: there is none that nobody uses. */
+bool evict_clean(struct cache *cache);
 
 /* If there is no room for bytes that are about to be allocated, evicts one chunk or waits until
  * those who use the memory have given some back, and returns true: look again. The caller must hold

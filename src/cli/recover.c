@@ -27,13 +27,17 @@ static int recover(const char *path)
         printf("%s: its journal was replayed: the last commit is whole\n", path);
     if (done.discarded)
         printf("%s: an incomplete journal was discarded: the commit before it counts\n", path);
+    if (done.carried_out)
+        printf("%s: its journal had been carried out before another program changed it: removed\n",
+               path);
     if (done.unmarked)
         printf("%s: the mark of a writer was cleared: what that had not flushed is lost, so check "
                "what it wrote\n",
                path);
     if (done.temporaries)
         printf("%s: unfinished new files of that name were removed: %u\n", path, done.temporaries);
-    if (!done.replayed && !done.discarded && !done.unmarked && !done.temporaries)
+    if (!done.replayed && !done.discarded && !done.carried_out && !done.unmarked &&
+        !done.temporaries)
         printf("%s: there is nothing to recover\n", path);
     return DONE;
 }

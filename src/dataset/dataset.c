@@ -8,12 +8,14 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/log.h"
+#include "config.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
 
 #define MAX_UNUSED 256 /* datasets kept open, with their chunks in the cache, that nobody uses */
+#define AHEAD      8   /* chunks, at most */
 
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
@@ -307,6 +309,21 @@ int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, ui
     return 0;
 }
 
+/* Where inflating takes longer than all else, chunks of a slab that are likely to be read next are
+ * decoded together with those that are read now. */
+static void load_ahead(struct sfs_dataset *dataset, const struct box *slab, uint64_t first,
+                       uint64_t n)
+{
+    uint64_t ahead, skipped, left = box_elements(slab) - first;
+    struct box around;
+    if (HAVE_LIBDEFLATE || !dataset->sparse ||
+        !box_product(dataset->layout.chunk_dims, slab->rank, AHEAD, &ahead))
+        return;
+    n = left - n < ahead ? left : n + ahead;
+    box_around_interval(slab, first, n, &around, &skipped);
+    cache_load(dataset->cache, &around);
+}
+
 /* Reads the bytes [skip, skip + n) of one element. */
 static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_t position,
                      size_t skip, char *buffer, size_t n)
@@ -345,6 +362,7 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
         n -= part;
     }
     if (!error && n >= size) {
+        load_ahead(dataset, &box, position, n / size);
         error = dataset_read_elements(dataset, &box, position, n / size, to);
         position += n / size;
         to += n / size * size;
@@ -373,6 +391,7 @@ static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     size_t size = dataset->layout.element_size;
     uint64_t first = offset / size;
     uint64_t elements = (offset + n - 1) / size + 1 - first;
+    load_ahead(dataset, &box, first, elements);
     /* The elements of the range need not be a box (half a row, rows, half a row). They lie without
      * a gap in a chunk if the smallest box of whole slices around them does. */
     box_around_interval(&box, first, elements, &piece, &first);

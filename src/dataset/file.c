@@ -83,6 +83,7 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
             log_error("%s: %s", store_path(store), why.text);
             error = -EINVAL;
         }
+        store_set_landmark(store, file->superblock.address);
     }
     if (error)
         sfs_discard(file);
@@ -99,8 +100,13 @@ static int follow_file(const char *path, const struct sfs_options *options, stru
     for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
         struct store *store;
         error = store_open_following(path, &store);
-        if (!error)
-            error = file_over(store, cache, options, false, out);
+        if (error)
+            break;
+        if (i >= STORE_FREE_TRIES)
+            store_hold(store); /* closing it releases it */
+        error = file_over(store, cache, options, false, out);
+        if (!error && i >= STORE_FREE_TRIES)
+            store_release((*out)->store);
     }
     if (error != STORE_MOVED)
         return error;
@@ -241,6 +247,11 @@ int sfs_flush(struct sfs_file *file)
     int error = flushing->error;
     pthread_mutex_unlock(&flushing->lock);
     return error;
+}
+
+int sfs_settle(struct sfs_file *file)
+{
+    return sfs_is_writable(file) ? store_settle(file->store) : 0;
 }
 
 static int close_file(struct sfs_file *file)

@@ -178,8 +178,14 @@ static int refresh(struct sfs_file *file)
 {
     ALONE(file);
     int error = take_state(file);
-    for (unsigned i = 1; i < MOST_TRIES && error == STORE_MOVED; i++)
+    unsigned i;
+    for (i = 1; i < MOST_TRIES && error == STORE_MOVED; i++) {
+        if (i == STORE_FREE_TRIES)
+            store_hold(file->store);
         error = store_is_interrupted(file->store) ? -EINTR : take_state(file);
+    }
+    if (i > STORE_FREE_TRIES)
+        store_release(file->store);
     if (error == STORE_MOVED) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         error = -EBUSY;
@@ -239,22 +245,31 @@ int follow_end_copy(struct sfs_file *from, int error)
     return error ? error : -EAGAIN;
 }
 
-bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
+/* The last state, if the call may be made again. */
+static int follow_on(struct sfs_file *file, unsigned tries)
 {
-    if (*error != STORE_MOVED || !file->follows || use_is_mine(&file->use))
-        return false;
-    if (store_is_interrupted(file->store)) {
-        *error = -EINTR;
-        return false;
-    }
-    if (++*tries > MOST_TRIES) {
+    if (store_is_interrupted(file->store))
+        return -EINTR;
+    if (tries > MOST_TRIES) {
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
-        *error = -EBUSY;
-        return false;
+        return -EBUSY;
     }
     uint64_t states = sfs_states(file); /* only libhdf5 may have had to be brought to know it */
-    *error = refresh(file);
-    if (!*error && atomic_load(&file->holds_state) && sfs_states(file) != states)
-        *error = -EAGAIN;
-    return *error == 0;
+    int error = refresh(file);
+    if (!error && atomic_load(&file->holds_state) && sfs_states(file) != states)
+        error = -EAGAIN;
+    return error;
+}
+
+bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
+{
+    bool again = *error == STORE_MOVED && file->follows && !use_is_mine(&file->use);
+    if (again && ++*tries == STORE_FREE_TRIES)
+        store_hold(file->store);
+    if (again)
+        *error = follow_on(file, *tries);
+    again = again && *error == 0;
+    if (!again && *tries >= STORE_FREE_TRIES)
+        store_release(file->store);
+    return again;
 }

@@ -33,6 +33,7 @@ int sfs_recover(const char *path, struct sfs_recovery *recovery)
         return error;
     done.replayed = store_recovered(store) == STORE_REPLAYED;
     done.discarded = store_recovered(store) == STORE_DISCARDED;
+    done.carried_out = store_recovered(store) == STORE_CARRIED_OUT;
     done.temporaries = store_remove_temporaries(path);
     error = superblock_read(store, &superblock, &why);
     if (error) {

@@ -32,9 +32,11 @@ int commits_now(struct commits *commits)
     return error;
 }
 
+/* What was written is committed; when nothing was, there is time to settle what was before. */
 static void commit_in_background(struct commits *commits)
 {
-    int error = commits_now(commits);
+    int error =
+        atomic_load(&commits->has_changes) ? commits_now(commits) : sfs_settle(commits->file);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
@@ -56,9 +58,9 @@ static void *commit_regularly(void *data)
         while (!commits->is_ending &&
                pthread_cond_timedwait(&commits->ending, &commits->lock, &next) == 0)
             ;
-        bool commit = !commits->is_ending && atomic_load(&commits->has_changes);
+        bool is_ending = commits->is_ending;
         pthread_mutex_unlock(&commits->lock);
-        if (commit)
+        if (!is_ending)
             commit_in_background(commits);
         clock_gettime(CLOCK_MONOTONIC, &next);
         pthread_mutex_lock(&commits->lock);

@@ -240,6 +240,10 @@ static void merge_values(const struct cache_form *old, const struct runs *positi
     const char *values = old->values;
     uint64_t done = 0; /* of old's values */
     size_t hint = 0;
+    if (old->defined.elements == 0 && with) {
+        memcpy(to, with, positions->elements * size);
+        return;
+    }
     for (size_t i = 0; i < positions->n; i++) {
         struct run run = runs_at(positions, i);
         uint64_t kept = rank_from(&old->defined, &hint, run.first) - done;

@@ -123,6 +123,8 @@ static int reserve_for_both(struct runs *out, const struct runs *a, const struct
 int runs_union(const struct runs *a, const struct runs *b, struct runs *result)
 {
     struct runs out = {0};
+    if (a->n == 0 || b->n == 0)
+        return runs_copy(a->n == 0 ? b : a, result);
     int error = reserve_for_both(&out, a, b);
     if (error < 0)
         return error;

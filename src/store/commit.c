@@ -2,14 +2,16 @@
  *
  * A commit goes through these states; a crash in any of them leaves what stands on the right.
  *
- *   new bytes are being synced                       the old state; bytes nobody refers to
- *   the journal is being written                     the old state, an incomplete journal
+ *   new bytes are being synced, and with them what   the old state, once the last journal is
+ *   the last journal has changed                     carried out; bytes nobody refers to
+ *   the journal is being written over the last one   the old state, an incomplete journal
  *   the journal is durable                           the new state, once it is carried out
- *   pages are written, the end is set                the same
- *   the journal is removed                           the new state
+ *   pages are written, the end is set                the same, and so until the next commit
  *
  * From the moment on at which the journal is durable, the new state is the committed one, even if
- * carrying it out fails: that is tried again by the next commit, or by whoever opens the file. */
+ * carrying it out fails: that is tried again by the next commit, or by whoever opens the file. The
+ * journal stands until the next one is written over it, or the store has been settled: that syncs
+ * the file and removes it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -228,6 +230,7 @@ static int sync_fresh(struct store *store, uint64_t new_end)
         error = -errno;
         log_error("%s: cannot sync it: %s", store->path, strerror(-error));
         store->write_again = true;
+        store->unapplied = store->standing.stands;
     } else {
         store->write_again = false;
     }
@@ -247,9 +250,9 @@ static void begin_anew(struct store *store, uint64_t new_end)
     store->written = false;
 }
 
+/* Once more, from the journal: pages may have been changed since. */
 static int carry_out(struct store *store)
 {
-    snapshots_keep(store);
     int error = journal_carry_out(store, store_size(store));
     store->unapplied = error;
     return error;
@@ -301,20 +304,40 @@ static void drop_pages(struct store *store)
 /* Nothing of a file without its name is committed: what it did not take before needs no journal. */
 static int write_kept(struct store *store, uint64_t new_end)
 {
-    struct page *page, *next;
-    unsigned char bytes[PAGE_BYTES];
-    int error = 0;
-    HASH_ITER (hh, store->pages, page, next) {
-        uint64_t at = page->number * PAGE_BYTES;
-        size_t n = at >= new_end ? 0 : new_end - at < PAGE_BYTES ? new_end - at : PAGE_BYTES;
-        if (!error)
-            error = pages_get(store, page, bytes);
-        if (!error && n > 0)
-            error = file_write(store, at, bytes, n);
-    }
+    int error = pages_apply(store, new_end);
     if (!error)
         drop_pages(store);
     return error;
+}
+
+/* Committed bytes change only when those who follow have been told. */
+static int apply(struct store *store, uint64_t new_end)
+{
+    snapshots_keep(store);
+    int error = tell_followers(store);
+    if (!error)
+        error = pages_apply(store, new_end);
+    if (!error && ftruncate(store->fd, (off_t)new_end) < 0) {
+        error = -errno;
+        log_error("%s: cannot set its end: %s", store->path, strerror(-error));
+    }
+    store->unapplied = error;
+    return error;
+}
+
+int settle(struct store *store)
+{
+    if (store->unapplied)
+        return carry_out(store);
+    if (!store->standing.stands)
+        return 0;
+    if (fdatasync(store->fd) < 0) {
+        int error = -errno;
+        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        store->write_again = store->unapplied = true;
+        return error;
+    }
+    return journal_remove(store);
 }
 
 static int commit_pages(struct store *store, uint64_t new_end)
@@ -324,12 +347,18 @@ static int commit_pages(struct store *store, uint64_t new_end)
         store->stray = journal_remove(store) < 0;
         return error;
     }
+    bool many = atomic_load(&store->n_pages) > MOST_STANDING;
     begin_anew(store, new_end);
-    error = carry_out(store);
+    error = apply(store, new_end);
     if (error)
         return error;
     drop_pages(store);
-    return 0;
+    journal_mark(store);
+    if (many) {
+        error = settle(store);
+        store->stray = error && !store->unapplied;
+    }
+    return error;
 }
 
 /* In memory nothing is ever half done: there is no journal. */
@@ -347,8 +376,8 @@ static int commit_file(struct store *store, uint64_t new_end)
     int error = sync_fresh(store, new_end);
     if (error)
         return error;
-    return atomic_load(&store->n_pages) > 0 ? commit_pages(store, new_end)
-                                            : commit_end(store, new_end);
+    return atomic_load(&store->n_pages) > 0 || store->standing.stands ? commit_pages(store, new_end)
+                                                                      : commit_end(store, new_end);
 }
 
 static int commit(struct store *store)
@@ -383,6 +412,23 @@ int store_commit(struct store *store)
     int error = check_writable(store);
     if (!error)
         error = commit(store);
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+void store_set_landmark(struct store *store, uint64_t address)
+{
+    pthread_mutex_lock(&store->change);
+    store->landmark = address;
+    pthread_mutex_unlock(&store->change);
+}
+
+int store_settle(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error)
+        error = settle(store);
     pthread_mutex_unlock(&store->change);
     return error;
 }

@@ -4,7 +4,11 @@
  * they were read. It is for them only: nothing in the file depends on it, and it is not synced.
  *
  * It is opened and closed each time: file systems of several hosts bring what one of them has
- * written to the others that way. */
+ * written to the others that way.
+ *
+ * A follower that cannot keep up with a writer takes a lock of it for reading (fcntl, so that it
+ * works between hosts, too) while it reads. The writer waits with its next number then, for a
+ * moment: who never lets go cannot stop it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,10 +20,15 @@
 #include "common/log.h"
 #include "store/private.h"
 
+#define COUNTER_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+#define HOLD_PAUSE    200000    /* nanoseconds, as these: between two looks at a lock */
+#define MOST_HELD     50000000  /* that a commit waits for followers */
+#define MOST_DEAF     500000000 /* that it does not wait when it has waited in vain */
+
 int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
-    int fd = open(store->counter, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(store->counter, O_RDONLY | COUNTER_FLAGS);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
     follow_drop_cached(store, fd);
@@ -45,8 +54,7 @@ static int write_number(const struct store *store, uint64_t number)
 {
     char text[COUNTER_BYTES + 1];
     snprintf(text, sizeof(text), "%0*" PRIu64, COUNTER_BYTES, number);
-    int fd = open(store->counter, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                  store->st.st_mode & 0666);
+    int fd = open(store->counter, O_WRONLY | O_CREAT | COUNTER_FLAGS, store->st.st_mode & 0666);
     if (fd < 0)
         return -errno;
     ssize_t n = pwrite(fd, text, COUNTER_BYTES, 0);
@@ -56,9 +64,49 @@ static int write_number(const struct store *store, uint64_t number)
     return error;
 }
 
+static uint64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool is_held(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static void wait_for_followers(struct store *store)
+{
+    const struct timespec pause = {.tv_nsec = HOLD_PAUSE};
+    uint64_t began = nanoseconds();
+    int fd = began < store->deaf_until ? -1 : open(store->counter, O_RDWR | COUNTER_FLAGS);
+    if (fd < 0)
+        return;
+    bool held;
+    while ((held = is_held(fd)) && nanoseconds() - began < MOST_HELD)
+        nanosleep(&pause, NULL);
+    if (held)
+        store->deaf_until = nanoseconds() + MOST_DEAF;
+    close(fd);
+}
+
+int counter_hold(const struct store *store)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int fd = open(store->counter, O_RDONLY | COUNTER_FLAGS);
+    if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 int counter_advance(struct store *store)
 {
     char last[COUNTER_BYTES];
+    wait_for_followers(store);
     int error = counter_read(store, last);
     if (!error)
         error = write_number(store, next_number(last));

@@ -70,9 +70,11 @@ struct store *file_new(const char *path, bool writable)
         return NULL;
     store->fd = -1;
     store->spill = -1;
+    store->hold = -1;
     store->writable = writable;
     pthread_rwlock_init(&store->pages_lock, NULL);
     pthread_mutex_init(&store->change, NULL);
+    pthread_mutex_init(&store->hold_lock, NULL);
     store->path = strdup(path);
     if (!store->path) {
         store_close(store);
@@ -206,13 +208,18 @@ int store_close(struct store *store)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
         discard(store);
+        if (store->writable && !store->unapplied && settle(store) < 0)
+            log_warning("%s: its journal stays beside it: it will be replayed", store->path);
         counter_remove(store);
         close(store->fd);
     }
+    if (store->hold >= 0)
+        close(store->hold);
     pages_clear(store);
     extents_clear(&store->free);
     extents_clear(&store->pending);
     extents_clear(&store->fresh);
+    pthread_mutex_destroy(&store->hold_lock);
     pthread_mutex_destroy(&store->change);
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);

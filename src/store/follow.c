@@ -1,10 +1,11 @@
 /* Following: reading a file that another program commits to. What is read is of one commit: the
  * one that store_refresh has found last. A commit changes, in this order: new bytes where nothing
- * is; the journal, which is complete from then on; the counter; the bytes that were committed; and
- * the journal is removed. So
+ * is; the journal, which is complete from then on; the counter; the bytes that were committed. The
+ * journal stays until the next one is written over it. So
  *
  *   - while the counter stays as it is, the file and, over it, the journal that was complete then
- *     are one commit, whatever of the journal has been carried out meanwhile;
+ *     are one commit, whatever of the journal has been carried out meanwhile; and when the journal
+ *     is incomplete, the file alone is one, for all of the last journal has been carried out;
  *   - what a commit has freed is written to only after it: the counter has changed by then.
  *
  * Bytes that were read are given out after a second look at the counter. Where there is none nobody
@@ -119,6 +120,24 @@ bool store_is_live(const struct store *store)
     return store->is_live;
 }
 
+void store_hold(struct store *store)
+{
+    pthread_mutex_lock(&store->hold_lock);
+    if (store->n_holds++ == 0)
+        store->hold = counter_hold(store);
+    pthread_mutex_unlock(&store->hold_lock);
+}
+
+void store_release(struct store *store)
+{
+    pthread_mutex_lock(&store->hold_lock);
+    if (--store->n_holds == 0 && store->hold >= 0) {
+        close(store->hold);
+        store->hold = -1;
+    }
+    pthread_mutex_unlock(&store->hold_lock);
+}
+
 void store_outdate(struct store *store)
 {
     store->has_state = false;
@@ -226,12 +245,15 @@ static int refresh(struct store *store, bool *moved)
     struct timespec pause = {.tv_nsec = PAUSE_NANOS};
     store->has_state = false;
     error = take_state(store, &state);
-    for (unsigned i = 1; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
-        if (store_is_interrupted(store))
-            return -EINTR;
+    unsigned i;
+    for (i = 1; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
+        if (i == STORE_FREE_TRIES)
+            store_hold(store);
         nanosleep(&pause, NULL);
-        error = take_state(store, &state);
+        error = store_is_interrupted(store) ? -EINTR : take_state(store, &state);
     }
+    if (i > STORE_FREE_TRIES)
+        store_release(store);
     if (error == STORE_MOVED)
         log_error("%s: it is committed to without a pause: no state of it could be read",
                   store->path);

@@ -2,14 +2,20 @@
  *
  *   header    48 bytes  magic, version, bytes of a page, number of witnesses and of pages, end of
  *                       the file before and after
+ *   mark      64 bytes  zeros; once it has been carried out, the system's boot id (random(4)), the
+ *                       sum of the journal, and when the file was changed last; not synced
  *   witness   16 bytes  number of a page that does not change, sum of its bytes
  *   page    4136 bytes  number, sums of its 8 sectors as they were, its bytes
- *   trailer    8 bytes  sum of all before
+ *   trailer    8 bytes  sum of all before but the mark
  *
- * Numbers are little-endian. Only a journal that is complete is carried out, and only on its own
- * file: one where every witness is as it was, and every sector of a page as it was or as it will
- * be. The name and the inode do not matter: both files may have been copied or moved together.
- * Carrying it out a second time changes nothing. */
+ * and whatever follows is what a longer journal has left. Numbers are little-endian. Only a journal
+ * that is complete is carried out, and only on its own file: one where every witness is as it was,
+ * and every sector of a page as it was or as it will be. The name and the inode do not matter: both
+ * files may have been copied or moved together. Carrying it out a second time changes nothing.
+ *
+ * If it bears the mark of this system since it was started it had been carried out, and nothing of
+ * that was lost. When the file was written to since, every sector must be as it will be. If not,
+ * another program has changed it, and the journal counts for nothing. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,12 +29,13 @@
 #include "store/private.h"
 
 #define MAGIC         "sfsjourn"
-#define VERSION       1
+#define VERSION       2
 #define SECTOR_BYTES  512 /* what a disk writes wholly or not at all */
 #define SECTORS       (PAGE_BYTES / SECTOR_BYTES)
-#define MAX_WITNESSES 16
 #define FIRST_SUM     0xcbf29ce484222325u
 #define BUFFER_BYTES  ((size_t)256 << 10)
+#define BOOT_ID       "/proc/sys/kernel/random/boot_id"
+#define BOOT_ID_BYTES 36
 
 struct header {
     char magic[8];
@@ -38,6 +45,12 @@ struct header {
     uint64_t n_pages;
     uint64_t old_end;
     uint64_t new_end;
+};
+
+struct mark {
+    char boot_id[40];              /* BOOT_ID_BYTES, and zeros */
+    uint64_t sum;                  /* as the trailer has it */
+    uint64_t seconds, nanoseconds; /* of the file's last change; as this machine has numbers */
 };
 
 struct witness {
@@ -57,10 +70,12 @@ struct journal {
     FILE *file; /* that is read */
     int fd;     /* that is written */
     unsigned char *buffer;
-    size_t filled; /* bytes in the buffer */
-    uint64_t at;   /* where they belong */
-    uint64_t sum;
-    struct header header; /* in host order */
+    size_t filled;                     /* bytes in the buffer */
+    uint64_t at;                       /* where they belong */
+    uint64_t witnesses[MAX_WITNESSES]; /* that are written */
+    uint64_t sum;                      /* when all was read: as the trailer has it */
+    struct header header;              /* in host order */
+    struct mark mark;
 };
 
 /* Any change of one word changes it: every step can be undone for a given word. */
@@ -130,29 +145,36 @@ static int put_header(struct journal *journal)
         .new_end = htole64(journal->header.new_end),
     };
     memcpy(header.magic, MAGIC, sizeof(header.magic));
-    return put(journal, &header, sizeof(header));
+    int error = put(journal, &header, sizeof(header));
+    uint64_t sum = journal->sum;
+    if (!error)
+        error = put(journal, &(struct mark){0}, sizeof(struct mark));
+    journal->sum = sum;
+    return error;
 }
 
-/* Pages of the file that do not change, evenly spread. */
+/* Pages of the file that do not change: the landmark's, and others, evenly spread. */
 static size_t choose_witnesses(struct store *store, uint64_t new_end, uint64_t *numbers)
 {
-    uint64_t whole = new_end / PAGE_BYTES;
+    uint64_t whole = new_end / PAGE_BYTES, landmark = store->landmark / PAGE_BYTES;
     uint64_t step = whole / MAX_WITNESSES + 1;
     size_t n = 0;
+    if (store->landmark < new_end && !pages_find(store, landmark))
+        numbers[n++] = landmark;
     for (uint64_t number = step / 2; number < whole && n < MAX_WITNESSES; number += step)
-        if (!pages_find(store, number))
+        if (number != landmark && !pages_find(store, number))
             numbers[n++] = number;
     return n;
 }
 
-static int put_witnesses(struct store *store, struct journal *journal, const uint64_t *numbers)
+static int put_witnesses(struct store *store, struct journal *journal)
 {
     int error = 0;
     for (size_t i = 0; i < journal->header.n_witnesses && !error; i++) {
         unsigned char bytes[PAGE_BYTES];
-        error = read_page(store, numbers[i], journal->header.new_end, bytes);
+        error = read_page(store, journal->witnesses[i], journal->header.new_end, bytes);
         struct witness witness = {
-            .number = htole64(numbers[i]),
+            .number = htole64(journal->witnesses[i]),
             .sum = htole64(sum_of(FIRST_SUM, bytes, PAGE_BYTES)),
         };
         if (!error)
@@ -181,25 +203,77 @@ static int put_page(struct store *store, struct journal *journal, const struct p
 
 static int put_all(struct store *store, struct journal *journal)
 {
-    uint64_t witnesses[MAX_WITNESSES];
     struct page *page, *next;
-    journal->header.n_witnesses = choose_witnesses(store, journal->header.new_end, witnesses);
+    journal->header.n_witnesses =
+        choose_witnesses(store, journal->header.new_end, journal->witnesses);
     HASH_ITER (hh, store->pages, page, next) {
         journal->header.n_pages += page->number * PAGE_BYTES < journal->header.new_end;
     }
     int error = put_header(journal);
     if (!error)
-        error = put_witnesses(store, journal, witnesses);
+        error = put_witnesses(store, journal);
     HASH_ITER (hh, store->pages, page, next) {
         if (!error && page->number * PAGE_BYTES < journal->header.new_end)
             error = put_page(store, journal, page);
     }
-    uint64_t sum = htole64(journal->sum);
+    store->standing.sum = htole64(journal->sum);
     if (!error)
-        error = put(journal, &sum, sizeof(sum));
-    if (!error)
-        error = put_buffer(journal);
-    return error || fsync(journal->fd) == 0 ? error : -errno;
+        error = put(journal, &store->standing.sum, sizeof(store->standing.sum));
+    return error ? error : put_buffer(journal);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of one that has too many pages to be remembered nothing may be written to before it is ended. */
+static void remember_pages(struct store *store, const struct journal *journal)
+{
+    struct standing *standing = &store->standing;
+    const struct page *page, *next;
+    standing->n = 0;
+    while (standing->n < journal->header.n_witnesses) {
+        standing->pages[standing->n] = journal->witnesses[standing->n];
+        standing->n++;
+    }
+    HASH_ITER (hh, store->pages, page, next)
+        if (standing->n < MOST_STANDING + MAX_WITNESSES)
+            standing->pages[standing->n++] = page->number;
+    qsort(standing->pages, standing->n, sizeof(*standing->pages), compare_numbers);
+}
+
+bool journal_has(const struct store *store, uint64_t number)
+{
+    const struct standing *standing = &store->standing;
+    return standing->stands && bsearch(&number, standing->pages, standing->n,
+                                       sizeof(*standing->pages), compare_numbers);
+}
+
+/* Nobody may read more of the file's bytes here than there. */
+static int open_for_writing(const struct store *store, int flags)
+{
+    return open(store->journal, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags,
+                store->st.st_mode & 0666);
+}
+
+/* With the length that it has it can be written over without the file system's own journal. */
+static int write_and_sync(struct store *store, struct journal *journal)
+{
+    struct standing *standing = &store->standing;
+    struct stat st;
+    if (fstat(journal->fd, &st) < 0)
+        return -errno;
+    standing->has_name = standing->has_name && standing->inode == st.st_ino;
+    standing->inode = st.st_ino;
+    int error = put_all(store, journal);
+    if (error || fdatasync(journal->fd) < 0)
+        return error ? error : -errno;
+    if (!standing->has_name)
+        error = directory_sync(store);
+    standing->has_name = !error;
+    return error;
 }
 
 int journal_write(struct store *store, uint64_t new_end)
@@ -211,17 +285,51 @@ int journal_write(struct store *store, uint64_t new_end)
     };
     if (!journal.buffer)
         return -ENOMEM;
-    /* Nobody may read more of the file's bytes here than there. */
-    journal.fd = open(store->journal, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                      store->st.st_mode & 0666);
-    int error = journal.fd < 0 ? -errno : put_all(store, &journal);
+    journal.fd = open_for_writing(store, O_CREAT);
+    int error = journal.fd < 0 ? -errno : 0;
+    store->standing.stands = false;
+    if (!error)
+        error = write_and_sync(store, &journal);
     if (error)
         log_error("%s: cannot write the journal %s: %s", store->path, store->journal,
                   strerror(-error));
     if (journal.fd >= 0)
         close(journal.fd);
     free(journal.buffer);
-    return error ? error : directory_sync(store);
+    if (error)
+        return error;
+    remember_pages(store, &journal);
+    store->standing.stands = true;
+    return 0;
+}
+
+/* All zeros if the system does not tell. */
+static struct mark make_mark(uint64_t sum)
+{
+    struct mark mark = {.sum = sum};
+    int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, mark.boot_id, BOOT_ID_BYTES) != BOOT_ID_BYTES)
+        mark = (struct mark){0};
+    if (fd >= 0)
+        close(fd);
+    return mark;
+}
+
+/* Without it, too, everything is right. */
+void journal_mark(struct store *store)
+{
+    struct mark mark = make_mark(store->standing.sum);
+    struct stat st;
+    int fd = open_for_writing(store, 0);
+    if (fstat(store->fd, &st) == 0) {
+        mark.seconds = (uint64_t)st.st_mtim.tv_sec;
+        mark.nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
+    }
+    if (fd < 0 || pwrite(fd, &mark, sizeof(mark), sizeof(struct header)) < 0)
+        log_info("%s: cannot mark the journal %s: %s", store->path, store->journal,
+                 strerror(errno));
+    if (fd >= 0)
+        close(fd);
 }
 
 int journal_remove(struct store *store)
@@ -232,7 +340,10 @@ int journal_remove(struct store *store)
                   strerror(-error));
         return error;
     }
-    return directory_sync(store);
+    int error = directory_sync(store);
+    if (!error)
+        store->standing.stands = store->standing.has_name = false;
+    return error;
 }
 
 /* ---- Reading ---- */
@@ -253,8 +364,12 @@ static int get_header(struct journal *journal)
     rewind(journal->file);
     journal->sum = FIRST_SUM;
     int error = get(journal, &stored, sizeof(stored));
+    uint64_t sum = journal->sum;
+    if (!error)
+        error = get(journal, &journal->mark, sizeof(journal->mark));
     if (error)
         return error;
+    journal->sum = sum;
     journal->header = (struct header){
         .n_witnesses = le64toh(stored.n_witnesses),
         .n_pages = le64toh(stored.n_pages),
@@ -268,22 +383,27 @@ static int get_header(struct journal *journal)
     return sound ? 0 : -EILSEQ;
 }
 
+/* Whether a byte of the page lies before the end that the file is to have. */
+static bool is_in(const struct header *header, uint64_t number)
+{
+    return number < header->new_end / PAGE_BYTES + (header->new_end % PAGE_BYTES > 0);
+}
+
 static int get_witness(struct journal *journal, struct witness *witness)
 {
     int error = get(journal, witness, sizeof(*witness));
     witness->number = le64toh(witness->number);
     witness->sum = le64toh(witness->sum);
-    return error || witness->number < journal->header.new_end / PAGE_BYTES ? error : -EILSEQ;
+    return error || is_in(&journal->header, witness->number) ? error : -EILSEQ;
 }
 
 static int get_page(struct journal *journal, struct page_record *record)
 {
-    uint64_t end = journal->header.new_end;
     int error = get(journal, record, sizeof(*record));
     record->number = le64toh(record->number);
     for (size_t i = 0; i < SECTORS; i++)
         record->sums[i] = le32toh(record->sums[i]);
-    return error || record->number < end / PAGE_BYTES + (end % PAGE_BYTES > 0) ? error : -EILSEQ;
+    return error || is_in(&journal->header, record->number) ? error : -EILSEQ;
 }
 
 /* Does something with every record in turn; NULL: only reads them. */
@@ -311,6 +431,7 @@ static int walk(struct store *store, struct journal *journal, witness_action on_
     uint64_t expected = htole64(journal->sum), stored;
     if (!error)
         error = get(journal, &stored, sizeof(stored));
+    journal->sum = expected;
     return error || stored == expected ? error : -EILSEQ;
 }
 
@@ -396,13 +517,62 @@ int journal_carry_out(struct store *store, uint64_t file_end)
 
 /* ---- After a crash ---- */
 
+/* Whether the journal of this sum was carried out since the system was started: nothing of that is
+ * lost. */
+static bool has_been_carried_out(const struct journal *journal, uint64_t sum)
+{
+    struct mark mark = make_mark(sum);
+    return mark.boot_id[0] && mark.sum == journal->mark.sum &&
+           memcmp(mark.boot_id, journal->mark.boot_id, sizeof(mark.boot_id)) == 0;
+}
+
+static int check_carried_out(struct store *store, const struct header *header,
+                             const struct page_record *record)
+{
+    unsigned char bytes[PAGE_BYTES];
+    int error = read_page(store, record->number, header->new_end, bytes);
+    return error || memcmp(bytes, record->bytes, PAGE_BYTES) == 0 ? error : -EBUSY;
+}
+
+/* -EBUSY: it is no journal of what the file is now; -EALREADY: the same, and it had been carried
+ * out before. It has been read as a whole. */
+static int check(struct store *store, struct journal *journal)
+{
+    struct stat st;
+    if (fstat(store->fd, &st) < 0)
+        return -errno;
+    bool is_done = has_been_carried_out(journal, journal->sum);
+    bool is_changed = journal->mark.seconds != (uint64_t)st.st_mtim.tv_sec ||
+                      journal->mark.nanoseconds != (uint64_t)st.st_mtim.tv_nsec;
+    int error = (uint64_t)st.st_size < journal->header.new_end
+                    ? -EBUSY
+                    : walk(store, journal, check_witness,
+                           is_done && is_changed ? check_carried_out : check_page);
+    return error == -EBUSY && is_done ? -EALREADY : error;
+}
+
+static int forget(struct store *store)
+{
+    store->recovered = STORE_CARRIED_OUT;
+    log_info("%s: another program has changed it since its last journal was carried out: that one "
+             "counts no more",
+             store->path);
+    if (!store->writable)
+        return 0;
+    if (fdatasync(store->fd) < 0) {
+        int error = -errno;
+        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        return error;
+    }
+    return journal_remove(store);
+}
+
 static int replay(struct store *store, struct journal *journal)
 {
     uint64_t end = journal->header.new_end;
-    struct stat st;
-    int error = fstat(store->fd, &st) < 0 ? -errno : (uint64_t)st.st_size < end ? -EBUSY : 0;
-    if (!error)
-        error = walk(store, journal, check_witness, check_page);
+    int error = check(store, journal);
+    if (error == -EALREADY)
+        return forget(store);
     if (error == -EBUSY)
         log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
                   "it away",
@@ -468,11 +638,13 @@ int journal_overlay(struct store *store)
         return 0;
     if (error)
         return error;
-    error = walk(store, &journal, check_witness, check_page);
+    error = check(store, &journal);
+    bool counts = error != -EALREADY;
     if (!error)
         error = walk(store, &journal, NULL, keep_page);
     if (!error)
         atomic_store(&store->end, journal.header.new_end);
     fclose(journal.file);
-    return error;
+    /* The next one is being written over it. */
+    return !counts ? 0 : error == -EILSEQ ? STORE_MOVED : error;
 }

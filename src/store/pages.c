@@ -136,6 +136,22 @@ void pages_clear(struct store *store)
     }
 }
 
+int pages_apply(struct store *store, uint64_t end)
+{
+    struct page *page, *next;
+    unsigned char bytes[PAGE_BYTES];
+    int error = 0;
+    HASH_ITER (hh, store->pages, page, next) {
+        uint64_t at = page->number * PAGE_BYTES;
+        size_t n = at >= end ? 0 : end - at < PAGE_BYTES ? (size_t)(end - at) : PAGE_BYTES;
+        if (!error)
+            error = pages_get(store, page, bytes);
+        if (!error && n > 0)
+            error = file_write(store, at, bytes, n);
+    }
+    return error;
+}
+
 /* How many of n bytes at address lie in the page of the first one. */
 static size_t in_page(uint64_t address, size_t n)
 {
@@ -189,15 +205,16 @@ bool pages_touch(struct store *store, uint64_t address, uint64_t n)
     return touched;
 }
 
-/* How many of the n bytes from address on may be written to the file: none of them is committed.
- * While a journal waits, it may still be compared with what is in the file before its end. */
+/* How many of the n bytes from address on, in one page, may be written to the file: none of them is
+ * committed. Before its end a journal may still be compared with what is in the file: all of it
+ * while it waits, its own pages while it stands. */
 static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
 {
     uint64_t start, length;
     if (address >= store->committed_end)
         return n;
-    if (store->unapplied || !extents_after(&store->fresh, address, &start, &length) ||
-        start > address)
+    if (store->unapplied || journal_has(store, address / PAGE_BYTES) ||
+        !extents_after(&store->fresh, address, &start, &length) || start > address)
         return 0;
     uint64_t end = start + length;
     return end == store->committed_end || end - address > n ? n : (size_t)(end - address);

@@ -11,7 +11,9 @@
 
 #define PAGE_BYTES      4096
 #define PAGES_IN_MEMORY ((size_t)8192) /* 32 MiB; more are put on the disk, where that can be */
-#define COUNTER_BYTES   20 /* decimal digits of the counter beside a file */
+#define COUNTER_BYTES   20             /* decimal digits of the counter beside a file */
+#define MOST_STANDING   1024 /* pages: a journal of more is ended as soon as it is carried out */
+#define MAX_WITNESSES   16   /* unchanged pages by which a journal knows its file */
 
 /* Bytes that stand in for those of the file: changes that are not committed or, in a store that is
  * only read, a journal's. */
@@ -22,7 +24,7 @@ struct page {
     unsigned char bytes[]; /* PAGE_BYTES in memory */
 };
 
-/* The journal as it stands beside the file. */
+/* The journal beside the file of a followed store. */
 struct journal_state {
     bool exists;
     ino_t inode;
@@ -38,8 +40,21 @@ struct follow_state {
     struct journal_state journal;
 };
 
+/* The journal of the last commit, while it stands: carried out, but that is not synced yet. A crash
+ * of the machine will have it replayed, on pages that must be as they were or as it has them, and
+ * beside witnesses: they are not written to before the next journal takes its place. */
+struct standing {
+    bool stands;
+    bool has_name; /* the journal's name is durable: */
+    ino_t inode;   /* of this file */
+    uint64_t sum;  /* of all of it */
+    size_t n;
+    uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
+};
+
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
- * behind committed_end, or in `fresh`) is written there at once; other bytes only by a commit.
+ * behind committed_end, or in `fresh`) is written there at once, unless it shares a page with the
+ * journal that stands; other bytes only by a commit.
  *
  * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock. */
 struct store {
@@ -54,12 +69,16 @@ struct store {
     bool replace;    /* whether the first commit may replace a file */
     bool writable;
     struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
-    bool has_counter; /* this writer's counter stands beside the file */
+    bool has_counter;    /* this writer's counter stands beside the file */
+    uint64_t deaf_until; /* monotonic nanoseconds: followers are not waited for */
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
     struct follow_state state;
     atomic_bool is_interrupted; /* nobody waits for its writer any more */
     bool is_on_fuse;
+    pthread_mutex_t hold_lock; /* guards the next two: */
+    unsigned n_holds;
+    int hold; /* the counter, locked; -1: not */
     enum store_recovered recovered;
     struct stat st;  /* as of opening */
     const char *map; /* the file as of opening; NULL: not mapped */
@@ -81,10 +100,12 @@ struct store {
     struct extents fresh;             /* allocated since the last commit, before committed_end */
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
-    bool written;                     /* something since the last commit */
-    bool write_again; /* the kernel may have dropped what was written: fdatasync failed */
-    bool unapplied;   /* a complete journal waits to be carried out */
-    bool stray;       /* a journal may stand there that must not: nothing is changed */
+    struct standing standing;
+    uint64_t landmark; /* an address that whoever changes the file writes to */
+    bool written;      /* something since the last commit */
+    bool write_again;  /* the kernel may have dropped what was written: fdatasync failed */
+    bool unapplied;    /* a complete journal waits to be carried out */
+    bool stray;        /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
@@ -116,6 +137,14 @@ void follow_drop_cached(const struct store *store, int fd);
 int counter_read(const struct store *store, char number[COUNTER_BYTES]);
 int counter_advance(struct store *store);
 void counter_remove(struct store *store);
+
+/* counter.c: of a followed file: a descriptor that holds it until it is closed; -1: it cannot be.
+ */
+int counter_hold(const struct store *store);
+
+/* commit.c: syncs what the journal that stands has changed, and ends it. The caller holds `change`,
+ * or is the last one to use the store. */
+int settle(struct store *store);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
@@ -158,6 +187,9 @@ struct page *pages_find(struct store *store, uint64_t number);
 int pages_get(struct store *store, const struct page *page, unsigned char *bytes);
 void pages_clear(struct store *store);
 
+/* Writes all pages to the file, as far as they lie before its end. */
+int pages_apply(struct store *store, uint64_t end);
+
 /* Adds a page with these bytes, or replaces it. -ENOSPC and what else write(2) says: memory is full
  * of pages, and the disk does not take this one; unless must, then it goes into memory. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
@@ -168,11 +200,17 @@ int pages_read(struct store *store, uint64_t address, void *buffer, size_t n);
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 
-/* journal.c: writes a durable journal of all pages up to new_end. The caller holds `change`. */
+/* journal.c: writes a durable journal of all pages up to new_end, over the one that stands, whose
+ * pages are durable by now; it stands from then on. The caller holds `change`. */
 int journal_write(struct store *store, uint64_t new_end);
+/* Whether this page is in the journal that stands, or a witness of it. */
+bool journal_has(const struct store *store, uint64_t number);
+/* The journal that stands has been carried out: who finds it on this machine before it is started
+ * anew may know. */
+void journal_mark(struct store *store);
 /* Carries out the journal, if there is one, and ends it; the file is then file_end bytes long. */
 int journal_carry_out(struct store *store, uint64_t file_end);
-/* After an error of journal_write: there must be no journal. */
+/* Ends it: there must be no journal, or need not. */
 int journal_remove(struct store *store);
 /* When opening: replays or discards what a crash has left, and says so. -EBUSY: the journal does
  * not belong to this file. */

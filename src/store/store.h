@@ -38,6 +38,12 @@ bool store_is_following(const struct store *store);
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
 
+/* Between these two calls its writer, if it is ours, does not commit, for 50 ms at most: for who
+ * begins again and again because commits come too fast. They may be nested. */
+#define STORE_FREE_TRIES 4 /* before that, mostly */
+void store_hold(struct store *store);
+void store_release(struct store *store);
+
 /* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR. Any
  * thread. */
 void store_interrupt(struct store *store);
@@ -50,13 +56,18 @@ void store_outdate(struct store *store);
  * are no commits, and it is read as it is, up to where it ends now. */
 void store_set_live(struct store *store, bool live);
 
-/* Of a followed file: whether a program on this host that is not ours holds the lock of a writer, as
- * the kernel lists it; asking for the lock could hinder somebody. */
+/* Of a followed file: whether a program on this host that is not ours holds the lock of a writer,
+ * as the kernel lists it; asking for the lock could hinder somebody. */
 bool store_is_held_by_stranger(const struct store *store);
 bool store_is_live(const struct store *store);
 
 /* What opening for writing did with a journal. */
-enum store_recovered { STORE_SOUND, STORE_REPLAYED, STORE_DISCARDED };
+enum store_recovered {
+    STORE_SOUND,
+    STORE_REPLAYED,
+    STORE_DISCARDED,  /* it was not complete */
+    STORE_CARRIED_OUT /* it had been carried out, and the file was changed since */
+};
 enum store_recovered store_recovered(const struct store *store);
 
 /* A new, empty store. Its file has a temporary name beside path (.NAME.XXXXXX.sparsefs) until the
@@ -135,6 +146,15 @@ int store_free(struct store *store, uint64_t address, uint64_t n);
  * all changes are still there to be committed again. Errors: those of write(2) and fsync(2),
  * -ENOMEM; of the first commit of a new store those of rename(2). */
 int store_commit(struct store *store);
+
+/* An address (0, unless it is told) that every program writes to when it changes the file: by it a
+ * journal sees that one has done so after its writer died. */
+void store_set_landmark(struct store *store, uint64_t address);
+
+/* What is committed becomes durable in the file alone, and its journal is removed: programs that
+ * know no journal find the last commit even after a crash of the machine. Closing does it, too.
+ * Errors as of store_commit; nothing is lost by them. */
+int store_settle(struct store *store);
 
 /* ---- Snapshots ---- */
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #define MOST_FDS   1024
 #define MOST_NAMES 16
 #define DIRECTORY  (-2)
+#define BOOT_ID    "/proc/sys/kernel/random/boot_id"
 
 enum call { CREATE, WRITE, TRUNCATE, SYNC, FAILED_SYNC, RENAME, UNLINK, SYNC_DIRECTORY };
 
@@ -54,6 +56,7 @@ static struct {
     struct name names[MOST_NAMES], first_names[MOST_NAMES];
     struct contents *first; /* of the files, when the recording began */
     int n_first;
+    long boots, boot, first_boot; /* in all, now, and when the recording began */
 } disk = {.until_failure = -1};
 
 /* ---- Names ---- */
@@ -292,9 +295,20 @@ static void note_open(int fd, const char *name, int flags, bool existed)
     disk.of_fd[fd] = found ? found->file + 1 : 1;
 }
 
+/* The system is another one after every power cut. */
+static int open_boot_id(void)
+{
+    int fd = memfd_create("boot_id", MFD_CLOEXEC);
+    assert_true(fd >= 0 && dprintf(fd, "%036ld\n", disk.boot) == 37);
+    lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 {
     const char *name = name_of(path);
+    if (strcmp(path, BOOT_ID) == 0)
+        return open_boot_id();
     if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
         return -1;
     bool existed = access(path, F_OK) == 0;
@@ -402,6 +416,7 @@ void disk_begin(void)
     closedir(directory);
     disk.n_first = disk.n_files;
     memcpy(disk.first_names, disk.names, sizeof(disk.names));
+    disk.boot = disk.first_boot = ++disk.boots;
 }
 
 /* ---- Cuts ---- */
@@ -521,7 +536,9 @@ uint64_t disk_cut(const struct cut *cut, const char *to)
     struct contents *files = calloc((size_t)disk.n_files + 1, sizeof(*files));
     struct name names[MOST_NAMES];
     unsigned pending = 0;
+    bool all = cut->kept == UINT64_MAX && cut->torn == 0;
     assert_non_null(files);
+    disk.boot = all ? disk.first_boot : ++disk.boots; /* all: only the process need have died */
     memcpy(names, disk.first_names, sizeof(names));
     for (int i = 0; i < disk.n_first; i++) {
         resize(&files[i], disk.first[i].n);

@@ -40,7 +40,8 @@ struct cut {
 /* How many calls are not durable when n have been made. */
 unsigned disk_pending(long n);
 
-/* Makes the folder `to` what DISK is after the cut, in place of what is there. A number that is the
+/* Makes the folder `to` what DISK is after the cut, in place of what is there, and lets the system
+ * be another one since its start, unless all is kept. A number that is the
  * same for the same contents, as good as surely. */
 uint64_t disk_cut(const struct cut *cut, const char *to);
 

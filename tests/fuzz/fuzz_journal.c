@@ -13,7 +13,9 @@
 
 #define PAGE       4096
 #define FILE_BYTES (2 * PAGE + 1000)
-#define HEAD       48
+#define HEADER     48
+#define MARK       64
+#define HEAD       (HEADER + MARK)
 #define WITNESS    16
 #define RECORD     (8 + 32 + PAGE)
 #define FIRST_SUM  0xcbf29ce484222325u
@@ -35,10 +37,11 @@ static void put(unsigned char *bytes, uint64_t value, int width)
         bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
+/* Of all but the mark. */
 static uint64_t sum_of(const unsigned char *bytes, size_t n)
 {
     uint64_t sum = FIRST_SUM;
-    for (size_t i = 0; i < n; i += 8) {
+    for (size_t i = 0; i < n; i += i + 8 == HEADER ? 8 + MARK : 8) {
         sum = (sum ^ word(bytes + i)) * 0x9e3779b97f4a7c15u;
         sum ^= sum >> 32;
     }
@@ -60,7 +63,7 @@ static size_t sum_at(const unsigned char *bytes, size_t n)
 static bool is_whole(const unsigned char *bytes, size_t n)
 {
     size_t at = sum_at(bytes, n);
-    return at > 0 && memcmp(bytes, "sfsjourn\1\0\0\0\0\20\0\0", 16) == 0 &&
+    return at > 0 && memcmp(bytes, "sfsjourn\2\0\0\0\0\20\0\0", 16) == 0 &&
            word(bytes + at) == sum_of(bytes, at);
 }
 
@@ -155,7 +158,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
     unsigned char *at = bytes + 1;
     memset(bytes, 0, whole);
     bytes[0] = (uint8_t)(1 | (seed & 2));
-    memcpy(at, "sfsjourn\1\0\0\0\0\20\0\0", 16);
+    memcpy(at, "sfsjourn\2\0\0\0\0\20\0\0", 16);
     put(at + 16, 1, 8);
     put(at + 24, 1, 8);
     put(at + 32, FILE_BYTES, 8);

@@ -305,6 +305,7 @@ def test_a_writer_that_is_killed(tmp_path, mounts, grow):
     path = make(tmp_path / "a.h5")
     mount = mounts(path, "follow=0.05", log="warning")
     random = np.random.default_rng(1)
+    ever_committed = False
     for _ in range(12):
         writer = grow(path, 1 << 20, 1)
         end = time.monotonic() + float(random.uniform(0.2, 0.8))
@@ -323,7 +324,8 @@ def test_a_writer_that_is_killed(tmp_path, mounts, grow):
         with open(mount / "plain/stack.raw", "rb") as stack:
             for number in range(frames_of(mount, "plain")):
                 check_frame(stack.read(BYTES), number)
-    assert committed > 0
+        ever_committed |= committed > 0
+    assert ever_committed
 
 
 SWMR_WRITER = """

@@ -752,6 +752,28 @@ def test_what_is_synced_is_durable(mounts, data, tmp_path, way):
     check_after_crash(mounts, data)
 
 
+def test_a_file_that_others_change_after_a_crash(mounts, data):
+    """Its journal had been carried out: it does not keep anybody from the file, nor undo anything."""
+    d = data.mount(mounts, "commit_interval=0")
+    (d / "frames/1.raw").write_bytes(new_content())
+    do(f"sync {d}/frames/1.raw")
+    data.write(FRAME_BYTES, new_content())
+    kill(data.mounted)
+    journal = data.path.with_name(data.path.name + ".journal")
+    assert journal.exists()
+    with h5py.File(data.path, "r+") as f:
+        f.attrs["other"] = np.arange(1000)
+        f["others"] = np.arange(5)
+    for options in "ro", "rw", "ro":
+        mount = mounts(data.path, options, expect_log=True)
+        assert "counts no more" in mount.log() or not journal.exists()
+        assert (mount / "others/stack.raw").read_bytes() == np.arange(5).tobytes()
+        for frame in range(5):
+            assert (mount / f"sparse/frames/{frame}.raw").read_bytes() == data.array[frame].tobytes()
+        mount.unmount()
+        assert journal.exists() == (options == "ro" and "counts no more" in mount.log())
+
+
 @pytest.mark.parametrize("flags", [os.O_SYNC, os.O_DSYNC])
 def test_synchronous_writes_without_the_page_cache(mounts, data, flags):
     d = data.mount(mounts, "commit_interval=0,direct_io")

@@ -61,7 +61,7 @@ static int compare(struct store *store, const struct model *model)
 }
 
 /* A state that was just taken is the last one or the one that is being committed, and no earlier
- * one than before. */
+ * one than before. It may be as both say, if the new one only adds to the last. */
 static void take(struct follower *follower)
 {
     bool moved;
@@ -69,14 +69,12 @@ static void take(struct follower *follower)
     follower->taken += moved;
     if (!moved) /* the last one still */
         return;
-    int found = follower->is_ahead ? 0 : compare(follower->store, &committed);
-    follower->model = committed;
-    if (found == 0 && is_committing) {
-        found = compare(follower->store, &next);
-        follower->model = next;
+    if (is_committing && compare(follower->store, &next) == 1)
         follower->is_ahead = true;
-    }
-    assert_int_equal(found, 1);
+    else
+        assert_false(follower->is_ahead);
+    follower->model = follower->is_ahead ? next : committed;
+    assert_int_equal(compare(follower->store, &follower->model), 1);
 }
 
 static void look(void)
@@ -354,6 +352,29 @@ static void what_a_dead_writer_leaves_is_whole(void **state)
         followers_end();
     }
     assert_true(journals > 5 && ahead > 3);
+}
+
+/* One that never lets go, however often it has asked. */
+static void a_follower_does_not_stop_the_writer(void **state)
+{
+    (void)state;
+    struct store *store = begin();
+    followers_begin();
+    is_watching = false;
+    store_hold(followers[0].store);
+    store_hold(followers[0].store);
+    store_release(followers[0].store);
+    for (int i = 0; i < COMMITS; i++) {
+        change(store);
+        commit(store);
+    }
+    take(&followers[0]);
+    store_release(followers[0].store);
+    take(&followers[1]);
+    is_watching = true;
+    look();
+    followers_end();
+    store_close(store);
 }
 
 static void follower_is_told_of_what_is_gone(void **state)
@@ -636,6 +657,7 @@ static void reading_in_several_calls(void **state)
 TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
+          cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(reading_in_several_calls))

@@ -214,8 +214,15 @@ static void what_is_written_is_read_at_once_and_kept_by_a_commit(void **state)
     assert_true(is_equal(store, &after));
     assert_int_equal(store_commit(store), 0);
     assert_true(is_equal(store, &after));
+    assert_true(exists("a.journal")); /* until it is closed or settled */
+    assert_int_equal(store_settle(store), 0);
     assert_false(exists("a.journal"));
+    assert_int_equal(store_write(store, 2, "x", 1), 0);
+    after.bytes[2] = 'x';
+    assert_int_equal(store_commit(store), 0);
+    assert_true(exists("a.journal"));
     store_close(store);
+    assert_false(exists("a.journal"));
     assert_int_equal(store_open("a", &store), 0);
     assert_false(store_is_writable(store));
     assert_int_equal(store_size(store), after.end);
@@ -397,18 +404,42 @@ static bool state_after_crash(void)
     return new;
 }
 
-static void a_crash_at_any_step_leaves_the_old_or_the_new_state(void **state)
+/* Commits changes whose journal stands then, with free space in one of its pages and in others. */
+static void commit_some(struct store *store)
 {
-    (void)state;
-    log_quietly();
+    change(store);
+    assert_int_equal(store_commit(store), 0);
+    set(&after, store, 30 * PAGE + 1500, 10);
+    unset(&after, store, 15 * PAGE, 4 * PAGE);
+    assert_int_equal(store_commit(store), 0);
+    before = after;
+}
+
+static void change_again(struct store *store)
+{
+    assert_true(set_new(&after, store, 4 * PAGE) == 15 * PAGE);
+    assert_true(set_new(&after, store, 900) / PAGE == 30);
+    set(&after, store, 10 * PAGE + 7, 3 * PAGE);
+    set_new(&after, store, 5 * PAGE);
+    unset(&after, store, 25 * PAGE, 3 * PAGE);
+}
+
+/* standing: the journal of an earlier commit is there, whose pages are not synced yet. */
+static void check_crashes(bool standing)
+{
     long step = 0, old = 0;
     bool newer = false;
     event_error = 0;
     do {
         struct store *store = make_before();
+        if (standing)
+            commit_some(store);
         atomic_store(&until_event, step++);
         crashed = false;
-        change(store);
+        if (standing)
+            change_again(store);
+        else
+            change(store);
         assert_int_equal(store_commit(store), 0);
         atomic_store(&until_event, -1);
         store_close(store);
@@ -420,6 +451,14 @@ static void a_crash_at_any_step_leaves_the_old_or_the_new_state(void **state)
         }
     } while (crashed);
     assert_true(newer && old > 3 && step > 15);
+}
+
+static void a_crash_at_any_step_leaves_the_old_or_the_new_state(void **state)
+{
+    (void)state;
+    log_quietly();
+    check_crashes(false);
+    check_crashes(true);
 }
 
 /* A copy of the state in which the journal is durable and nothing of it carried out. */
@@ -463,6 +502,10 @@ static void a_journal_of_any_other_length_is_discarded(void **state)
     }
 }
 
+/* Where in a journal its mark stands, which is not part of what it says. */
+#define MARK     48
+#define MARK_END 112
+
 static void a_journal_with_a_wrong_byte_is_discarded(void **state)
 {
     (void)state;
@@ -478,12 +521,13 @@ static void a_journal_with_a_wrong_byte_is_discarded(void **state)
         byte ^= (unsigned char)random_between(1, 255);
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
         close(fd);
+        const struct model *expected = MARK <= at && at < MARK_END ? &after : &before;
         assert_int_equal(store_open("crash", &store), 0);
-        assert_true(is_equal(store, &before));
+        assert_true(is_equal(store, expected));
         assert_true(exists("crash.journal")); /* a reader changes nothing */
         store_close(store);
         assert_int_equal(store_open_writable("crash", &store), 0);
-        assert_true(is_equal(store, &before));
+        assert_true(is_equal(store, expected));
         assert_false(exists("crash.journal"));
         store_close(store);
     }
@@ -541,7 +585,118 @@ static void a_journal_of_another_file_is_refused_and_kept(void **state)
     __real_unlink("crash.journal");
 }
 
+static void others_write(uint64_t at, const char *bytes, size_t n)
+{
+    int fd = open("crash", O_RDWR);
+    assert_int_equal(pwrite(fd, bytes, n, (off_t)at), n);
+    memcpy(after.bytes + at, bytes, n);
+    close(fd);
+}
+
+/* What a writer leaves that dies between two commits is changed by other programs. */
+static void a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file(void **state)
+{
+    (void)state;
+    log_quietly();
+    const struct timespec tick = {.tv_nsec = 20000000}; /* of the file system's clock */
+    struct store *store = make_before();
+    change(store);
+    store_set_landmark(store, 8);
+    assert_int_equal(store_commit(store), 0);
+    set(&after, store, 13 * PAGE, 1);
+    assert_int_equal(store_commit(store), 0);
+    before = after;
+    set(&after, store, 12 * PAGE, 10);
+    assert_int_equal(store_commit(store), 0);
+    copy_file("a", "whole");
+    copy_file("a.journal", "whole.journal");
+    store_close(store);
+    const struct model committed = after;
+    for (int i = 0; i < 5; i++) {
+        after = committed;
+        copy_whole();
+        nanosleep(&tick, NULL);
+        switch (i) {
+        case 1: /* everything */
+            for (uint64_t at = 7; at < committed.end; at += PAGE)
+                others_write(at, "other", 5);
+            break;
+        case 2: /* what was there before */
+            others_write(12 * PAGE, (const char *)before.bytes + 12 * PAGE, PAGE);
+            break;
+        case 3: /* something new behind the end, and what tells of it */
+            others_write(8, "other", 5);
+            others_write(committed.end, "appended", 8);
+            memset(after.in_use + after.end, true, 8);
+            after.end += 8;
+            break;
+        case 4: /* but the system was started anew, so that it may have been lost before */
+            others_write(8, "other", 5);
+            int fd = open("crash.journal", O_RDWR);
+            assert_int_equal(pwrite(fd, "?", 1, MARK), 1);
+            close(fd);
+            assert_int_equal(store_open("crash", &store), -EBUSY);
+            assert_int_equal(store_open_writable("crash", &store), -EBUSY);
+            continue;
+        }
+        assert_int_equal(store_open("crash", &store), 0);
+        assert_true(is_equal(store, &after));
+        store_close(store);
+        assert_int_equal(store_open_writable("crash", &store), 0);
+        assert_int_equal(store_recovered(store), i ? STORE_CARRIED_OUT : STORE_REPLAYED);
+        assert_true(is_equal(store, &after));
+        assert_false(exists("crash.journal"));
+        store_close(store);
+    }
+    __real_unlink("crash.journal");
+}
+
 /* ---- Failing disks ---- */
+
+/* Only this may fail unseen: marking the journal (asking for the boot id, opening it, writing), and
+ * asking whether followers hold the counter. */
+#define UNSEEN 4
+
+static void check_errors(int number, bool standing)
+{
+    long step = 0;
+    int unseen[2] = {0};
+    bool reached;
+    do {
+        for (int repeat = 0; repeat < 2; repeat++) {
+            struct store *store = make_before();
+            if (standing) {
+                commit_some(store);
+                change_again(store);
+            } else {
+                change(store);
+            }
+            event_error = number;
+            atomic_store(&until_event, step);
+            int error = store_commit(store);
+            reached = atomic_load(&until_event) < 0;
+            atomic_store(&until_event, -1);
+            unseen[repeat] += reached && error == 0;
+            assert_true(reached || error == 0);
+            assert_true(is_equal(store, &after));
+            if (repeat) {
+                set(&after, store, 12 * PAGE + 1, PAGE);
+                set(&after, store, 3 * PAGE, 10);
+                set_new(&after, store, PAGE);
+                assert_true(is_equal(store, &after));
+                assert_int_equal(store_commit(store), 0);
+                assert_true(is_equal(store, &after));
+            }
+            store_close(store);
+            assert_int_equal(store_open_writable("a", &store), 0);
+            assert_true(is_equal(store, &after) ||
+                        (!repeat && reached && is_equal(store, &before)));
+            store_close(store);
+        }
+        step++;
+    } while (reached);
+    assert_true(step > 8 && unseen[0] <= UNSEEN && unseen[1] <= UNSEEN);
+}
 
 static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void **state)
 {
@@ -549,36 +704,8 @@ static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void
     log_quietly();
     static const int errors[] = {ENOSPC, EIO};
     for (size_t i = 0; i < COUNT(errors); i++) {
-        long step = 0;
-        bool reached;
-        do {
-            for (int repeat = 0; repeat < 2; repeat++) {
-                struct store *store = make_before();
-                change(store);
-                event_error = errors[i];
-                atomic_store(&until_event, step);
-                int error = store_commit(store);
-                reached = atomic_load(&until_event) < 0;
-                atomic_store(&until_event, -1);
-                assert_true(reached ? error < 0 : error == 0);
-                assert_true(is_equal(store, &after));
-                if (repeat) {
-                    set(&after, store, 12 * PAGE + 1, PAGE);
-                    set(&after, store, 3 * PAGE, 10);
-                    set_new(&after, store, PAGE);
-                    assert_true(is_equal(store, &after));
-                    assert_int_equal(store_commit(store), 0);
-                    assert_true(is_equal(store, &after));
-                }
-                store_close(store);
-                assert_int_equal(store_open_writable("a", &store), 0);
-                assert_true(is_equal(store, &after) ||
-                            (!repeat && reached && is_equal(store, &before)));
-                store_close(store);
-            }
-            step++;
-        } while (reached);
-        assert_true(step > 10);
+        check_errors(errors[i], false);
+        check_errors(errors[i], true);
     }
 }
 
@@ -1011,6 +1138,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_journal_with_a_wrong_byte_is_discarded),
           cmocka_unit_test(a_journal_half_carried_out_is_replayed),
           cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
+          cmocka_unit_test(a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
