@@ -26,7 +26,8 @@ static int set_filters(unsigned size, struct filters *filters)
     snprintf(shuffle, sizeof(shuffle), "shuffle=%u", size);
     filters->n[SELECTION_SECTION] = 0;
     int code = filter_parse("import", shuffle, SELECTION_SECTION, filters);
-    return code ? code : filter_parse("import", DEFAULT_DEFLATE, SELECTION_SECTION, filters);
+    return code ? code
+                : filter_parse("import", DEFAULT_SELECTION_DEFLATE, SELECTION_SECTION, filters);
 }
 
 /* The selections of some chunks. */
