@@ -26,9 +26,9 @@ static const char help[] =
     "  --filter SECTION:NAME[=LEVEL]\n"
     "                              filters as of sparsectl create, or none, instead of the "
     "default\n"
-    "                              of that section: shuffle and " DEFAULT_DEFLATE "; for\n"
-    "                              selections " DEFAULT_SELECTION_DEFLATE ", and the element size\n"
-    "                              that suits some chunks of SRC best\n"
+    "                              of that section: shuffle and " DEFAULT_DEFLATE
+    "; for selections with\n"
+    "                              what suits some chunks of SRC best\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
     "--roi may be given several times; with --points, what is in any of them stays defined.";

@@ -9,13 +9,13 @@
 #include "config.h"
 
 /* What import compresses with. The level at which zlib makes as few bytes as libdeflate is higher;
- * but selections of level 3 are inflated twice as fast and are hardly larger. */
+ * but what it makes of selections at level 3 is inflated twice as fast. */
 #if HAVE_LIBDEFLATE
-#define DEFAULT_DEFLATE           "deflate=4"
-#define DEFAULT_SELECTION_DEFLATE "deflate=4"
+#define DEFAULT_DEFLATE "deflate=4"
+#define FAST_DEFLATE    DEFAULT_DEFLATE
 #else
-#define DEFAULT_DEFLATE           "deflate=6"
-#define DEFAULT_SELECTION_DEFLATE "deflate=3"
+#define DEFAULT_DEFLATE "deflate=6"
+#define FAST_DEFLATE    "deflate=3"
 #endif
 
 /* FILE[:DATASET], split at the last ':' that '/' follows. */
