@@ -175,17 +175,25 @@ static int create_sparse(struct sfs_file *file, const char *path,
     return error;
 }
 
-static int create_dataset(struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t element_size,
-                          uint64_t *address)
+static int create_dense(struct sfs_file *file, const char *path,
+                        const struct sfs_dataset_create *create, uint64_t *address)
 {
     struct hdf5_create ordinary = for_libhdf5(create);
-    if (!create->is_dense)
-        return create_sparse(file, path, create, element_size, address);
     int error = hdf5_create_dense(file->hdf5, path, &ordinary, address);
     if (!error)
         error = hdf5_reopen(file->hdf5); /* its header is looked at in the store */
     return error ? refused(file, path, error, hdf5_error()) : 0;
+}
+
+static int create_dataset(struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, size_t element_size,
+                          uint64_t *address)
+{
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = create->is_dense ? create_dense(file, path, create, address)
+                                 : create_sparse(file, path, create, element_size, address);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error;
 }
 
 /* With the attributes of an object in a file that may be followed. */
@@ -211,15 +219,11 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
     if (!box_product(create->dims, create->rank, 1, &elements))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
     int error = check_elements(file, path, create, &element_size);
-    if (error)
-        return error;
-    error = from ? follow_begin_copy(from) : 0;
-    if (error)
-        return error;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    error = from ? create_copying(file, path, create, element_size, &address)
-                 : create_dataset(file, path, create, element_size, &address);
-    pthread_rwlock_unlock(&file->commit_lock);
+    if (!error && from)
+        error = follow_begin_copy(from);
+    if (!error)
+        error = from ? create_copying(file, path, create, element_size, &address)
+                     : create_dataset(file, path, create, element_size, &address);
     if (from)
         error = follow_end_copy(from, error);
     return error ? error : sfs_dataset_open(file, address, path, dataset);

@@ -156,8 +156,11 @@ static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
         error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
     if (error)
         return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
-    bool swmr = superblock_is_swmr(bytes);
-    if (!swmr && (superblock_is_marked(bytes) || store_is_held_by_stranger(hdf5->store)))
+    /* Superblocks that can have the mark have it as long as something is changed: the lock comes
+     * before it and goes after it. */
+    bool swmr = superblock_is_swmr(bytes), has_mark = superblock.version >= 3;
+    if (!swmr &&
+        (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(hdf5->store))))
         return library_failed_because(-EBUSY, NOT_SWMR);
     store_set_live(hdf5->store, swmr);
     *flags |= swmr ? H5F_ACC_SWMR_READ : 0;

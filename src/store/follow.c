@@ -149,13 +149,15 @@ bool store_is_following(const struct store *store)
 }
 
 /* Opening a file brings what other hosts have written to it, but a FUSE file system may have been
- * told to keep what it has read all the same. */
+ * told to keep what it has read all the same, and how large the file was. */
 void follow_drop_cached(const struct store *store, int fd)
 {
-    if (store->is_on_fuse)
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    struct statx st;
+    if (store->is_on_fuse && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+        (void)stat_now(fd, &st);
 }
 
+/* It changes its size from commit to commit. */
 static void drop_cached_journal(const struct store *store)
 {
     int fd = store->is_on_fuse
