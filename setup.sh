@@ -18,22 +18,29 @@ install_missing() {
     echo "installing:$missing"
     as_root=
     [ "$(id -u)" = 0 ] || as_root=sudo
-    $as_root apt-get update -q >/dev/null
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -q --no-install-recommends $missing >/dev/null
+    quietly $as_root apt-get update -q
+    quietly $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends $missing
 }
 
-# build_into DIRECTORY [MESON OPTION...]
+# quietly COMMAND...: what it prints is shown when it fails.
+quietly() {
+    said=$("$@" 2>&1) || {
+        printf '%s\n' "$said"
+        return 1
+    }
+}
+
+# build_into DIRECTORY [MESON OPTION...]. It is configured anew each time: what was missing when that
+# was done last may be there now. What an interruption has left is done again from nothing.
 build_into() {
     directory=$1
     shift
-    if [ -f "$directory/build.ninja" ]; then
-        [ $# -eq 0 ] || meson configure "$directory" "$@" >/dev/null
+    if [ -f "$directory/meson-private/coredata.dat" ]; then
+        quietly meson setup --reconfigure "$directory" "$@" >/dev/null ||
+            quietly meson setup --wipe "$directory" "$@"
     else
-        meson setup "$directory" "$@" >/dev/null
+        quietly meson setup "$directory" "$@"
     fi
-    meson compile -C "$directory" >"$directory/compile.log" 2>&1 || {
-        cat "$directory/compile.log"
-        return 1
-    }
+    quietly meson compile -C "$directory"
 }

@@ -20,10 +20,10 @@ esac
 
 install_missing $build_packages $show_packages $test_packages
 if [ "$build" = build ]; then
-    build_into build
+    build_into build -Dtests=enabled
 else
     install_missing "libasan8" "libtsan2" "libubsan1"
-    build_into "$build" -Db_sanitize="$sanitizers" -Db_lundef=false --buildtype=debugoptimized
+    build_into "$build" -Dtests=enabled -Db_sanitize="$sanitizers" -Db_lundef=false --buildtype=debugoptimized
 fi
 
 # libhdf5 and libfuse are not instrumented; tests/*.supp say what is left out and why.
@@ -33,6 +33,7 @@ export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
 export SPARSEFS_BUILD=$PWD/$build
 meson test -C "$build" --print-errorlogs
+echo "$(grep -c . "$build/meson-logs/testlog.json") unit and crash programs have run."
 
 # In namespaces of its own nothing that is mounted or started can stay behind, whatever happens. The
 # shell between is their first process and takes care of orphans. Copies of mounts that are there now

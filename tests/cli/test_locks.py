@@ -14,8 +14,6 @@ WRITER = BUILD / "tests/crash/writer"
 WRITTEN = "another program has it open for writing"
 OPEN = "another program has it open"
 
-pytestmark = pytest.mark.skipif(not WRITER.exists(), reason="the writer of tests/crash is not built")
-
 
 @pytest.fixture
 def written(tmp_path):

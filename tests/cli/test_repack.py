@@ -15,8 +15,6 @@ from test_sparsectl import (BUILD, FAILED, SPARSECTL, USAGE, coordinates, done, 
 
 WRITER = BUILD / "tests/crash/writer"
 
-pytestmark = pytest.mark.skipif(not SPARSECTL.exists(), reason="sparsectl is not built")
-
 
 def die_while_writing(path):
     """A program with h5py dies while it has the file open."""
