@@ -17,6 +17,7 @@ file=
 cd "$top"
 install_missing $build_packages
 [ -n "$file" ] || install_missing $show_packages
+provide_mtab
 build_into build
 PATH=$top/build:$PATH
 
@@ -49,7 +50,7 @@ umount_run() {
 }
 
 work=$(mktemp -d)
-trap 'cd /; sh "$top/mount-helpers/umount.sparsefs" "$work/run42" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'cd /; sh "$top/mount-helpers/umount.sparsefs" "$work/run42" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT TERM
 cd "$work"
 

@@ -7,6 +7,17 @@ show_packages="python3-h5py python3-numpy hdf5-tools"
 test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools
     hdf5-filter-plugin attr mount shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server"
 
+as_root=
+[ "$(id -u)" = 0 ] || as_root=sudo
+
+# Bare containers do not have it, and without it fusermount3 unmounts nothing for an ordinary user.
+provide_mtab() {
+    [ -z "$as_root" ] || [ -e /etc/mtab ] || {
+        echo "making /etc/mtab, a link to /proc/self/mounts"
+        $as_root ln -s ../proc/self/mounts /etc/mtab
+    }
+}
+
 # install_missing PACKAGE...
 install_missing() {
     missing=
@@ -16,8 +27,6 @@ install_missing() {
     done
     [ -n "$missing" ] || return 0
     echo "installing:$missing"
-    as_root=
-    [ "$(id -u)" = 0 ] || as_root=sudo
     quietly $as_root apt-get update -q
     quietly $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends $missing

@@ -19,6 +19,7 @@ case ${1-} in
 esac
 
 install_missing $build_packages $show_packages $test_packages
+provide_mtab
 if [ "$build" = build ]; then
     build_into build -Dtests=enabled
 else
