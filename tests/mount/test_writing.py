@@ -20,6 +20,7 @@ import pytest
 
 import sparse_files
 from conftest import BUILD, TOP, is_mounted
+from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
 SHAPE = (5, 30, 41)
@@ -42,13 +43,6 @@ def do(command, **more):
 def fallocate(fd, mode, offset, n):
     if libc.fallocate(fd, mode, offset, n) < 0:
         raise OSError(ctypes.get_errno(), "fallocate")
-
-
-@contextlib.contextmanager
-def refused(*codes):
-    with pytest.raises(OSError) as caught:
-        yield
-    assert caught.value.errno in codes, errno.errorcode[caught.value.errno]
 
 
 class Data:
@@ -628,7 +622,8 @@ def test_attributes_can_be_set_to_what_they_are(mounts, data):
     os.chmod(frame, stat.S_IMODE(st.st_mode))
     os.chown(frame, st.st_uid, st.st_gid)
     os.utime(frame, ns=(st.st_atime_ns, st.st_mtime_ns))
-    os.setxattr(d, "user.units", b"counts")
+    if os.geteuid() == 0:  # who does not heed that the mode of the folder has no write bits
+        os.setxattr(d, "user.units", b"counts")
     for attempt in (lambda: os.chmod(frame, 0o600), lambda: os.chown(frame, 1, -1),
                     lambda: os.chown(frame, -1, 1), lambda: os.utime(frame, (1, 1)),
                     lambda: os.setxattr(d, "user.units", b"volts"),
