@@ -21,8 +21,6 @@
 #include "common/log.h"
 #include "store/private.h"
 
-#define COPY_BYTES ((size_t)1 << 20)
-
 /* A journal that could not be removed might be carried out by whoever opens the file after a crash:
  * until it is gone nothing may change. */
 static int check_writable(struct store *store)
@@ -162,8 +160,7 @@ int store_free(struct store *store, uint64_t address, uint64_t n)
     return error;
 }
 
-/* The end of the file if free space at its end is left out. What a snapshot needs is not. */
-static uint64_t end_in_use(const struct store *store)
+uint64_t end_in_use(const struct store *store)
 {
     uint64_t end = store_size(store), start, length;
     bool pending = !store->snapshots;
@@ -184,57 +181,14 @@ uint64_t store_end(struct store *store)
 
 /* ---- Commit ---- */
 
-/* Hands a range to the kernel once more. */
-static int write_again(struct store *store, char *buffer, uint64_t address, uint64_t end)
-{
-    int error = 0;
-    while (address < end && !error) {
-        size_t n = end - address < COPY_BYTES ? (size_t)(end - address) : COPY_BYTES;
-        error = file_read(store, address, buffer, n);
-        if (!error)
-            error = file_write(store, address, buffer, n);
-        address += n;
-    }
-    return error;
-}
-
-/* After an error the kernel takes pages for clean that never reached the disk. */
-static int write_fresh_again(struct store *store, uint64_t new_end)
-{
-    char *buffer = malloc(COPY_BYTES);
-    if (!buffer)
-        return -ENOMEM;
-    uint64_t start, length;
-    int error = 0;
-    for (uint64_t at = 0; !error && extents_after(&store->fresh, at, &start, &length);
-         at = start + length)
-        error = write_again(store, buffer, start, start + length);
-    if (!error)
-        error = write_again(store, buffer, store->committed_end, new_end);
-    free(buffer);
-    return error;
-}
-
 /* All that was written straight to the file reaches the disk, in a file that is long enough. */
 static int sync_fresh(struct store *store, uint64_t new_end)
 {
     struct stat st;
-    int error = 0;
-    if (store->write_again)
-        error = write_fresh_again(store, new_end);
-    if (error)
-        return error;
-    if (fstat(store->fd, &st) < 0 ||
-        ((uint64_t)st.st_size < new_end && ftruncate(store->fd, (off_t)new_end) < 0) ||
-        fdatasync(store->fd) < 0) {
-        error = -errno;
-        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
-        store->write_again = true;
-        store->unapplied = store->standing.stands;
-    } else {
-        store->write_again = false;
-    }
-    return error;
+    if (fstat(store->fd, &st) < 0)
+        return -errno;
+    int error = (uint64_t)st.st_size < new_end ? file_set_end(store, new_end) : 0;
+    return error ? error : file_sync(store, false);
 }
 
 /* The new state is the committed one: what it has freed is free. */
@@ -282,11 +236,11 @@ static int commit_end(struct store *store, uint64_t new_end)
     int error = shrinks ? tell_followers(store) : 0;
     if (error)
         return error;
-    if (ftruncate(store->fd, (off_t)new_end) < 0 || fsync(store->fd) < 0) {
-        error = -errno;
-        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+    error = file_set_end(store, new_end);
+    if (!error)
+        error = file_sync(store, true);
+    if (error)
         return error;
-    }
     error = store->temporary ? create_publish(store) : tell_followers(store);
     if (error)
         return error;
@@ -301,15 +255,6 @@ static void drop_pages(struct store *store)
     pthread_rwlock_unlock(&store->pages_lock);
 }
 
-/* Nothing of a file without its name is committed: what it did not take before needs no journal. */
-static int write_kept(struct store *store, uint64_t new_end)
-{
-    int error = pages_apply(store, new_end);
-    if (!error)
-        drop_pages(store);
-    return error;
-}
-
 /* Committed bytes change only when those who follow have been told. */
 static int apply(struct store *store, uint64_t new_end)
 {
@@ -317,10 +262,8 @@ static int apply(struct store *store, uint64_t new_end)
     int error = tell_followers(store);
     if (!error)
         error = pages_apply(store, new_end);
-    if (!error && ftruncate(store->fd, (off_t)new_end) < 0) {
-        error = -errno;
-        log_error("%s: cannot set its end: %s", store->path, strerror(-error));
-    }
+    if (!error)
+        error = file_set_end(store, new_end);
     store->unapplied = error;
     return error;
 }
@@ -331,13 +274,20 @@ int settle(struct store *store)
         return carry_out(store);
     if (!store->standing.stands)
         return 0;
-    if (fdatasync(store->fd) < 0) {
-        int error = -errno;
-        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
-        store->write_again = store->unapplied = true;
+    int error = file_sync(store, false);
+    return error ? error : journal_remove(store);
+}
+
+/* Nobody remembers all pages of a large journal: it ends before anything else is written. */
+static int end_large(struct store *store)
+{
+    int error = file_sync(store, false);
+    store->unapplied = error;
+    if (error)
         return error;
-    }
-    return journal_remove(store);
+    error = journal_remove(store);
+    store->stray = error;
+    return error;
 }
 
 static int commit_pages(struct store *store, uint64_t new_end)
@@ -354,11 +304,7 @@ static int commit_pages(struct store *store, uint64_t new_end)
         return error;
     drop_pages(store);
     journal_mark(store);
-    if (many) {
-        error = settle(store);
-        store->stray = error && !store->unapplied;
-    }
-    return error;
+    return many ? end_large(store) : 0;
 }
 
 /* In memory nothing is ever half done: there is no journal. */
@@ -388,10 +334,6 @@ static int commit(struct store *store)
     if (error)
         return error;
     uint64_t new_end = end_in_use(store);
-    if (store->temporary)
-        error = write_kept(store, new_end);
-    if (error)
-        return error;
     bool is_new = store->temporary || (store->image && image_is_unbacked(store));
     if (!is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
         new_end == store->committed_end) {

@@ -11,6 +11,8 @@
 #include "common/log.h"
 #include "store/private.h"
 
+#define PIECE_BYTES ((size_t)4 << 20) /* that are written at a time */
+
 bool file_may_lock(void)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING");
@@ -73,6 +75,7 @@ struct store *file_new(const char *path, bool writable)
     store->hold = -1;
     store->writable = writable;
     pthread_rwlock_init(&store->pages_lock, NULL);
+    file_init_lock(&store->unsynced_lock);
     pthread_mutex_init(&store->change, NULL);
     pthread_mutex_init(&store->hold_lock, NULL);
     store->path = strdup(path);
@@ -194,9 +197,8 @@ static void discard(struct store *store)
 {
     if (store->temporary)
         unlink(store->temporary);
-    else if (store->writable && store->written &&
-             ftruncate(store->fd, (off_t)store->committed_end) < 0)
-        log_warning("%s: cannot cut off what was not committed: %s", store->path, strerror(errno));
+    else if (store->writable && store->written)
+        (void)file_set_end(store, store->committed_end);
 }
 
 int store_close(struct store *store)
@@ -216,11 +218,13 @@ int store_close(struct store *store)
     if (store->hold >= 0)
         close(store->hold);
     pages_clear(store);
+    unsynced_free(store);
     extents_clear(&store->free);
     extents_clear(&store->pending);
     extents_clear(&store->fresh);
     pthread_mutex_destroy(&store->hold_lock);
     pthread_mutex_destroy(&store->change);
+    pthread_rwlock_destroy(&store->unsynced_lock);
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);
     free(store->counter);
@@ -300,14 +304,8 @@ int directory_sync(const struct store *store)
     return error;
 }
 
-int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
 {
-    if (store->image) {
-        image_read(store->image, address, buffer, n);
-        return 0;
-    }
-    if (store->is_following)
-        return follow_read(store, address, buffer, n);
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR)
@@ -326,26 +324,121 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
     return 0;
 }
 
-int file_write(struct store *store, uint64_t address, const void *bytes, size_t n)
+int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
 {
+    if (store->image) {
+        image_read(store->image, address, buffer, n);
+        return 0;
+    }
+    if (store->is_following)
+        return follow_read(store, address, buffer, n);
+    return atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
+               ? file_get(store, address, buffer, n)
+               : unsynced_read(store, address, buffer, n);
+}
+
+int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done)
+{
+    *done = 0;
+    int error = journal_mark_passed(store);
+    while (!error && *done < n) {
+        ssize_t put =
+            pwrite(store->fd, (const char *)bytes + *done, n - *done, (off_t)(address + *done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0) {
+            error = put ? -errno : -EIO;
+            log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
+                      (unsigned long long)address, strerror(-error));
+        } else {
+            *done += (size_t)put;
+        }
+    }
+    return error;
+}
+
+/* What is unsynced must not grow without bound. */
+static int make_room(struct store *store, size_t n)
+{
+    size_t there = atomic_load(&store->n_unsynced);
+    return there > 0 && there + n / PAGE_BYTES > MOST_UNSYNCED ? file_sync(store, false) : 0;
+}
+
+static int write_piece(struct store *store, uint64_t address, const char *bytes, size_t n,
+                       bool or_keep)
+{
+    size_t done = 0;
+    int error = make_room(store, n);
+    if (error && !or_keep)
+        return error;
+    error = unsynced_note(store, address, bytes, n);
+    bool is_noted = !error;
+    if (!error)
+        error = file_put(store, address, bytes, n, &done);
+    if (!error)
+        return 0;
+    if (is_noted && or_keep) {
+        store->write_again = true;
+        return 0;
+    }
+    /* Of the page in which it stopped the kernel has some. */
+    uint64_t from = address + done;
+    if (done > 0)
+        from += (PAGE_BYTES - from % PAGE_BYTES) % PAGE_BYTES;
+    store->write_again |= unsynced_revoke(store, from, address + n) || from != address + done;
+    return error;
+}
+
+int file_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep)
+{
+    const char *from = bytes;
+    int error = 0;
     if (store->image) {
         image_write(store->image, address, bytes, n);
         return 0;
     }
-    for (size_t done = 0; done < n;) {
-        ssize_t put =
-            pwrite(store->fd, (const char *)bytes + done, n - done, (off_t)(address + done));
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0) {
-            int error = put ? -errno : -EIO;
-            log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
-                      (unsigned long long)address, strerror(-error));
-            return error;
-        }
-        done += (size_t)put;
+    for (size_t part; n > 0 && !error; n -= part) {
+        part = n < PIECE_BYTES ? n : PIECE_BYTES;
+        error = write_piece(store, address, from, part, or_keep);
+        address += part;
+        from += part;
     }
-    return 0;
+    return error;
+}
+
+int file_set_end(struct store *store, uint64_t end)
+{
+    int error = journal_mark_passed(store);
+    if (!error && ftruncate(store->fd, (off_t)end) < 0) {
+        error = -errno;
+        log_error("%s: cannot set its end: %s", store->path, strerror(-error));
+    }
+    if (!error)
+        unsynced_cut(store, end);
+    return error;
+}
+
+/* What belongs to nobody behind the last byte that does is not written again, for which there may
+ * be no room; the end of the file will be before it. */
+int file_sync(struct store *store, bool all)
+{
+    uint64_t end = UINT64_MAX;
+    int error = 0;
+    if (store->write_again) {
+        uint64_t in_use = end_in_use(store);
+        end = in_use > store->committed_end ? in_use : store->committed_end;
+        error = unsynced_write_again(store, end);
+    }
+    if (!error && (all ? fsync : fdatasync)(store->fd) < 0) {
+        error = -errno;
+        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        /* Whoever reads the file without us, or after us, had better see what the disk has. */
+        (void)posix_fadvise(store->fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    if (!error)
+        unsynced_clear(store, end);
+    store->write_again = error || (store->write_again && atomic_load(&store->n_unsynced) > 0);
+    return error;
 }
 
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
@@ -376,7 +469,7 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
     uint64_t end;
     if (!store->map || __builtin_add_overflow(address, (uint64_t)n, &end) ||
         end > (uint64_t)store->st.st_size || end > store_size(store) ||
-        pages_touch(store, address, n))
+        pages_touch(store, address, n) || unsynced_touch(store, address, n))
         return NULL;
     /* The pages are found at once instead of one by one while they are copied. Where the kernel
      * cannot do that they are found one by one. */

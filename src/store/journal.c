@@ -3,7 +3,8 @@
  *   header    48 bytes  magic, version, bytes of a page, number of witnesses and of pages, end of
  *                       the file before and after
  *   mark      64 bytes  zeros; once it has been carried out, the system's boot id (random(4)), the
- *                       sum of the journal, and when the file was changed last; not synced
+ *                       sum of the journal, and when the file was changed last, or zero: when its
+ *                       writer has written something else since; not synced
  *   witness   16 bytes  number of a page that does not change, sum of its bytes
  *   page    4136 bytes  number, sums of its 8 sectors as they were, its bytes
  *   trailer    8 bytes  sum of all before but the mark
@@ -13,9 +14,13 @@
  * and every sector of a page as it was or as it will be. The name and the inode do not matter: both
  * files may have been copied or moved together. Carrying it out a second time changes nothing.
  *
- * If it bears the mark of this system since it was started it had been carried out, and nothing of
- * that was lost. When the file was written to since, every sector must be as it will be. If not,
- * another program has changed it, and the journal counts for nothing. */
+ * What is neither was changed by another program, or is another file's. If the journal bears the
+ * mark of this system since it was started, and the file has all of it where others have not
+ * written, it had been carried out before they did, and counts for nothing. The mark alone does not
+ * say so: a file system may lose what was not synced though the system goes on. Where a sector is
+ * as it was before, others may have put that back, or it was lost. It was lost if nobody can have
+ * written: the file has not changed after the mark. Nor is it known when the writer went on; then
+ * what it was promised counts. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +58,13 @@ struct mark {
     uint64_t seconds, nanoseconds; /* of the file's last change; as this machine has numbers */
 };
 
+/* What of the file is not as the journal has it. */
+struct difference {
+    bool is_old;   /* some sectors are as they were before */
+    bool is_other; /* something is neither */
+    uint64_t end;  /* of what is compared: behind it there are zeros */
+};
+
 struct witness {
     uint64_t number;
     uint64_t sum;
@@ -76,6 +88,7 @@ struct journal {
     uint64_t sum;                      /* when all was read: as the trailer has it */
     struct header header;              /* in host order */
     struct mark mark;
+    struct difference difference;
 };
 
 /* Any change of one word changes it: every step can be undone for a given word. */
@@ -91,6 +104,11 @@ static uint64_t sum_of(uint64_t sum, const void *bytes, size_t n)
     return sum;
 }
 
+uint64_t page_sum(const unsigned char *bytes)
+{
+    return sum_of(FIRST_SUM, bytes, PAGE_BYTES);
+}
+
 static uint32_t sector_sum(const unsigned char *bytes)
 {
     return (uint32_t)sum_of(FIRST_SUM, bytes, SECTOR_BYTES);
@@ -102,7 +120,9 @@ static uint32_t sector_sum(const unsigned char *bytes)
 static int read_page(struct store *store, uint64_t number, uint64_t end, unsigned char *bytes)
 {
     uint64_t address = number * PAGE_BYTES;
-    size_t n = end - address < PAGE_BYTES ? (size_t)(end - address) : PAGE_BYTES;
+    size_t n = address >= end               ? 0
+               : end - address < PAGE_BYTES ? (size_t)(end - address)
+                                            : PAGE_BYTES;
     memset(bytes + n, 0, PAGE_BYTES - n);
     return file_read(store, address, bytes, n);
 }
@@ -175,7 +195,7 @@ static int put_witnesses(struct store *store, struct journal *journal)
         error = read_page(store, journal->witnesses[i], journal->header.new_end, bytes);
         struct witness witness = {
             .number = htole64(journal->witnesses[i]),
-            .sum = htole64(sum_of(FIRST_SUM, bytes, PAGE_BYTES)),
+            .sum = htole64(page_sum(bytes)),
         };
         if (!error)
             error = put(journal, &witness, sizeof(witness));
@@ -287,7 +307,7 @@ int journal_write(struct store *store, uint64_t new_end)
         return -ENOMEM;
     journal.fd = open_for_writing(store, O_CREAT);
     int error = journal.fd < 0 ? -errno : 0;
-    store->standing.stands = false;
+    store->standing.stands = store->standing.is_last = false;
     if (!error)
         error = write_and_sync(store, &journal);
     if (error)
@@ -315,6 +335,15 @@ static struct mark make_mark(uint64_t sum)
     return mark;
 }
 
+static int put_mark(const struct store *store, int fd, const struct mark *mark)
+{
+    ssize_t put = fd < 0 ? -1 : pwrite(fd, mark, sizeof(*mark), sizeof(struct header));
+    if (put < 0)
+        log_info("%s: cannot mark the journal %s: %s", store->path, store->journal,
+                 strerror(errno));
+    return put < 0 ? -errno : 0;
+}
+
 /* Without it, too, everything is right. */
 void journal_mark(struct store *store)
 {
@@ -325,11 +354,27 @@ void journal_mark(struct store *store)
         mark.seconds = (uint64_t)st.st_mtim.tv_sec;
         mark.nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
     }
-    if (fd < 0 || pwrite(fd, &mark, sizeof(mark), sizeof(struct header)) < 0)
-        log_info("%s: cannot mark the journal %s: %s", store->path, store->journal,
-                 strerror(errno));
+    store->standing.is_last = put_mark(store, fd, &mark) == 0;
     if (fd >= 0)
         close(fd);
+}
+
+/* For those who follow it is the same journal: they know it by its time. */
+int journal_mark_passed(struct store *store)
+{
+    if (!store->standing.is_last)
+        return 0;
+    struct mark mark = make_mark(store->standing.sum);
+    struct stat st;
+    int fd = open_for_writing(store, 0);
+    bool has_times = fd >= 0 && fstat(fd, &st) == 0;
+    int error = fd < 0 && errno == ENOENT ? 0 : put_mark(store, fd, &mark);
+    if (!error && has_times)
+        (void)futimens(fd, (const struct timespec[]){st.st_atim, st.st_mtim});
+    if (fd >= 0)
+        close(fd);
+    store->standing.is_last = error;
+    return error;
 }
 
 int journal_remove(struct store *store)
@@ -407,9 +452,9 @@ static int get_page(struct journal *journal, struct page_record *record)
 }
 
 /* Does something with every record in turn; NULL: only reads them. */
-typedef int (*page_action)(struct store *store, const struct header *header,
+typedef int (*page_action)(struct store *store, struct journal *journal,
                            const struct page_record *record);
-typedef int (*witness_action)(struct store *store, const struct header *header,
+typedef int (*witness_action)(struct store *store, struct journal *journal,
                               const struct witness *witness);
 
 static int walk(struct store *store, struct journal *journal, witness_action on_witness,
@@ -420,13 +465,13 @@ static int walk(struct store *store, struct journal *journal, witness_action on_
         struct witness witness;
         error = get_witness(journal, &witness);
         if (!error && on_witness)
-            error = on_witness(store, &journal->header, &witness);
+            error = on_witness(store, journal, &witness);
     }
     for (uint64_t i = 0; !error && i < journal->header.n_pages; i++) {
         struct page_record record;
         error = get_page(journal, &record);
         if (!error && on_page)
-            error = on_page(store, &journal->header, &record);
+            error = on_page(store, journal, &record);
     }
     uint64_t expected = htole64(journal->sum), stored;
     if (!error)
@@ -448,39 +493,42 @@ static int open_journal(struct store *store, struct journal *journal)
     return error;
 }
 
-static int check_witness(struct store *store, const struct header *header,
-                         const struct witness *witness)
+static int compare_witness(struct store *store, struct journal *journal,
+                           const struct witness *witness)
 {
     unsigned char bytes[PAGE_BYTES];
-    int error = read_page(store, witness->number, header->new_end, bytes);
-    return error || sum_of(FIRST_SUM, bytes, PAGE_BYTES) == witness->sum ? error : -EBUSY;
+    int error = read_page(store, witness->number, journal->difference.end, bytes);
+    journal->difference.is_other |= !error && page_sum(bytes) != witness->sum;
+    return error;
 }
 
-static int check_page(struct store *store, const struct header *header,
-                      const struct page_record *record)
+static int compare_page(struct store *store, struct journal *journal,
+                        const struct page_record *record)
 {
     unsigned char bytes[PAGE_BYTES];
-    int error = read_page(store, record->number, header->new_end, bytes);
+    int error = read_page(store, record->number, journal->difference.end, bytes);
     for (size_t i = 0; i < SECTORS && !error; i++) {
         const unsigned char *sector = bytes + i * SECTOR_BYTES;
-        if (sector_sum(sector) != record->sums[i] &&
-            memcmp(sector, record->bytes + i * SECTOR_BYTES, SECTOR_BYTES) != 0)
-            error = -EBUSY;
+        if (memcmp(sector, record->bytes + i * SECTOR_BYTES, SECTOR_BYTES) == 0)
+            continue;
+        bool is_old = sector_sum(sector) == record->sums[i];
+        journal->difference.is_old |= is_old;
+        journal->difference.is_other |= !is_old;
     }
     return error;
 }
 
-static int write_page(struct store *store, const struct header *header,
+static int write_page(struct store *store, struct journal *journal,
                       const struct page_record *record)
 {
-    uint64_t address = record->number * PAGE_BYTES, left = header->new_end - address;
-    return file_write(store, address, record->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES);
+    uint64_t address = record->number * PAGE_BYTES, left = journal->header.new_end - address;
+    return file_write(store, address, record->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES,
+                      false);
 }
 
-static int keep_page(struct store *store, const struct header *header,
-                     const struct page_record *record)
+static int keep_page(struct store *store, struct journal *journal, const struct page_record *record)
 {
-    (void)header;
+    (void)journal;
     return pages_put(store, record->number, record->bytes, true);
 }
 
@@ -490,13 +538,9 @@ static int write_pages(struct store *store, struct journal *journal, uint64_t fi
     int error = tell_followers(store);
     if (!error)
         error = walk(store, journal, NULL, write_page);
-    if (error)
-        return error;
-    if (ftruncate(store->fd, (off_t)file_end) < 0 || fdatasync(store->fd) < 0) {
-        error = -errno;
-        log_error("%s: cannot write what its journal says: %s", store->path, strerror(-error));
-    }
-    return error;
+    if (!error)
+        error = file_set_end(store, file_end);
+    return error ? error : file_sync(store, false);
 }
 
 int journal_carry_out(struct store *store, uint64_t file_end)
@@ -517,8 +561,8 @@ int journal_carry_out(struct store *store, uint64_t file_end)
 
 /* ---- After a crash ---- */
 
-/* Whether the journal of this sum was carried out since the system was started: nothing of that is
- * lost. */
+/* Whether the journal of this sum was carried out since the system was started: if nothing was lost
+ * since, the file has all of it. */
 static bool has_been_carried_out(const struct journal *journal, uint64_t sum)
 {
     struct mark mark = make_mark(sum);
@@ -526,32 +570,55 @@ static bool has_been_carried_out(const struct journal *journal, uint64_t sum)
            memcmp(mark.boot_id, journal->mark.boot_id, sizeof(mark.boot_id)) == 0;
 }
 
-static int check_carried_out(struct store *store, const struct header *header,
-                             const struct page_record *record)
+/* Whether others have written to the file, which its writer did not any more. */
+static bool is_changed_since(const struct mark *mark, const struct timespec *changed)
 {
-    unsigned char bytes[PAGE_BYTES];
-    int error = read_page(store, record->number, header->new_end, bytes);
-    return error || memcmp(bytes, record->bytes, PAGE_BYTES) == 0 ? error : -EBUSY;
+    uint64_t seconds = (uint64_t)changed->tv_sec, nanoseconds = (uint64_t)changed->tv_nsec;
+    bool is_known = mark->seconds || mark->nanoseconds;
+    return is_known && (seconds > mark->seconds ||
+                        (seconds == mark->seconds && nanoseconds > mark->nanoseconds));
 }
 
-/* -EBUSY: it is no journal of what the file is now; -EALREADY: the same, and it had been carried
- * out before. It has been read as a whole. */
+/* 0: it may be carried out; -EBUSY: it is no journal of what the file is now; -ESTALE: nor need it
+ * be of another file; -EALREADY: it had been carried out before others have changed the file. It
+ * has been read as a whole. */
 static int check(struct store *store, struct journal *journal)
 {
     struct stat st;
     if (fstat(store->fd, &st) < 0)
         return -errno;
+    struct difference *difference = &journal->difference;
     bool is_done = has_been_carried_out(journal, journal->sum);
-    bool is_changed = journal->mark.seconds != (uint64_t)st.st_mtim.tv_sec ||
-                      journal->mark.nanoseconds != (uint64_t)st.st_mtim.tv_nsec;
-    int error = (uint64_t)st.st_size < journal->header.new_end
-                    ? -EBUSY
-                    : walk(store, journal, check_witness,
-                           is_done && is_changed ? check_carried_out : check_page);
-    return error == -EBUSY && is_done ? -EALREADY : error;
+    bool is_short = (uint64_t)st.st_size < journal->header.new_end;
+    *difference = (struct difference){
+        .is_other = is_short,
+        .end = is_short ? (uint64_t)st.st_size : journal->header.new_end,
+    };
+    int error = walk(store, journal, compare_witness, compare_page);
+    if (error)
+        return error;
+    if (!is_done)
+        return difference->is_other ? -EBUSY : 0;
+    if (!difference->is_old)
+        return difference->is_other ? -EALREADY : 0;
+    return difference->is_other || is_changed_since(&journal->mark, &st.st_mtim) ? -ESTALE : 0;
 }
 
-static int forget(struct store *store)
+/* A writer whose sync has failed, and who died then, may have left pages that only the kernel has.
+ */
+static int write_as_it_is(struct store *store, struct journal *journal,
+                          const struct page_record *record)
+{
+    unsigned char bytes[PAGE_BYTES];
+    uint64_t address = record->number * PAGE_BYTES, end = journal->difference.end;
+    int error = read_page(store, record->number, end, bytes);
+    if (error || address >= end)
+        return error;
+    return file_write(store, address, bytes,
+                      end - address < PAGE_BYTES ? (size_t)(end - address) : PAGE_BYTES, false);
+}
+
+static int forget(struct store *store, struct journal *journal)
 {
     store->recovered = STORE_CARRIED_OUT;
     log_info("%s: another program has changed it since its last journal was carried out: that one "
@@ -559,12 +626,10 @@ static int forget(struct store *store)
              store->path);
     if (!store->writable)
         return 0;
-    if (fdatasync(store->fd) < 0) {
-        int error = -errno;
-        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
-        return error;
-    }
-    return journal_remove(store);
+    int error = walk(store, journal, NULL, write_as_it_is);
+    if (!error)
+        error = file_sync(store, false);
+    return error ? error : journal_remove(store);
 }
 
 static int replay(struct store *store, struct journal *journal)
@@ -572,11 +637,17 @@ static int replay(struct store *store, struct journal *journal)
     uint64_t end = journal->header.new_end;
     int error = check(store, journal);
     if (error == -EALREADY)
-        return forget(store);
+        return forget(store, journal);
     if (error == -EBUSY)
         log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
                   "it away",
                   store->path, store->journal);
+    if (error == -ESTALE) {
+        log_error("%s: some of its last commit is not in it but in the journal %s, and another "
+                  "program has changed it since: move the journal away to have it as it is",
+                  store->path, store->journal);
+        error = -EBUSY;
+    }
     if (error)
         return error;
     error =
@@ -646,5 +717,5 @@ int journal_overlay(struct store *store)
         atomic_store(&store->end, journal.header.new_end);
     fclose(journal.file);
     /* The next one is being written over it. */
-    return !counts ? 0 : error == -EILSEQ ? STORE_MOVED : error;
+    return !counts ? 0 : error == -EILSEQ ? STORE_MOVED : error == -ESTALE ? -EBUSY : error;
 }

@@ -59,22 +59,41 @@ static int spill_read(struct store *store, off_t at, unsigned char *bytes, size_
 
 /* ---- Pages ---- */
 
+/* One that was put aside is known by its sum: the kernel may have lost it. */
+static int read_spilled(struct store *store, const struct page *page, unsigned char *bytes)
+{
+    int error = spill_read(store, page->spilled_at, bytes, PAGE_BYTES);
+    if (error || page_sum(bytes) == page->sum)
+        return error;
+    log_error("%s: changes that were put aside are lost: the disk did not keep them", store->path);
+    return -EIO;
+}
+
 static int read_page(struct store *store, const struct page *page, size_t from,
                      unsigned char *bytes, size_t n)
 {
-    if (page->spilled_at >= 0)
-        return spill_read(store, page->spilled_at + (off_t)from, bytes, n);
-    memcpy(bytes, page->bytes + from, n);
-    return 0;
+    unsigned char all[PAGE_BYTES];
+    int error = page->spilled_at >= 0 ? read_spilled(store, page, all) : 0;
+    if (!error)
+        memcpy(bytes, (page->spilled_at >= 0 ? all : page->bytes) + from, n);
+    return error;
 }
 
 static int write_page(struct store *store, struct page *page, size_t to, const unsigned char *bytes,
                       size_t n)
 {
-    if (page->spilled_at >= 0)
-        return spill_write(store, page->spilled_at + (off_t)to, bytes, n);
-    memcpy(page->bytes + to, bytes, n);
-    return 0;
+    unsigned char all[PAGE_BYTES];
+    if (page->spilled_at < 0) {
+        memcpy(page->bytes + to, bytes, n);
+        return 0;
+    }
+    int error = n < PAGE_BYTES ? read_spilled(store, page, all) : 0;
+    memcpy(all + to, bytes, n);
+    if (!error)
+        error = spill_write(store, page->spilled_at, all, PAGE_BYTES);
+    if (!error)
+        page->sum = page_sum(all);
+    return error;
 }
 
 int pages_get(struct store *store, const struct page *page, unsigned char *bytes)
@@ -98,6 +117,8 @@ static int new_page(struct store *store, const unsigned char *bytes, bool must, 
     page->spilled_at = in_memory ? -1 : at;
     if (in_memory)
         memcpy(page->bytes, bytes, PAGE_BYTES);
+    else
+        page->sum = page_sum(bytes);
     *out = page;
     return 0;
 }
@@ -147,7 +168,7 @@ int pages_apply(struct store *store, uint64_t end)
         if (!error)
             error = pages_get(store, page, bytes);
         if (!error && n > 0)
-            error = file_write(store, at, bytes, n);
+            error = file_write(store, at, bytes, n, false);
     }
     return error;
 }
@@ -242,28 +263,6 @@ static int write_in_page(struct store *store, uint64_t address, const char *from
     return error;
 }
 
-static int keep(struct store *store, uint64_t address, const char *bytes, size_t n)
-{
-    int error = 0;
-    for (size_t part; n > 0 && !error; n -= part) {
-        part = in_page(address, n);
-        error = write_in_page(store, address, bytes, part, true);
-        address += part;
-        bytes += part;
-    }
-    return error;
-}
-
-/* The last n bytes before address and bytes, none of which is committed. */
-static int write_behind(struct store *store, uint64_t address, const char *bytes, size_t n,
-                        bool or_keep)
-{
-    if (n == 0)
-        return 0;
-    int error = file_write(store, address - n, bytes - n, n);
-    return error && or_keep ? keep(store, address - n, bytes - n, n) : error;
-}
-
 /* Only who holds `change` alters the table: it is looked up here without the other lock. */
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep)
 {
@@ -275,7 +274,8 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
         if (!pages_find(store, address / PAGE_BYTES) && uncommitted(store, address, part) == part) {
             behind += part;
         } else {
-            error = write_behind(store, address, from, behind, or_keep);
+            if (behind > 0)
+                error = file_write(store, address - behind, from - behind, behind, or_keep);
             behind = 0;
             if (!error)
                 error = write_in_page(store, address, from, part, or_keep);
@@ -284,5 +284,7 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
         address += part;
         n -= part;
     }
-    return error ? error : write_behind(store, address, from, behind, or_keep);
+    if (!error && behind > 0)
+        error = file_write(store, address - behind, from - behind, behind, or_keep);
+    return error;
 }

@@ -10,8 +10,9 @@
 #include "store/store.h"
 
 #define PAGE_BYTES      4096
-#define PAGES_IN_MEMORY ((size_t)8192) /* 32 MiB; more are put on the disk, where that can be */
-#define COUNTER_BYTES   20             /* decimal digits of the counter beside a file */
+#define PAGES_IN_MEMORY ((size_t)8192)  /* 32 MiB; more are put on the disk, where that can be */
+#define COUNTER_BYTES   20              /* decimal digits of the counter beside a file */
+#define MOST_UNSYNCED   ((size_t)16384) /* pages: 64 MiB; more are synced before a commit */
 #define MOST_STANDING   1024 /* pages: a journal of more is ended as soon as it is carried out */
 #define MAX_WITNESSES   16   /* unchanged pages by which a journal knows its file */
 
@@ -21,6 +22,7 @@ struct page {
     uint64_t number; /* its address / PAGE_BYTES */
     UT_hash_handle hh;
     off_t spilled_at;      /* where in the file of spilled pages; -1: in memory */
+    uint64_t sum;          /* of one there: what was put aside is not synced, and may be lost */
     unsigned char bytes[]; /* PAGE_BYTES in memory */
 };
 
@@ -48,15 +50,18 @@ struct standing {
     bool has_name; /* the journal's name is durable: */
     ino_t inode;   /* of this file */
     uint64_t sum;  /* of all of it */
+    bool is_last;  /* its mark says that nothing was written since: so it is to be changed first */
     size_t n;
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
  * behind committed_end, or in `fresh`) is written there at once, unless it shares a page with the
- * journal that stands; other bytes only by a commit.
+ * journal that stands; other bytes only by a commit. What the file has is what the kernel says and,
+ * over it, what was written since the last sync (unsynced.c).
  *
- * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock. */
+ * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock,
+ * unsynced_lock. */
 struct store {
     int fd;
     char *path;      /* as given */
@@ -93,6 +98,11 @@ struct store {
     int spill;                   /* a file without a name, for pages; -1: none yet */
     size_t n_spilled;
 
+    pthread_rwlock_t unsynced_lock; /* guards the table and the bytes of its pages; who changes
+                                     * them holds `change`, too, or is the only one */
+    struct unsynced *unsynced;      /* by number */
+    atomic_size_t n_unsynced;       /* 0: nobody has to take the lock for reading */
+
     pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
     uint64_t committed_end;
     struct extents free;              /* may be allocated */
@@ -103,9 +113,12 @@ struct store {
     struct standing standing;
     uint64_t landmark; /* an address that whoever changes the file writes to */
     bool written;      /* something since the last commit */
-    bool write_again;  /* the kernel may have dropped what was written: fdatasync failed */
-    bool unapplied;    /* a complete journal waits to be carried out */
-    bool stray;        /* a journal may stand there that must not: nothing is changed */
+    bool write_again;  /* the kernel does not have what is unsynced, or takes it for written */
+    uint64_t n_writes; /* to the file */
+    struct unsynced *spare_pages;
+    size_t n_spare_pages;
+    bool unapplied; /* a complete journal waits to be carried out */
+    bool stray;     /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
@@ -149,9 +162,46 @@ int settle(struct store *store);
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
 
-/* file.c: n bytes of the file itself; behind its end a writable store has zeros. */
+/* file.c: n bytes of the file; behind its end a writable store has zeros. The caller of what
+ * changes it holds `change`, or is the only one to use the store. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
-int file_write(struct store *store, uint64_t address, const void *bytes, size_t n);
+
+/* file.c: after an error the bytes are old or new; unless or_keep: then what the file does not take
+ * is written by the next sync, and only -ENOMEM and reading what is beside it in a page can fail.
+ */
+int file_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
+
+/* file.c: where it ends. */
+int file_set_end(struct store *store, uint64_t end);
+
+/* file.c: all that was written to the file is on the disk, all: and its attributes. After an error
+ * nothing that the kernel has of it counts: the next one writes it again. */
+int file_sync(struct store *store, bool all);
+
+/* file.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
+int file_get(struct store *store, uint64_t address, void *buffer, size_t n);
+int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done);
+
+/* unsynced.c: n bytes are about to be written; -ENOMEM, or what else is in a page of them cannot be
+ * read. And the kernel did not take those in [address, end): pages that are there by this alone go;
+ * whether others have some of them. */
+int unsynced_note(struct store *store, uint64_t address, const char *bytes, size_t n);
+bool unsynced_revoke(struct store *store, uint64_t address, uint64_t end);
+
+/* unsynced.c: n bytes of the file, and whether some are unsynced. */
+int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n);
+bool unsynced_touch(struct store *store, uint64_t address, uint64_t n);
+
+/* unsynced.c: gives all pages that begin before end to the kernel once more; they are synced; the
+ * file was made to end there; and it is closed. */
+int unsynced_write_again(struct store *store, uint64_t end);
+void unsynced_clear(struct store *store, uint64_t end);
+void unsynced_cut(struct store *store, uint64_t end);
+void unsynced_free(struct store *store);
+
+/* commit.c: the end of the file if free space at its end is left out. What a snapshot needs is not.
+ */
+uint64_t end_in_use(const struct store *store);
 
 /* file.c: makes what happened in the directory of the store durable. */
 int directory_sync(const struct store *store);
@@ -206,8 +256,11 @@ int journal_write(struct store *store, uint64_t new_end);
 /* Whether this page is in the journal that stands, or a witness of it. */
 bool journal_has(const struct store *store, uint64_t number);
 /* The journal that stands has been carried out: who finds it on this machine before it is started
- * anew may know. */
+ * anew may know. And something else is about to be written to the file. */
 void journal_mark(struct store *store);
+int journal_mark_passed(struct store *store);
+/* Of a page: what tells it from any other. */
+uint64_t page_sum(const unsigned char *bytes);
 /* Carries out the journal, if there is one, and ends it; the file is then file_end bytes long. */
 int journal_carry_out(struct store *store, uint64_t file_end);
 /* Ends it: there must be no journal, or need not. */

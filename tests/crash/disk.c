@@ -17,6 +17,7 @@
 #include "../unit/support.h"
 
 #define SECTOR     512
+#define PAGE       4096 /* what the kernel keeps, writes and drops as one */
 #define MOST_FDS   1024
 #define MOST_NAMES 16
 #define DIRECTORY  (-2)
@@ -29,7 +30,8 @@ struct operation {
     int file; /* its number */
     uint64_t at;
     size_t n;
-    unsigned char *bytes;
+    unsigned char *bytes; /* of a sync: all that the disk has of the file then; NULL: what it is */
+    struct timespec changed; /* of the file, after it */
     char name[NAME_MAX], to[NAME_MAX];
 };
 
@@ -37,6 +39,18 @@ struct contents {
     unsigned char *bytes;
     size_t n, room;
 };
+
+/* A file as the kernel has it, and as the disk has. A page that a sync could not write is taken for
+ * clean from then on: it is read as it was written until it is dropped, and then from the disk. */
+struct live {
+    struct contents kernel, disk;
+    size_t least; /* its length was that since a sync last succeeded */
+    bool has_failed;
+    unsigned char *pages; /* of each: */
+    size_t n_pages;
+};
+
+enum { CLEAN, DIRTY, LOST };
 
 /* A name in the folder; empty: none. */
 struct name {
@@ -56,8 +70,25 @@ static struct {
     struct name names[MOST_NAMES], first_names[MOST_NAMES];
     struct contents *first; /* of the files, when the recording began */
     int n_first;
+    struct live *live; /* the files now */
+    int n_live;
     long boots, boot, first_boot; /* in all, now, and when the recording began */
+    long lost;                    /* pages that the kernel took for written, and the disk has not */
 } disk = {.until_failure = -1};
+
+/* ---- Contents ---- */
+
+static void resize(struct contents *contents, size_t n)
+{
+    if (n > contents->room) {
+        contents->room = 2 * n;
+        contents->bytes = realloc(contents->bytes, contents->room);
+        assert_non_null(contents->bytes);
+    }
+    if (n > contents->n)
+        memset(contents->bytes + contents->n, 0, n - contents->n);
+    contents->n = n;
+}
 
 /* ---- Names ---- */
 
@@ -191,19 +222,176 @@ int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, u
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, mode_t mode);
 
+/* ---- What the kernel has and the disk has not ---- */
+
+static void forget_live(void)
+{
+    for (int i = 0; i < disk.n_live; i++) {
+        free(disk.live[i].kernel.bytes);
+        free(disk.live[i].disk.bytes);
+        free(disk.live[i].pages);
+    }
+    free(disk.live);
+    disk.live = NULL;
+    disk.n_live = 0;
+}
+
+static struct live *live_of(int file)
+{
+    if (file >= disk.n_live) {
+        int n = 2 * file + 8;
+        disk.live = reallocarray(disk.live, (size_t)n, sizeof(*disk.live));
+        assert_non_null(disk.live);
+        memset(disk.live + disk.n_live, 0, (size_t)(n - disk.n_live) * sizeof(*disk.live));
+        disk.n_live = n;
+    }
+    return &disk.live[file];
+}
+
+static void need_pages(struct live *live, size_t bytes)
+{
+    size_t n = bytes / PAGE + 1;
+    if (n <= live->n_pages)
+        return;
+    live->pages = realloc(live->pages, n);
+    assert_non_null(live->pages);
+    memset(live->pages + live->n_pages, CLEAN, n - live->n_pages);
+    live->n_pages = n;
+}
+
+/* A part of a page, of which there are bytes up to the end; zeros behind it. */
+static void get_page(const struct contents *contents, size_t number, unsigned char *bytes)
+{
+    size_t at = number * PAGE, n = at >= contents->n ? 0 : contents->n - at;
+    memset(bytes, 0, PAGE);
+    if (n > 0)
+        memcpy(bytes, contents->bytes + at, n < PAGE ? n : PAGE);
+}
+
+static void put_sectors(struct contents *contents, size_t number, const unsigned char *bytes,
+                        uint64_t which)
+{
+    for (size_t i = 0; i < PAGE / SECTOR; i++) {
+        size_t at = number * PAGE + i * SECTOR, n = at >= contents->n ? 0 : contents->n - at;
+        if (n > 0 && which >> i & 1)
+            memcpy(contents->bytes + at, bytes + i * SECTOR, n < SECTOR ? n : SECTOR);
+    }
+}
+
+/* The kernel reads the page from the disk again. */
+static void drop_page(int fd, struct live *live, size_t number)
+{
+    unsigned char bytes[PAGE];
+    size_t at = number * PAGE, n = live->kernel.n > at ? live->kernel.n - at : 0;
+    get_page(&live->disk, number, bytes);
+    put_sectors(&live->kernel, number, bytes, UINT64_MAX);
+    struct stat st;
+    if (n > 0)
+        assert_true(fstat(fd, &st) == 0 &&
+                    __real_pwrite64(fd, bytes, n < PAGE ? n : PAGE, (off_t)at) > 0 &&
+                    futimens(fd, (struct timespec[]){st.st_atim, st.st_mtim}) == 0);
+    live->pages[number] = CLEAN;
+}
+
+static void drop_some(int fd, struct live *live, uint64_t of)
+{
+    for (size_t i = 0; i < live->n_pages && live->has_failed; i++)
+        if (live->pages[i] == LOST && random_below(of) == 0)
+            drop_page(fd, live, i);
+}
+
+static void take_length(struct live *live)
+{
+    resize(&live->disk, live->least < live->disk.n ? live->least : live->disk.n);
+    resize(&live->disk, live->kernel.n);
+    live->least = live->kernel.n;
+}
+
+static void copy_disk(const struct live *live, struct operation *operation)
+{
+    operation->n = live->disk.n;
+    operation->bytes = allocate(live->disk.n + 1);
+    if (live->disk.n > 0)
+        memcpy(operation->bytes, live->disk.bytes, live->disk.n);
+}
+
+/* All dirty pages reach the disk, or, when it fails, any sectors of them. */
+static void sync_pages(int fd, struct operation *operation, bool failed)
+{
+    struct live *live = live_of(operation->file);
+    unsigned char bytes[PAGE], arrived[PAGE];
+    if (!failed || random_below(2))
+        take_length(live);
+    for (size_t i = 0; i < live->n_pages; i++) {
+        if (live->pages[i] != DIRTY)
+            continue;
+        uint64_t which = failed && random_below(4) ? random_next() & random_next() : UINT64_MAX;
+        get_page(&live->kernel, i, bytes);
+        put_sectors(&live->disk, i, bytes, failed && random_below(2) ? 0 : which);
+        get_page(&live->disk, i, arrived);
+        live->pages[i] = memcmp(bytes, arrived, PAGE) == 0 ? CLEAN : LOST;
+        disk.lost += live->pages[i] == LOST;
+    }
+    live->has_failed |= failed;
+    if (live->has_failed)
+        copy_disk(live, operation);
+    drop_some(fd, live, failed ? 2 : 8);
+}
+
+/* What is written is known byte for byte; beside bytes that were lost the whole page is written. */
+static void note_write(int fd, struct operation *operation, const void *bytes, size_t n)
+{
+    struct live *live = live_of(operation->file);
+    uint64_t at = operation->at, end = at + n;
+    need_pages(live, end);
+    if (end > live->kernel.n)
+        resize(&live->kernel, end);
+    memcpy(live->kernel.bytes + at, bytes, n);
+    for (uint64_t i = at / PAGE; i * PAGE < end; i++) {
+        if (live->pages[i] == LOST) {
+            operation->at = i * PAGE < operation->at ? i * PAGE : operation->at;
+            if ((i + 1) * PAGE > end)
+                end = (i + 1) * PAGE < live->kernel.n ? (i + 1) * PAGE : live->kernel.n;
+        }
+        live->pages[i] = DIRTY;
+    }
+    operation->n = end - operation->at;
+    operation->bytes = allocate(operation->n);
+    memcpy(operation->bytes, live->kernel.bytes + operation->at, operation->n);
+    drop_some(fd, live, 16);
+}
+
+static void note_length(struct live *live, size_t n)
+{
+    need_pages(live, n);
+    if (n < live->kernel.n)
+        for (size_t i = n / PAGE; i < live->n_pages; i++)
+            live->pages[i] = i == n / PAGE && n % PAGE ? DIRTY : CLEAN;
+    resize(&live->kernel, n);
+    live->least = n < live->least ? n : live->least;
+}
+
+static void note_time(int fd, struct operation *operation)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0)
+        operation->changed = st.st_mtim;
+}
+
 WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
     int file = file_of(fd);
     if (file && fails(false))
         return -1;
+    ssize_t put = __real_pwrite64(fd, bytes, n, at);
     if (file && disk.recording) {
+        assert_int_equal(put, n);
         struct operation *operation = record(WRITE, file - 1);
         operation->at = (uint64_t)at;
-        operation->n = n;
-        operation->bytes = allocate(n);
-        memcpy(operation->bytes, bytes, n);
+        note_write(fd, operation, bytes, n);
+        note_time(fd, operation);
     }
-    return __real_pwrite64(fd, bytes, n, at);
+    return put;
 }
 
 WRAPPED int __wrap_ftruncate64(int fd, off_t n)
@@ -211,9 +399,14 @@ WRAPPED int __wrap_ftruncate64(int fd, off_t n)
     int file = file_of(fd);
     if (file && fails(false))
         return -1;
-    if (file && disk.recording)
-        record(TRUNCATE, file - 1)->n = (size_t)n;
-    return __real_ftruncate64(fd, n);
+    int result = __real_ftruncate64(fd, n);
+    if (file && disk.recording) {
+        struct operation *operation = record(TRUNCATE, file - 1);
+        operation->n = (size_t)n;
+        note_length(live_of(file - 1), (size_t)n);
+        note_time(fd, operation);
+    }
+    return result;
 }
 
 static int sync_file(int fd)
@@ -221,13 +414,15 @@ static int sync_file(int fd)
     int file = file_of(fd);
     if (file && fails(false)) {
         if (disk.recording && file != DIRECTORY)
-            record(FAILED_SYNC, file - 1);
+            sync_pages(fd, record(FAILED_SYNC, file - 1), true);
         errno = disk.error;
         disk.sync_failed = true;
         return -1;
     }
-    if (file && disk.recording)
-        record(file == DIRECTORY ? SYNC_DIRECTORY : SYNC, file - 1);
+    if (file == DIRECTORY && disk.recording)
+        record(SYNC_DIRECTORY, file - 1);
+    else if (file && disk.recording)
+        sync_pages(fd, record(SYNC, file - 1), false);
     return 0;
 }
 
@@ -291,6 +486,7 @@ static void note_open(int fd, const char *name, int flags, bool existed)
         found = find_name(disk.names, name);
     } else if ((flags & O_TRUNC) && disk.recording) {
         record(TRUNCATE, found->file);
+        note_length(live_of(found->file), 0);
     }
     disk.of_fd[fd] = found ? found->file + 1 : 1;
 }
@@ -360,19 +556,7 @@ bool disk_sync_failed(void)
     return disk.sync_failed;
 }
 
-/* ---- Contents ---- */
-
-static void resize(struct contents *contents, size_t n)
-{
-    if (n > contents->room) {
-        contents->room = 2 * n;
-        contents->bytes = realloc(contents->bytes, contents->room);
-        assert_non_null(contents->bytes);
-    }
-    if (n > contents->n)
-        memset(contents->bytes + contents->n, 0, n - contents->n);
-    contents->n = n;
-}
+/* ---- Beginning ---- */
 
 static void load(const char *path, struct contents *contents)
 {
@@ -394,6 +578,7 @@ static void forget(void)
     for (int i = 0; i < disk.n_first; i++)
         free(disk.first[i].bytes);
     free(disk.first);
+    forget_live();
     disk.n = disk.n_files = disk.n_first = 0;
     disk.first = calloc(MOST_NAMES, sizeof(*disk.first));
     assert_non_null(disk.first);
@@ -411,6 +596,11 @@ void disk_begin(void)
             continue;
         snprintf(path, sizeof(path), DISK "/%s", entry->d_name);
         set_name(disk.names, entry->d_name, disk.n_files);
+        struct live *live = live_of(disk.n_files);
+        load(path, &live->kernel);
+        load(path, &live->disk);
+        live->least = live->kernel.n;
+        need_pages(live, live->kernel.n);
         load(path, &disk.first[disk.n_files++]);
     }
     closedir(directory);
@@ -426,18 +616,15 @@ static bool is_name_call(enum call call)
     return call == CREATE || call == RENAME || call == UNLINK;
 }
 
-/* Whether what the i-th call has done is durable when n have been made. What a sync could not write
- * no later one does: the kernel takes it for written. */
-static bool is_durable(long i, long n)
+/* Whether it is known by a sync what the i-th call has done to the disk when n have been made. */
+static bool is_known(long i, long n)
 {
     const struct operation *operation = &disk.operations[i];
     for (long j = i + 1; j < n; j++) {
         const struct operation *later = &disk.operations[j];
-        if (later->call == FAILED_SYNC && later->file == operation->file &&
-            !is_name_call(operation->call))
-            return false;
+        bool is_sync = later->call == SYNC || later->call == FAILED_SYNC;
         if (is_name_call(operation->call) ? later->call == SYNC_DIRECTORY
-                                          : later->call == SYNC && later->file == operation->file)
+                                          : is_sync && later->file == operation->file)
             return true;
     }
     return false;
@@ -452,7 +639,7 @@ unsigned disk_pending(long n)
 {
     unsigned pending = 0;
     for (long i = 0; i < n; i++)
-        pending += !is_sync(disk.operations[i].call) && !is_durable(i, n);
+        pending += !is_sync(disk.operations[i].call) && !is_known(i, n);
     return pending;
 }
 
@@ -482,7 +669,10 @@ static void apply(struct contents *files, struct name *names, const struct opera
         change_names(names, operation);
     else if (operation->call == TRUNCATE && kept)
         resize(&files[operation->file], operation->n);
-    else if (operation->call == WRITE)
+    else if (is_sync(operation->call) && operation->bytes) {
+        resize(&files[operation->file], operation->n);
+        memcpy(files[operation->file].bytes, operation->bytes, operation->n);
+    } else if (operation->call == WRITE)
         put_bytes(&files[operation->file], operation, kept, torn, junk);
 }
 
@@ -510,7 +700,7 @@ static uint64_t mix(uint64_t sum, const void *bytes, size_t n)
 }
 
 static uint64_t store_folder(const char *path, const struct contents *files,
-                             const struct name *names)
+                             const struct timespec *times, const struct name *names)
 {
     uint64_t sum = 0xcbf29ce484222325u;
     clear_folder(path);
@@ -525,41 +715,84 @@ static uint64_t store_folder(const char *path, const struct contents *files,
         if (file->n > 0)
             assert_int_equal(fwrite(file->bytes, 1, file->n, out), file->n);
         fclose(out);
+        const struct timespec time = times[names[i].file];
+        assert_int_equal(utimensat(AT_FDCWD, name, (struct timespec[]){time, time}, 0), 0);
         sum += mix(mix(0xcbf29ce484222325u, names[i].name, strlen(names[i].name)), file->bytes,
                    file->n);
     }
     return sum;
 }
 
+/* The files at some call, and when the disk knows that they were changed last. That may be later
+ * than what it has of their bytes, but no later than what it lacks of another file. */
+struct past {
+    struct contents *files;
+    struct timespec *times;
+    unsigned *n_missing; /* calls that have not arrived, of each file */
+    unsigned n_all_missing;
+    struct name names[MOST_NAMES];
+};
+
+static void begin_past(struct past *past)
+{
+    size_t n = (size_t)disk.n_files + 1;
+    past->files = calloc(n, sizeof(*past->files));
+    past->times = calloc(n, sizeof(*past->times));
+    past->n_missing = calloc(n, sizeof(*past->n_missing));
+    assert_true(past->files && past->times && past->n_missing);
+    past->n_all_missing = 0;
+    memcpy(past->names, disk.first_names, sizeof(past->names));
+    for (int i = 0; i < disk.n_first; i++) {
+        resize(&past->files[i], disk.first[i].n);
+        if (disk.first[i].n)
+            memcpy(past->files[i].bytes, disk.first[i].bytes, disk.first[i].n);
+    }
+}
+
+static void end_past(struct past *past)
+{
+    for (int i = 0; i < disk.n_files; i++)
+        free(past->files[i].bytes);
+    free(past->files);
+    free(past->times);
+    free(past->n_missing);
+}
+
+static void pass_time(struct past *past, const struct operation *operation, bool arrived)
+{
+    if (operation->call != WRITE && operation->call != TRUNCATE)
+        return;
+    int file = operation->file;
+    past->n_missing[file] += !arrived;
+    past->n_all_missing += !arrived;
+    if (past->n_missing[file] == past->n_all_missing)
+        past->times[file] = operation->changed;
+}
+
 uint64_t disk_cut(const struct cut *cut, const char *to)
 {
-    struct contents *files = calloc((size_t)disk.n_files + 1, sizeof(*files));
-    struct name names[MOST_NAMES];
+    struct past past;
     unsigned pending = 0;
-    bool all = cut->kept == UINT64_MAX && cut->torn == 0;
-    assert_non_null(files);
-    disk.boot = all ? disk.first_boot : ++disk.boots; /* all: only the process need have died */
-    memcpy(names, disk.first_names, sizeof(names));
-    for (int i = 0; i < disk.n_first; i++) {
-        resize(&files[i], disk.first[i].n);
-        if (disk.first[i].n)
-            memcpy(files[i].bytes, disk.first[i].bytes, disk.first[i].n);
-    }
+    bool all = cut->kept == UINT64_MAX && cut->torn == 0; /* only the process need have died */
+    disk.boot = all || cut->same_boot ? disk.first_boot : ++disk.boots;
+    begin_past(&past);
     for (long i = 0; i < cut->n; i++) {
         const struct operation *operation = &disk.operations[i];
         bool kept = true, torn = false;
-        if (is_sync(operation->call))
-            continue;
-        if (!is_durable(i, cut->n)) {
+        if (!is_sync(operation->call) && !is_known(i, cut->n)) {
             kept = cut->kept >> pending % 64 & 1;
             torn = cut->torn >> pending % 64 & 1;
             pending++;
         }
-        apply(files, names, operation, kept, torn, cut->junk);
+        apply(past.files, past.names, operation, kept, torn, cut->junk);
+        pass_time(&past, operation, kept && !torn);
     }
-    uint64_t sum = store_folder(to, files, names);
-    for (int i = 0; i < disk.n_files; i++)
-        free(files[i].bytes);
-    free(files);
-    return sum;
+    uint64_t sum = store_folder(to, past.files, past.times, past.names);
+    end_past(&past);
+    return sum + cut->same_boot;
+}
+
+long disk_lost(void)
+{
+    return disk.lost;
 }

@@ -1,6 +1,9 @@
 /* A disk that remembers every call of the store that changes it, and can be looked at as it might
  * be after the power has failed behind any of them: what was not synced is there, is not, or is
- * torn at sectors; names are as they were unless their directory was synced. */
+ * torn at sectors; names are as they were unless their directory was synced. A sync that fails
+ * loses pages: any sectors of them reach the disk, and the kernel takes them for written. It has
+ * what was written, until it drops them and reads what the disk has: at once, at some later call,
+ * or never. */
 #ifndef TESTS_CRASH_DISK_H
 #define TESTS_CRASH_DISK_H
 
@@ -26,15 +29,19 @@ void disk_fail(long n, int error, bool lasting);
 long disk_failed(void);
 bool disk_sync_failed(void);
 
+/* Pages that failed syncs have lost, in all. */
+long disk_lost(void);
+
 /* Forgets what was recorded; what is in DISK now is durable. */
 void disk_begin(void);
 
 /* How the disk was when n calls had been made. */
 struct cut {
     long n;
-    uint64_t kept; /* of the calls that are not durable, by their order: bit i, it is there */
-    uint64_t torn; /* bit i: of a write, every sector is there or not, by chance */
-    bool junk;     /* new space whose bytes did not arrive has others, not zeros */
+    uint64_t kept;  /* of the calls that are not durable, by their order: bit i, it is there */
+    uint64_t torn;  /* bit i: of a write, every sector is there or not, by chance */
+    bool junk;      /* new space whose bytes did not arrive has others, not zeros */
+    bool same_boot; /* only the file system went away: the system was not started anew */
 };
 
 /* How many calls are not durable when n have been made. */

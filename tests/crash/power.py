@@ -6,7 +6,8 @@ when the file system is mounted again, and the file is sound.
 
 The file system lies on a loop device over a file in memory. The writer is stopped, then the file
 system is shut down as by xfstests' godown: nothing that it has not given to the device gets there any
-more, neither data nor its own journal. It needs root, loop devices and mkfs.ext4, and ends with 77
+more, neither data nor its own journal. The system goes on. Now and then somebody has synced the
+journal alone, and with it its mark. It needs root, loop devices and mkfs.ext4, and ends with 77
 without them. What a disk may do with writes that it has taken and not flushed is not emulated here:
 test_crash does that."""
 import argparse
@@ -71,8 +72,16 @@ def stop(process):
         time.sleep(0.001)
 
 
-def cut_power(writer, device, point):
+def sync_alone(path):
+    """One file, if it is there."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def cut_power(writer, device, point, synced):
     stop(writer.process)
+    if synced:
+        sync_alone(synced)
     fd = os.open(point, os.O_RDONLY)
     fcntl.ioctl(fd, SHUTDOWN, WITHOUT_LOG)
     os.close(fd)
@@ -92,8 +101,9 @@ def run(arguments, directory):
         for _ in range(arguments.rounds):
             writer = Writer(program, path, rows)
             time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
-            cut_power(writer, device, point)
-            journals += path.with_name(path.name + ".journal").exists()
+            journal = path.with_name(path.name + ".journal")
+            cut_power(writer, device, point, journal if chance.random() < 0.5 else None)
+            journals += journal.exists()
             if not path.exists():  # before its first flush
                 assert not any(rows), rows
                 continue

@@ -54,9 +54,9 @@ static bool is_new(uint64_t sum)
 
 static void complain(const struct cut *cut, const char *what, const char *why)
 {
-    fprintf(stderr, "after %ld calls, kept %#llx, torn %#llx, junk %d: %s: %s\n", cut->n,
-            (unsigned long long)cut->kept, (unsigned long long)cut->torn, cut->junk, what,
-            why ? why : "");
+    fprintf(stderr, "after %ld calls, kept %#llx, torn %#llx, junk %d, same boot %d: %s: %s\n",
+            cut->n, (unsigned long long)cut->kept, (unsigned long long)cut->torn, cut->junk,
+            cut->same_boot, what, why ? why : "");
     fail();
 }
 
@@ -165,13 +165,15 @@ void states_check_after(long n, int others)
     check_cut(&(struct cut){.n = n, .kept = UINT64_MAX});
     if (pending > 0 && pending <= ALL_SUBSETS) {
         for (uint64_t kept = 0; kept < (uint64_t)1 << pending; kept++)
-            check_cut(&(struct cut){.n = n, .kept = kept, .junk = kept & 1});
+            check_cut(&(struct cut){
+                .n = n, .kept = kept, .junk = kept & 1, .same_boot = random_below(2)});
     } else if (pending > 0) {
         check_cut(&(struct cut){.n = n});
-        check_cut(&(struct cut){.n = n, .junk = true});
+        check_cut(&(struct cut){.n = n, .junk = true, .same_boot = true});
     }
     for (int i = 0; i < others && pending > 0; i++) {
-        struct cut cut = {n, random_next(), random_next() & random_next(), random_below(2)};
+        struct cut cut = {n, random_next(), random_next() & random_next(), random_below(2),
+                          random_below(2)};
         check_cut(&cut);
     }
 }

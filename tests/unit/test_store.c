@@ -83,9 +83,26 @@ WRAPPED int __wrap_ftruncate64(int fd, off_t n)
     return event() ? -1 : __real_ftruncate64(fd, n);
 }
 
+/* What syncs of the data say; 0: they are done, and the file "disk" is what "a" was then. */
+static int sync_error;
+static bool has_disk;
+static long syncs;
+
+static bool is_a(int fd)
+{
+    struct stat st, a;
+    return stat("a", &a) == 0 && fstat(fd, &st) == 0 && st.st_ino == a.st_ino;
+}
+
 WRAPPED int __wrap_fdatasync(int fd)
 {
-    return event() ? -1 : __real_fdatasync(fd);
+    syncs++;
+    errno = sync_error;
+    if (sync_error || event())
+        return -1;
+    if (has_disk && is_a(fd))
+        copy_file("a", "disk");
+    return __real_fdatasync(fd);
 }
 
 WRAPPED int __wrap_fsync(int fd)
@@ -374,6 +391,8 @@ static void changed_bytes_are_not_lent_from_the_file(void **state)
     assert_non_null(store_view(store, 2 * PAGE, PAGE));
     assert_null(store_view(store, before.end - 1, 2));
     assert_int_equal(store_commit(store), 0);
+    assert_null(store_view(store, PAGE, PAGE)); /* not synced yet */
+    assert_int_equal(store_settle(store), 0);
     assert_memory_equal((const char *)store_view(store, PAGE, PAGE) + 7, "x", 1);
     store_close(store);
 }
@@ -593,12 +612,32 @@ static void others_write(uint64_t at, const char *bytes, size_t n)
     close(fd);
 }
 
-/* What a writer leaves that dies between two commits is changed by other programs. */
-static void a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file(void **state)
+static void expect_recovered(enum store_recovered how)
 {
-    (void)state;
-    log_quietly();
-    const struct timespec tick = {.tv_nsec = 20000000}; /* of the file system's clock */
+    struct store *store;
+    assert_int_equal(store_open("crash", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
+    assert_int_equal(store_open_writable("crash", &store), 0);
+    assert_int_equal(store_recovered(store), how);
+    assert_true(is_equal(store, &after));
+    assert_false(exists("crash.journal"));
+    store_close(store);
+}
+
+static void expect_refused(void)
+{
+    struct store *store;
+    copy_file("crash", "kept");
+    assert_int_equal(store_open("crash", &store), -EBUSY);
+    assert_int_equal(store_open_writable("crash", &store), -EBUSY);
+    assert_int_equal(system("cmp crash kept && cmp crash.journal whole.journal"), 0);
+}
+
+/* Leaves what a writer does that dies behind a commit of a change in page 12, or goes_on: when it
+ * has begun with the next. */
+static void leave_standing_journal(bool goes_on, struct stat *st)
+{
     struct store *store = make_before();
     change(store);
     store_set_landmark(store, 8);
@@ -608,45 +647,92 @@ static void a_journal_that_was_carried_out_is_forgotten_when_others_change_the_f
     before = after;
     set(&after, store, 12 * PAGE, 10);
     assert_int_equal(store_commit(store), 0);
+    if (goes_on) {
+        struct model *next = allocate(sizeof(*next));
+        *next = after;
+        set_new(next, store, 5 * PAGE);
+        free(next);
+    }
+    assert_int_equal(stat("a", st), 0);
     copy_file("a", "whole");
     copy_file("a.journal", "whole.journal");
     store_close(store);
-    const struct model committed = after;
-    for (int i = 0; i < 5; i++) {
-        after = committed;
+}
+
+static void put_back_page_12(void)
+{
+    int fd = open("crash", O_RDWR);
+    assert_int_equal(pwrite(fd, before.bytes + 12 * PAGE, PAGE, 12 * PAGE), PAGE);
+    close(fd);
+}
+
+/* What a writer leaves that dies between two commits is changed by other programs. */
+static void a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct stat st;
+    leave_standing_journal(false, &st);
+    copy_whole();
+    expect_recovered(STORE_REPLAYED);
+
+    copy_whole(); /* everything */
+    for (uint64_t at = 7; at < after.end; at += PAGE)
+        others_write(at, "other", 5);
+    expect_recovered(STORE_CARRIED_OUT);
+
+    leave_standing_journal(false, &st);
+    copy_whole(); /* something new behind the end, and what tells of it */
+    others_write(8, "other", 5);
+    others_write(after.end, "appended", 8);
+    memset(after.in_use + after.end, true, 8);
+    after.end += 8;
+    expect_recovered(STORE_CARRIED_OUT);
+
+    copy_whole(); /* but the system was started anew, so that it may have been lost before */
+    others_write(8, "other", 5);
+    int fd = open("whole.journal", O_RDWR);
+    assert_int_equal(pwrite(fd, "?", 1, MARK), 1);
+    close(fd);
+    copy_file("whole.journal", "crash.journal");
+    expect_refused();
+    __real_unlink("crash.journal");
+}
+
+/* A file system may lose what was not synced while the system goes on, and its writer dies. */
+static void what_was_lost_without_a_new_start_of_the_system_is_replayed(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct stat st;
+    leave_standing_journal(false, &st);
+    copy_whole();
+    put_back_page_12();
+    assert_int_equal(utimensat(AT_FDCWD, "crash", (struct timespec[]){st.st_atim, st.st_mtim}, 0),
+                     0);
+    expect_recovered(STORE_REPLAYED);
+
+    leave_standing_journal(true, &st); /* it has changed the file after the mark */
+    copy_whole();
+    put_back_page_12();
+    expect_recovered(STORE_REPLAYED);
+}
+
+/* Either it was lost, or others have put it back. */
+static void what_others_may_have_put_back_is_not_replayed(void **state)
+{
+    (void)state;
+    log_quietly();
+    const struct timespec tick = {.tv_nsec = 20000000}; /* of the file system's clock */
+    struct stat st;
+    for (int i = 0; i < 2; i++) {
+        leave_standing_journal(i, &st);
         copy_whole();
         nanosleep(&tick, NULL);
-        switch (i) {
-        case 1: /* everything */
-            for (uint64_t at = 7; at < committed.end; at += PAGE)
-                others_write(at, "other", 5);
-            break;
-        case 2: /* what was there before */
-            others_write(12 * PAGE, (const char *)before.bytes + 12 * PAGE, PAGE);
-            break;
-        case 3: /* something new behind the end, and what tells of it */
+        put_back_page_12();
+        if (i)
             others_write(8, "other", 5);
-            others_write(committed.end, "appended", 8);
-            memset(after.in_use + after.end, true, 8);
-            after.end += 8;
-            break;
-        case 4: /* but the system was started anew, so that it may have been lost before */
-            others_write(8, "other", 5);
-            int fd = open("crash.journal", O_RDWR);
-            assert_int_equal(pwrite(fd, "?", 1, MARK), 1);
-            close(fd);
-            assert_int_equal(store_open("crash", &store), -EBUSY);
-            assert_int_equal(store_open_writable("crash", &store), -EBUSY);
-            continue;
-        }
-        assert_int_equal(store_open("crash", &store), 0);
-        assert_true(is_equal(store, &after));
-        store_close(store);
-        assert_int_equal(store_open_writable("crash", &store), 0);
-        assert_int_equal(store_recovered(store), i ? STORE_CARRIED_OUT : STORE_REPLAYED);
-        assert_true(is_equal(store, &after));
-        assert_false(exists("crash.journal"));
-        store_close(store);
+        expect_refused();
     }
     __real_unlink("crash.journal");
 }
@@ -869,6 +955,193 @@ static void many_changes_do_not_fill_the_memory(void **state)
     store_close(store);
     __real_unlink("many");
     free(words);
+}
+
+/* ---- What the kernel loses ---- */
+
+/* The kernel drops all that it took for written. */
+static void lose_pages(void)
+{
+    char bytes[PAGE];
+    int to = open("a", O_RDWR), disk = open("disk", O_RDONLY);
+    struct stat st;
+    assert_int_equal(fstat(to, &st), 0);
+    for (off_t at = 0; at < st.st_size; at += PAGE) {
+        size_t n = st.st_size - at < PAGE ? (size_t)(st.st_size - at) : PAGE;
+        memset(bytes, 0, sizeof(bytes));
+        assert_true(pread(disk, bytes, n, at) >= 0);
+        assert_int_equal(__real_pwrite64(to, bytes, n, at), n);
+    }
+    close(to);
+    close(disk);
+}
+
+/* New bytes, also such as are freed again, and the pages of the commit before. */
+static void what_a_failed_sync_has_lost_is_written_again(void **state)
+{
+    (void)state;
+    log_quietly();
+    char freed[PAGE], found[PAGE];
+    for (int again = 0; again < 2; again++) {
+        struct store *store = make_before();
+        has_disk = true;
+        set(&after, store, 0, 1);
+        assert_int_equal(store_commit(store), 0);
+        assert_int_equal(store_settle(store), 0);
+        set(&after, store, 10 * PAGE + 7, 3 * PAGE);
+        unset(&after, store, 15 * PAGE, 4 * PAGE);
+        assert_int_equal(store_commit(store), 0); /* whose pages are not synced */
+        uint64_t gone = set_new(&after, store, PAGE);
+        set_new(&after, store, 2 * PAGE - 9);
+        set_new(&after, store, 5 * PAGE);
+        memcpy(freed, after.bytes + gone, PAGE);
+        set(&after, store, 30 * PAGE + 1500, 10);
+        sync_error = EIO;
+        for (int i = 0; i <= again; i++)
+            assert_int_equal(store_commit(store), -EIO);
+        assert_int_equal(store_settle(store), -EIO);
+        sync_error = 0;
+        lose_pages();
+        assert_true(is_equal(store, &after));
+        unset(&after, store, gone, PAGE);
+        set(&after, store, 11 * PAGE - 3, 5);
+        has_disk = false;
+        assert_int_equal(store_commit(store), 0);
+        int fd = open("a", O_RDONLY);
+        assert_int_equal(pread(fd, found, PAGE, (off_t)gone), PAGE);
+        close(fd);
+        assert_memory_equal(found, freed, PAGE); /* as the journal has summed it up */
+        copy_file("a", "crash");
+        copy_file("a.journal", "crash.journal");
+        store_close(store);
+        before = after;
+        assert_true(state_after_crash());
+    }
+}
+
+/* The journal waits to be carried out, which fails once more. */
+static void what_carrying_out_a_journal_has_lost_is_written_again(void **state)
+{
+    (void)state;
+    log_quietly();
+    bool reached, waited = false;
+    long step = 0;
+    do {
+        struct store *store = make_before();
+        has_disk = true;
+        set(&after, store, 0, 1);
+        assert_int_equal(store_commit(store), 0);
+        assert_int_equal(store_settle(store), 0);
+        change(store);
+        event_error = EIO;
+        atomic_store(&until_event, step++);
+        bool failed = store_commit(store) != 0;
+        reached = atomic_load(&until_event) < 0;
+        atomic_store(&until_event, -1);
+        set_new(&after, store, 5 * PAGE);
+        sync_error = EIO;
+        waited |= failed && exists("a.journal");
+        assert_int_equal(store_commit(store), -EIO);
+        sync_error = 0;
+        has_disk = false;
+        lose_pages();
+        assert_true(is_equal(store, &after));
+        assert_int_equal(store_commit(store), 0);
+        assert_true(is_equal(store, &after));
+        store_close(store);
+        assert_int_equal(store_open("a", &store), 0);
+        assert_true(is_equal(store, &after));
+        store_close(store);
+    } while (reached);
+    assert_true(waited);
+}
+
+static void what_is_not_synced_does_not_fill_the_memory(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store;
+    uint64_t address, *words = allocate(PAGE), found;
+    size_t little = memory_in_use();
+    event_error = 0;
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, MANY, &address), 0);
+    memset(words, 1, PAGE);
+    uint64_t at = 0;
+    sync_error = EIO;
+    for (int error = 0; !error; at += error ? 0 : PAGE) {
+        words[0] = at;
+        error = store_write(store, at, words, PAGE);
+        assert_true(at < MANY && (!error || error == -EIO));
+    }
+    uint64_t most = at;
+    assert_int_equal(store_write_or_keep(store, at, words, PAGE), 0);
+    assert_int_equal(store_write(store, at, words, PAGE), -EIO);
+    sync_error = 0;
+    syncs = 0;
+    for (; at < MANY; at += PAGE) {
+        words[0] = at;
+        assert_int_equal(store_write(store, at, words, PAGE), 0);
+        assert_true(memory_in_use() - little < most + most / 8);
+    }
+    assert_int_equal(syncs, (MANY - 1) / most);
+    for (at = 0; at < MANY; at += PAGE) {
+        assert_int_equal(store_read(store, at, &found, 8), 0);
+        assert_int_equal(found, at);
+    }
+    store_close(store);
+    free(words);
+}
+
+/* The only file that this process has open and that has no name. */
+static int open_spilled(void)
+{
+    char path[64], to[256];
+    for (int fd = 3; fd < 100; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(path, to, sizeof(to) - 1);
+        to[n > 0 ? n : 0] = '\0';
+        if (strstr(to, " (deleted)"))
+            return open(path, O_RDWR);
+    }
+    return -1;
+}
+
+static void changes_that_were_put_aside_and_lost_are_not_committed(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store;
+    uint64_t address, word = 1;
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, MANY, &address), 0);
+    for (uint64_t at = 0; at < MANY; at += PAGE)
+        assert_int_equal(store_write(store, at, &word, 8), 0);
+    assert_int_equal(store_commit(store), 0);
+    word = 2;
+    for (uint64_t at = 0; at < MANY; at += PAGE)
+        assert_int_equal(store_write(store, at, &word, 8), 0);
+    int fd = open_spilled();
+    if (fd < 0) { /* the file system has no files without a name: all are in memory */
+        store_close(store);
+        skip();
+    }
+    assert_int_equal(__real_ftruncate64(fd, 0), 0);
+    assert_int_equal(__real_ftruncate64(fd, MANY), 0);
+    close(fd);
+    assert_int_equal(store_read(store, 0, &word, 8), 0);
+    assert_int_equal(word, 2);
+    assert_int_equal(store_read(store, MANY - PAGE, &word, 8), -EIO);
+    assert_int_equal(store_write(store, MANY - PAGE + 8, &word, 8), -EIO);
+    assert_int_equal(store_commit(store), -EIO);
+    store_close(store);
+    assert_int_equal(store_open("many", &store), 0);
+    for (uint64_t at = 0; at < MANY; at += PAGE) {
+        assert_int_equal(store_read(store, at, &word, 8), 0);
+        assert_int_equal(word, 1);
+    }
+    store_close(store);
+    __real_unlink("many");
 }
 
 /* ---- New stores and locks ---- */
@@ -1139,11 +1412,17 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_journal_half_carried_out_is_replayed),
           cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
           cmocka_unit_test(a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file),
+          cmocka_unit_test(what_was_lost_without_a_new_start_of_the_system_is_replayed),
+          cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
           cmocka_unit_test(many_changes_do_not_fill_the_memory),
+          cmocka_unit_test(what_a_failed_sync_has_lost_is_written_again),
+          cmocka_unit_test(what_carrying_out_a_journal_has_lost_is_written_again),
+          cmocka_unit_test(what_is_not_synced_does_not_fill_the_memory),
+          cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
           cmocka_unit_test(a_writer_is_alone),

@@ -1,0 +1,244 @@
+/* What was written to the file since a sync of it last succeeded, page by page. The kernel has it,
+ * too, but may lose it: once it could not write a page it takes that for written, and what is read
+ * then is what was written, or when the page has been dropped what the disk has. So
+ *
+ *   a page in the table       is as it was written, whatever the kernel says of it
+ *   any other                 is on the disk as the kernel has it
+ *
+ * Who reads the file reads both (file_read). After a sync that failed all of the table is written
+ * again before the next, also what belongs to nobody any more: so that what is then read through
+ * the kernel, and summed up in a journal, is what the disk has. A sync that succeeds empties it;
+ * one is made early when it has become large. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define MOST_SPARE ((size_t)2048) /* pages that are kept for the next ones: 8 MiB */
+
+struct unsynced {
+    uint64_t number;
+    UT_hash_handle hh;
+    uint64_t writer; /* the write that has put it here, by its order */
+    struct unsynced *next_spare;
+    unsigned char bytes[PAGE_BYTES];
+};
+
+static struct unsynced *find(const struct store *store, uint64_t number)
+{
+    struct unsynced *page;
+    HASH_FIND(hh, store->unsynced, &number, sizeof(number), page);
+    return page;
+}
+
+/* ---- Pages ---- */
+
+static struct unsynced *take_spare(struct store *store)
+{
+    struct unsynced *page = store->spare_pages;
+    if (!page)
+        return malloc(sizeof(*page));
+    store->spare_pages = page->next_spare;
+    store->n_spare_pages--;
+    return page;
+}
+
+static void give_spare(struct store *store, struct unsynced *page)
+{
+    if (store->n_spare_pages >= MOST_SPARE) {
+        free(page);
+        return;
+    }
+    page->next_spare = store->spare_pages;
+    store->spare_pages = page;
+    store->n_spare_pages++;
+}
+
+/* With the lock held for writing. */
+static void remove_page(struct store *store, struct unsynced *page)
+{
+    HASH_DEL(store->unsynced, page);
+    atomic_fetch_sub(&store->n_unsynced, 1);
+    give_spare(store, page);
+}
+
+/* Adds one that has the part of it that is to be written, and besides what the file has. */
+static int add_page(struct store *store, uint64_t number, size_t to, const char *from, size_t n)
+{
+    struct unsynced *page = take_spare(store);
+    if (!page)
+        return -ENOMEM;
+    page->number = number;
+    page->writer = store->n_writes;
+    int error = n < PAGE_BYTES ? file_get(store, number * PAGE_BYTES, page->bytes, PAGE_BYTES) : 0;
+    memcpy(page->bytes + to, from, n);
+    if (!error) {
+        pthread_rwlock_wrlock(&store->unsynced_lock);
+        HASH_ADD(hh, store->unsynced, number, sizeof(page->number), page);
+        if (hash_failed())
+            error = -ENOMEM;
+        else
+            atomic_fetch_add(&store->n_unsynced, 1);
+        pthread_rwlock_unlock(&store->unsynced_lock);
+    }
+    if (error)
+        give_spare(store, page);
+    return error;
+}
+
+static size_t in_page(uint64_t address, size_t n)
+{
+    size_t left = PAGE_BYTES - (size_t)(address % PAGE_BYTES);
+    return n < left ? n : left;
+}
+
+int unsynced_note(struct store *store, uint64_t address, const char *bytes, size_t n)
+{
+    int error = 0;
+    store->n_writes++;
+    for (size_t part; n > 0 && !error; n -= part) {
+        uint64_t number = address / PAGE_BYTES;
+        size_t to = (size_t)(address % PAGE_BYTES);
+        struct unsynced *page = find(store, number); /* only who holds `change` alters the table */
+        part = in_page(address, n);
+        if (page) {
+            pthread_rwlock_wrlock(&store->unsynced_lock);
+            memcpy(page->bytes + to, bytes, part);
+            pthread_rwlock_unlock(&store->unsynced_lock);
+        } else {
+            error = add_page(store, number, to, bytes, part);
+        }
+        address += part;
+        bytes += part;
+    }
+    return error;
+}
+
+bool unsynced_revoke(struct store *store, uint64_t address, uint64_t end)
+{
+    bool is_left = false;
+    pthread_rwlock_wrlock(&store->unsynced_lock);
+    for (uint64_t number = address / PAGE_BYTES; number * PAGE_BYTES < end; number++) {
+        struct unsynced *page = find(store, number);
+        if (page && page->writer == store->n_writes)
+            remove_page(store, page);
+        else
+            is_left |= page != NULL;
+    }
+    pthread_rwlock_unlock(&store->unsynced_lock);
+    return is_left;
+}
+
+void unsynced_cut(struct store *store, uint64_t end)
+{
+    struct unsynced *page, *next;
+    pthread_rwlock_wrlock(&store->unsynced_lock);
+    HASH_ITER (hh, store->unsynced, page, next) {
+        uint64_t address = page->number * PAGE_BYTES;
+        if (address >= end)
+            remove_page(store, page);
+        else if (end - address < PAGE_BYTES)
+            memset(page->bytes + (end - address), 0, PAGE_BYTES - (end - address));
+    }
+    pthread_rwlock_unlock(&store->unsynced_lock);
+}
+
+void unsynced_clear(struct store *store, uint64_t end)
+{
+    struct unsynced *page, *next;
+    pthread_rwlock_wrlock(&store->unsynced_lock);
+    HASH_ITER (hh, store->unsynced, page, next)
+        if (page->number * PAGE_BYTES < end)
+            remove_page(store, page);
+    pthread_rwlock_unlock(&store->unsynced_lock);
+}
+
+void unsynced_free(struct store *store)
+{
+    unsynced_clear(store, UINT64_MAX);
+    for (struct unsynced *page; (page = store->spare_pages);) {
+        store->spare_pages = page->next_spare;
+        free(page);
+    }
+    store->n_spare_pages = 0;
+}
+
+int unsynced_write_again(struct store *store, uint64_t end)
+{
+    uint64_t size = store_size(store);
+    struct unsynced *page, *next;
+    int error = 0;
+    HASH_ITER (hh, store->unsynced, page, next) {
+        uint64_t address = page->number * PAGE_BYTES;
+        size_t done, n = address >= size               ? 0
+                         : size - address < PAGE_BYTES ? (size_t)(size - address)
+                                                       : PAGE_BYTES;
+        if (!error && n > 0 && address < end)
+            error = file_put(store, address, page->bytes, n, &done);
+    }
+    return error;
+}
+
+/* ---- Reading ---- */
+
+/* Copies what lies in pages from address on, up to the first byte that does not; how many. */
+static size_t copy_inside(const struct store *store, uint64_t address, char *to, size_t n)
+{
+    size_t done = 0;
+    while (done < n) {
+        size_t part = in_page(address + done, n - done);
+        const struct unsynced *page = find(store, (address + done) / PAGE_BYTES);
+        if (!page)
+            break;
+        memcpy(to + done, page->bytes + (address + done) % PAGE_BYTES, part);
+        done += part;
+    }
+    return done;
+}
+
+static size_t count_outside(const struct store *store, uint64_t address, size_t n)
+{
+    size_t done = 0;
+    while (done < n && !find(store, (address + done) / PAGE_BYTES))
+        done += in_page(address + done, n - done);
+    return done;
+}
+
+int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n)
+{
+    int error = 0;
+    while (n > 0 && !error) {
+        pthread_rwlock_rdlock(&store->unsynced_lock);
+        size_t inside = copy_inside(store, address, buffer, n);
+        size_t outside = count_outside(store, address + inside, n - inside);
+        pthread_rwlock_unlock(&store->unsynced_lock);
+        if (outside > 0)
+            error = file_get(store, address + inside, buffer + inside, outside);
+        address += inside + outside;
+        buffer += inside + outside;
+        n -= inside + outside;
+    }
+    return error;
+}
+
+bool unsynced_touch(struct store *store, uint64_t address, uint64_t n)
+{
+    if (atomic_load(&store->n_unsynced) == 0 || n == 0)
+        return false;
+    bool touched = false;
+    uint64_t first = address / PAGE_BYTES, last = (address + n - 1) / PAGE_BYTES;
+    pthread_rwlock_rdlock(&store->unsynced_lock);
+    if (last - first < HASH_COUNT(store->unsynced)) {
+        for (uint64_t number = first; number <= last && !touched; number++)
+            touched = find(store, number);
+    } else {
+        const struct unsynced *page = store->unsynced;
+        for (; page && !touched; page = page->hh.next)
+            touched = first <= page->number && page->number <= last;
+    }
+    pthread_rwlock_unlock(&store->unsynced_lock);
+    return touched;
+}
