@@ -226,9 +226,10 @@ static int sync_fresh(struct store *store, uint64_t new_end)
         return error;
     if (fstat(store->fd, &st) < 0 ||
         ((uint64_t)st.st_size < new_end && ftruncate(store->fd, (off_t)new_end) < 0) ||
-        fdatasync(store->fd) < 0) {
+        (place_note(store) ? fsync(store->fd) : fdatasync(store->fd)) < 0) {
         error = -errno;
         log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        store->is_noted = false;
         store->write_again = true;
         store->unapplied = store->standing.stands;
     } else {
@@ -380,9 +381,28 @@ static int commit_file(struct store *store, uint64_t new_end)
                                                                       : commit_end(store, new_end);
 }
 
+static bool is_unchanged(const struct store *store, uint64_t new_end)
+{
+    bool is_new = store->temporary || (store->image && image_is_unbacked(store));
+    return !is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
+           new_end == store->committed_end;
+}
+
+/* A file that is gone is an error only if something would be lost. */
+static int follow_place(struct store *store)
+{
+    if (store->image || store->temporary)
+        return 0;
+    int error = place_follow(store);
+    bool is_whole = !store->unapplied && is_unchanged(store, end_in_use(store));
+    return error == -ESTALE && is_whole ? 0 : error;
+}
+
 static int commit(struct store *store)
 {
-    int error = store->unapplied ? carry_out(store) : 0;
+    int error = follow_place(store);
+    if (!error && store->unapplied)
+        error = carry_out(store);
     if (!error && store->unnamed && !store->temporary)
         error = sync_name(store);
     if (error)
@@ -392,9 +412,7 @@ static int commit(struct store *store)
         error = write_kept(store, new_end);
     if (error)
         return error;
-    bool is_new = store->temporary || (store->image && image_is_unbacked(store));
-    if (!is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
-        new_end == store->committed_end) {
+    if (is_unchanged(store, new_end)) {
         error = store->pending.root && !store->image ? tell_followers(store) : 0;
         if (!error)
             begin_anew(store, new_end);
