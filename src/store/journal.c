@@ -331,9 +331,15 @@ bool journal_is_at(const struct store *store, int folder, const char *path)
            st.st_ino == store->standing.inode;
 }
 
+/* As long as the file has its name the journal beside it is its own: not every file system gives a
+ * file that was closed the same inode again. */
 static bool is_ours(const struct store *store, const char *path)
 {
-    return journal_is_at(store, store->folder, path);
+    struct stat st;
+    bool exists = fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return exists && store->standing.inode &&
+           (st.st_ino == store->standing.inode ||
+            (path == store->journal && place_leads(store, store->place)));
 }
 
 /* Of the journal of the file with this inode where another file needs its name. NULL: no memory. */
@@ -682,6 +688,7 @@ static bool seek_at(struct store *store, char *path)
 {
     struct journal journal = {0};
     struct identity file;
+    errno = 0;
     int folder = path ? open_folder_of(store, path) : -1;
     bool is_found = folder >= 0 && identity_of(store->fd, &file) &&
                     open_header(store, folder, path, &journal) == 0 &&
@@ -692,6 +699,10 @@ static bool seek_at(struct store *store, char *path)
         store->sought_folder = folder;
         return true;
     }
+    if (path && errno == EACCES)
+        log_warning(
+            "%s: it was written elsewhere, and its journal may be %s, which cannot be read: %s",
+            store->path, path, strerror(errno));
     if (folder >= 0)
         close(folder);
     free(path);
@@ -813,8 +824,8 @@ static int forget(struct store *store)
 
 static int ignore(const struct store *store)
 {
-    log_info("%s: the journal %s was left by another file that had this name: it does not count",
-             store->path, journal_path(store));
+    log_warning("%s: the journal %s was left by another file that had this name: it does not count",
+                store->path, journal_path(store));
     return 0;
 }
 

@@ -123,8 +123,7 @@ bool place_leads(const struct store *store, const char *path)
     return leads_to(store->folder, path, &store->st);
 }
 
-/* What the kernel calls a file that is open; NULL: it cannot tell. */
-static char *name_of_descriptor(int fd)
+char *place_of_descriptor(int fd)
 {
     char link[32], path[PATH_MAX];
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
@@ -214,7 +213,7 @@ static bool is_removed(const char *entry)
 static char *find_in_folder(const struct store *store)
 {
     char *found = NULL;
-    char *directory = name_of_descriptor(store->folder);
+    char *directory = place_of_descriptor(store->folder);
     int fd = directory ? openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
@@ -233,7 +232,7 @@ static char *find_in_folder(const struct store *store)
 static int find_again(const struct store *store, struct place *place)
 {
     for (int i = 0; i < 2; i++) {
-        char *path = i ? find_in_folder(store) : name_of_descriptor(store->fd);
+        char *path = i ? find_in_folder(store) : place_of_descriptor(store->fd);
         if (!path)
             continue;
         int error = open_place(store, path, place);
@@ -252,7 +251,7 @@ static int find_again(const struct store *store, struct place *place)
 /* The folder may have another name by now. */
 static int rename_folder(struct store *store)
 {
-    char *directory = name_of_descriptor(store->folder), *path = NULL;
+    char *directory = place_of_descriptor(store->folder), *path = NULL;
     const char *entry = place_entry(store->place);
     size_t n = directory && strcmp(directory, "/") ? strlen(directory) : 0;
     bool same =

@@ -147,6 +147,9 @@ int place_find(struct store *store);
 int place_take(struct store *store, char *path);
 void place_close(struct store *store);
 
+/* What the kernel calls a file or folder that is open, to be freed; NULL: it cannot tell. */
+char *place_of_descriptor(int fd);
+
 /* Whether this name in the folder leads to the file. */
 bool place_leads(const struct store *store, const char *path);
 
