@@ -66,7 +66,8 @@ struct sfs_options {
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
- * open at all, -EINVAL not an HDF5 file, truncated or damaged. */
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also (writable)
+ * no journal can be made in its directory. */
 SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
@@ -76,7 +77,8 @@ SFS_API int sfs_create(const char *path, const struct sfs_options *options, stru
 /* H5Fflush. When it returns 0, everything written before is durable: after a crash the file holds
  * that or a later state. Calls of several threads share what the disk has to do: while one commits,
  * the others wait and are then served by one more. On error it holds the state of an earlier flush,
- * and what was written since is still here to be flushed again. */
+ * and what was written since is still here to be flushed again. The file may be moved meanwhile;
+ * -ESTALE: it was removed, or another one has its name. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
 /* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:

@@ -2,9 +2,11 @@
 #include "cli/mounted.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MOUNTS "/proc/self/mountinfo"
@@ -49,15 +51,32 @@ static char *point_of(char *line, const char *file)
     return fields[4];
 }
 
+/* The table has the name that the file had when it was mounted: it may be another one's by now. */
+static bool is_of(const char *point, const struct stat *file)
+{
+    char line[128], *name = NULL;
+    unsigned long long device = 0, inode = 0;
+    FILE *statistics =
+        asprintf(&name, "%s/.sparsefs/stats.json", point) < 0 ? NULL : fopen(name, "re");
+    while (statistics && fgets(line, sizeof(line), statistics))
+        if (sscanf(line, " \"file_device\": %llu", &device) == 0)
+            (void)sscanf(line, " \"file_inode\": %llu", &inode);
+    if (statistics)
+        fclose(statistics);
+    free(name);
+    return device == file->st_dev && inode == file->st_ino;
+}
+
 int mounted_image(const char *path, char **image)
 {
+    struct stat st;
     char *file = realpath(path, NULL), *line = NULL;
-    FILE *mounts = file ? fopen(MOUNTS, "re") : NULL;
+    FILE *mounts = file && stat(file, &st) == 0 ? fopen(MOUNTS, "re") : NULL;
     size_t size = 0;
     int error = -ENOENT;
     while (error == -ENOENT && mounts && getline(&line, &size, mounts) >= 0) {
         const char *point = point_of(line, file);
-        if (!point)
+        if (!point || !is_of(point, &st))
             continue;
         if (asprintf(image, "%s/.sparsefs/image.h5", point) < 0)
             error = -ENOMEM;

@@ -7,11 +7,10 @@ static const char help[] =
     "usage: sparsectl recover FILE\n"
     "\n"
     "Brings a file whose writer has died to its last committed state, and says what that took:\n"
-    "replays the journal that stands beside it, or discards an incomplete one; clears the mark of "
-    "a\n"
-    "program with libhdf5 that had the file open for writing; removes unfinished new files of "
-    "that\n"
-    "name. Journals are also replayed or discarded by whoever opens the file next.\n"
+    "replays the journal that stands beside it, or where the file was before it was moved, or\n"
+    "discards an incomplete one; clears the mark of a program with libhdf5 that had the file open\n"
+    "for writing; removes unfinished new files of that name. Journals are also replayed or discarded\n"
+    "by whoever opens the file next.\n"
     "\n"
     "A file that is open in a program now is refused.";
 

@@ -33,7 +33,8 @@ const char *control_name(unsigned n, struct inode *inode)
     return files[n].name;
 }
 
-static void write_statistics(FILE *out, const struct sfs_statistics *s)
+/* By device and inode programs tell whose mount it is when the file has another name. */
+static void write_statistics(FILE *out, const struct stat *st, const struct sfs_statistics *s)
 {
     const struct {
         const char *name;
@@ -48,7 +49,8 @@ static void write_statistics(FILE *out, const struct sfs_statistics *s)
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
-    fputs("\n}\n", out);
+    fprintf(out, ",\n  \"file_device\": %" PRIu64 ",\n  \"file_inode\": %" PRIu64 "\n}\n",
+            (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
 
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
@@ -60,8 +62,10 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         fprintf(out, "%d\n", (int)getpid());
     } else {
         struct sfs_statistics statistics;
+        struct stat st = {0};
+        (void)sfs_stat(mount->file, &st);
         sfs_statistics(mount->file, &statistics);
-        write_statistics(out, &statistics);
+        write_statistics(out, &st, &statistics);
     }
     if (fclose(out) == 0)
         return 0;

@@ -188,7 +188,10 @@ static int sync_fresh(struct store *store, uint64_t new_end)
     if (fstat(store->fd, &st) < 0)
         return -errno;
     int error = (uint64_t)st.st_size < new_end ? file_set_end(store, new_end) : 0;
-    return error ? error : file_sync(store, false);
+    if (!error)
+        error = file_sync(store, place_note(store));
+    store->is_noted &= !error;
+    return error;
 }
 
 /* The new state is the committed one: what it has freed is free. */
@@ -326,17 +329,34 @@ static int commit_file(struct store *store, uint64_t new_end)
                                                                       : commit_end(store, new_end);
 }
 
+static bool is_unchanged(const struct store *store, uint64_t new_end)
+{
+    bool is_new = store->temporary || (store->image && image_is_unbacked(store));
+    return !is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
+           new_end == store->committed_end;
+}
+
+/* A file that is gone is an error only if something would be lost. */
+static int follow_place(struct store *store)
+{
+    if (store->image || store->temporary)
+        return 0;
+    int error = place_follow(store);
+    bool is_whole = !store->unapplied && is_unchanged(store, end_in_use(store));
+    return error == -ESTALE && is_whole ? 0 : error;
+}
+
 static int commit(struct store *store)
 {
-    int error = store->unapplied ? carry_out(store) : 0;
+    int error = follow_place(store);
+    if (!error && store->unapplied)
+        error = carry_out(store);
     if (!error && store->unnamed && !store->temporary)
         error = sync_name(store);
     if (error)
         return error;
     uint64_t new_end = end_in_use(store);
-    bool is_new = store->temporary || (store->image && image_is_unbacked(store));
-    if (!is_new && !store->written && atomic_load(&store->n_pages) == 0 &&
-        new_end == store->committed_end) {
+    if (is_unchanged(store, new_end)) {
         error = store->pending.root && !store->image ? tell_followers(store) : 0;
         if (!error)
             begin_anew(store, new_end);

@@ -25,10 +25,16 @@
 #define MOST_HELD     50000000  /* that a commit waits for followers */
 #define MOST_DEAF     500000000 /* that it does not wait when it has waited in vain */
 
+static int open_counter(const struct store *store, int flags)
+{
+    return openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS,
+                  store->st.st_mode & 0666);
+}
+
 int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
-    int fd = open(store->counter, O_RDONLY | COUNTER_FLAGS);
+    int fd = open_counter(store, O_RDONLY);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
     follow_drop_cached(store, fd);
@@ -38,25 +44,42 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
     return error;
 }
 
+static uint64_t number_of(const char *text)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < COUNTER_BYTES && text[i] >= '0' && text[i] <= '9'; i++)
+        number = number * 10 + (uint64_t)(text[i] - '0');
+    return number;
+}
+
 /* Nanoseconds: a number that no writer before this one has had. */
-static uint64_t next_number(const char *last)
+static uint64_t next_number(uint64_t last)
 {
     struct timespec now;
-    uint64_t number = 0, before = 0;
     clock_gettime(CLOCK_REALTIME, &now);
-    number = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    for (size_t i = 0; i < COUNTER_BYTES && last[i] >= '0' && last[i] <= '9'; i++)
-        before = before * 10 + (uint64_t)(last[i] - '0');
-    return number > before ? number : before + 1;
+    uint64_t number = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return number > last ? number : last + 1;
+}
+
+/* One that somebody else has left, who died, may not be written to; the directory may. */
+static int open_for_writing(const struct store *store)
+{
+    int fd = open_counter(store, O_WRONLY | O_CREAT);
+    int error = fd < 0 ? -errno : 0;
+    if (error == -EACCES && unlinkat(store->folder, place_entry(store->counter), 0) == 0) {
+        fd = open_counter(store, O_WRONLY | O_CREAT);
+        error = fd < 0 ? -errno : 0;
+    }
+    return error ? error : fd;
 }
 
 static int write_number(const struct store *store, uint64_t number)
 {
     char text[COUNTER_BYTES + 1];
     snprintf(text, sizeof(text), "%0*" PRIu64, COUNTER_BYTES, number);
-    int fd = open(store->counter, O_WRONLY | O_CREAT | COUNTER_FLAGS, store->st.st_mode & 0666);
+    int fd = open_for_writing(store);
     if (fd < 0)
-        return -errno;
+        return fd;
     ssize_t n = pwrite(fd, text, COUNTER_BYTES, 0);
     int error = n < 0 ? -errno : n < COUNTER_BYTES ? -ENOSPC : 0;
     if (close(fd) < 0 && !error)
@@ -81,7 +104,7 @@ static void wait_for_followers(struct store *store)
 {
     const struct timespec pause = {.tv_nsec = HOLD_PAUSE};
     uint64_t began = nanoseconds();
-    int fd = began < store->deaf_until ? -1 : open(store->counter, O_RDWR | COUNTER_FLAGS);
+    int fd = began < store->deaf_until ? -1 : open_counter(store, O_RDWR);
     if (fd < 0)
         return;
     bool held;
@@ -95,7 +118,7 @@ static void wait_for_followers(struct store *store)
 int counter_hold(const struct store *store)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    int fd = open(store->counter, O_RDONLY | COUNTER_FLAGS);
+    int fd = open_counter(store, O_RDONLY);
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) < 0) {
         close(fd);
         fd = -1;
@@ -108,15 +131,21 @@ int counter_advance(struct store *store)
     char last[COUNTER_BYTES];
     wait_for_followers(store);
     int error = counter_read(store, last);
+    uint64_t number = next_number(number_of(last));
     if (!error)
-        error = write_number(store, next_number(last));
-    store->has_counter |= !error;
+        error = write_number(store, number);
+    if (!error)
+        store->counted = number;
     return error;
 }
 
+/* When another file was given the name its writer counts on. */
 void counter_remove(struct store *store)
 {
-    if (store->has_counter && unlink(store->counter) < 0 && errno != ENOENT)
+    char last[COUNTER_BYTES];
+    bool is_ours =
+        store->counted && counter_read(store, last) == 0 && number_of(last) == store->counted;
+    store->counted = 0;
+    if (is_ours && unlinkat(store->folder, place_entry(store->counter), 0) < 0 && errno != ENOENT)
         log_warning("%s: cannot remove %s: %s", store->path, store->counter, strerror(errno));
-    store->has_counter = false;
 }

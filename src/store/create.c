@@ -17,7 +17,7 @@
 #define ATTEMPTS 100 /* to find a name that nobody has */
 
 /* A place at which nothing stands yet, in a directory that is there. */
-static int find_new_place(struct store *store)
+static int name_new_place(const struct store *store, char **place)
 {
     char *for_directory = strdup(store->path), *for_name = strdup(store->path);
     char *directory = NULL;
@@ -26,10 +26,9 @@ static int find_new_place(struct store *store)
         directory = realpath(dirname(for_directory), NULL);
         error = directory ? 0 : -errno;
     }
-    if (!error && asprintf(&store->place, "%s/%s", directory, basename(for_name)) < 0) {
-        store->place = NULL;
+    if (!error &&
+        asprintf(place, "%s/%s", strcmp(directory, "/") ? directory : "", basename(for_name)) < 0)
         error = -ENOMEM;
-    }
     free(directory);
     free(for_name);
     free(for_directory);
@@ -40,23 +39,29 @@ static int find_new_place(struct store *store)
  * the one to be replaced. */
 static int find_place(struct store *store)
 {
-    store->place = realpath(store->path, NULL);
-    int error = store->place ? 0 : errno == ENOENT ? find_new_place(store) : -errno;
-    return error ? error : file_name_neighbours(store);
+    char *place = realpath(store->path, NULL);
+    int error = place ? 0 : errno == ENOENT ? name_new_place(store, &place) : -errno;
+    return error ? error : place_take(store, place);
+}
+
+static bool exists(const struct store *store, const char *path)
+{
+    struct stat st;
+    return fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* A journal that stands beside the place would belong to the new file, or, if it went first, leave
- * the old one half changed. So the old file is recovered before it is replaced. */
+ * the old one half changed. So the old file is recovered before it is replaced; if there is none it
+ * was moved away without its journal. */
 static int settle_journal(struct store *store)
 {
     struct store *old;
-    struct stat st;
-    if (lstat(store->journal, &st) < 0)
+    if (!exists(store, store->journal))
         return 0;
     int error = store_open_writable(store->place, &old);
     if (!error)
         store_close(old);
-    return error == -ENOENT ? journal_remove(store) : error;
+    return error == -ENOENT ? journal_clear_way(store) : error;
 }
 
 /* Whether the place may be taken: by nobody who writes the file that stands there. */
@@ -64,8 +69,8 @@ static int check_free(struct store *store)
 {
     struct stat st;
     if (!store->replace)
-        return lstat(store->place, &st) == 0 || lstat(store->journal, &st) == 0 ? -EEXIST : 0;
-    int fd = open(store->place, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        return exists(store, store->place) ? -EEXIST : journal_clear_way(store);
+    int fd = openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT ? settle_journal(store) : -errno;
     int error = 0;
@@ -97,12 +102,13 @@ static int claim(struct store *store)
 
 static int create_named(struct store *store, char *name)
 {
-    store->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    store->fd =
+        openat(store->folder, place_entry(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (store->fd < 0)
         return -errno;
     int error = claim(store);
     if (error) {
-        unlink(name);
+        unlinkat(store->folder, place_entry(name), 0);
         close(store->fd);
         store->fd = -1;
     }
@@ -111,15 +117,15 @@ static int create_named(struct store *store, char *name)
 
 static int create_temporary(struct store *store)
 {
-    const char *name = strrchr(store->place, '/') + 1;
-    int error = -EEXIST;
+    const char *name = place_entry(store->place);
+    int directory = (int)(name - store->place), error = -EEXIST;
     for (int i = 0; i < ATTEMPTS && error == -EEXIST; i++) {
         uint32_t number;
         char *temporary;
         if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
             error = -EIO;
-        } else if (asprintf(&temporary, "%s/.%s.%0*" PRIx32 TEMPORARY_ENDING, store->directory,
-                            name, TEMPORARY_DIGITS, number & 0xffffff) < 0) {
+        } else if (asprintf(&temporary, "%.*s.%s.%0*" PRIx32 TEMPORARY_ENDING, directory,
+                            store->place, name, TEMPORARY_DIGITS, number & 0xffffff) < 0) {
             error = -ENOMEM;
         } else {
             error = create_named(store, temporary);
@@ -156,11 +162,12 @@ static bool remove_if_left(int directory, const char *entry)
 static unsigned remove_temporaries(const struct store *store)
 {
     unsigned n = 0;
-    DIR *directory = file_may_lock() ? opendir(store->directory) : NULL;
+    int fd = file_may_lock() ? openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     if (!directory)
         return 0;
     for (struct dirent *entry; (entry = readdir(directory));)
-        n += is_temporary(entry->d_name, strrchr(store->place, '/') + 1) &&
+        n += is_temporary(entry->d_name, place_entry(store->place)) &&
              remove_if_left(dirfd(directory), entry->d_name);
     closedir(directory);
     if (n > 0)
@@ -202,22 +209,23 @@ int store_create(const char *path, bool replace, struct store **out)
 }
 
 /* Not every file system can rename without replacing; a second name does the same. */
-static int rename_to_free(const char *from, const char *to)
+static int rename_to_free(int folder, const char *from, const char *to)
 {
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+    if (renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    return link(from, to) < 0 || unlink(from) < 0 ? -errno : 0;
+    return linkat(folder, from, folder, to, 0) < 0 || unlinkat(folder, from, 0) < 0 ? -errno : 0;
 }
 
 int create_publish(struct store *store)
 {
-    int error = check_free(store);
+    const char *from = place_entry(store->temporary), *to = place_entry(store->place);
+    int error = place_leads(store, store->temporary) ? check_free(store) : -ESTALE;
     if (!error && store->replace)
-        error = rename(store->temporary, store->place) < 0 ? -errno : 0;
+        error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
     else if (!error)
-        error = rename_to_free(store->temporary, store->place);
+        error = rename_to_free(store->folder, from, to);
     if (error) {
         log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
         return error;

@@ -71,6 +71,9 @@ struct store *file_new(const char *path, bool writable)
     if (!store)
         return NULL;
     store->fd = -1;
+    store->folder = -1;
+    store->sought_folder = -1;
+    store->standing.marked = -1;
     store->spill = -1;
     store->hold = -1;
     store->writable = writable;
@@ -84,30 +87,6 @@ struct store *file_new(const char *path, bool writable)
         return NULL;
     }
     return store;
-}
-
-int file_name_neighbours(struct store *store)
-{
-    store->directory = strdup(store->place);
-    if (!store->directory)
-        return -ENOMEM;
-    /* The place is absolute, and its directory may be the root. */
-    char *slash = strrchr(store->directory, '/');
-    slash[slash == store->directory] = '\0';
-    if (asprintf(&store->journal, "%s.journal", store->place) < 0)
-        store->journal = NULL;
-    if (asprintf(&store->counter, "%s.commits", store->place) < 0)
-        store->counter = NULL;
-    return store->journal && store->counter ? 0 : -ENOMEM;
-}
-
-/* Where the file is: a writer that cannot tell has no place for its journal. */
-static int find_place(struct store *store)
-{
-    store->place = realpath(store->path, NULL);
-    if (!store->place)
-        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
-    return file_name_neighbours(store);
 }
 
 int file_open(struct store *store)
@@ -132,29 +111,23 @@ int file_open(struct store *store)
         return -errno;
     store->committed_end = (uint64_t)store->st.st_size;
     atomic_store(&store->end, store->committed_end);
-    return find_place(store);
+    return place_find(store);
 }
 
-/* A writer that was given its place by another file while it waited must not leave a journal
- * beside that one. */
-static int check_place(const struct store *store)
-{
-    struct stat st;
-    if (stat(store->place, &st) < 0)
-        return -errno;
-    if (st.st_dev == store->st.st_dev && st.st_ino == store->st.st_ino)
-        return 0;
-    log_error("%s: it was replaced just now", store->path);
-    return -EBUSY;
-}
-
-/* Followers are to know from the first byte on that is written. */
-static void begin_counter(struct store *store)
+/* Followers are to know from the first byte on that is written. Where there can be no counter there
+ * can be no journal: nothing could ever be committed. */
+static int begin_counter(struct store *store)
 {
     int error = counter_advance(store);
+    if (error == -EACCES || error == -EPERM || error == -EROFS) {
+        log_error("%s: it cannot be written: no journal can be made in its directory: %s",
+                  store->path, strerror(-error));
+        return error;
+    }
     if (error)
         log_info("%s: cannot write %s, for those who follow: %s", store->path, store->counter,
                  strerror(-error));
+    return 0;
 }
 
 static int open_store(const char *path, bool writable, struct store **out)
@@ -164,11 +137,11 @@ static int open_store(const char *path, bool writable, struct store **out)
         return -ENOMEM;
     int error = file_open(store);
     if (!error && writable)
-        error = check_place(store);
-    if (!error && writable)
-        begin_counter(store);
+        error = begin_counter(store);
     if (!error && store->journal)
         error = journal_recover(store);
+    if (!error && writable)
+        place_forget_note(store);
     if (error) {
         store_close(store);
         return error;
@@ -196,9 +169,21 @@ int store_open_writable(const char *path, struct store **store)
 static void discard(struct store *store)
 {
     if (store->temporary)
-        unlink(store->temporary);
+        unlinkat(store->folder, place_entry(store->temporary), 0);
     else if (store->writable && store->written)
         (void)file_set_end(store, store->committed_end);
+}
+
+static void end_journal(struct store *store)
+{
+    if (!store->writable || store->unapplied)
+        return;
+    if (store->standing.stands)
+        (void)place_follow(store); /* a journal that was moved is ended, too */
+    if (settle(store) < 0)
+        log_warning("%s: its journal stays beside it: it will be replayed", store->path);
+    else if (store->is_noted)
+        place_forget_note(store);
 }
 
 int store_close(struct store *store)
@@ -210,8 +195,7 @@ int store_close(struct store *store)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
         discard(store);
-        if (store->writable && !store->unapplied && settle(store) < 0)
-            log_warning("%s: its journal stays beside it: it will be replayed", store->path);
+        end_journal(store);
         counter_remove(store);
         close(store->fd);
     }
@@ -227,10 +211,8 @@ int store_close(struct store *store)
     pthread_rwlock_destroy(&store->unsynced_lock);
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);
-    free(store->counter);
-    free(store->journal);
-    free(store->directory);
-    free(store->place);
+    journal_forget_mark(store);
+    place_close(store);
     free(store->path);
     free(store);
     return error;
@@ -292,15 +274,12 @@ int store_statvfs(const struct store *store, struct statvfs *st)
 
 int directory_sync(const struct store *store)
 {
-    int fd = open(store->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    int error = fsync(store->folder) < 0 ? -errno : 0;
     /* Not every file system can do that; those that cannot keep names without it. */
     if (error == -EINVAL)
         error = 0;
     if (error)
         log_error("%s: cannot sync its directory: %s", store->path, strerror(-error));
-    if (fd >= 0)
-        close(fd);
     return error;
 }
 

@@ -160,9 +160,9 @@ void follow_drop_cached(const struct store *store, int fd)
 /* It changes its size from commit to commit. */
 static void drop_cached_journal(const struct store *store)
 {
-    int fd = store->is_on_fuse
-                 ? open(store->journal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-                 : -1;
+    int fd = store->is_on_fuse ? openat(store->folder, place_entry(store->journal),
+                                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+                               : -1;
     if (fd < 0)
         return;
     follow_drop_cached(store, fd);
@@ -177,6 +177,22 @@ void store_interrupt(struct store *store)
 bool store_is_interrupted(const struct store *store)
 {
     return atomic_load(&store->is_interrupted);
+}
+
+/* Its folder may be another one under the same name, and a file of several names may be written by
+ * another of them now. */
+static int renew_place(struct store *store)
+{
+    char *noted = place_noted(store);
+    bool is_same = !noted && place_leads(store, store->place);
+    free(noted);
+    int error = 0;
+    if (!is_same) {
+        pthread_mutex_lock(&store->hold_lock); /* store_hold looks for the counter */
+        error = place_find(store);
+        pthread_mutex_unlock(&store->hold_lock);
+    }
+    return error ? error : store->journal ? 0 : -ESTALE;
 }
 
 /* Opening it anew is what brings other hosts' changes here. */
@@ -195,7 +211,7 @@ static int open_again(struct store *store)
     follow_drop_cached(store, fd);
     close(store->fd);
     store->fd = fd;
-    return 0;
+    return renew_place(store);
 }
 
 /* What the file and its journal hold, if no commit comes between: else STORE_MOVED. */
@@ -206,8 +222,10 @@ static int take_state(struct store *store, struct follow_state *state)
     int error = look(store, state);
     if (!error)
         error = open_again(store); /* after that look: what it has then is as new as that */
-    if (!error)
+    if (!error) {
+        journal_choose(store);
         error = journal_look(store, &state->journal);
+    }
     if (!error)
         error = stat_now(store->fd, &st);
     if (error)

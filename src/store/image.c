@@ -3,6 +3,8 @@
  * moves when it grows, so whoever reads or writes in it holds its lock. One that is only read does
  * not move, and is lent (store_view). */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,8 +26,11 @@ struct image {
     uint64_t increment;
     struct sfs_image_callbacks callbacks; /* the user data is our own copy */
     char *backing;
-    bool replace;  /* a file that stands where the backing file is to be */
-    bool unbacked; /* the backing file is not as the image is */
+    bool replace;       /* whatever stands where the backing file is to be */
+    bool unbacked;      /* the backing file is not as the image is */
+    int folder;         /* that it was written to last; -1: not yet */
+    char *written;      /* where, without symbolic links */
+    struct stat backed; /* what it was */
 };
 
 /* ---- Callbacks ---- */
@@ -124,6 +129,7 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     if (!image)
         return -ENOMEM;
     file_init_lock(&image->lock);
+    image->folder = -1;
     image->fixed = how->fixed;
     image->increment = how->increment ? how->increment : FIRST_BYTES;
     image->replace = how->replace;
@@ -188,6 +194,9 @@ int image_destroy(struct store *store)
     if (error)
         log_error("%s: a callback could not free the image", store->path);
     pthread_rwlock_destroy(&image->lock);
+    if (image->folder >= 0)
+        close(image->folder);
+    free(image->written);
     free(image->backing);
     free(image);
     return error;
@@ -266,22 +275,57 @@ static int copy_to(struct store *store, struct store *to)
     return error;
 }
 
+/* It stays in its folder, whatever that is called. *replace: whether what is there may go. */
+static int place_backing(const struct image *image, char **path, bool *replace)
+{
+    char *folder = image->folder >= 0 ? place_of_descriptor(image->folder) : NULL;
+    struct stat st;
+    *replace = image->replace;
+    if (image->folder < 0)
+        *path = strdup(image->backing);
+    else if (asprintf(path, "%s/%s", folder ? folder : "", place_entry(image->written)) < 0)
+        *path = NULL;
+    free(folder);
+    if (image->folder >= 0 &&
+        fstatat(image->folder, place_entry(image->written), &st, AT_SYMLINK_NOFOLLOW) == 0)
+        *replace |= st.st_dev == image->backed.st_dev && st.st_ino == image->backed.st_ino;
+    return *path ? 0 : -ENOMEM;
+}
+
+/* Where it was written is where it is written next. */
+static void remember_backing(struct image *image, struct store *to)
+{
+    if (image->folder >= 0)
+        close(image->folder);
+    free(image->written);
+    image->written = strdup(to->place);
+    image->folder = image->written ? fcntl(to->folder, F_DUPFD_CLOEXEC, 0) : -1;
+    image->backed = to->st;
+}
+
 int image_write_back(struct store *store)
 {
     struct image *image = store->image;
     struct store *to;
+    char *path;
+    bool replace;
     if (!image->unbacked || store->committed_end == 0)
         return 0;
-    int error = store_create(image->backing, image->replace, &to);
+    int error = place_backing(image, &path, &replace);
+    if (error)
+        return error;
+    error = store_create(path, replace, &to);
+    free(path);
     if (error)
         return error;
     error = copy_to(store, to);
     if (!error)
         error = store_commit(to);
+    if (!error)
+        remember_backing(image, to);
     store_close(to);
     if (error)
         return error;
-    image->replace = true;
     image->unbacked = false;
     return 0;
 }

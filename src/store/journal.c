@@ -1,7 +1,7 @@
 /* The journal: the changed pages of one commit, in a file beside the store's.
  *
- *   header    48 bytes  magic, version, bytes of a page, number of witnesses and of pages, end of
- *                       the file before and after
+ *   header    80 bytes  magic, version, bytes of a page, number of witnesses and of pages, end of
+ *                       the file before and after; inode and birth of the file, and of the journal
  *   mark      64 bytes  zeros; once it has been carried out, the system's boot id (random(4)), the
  *                       sum of the journal, and when the file was changed last, or zero: when its
  *                       writer has written something else since; not synced
@@ -11,8 +11,14 @@
  *
  * and whatever follows is what a longer journal has left. Numbers are little-endian. Only a journal
  * that is complete is carried out, and only on its own file: one where every witness is as it was,
- * and every sector of a page as it was or as it will be. The name and the inode do not matter: both
- * files may have been copied or moved together. Carrying it out a second time changes nothing.
+ * and every sector of a page as it was or as it will be. The names and the inodes do not matter
+ * then: both files may have been copied or moved together. Carrying it out a second time changes
+ * nothing.
+ *
+ * One that fits no file, but lies where it was written, beside another file than it was written
+ * for, was left behind when that one was moved or replaced. It says nothing about the file beside
+ * it, and stands aside (FILE.journal.INODE) when that is written; the other one finds it by its
+ * note.
  *
  * What is neither was changed by another program, or is another file's. If the journal bears the
  * mark of this system since it was started, and the file has all of it where others have not
@@ -34,7 +40,7 @@
 #include "store/private.h"
 
 #define MAGIC         "sfsjourn"
-#define VERSION       2
+#define VERSION       3
 #define SECTOR_BYTES  512 /* what a disk writes wholly or not at all */
 #define SECTORS       (PAGE_BYTES / SECTOR_BYTES)
 #define FIRST_SUM     0xcbf29ce484222325u
@@ -50,6 +56,8 @@ struct header {
     uint64_t n_pages;
     uint64_t old_end;
     uint64_t new_end;
+    struct identity file; /* that it was written for */
+    struct identity self;
 };
 
 struct mark {
@@ -86,9 +94,11 @@ struct journal {
     uint64_t at;                       /* where they belong */
     uint64_t witnesses[MAX_WITNESSES]; /* that are written */
     uint64_t sum;                      /* when all was read: as the trailer has it */
-    struct header header;              /* in host order */
+    struct header header;              /* in host order; zeros, if it is none */
     struct mark mark;
     struct difference difference;
+    ino_t inode;
+    bool is_foreign; /* it lies where it was written, but not beside its file */
 };
 
 /* Any change of one word changes it: every step can be undone for a given word. */
@@ -154,6 +164,12 @@ static int put(struct journal *journal, const void *record, size_t n)
     return 0;
 }
 
+/* To little-endian, and back. */
+static struct identity swapped(struct identity identity)
+{
+    return (struct identity){.inode = htole64(identity.inode), .born = htole64(identity.born)};
+}
+
 static int put_header(struct journal *journal)
 {
     struct header header = {
@@ -163,6 +179,8 @@ static int put_header(struct journal *journal)
         .n_pages = htole64(journal->header.n_pages),
         .old_end = htole64(journal->header.old_end),
         .new_end = htole64(journal->header.new_end),
+        .file = swapped(journal->header.file),
+        .self = swapped(journal->header.self),
     };
     memcpy(header.magic, MAGIC, sizeof(header.magic));
     int error = put(journal, &header, sizeof(header));
@@ -274,19 +292,19 @@ bool journal_has(const struct store *store, uint64_t number)
 /* Nobody may read more of the file's bytes here than there. */
 static int open_for_writing(const struct store *store, int flags)
 {
-    return open(store->journal, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags,
-                store->st.st_mode & 0666);
+    return openat(store->folder, place_entry(store->journal),
+                  O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, store->st.st_mode & 0666);
 }
 
 /* With the length that it has it can be written over without the file system's own journal. */
 static int write_and_sync(struct store *store, struct journal *journal)
 {
     struct standing *standing = &store->standing;
-    struct stat st;
-    if (fstat(journal->fd, &st) < 0)
+    struct header *header = &journal->header;
+    if (!identity_of(journal->fd, &header->self) || !identity_of(store->fd, &header->file))
         return -errno;
-    standing->has_name = standing->has_name && standing->inode == st.st_ino;
-    standing->inode = st.st_ino;
+    standing->has_name = standing->has_name && standing->inode == header->self.inode;
+    standing->inode = header->self.inode;
     int error = put_all(store, journal);
     if (error || fdatasync(journal->fd) < 0)
         return error ? error : -errno;
@@ -294,6 +312,13 @@ static int write_and_sync(struct store *store, struct journal *journal)
         error = directory_sync(store);
     standing->has_name = !error;
     return error;
+}
+
+void journal_forget_mark(struct store *store)
+{
+    if (store->standing.marked >= 0)
+        close(store->standing.marked);
+    store->standing.marked = -1;
 }
 
 int journal_write(struct store *store, uint64_t new_end)
@@ -305,9 +330,12 @@ int journal_write(struct store *store, uint64_t new_end)
     };
     if (!journal.buffer)
         return -ENOMEM;
-    journal.fd = open_for_writing(store, O_CREAT);
-    int error = journal.fd < 0 ? -errno : 0;
-    store->standing.stands = store->standing.is_last = false;
+    int error = journal_clear_way(store);
+    journal.fd = error ? -1 : open_for_writing(store, O_CREAT);
+    if (!error && journal.fd < 0)
+        error = -errno;
+    store->standing.stands = false;
+    journal_forget_mark(store);
     if (!error)
         error = write_and_sync(store, &journal);
     if (error)
@@ -321,6 +349,32 @@ int journal_write(struct store *store, uint64_t new_end)
     remember_pages(store, &journal);
     store->standing.stands = true;
     return 0;
+}
+
+bool journal_is_at(const struct store *store, int folder, const char *path)
+{
+    struct stat st;
+    return store->standing.inode &&
+           fstatat(folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino == store->standing.inode;
+}
+
+/* As long as the file has its name the journal beside it is its own: not every file system gives a
+ * file that was closed the same inode again. */
+static bool is_ours(const struct store *store, const char *path)
+{
+    struct stat st;
+    bool exists = fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return exists && store->standing.inode &&
+           (st.st_ino == store->standing.inode ||
+            (path == store->journal && place_leads(store, store->place)));
+}
+
+/* Of the journal of the file with this inode where another file needs its name. NULL: no memory. */
+static char *name_aside(const struct store *store, uint64_t inode)
+{
+    char *path;
+    return asprintf(&path, "%s.%" PRIu64, store->journal, inode) < 0 ? NULL : path;
 }
 
 /* All zeros if the system does not tell. */
@@ -349,45 +403,59 @@ void journal_mark(struct store *store)
 {
     struct mark mark = make_mark(store->standing.sum);
     struct stat st;
-    int fd = open_for_writing(store, 0);
+    int fd = is_ours(store, store->journal) ? open_for_writing(store, 0) : -1;
     if (fstat(store->fd, &st) == 0) {
         mark.seconds = (uint64_t)st.st_mtim.tv_sec;
         mark.nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
     }
-    store->standing.is_last = put_mark(store, fd, &mark) == 0;
-    if (fd >= 0)
+    journal_forget_mark(store);
+    if (put_mark(store, fd, &mark) == 0)
+        store->standing.marked = fd;
+    else if (fd >= 0)
         close(fd);
 }
 
 /* For those who follow it is the same journal: they know it by its time. */
 int journal_mark_passed(struct store *store)
 {
-    if (!store->standing.is_last)
+    int fd = store->standing.marked;
+    struct stat st;
+    if (fd < 0)
         return 0;
     struct mark mark = make_mark(store->standing.sum);
-    struct stat st;
-    int fd = open_for_writing(store, 0);
-    bool has_times = fd >= 0 && fstat(fd, &st) == 0;
-    int error = fd < 0 && errno == ENOENT ? 0 : put_mark(store, fd, &mark);
-    if (!error && has_times)
+    bool has_times = fstat(fd, &st) == 0;
+    int error = put_mark(store, fd, &mark);
+    if (error)
+        return error;
+    if (has_times)
         (void)futimens(fd, (const struct timespec[]){st.st_atim, st.st_mtim});
-    if (fd >= 0)
-        close(fd);
-    store->standing.is_last = error;
-    return error;
+    journal_forget_mark(store);
+    return 0;
 }
 
+/* Another file may have the name by now, and a journal of its own there. */
 int journal_remove(struct store *store)
 {
-    if (unlink(store->journal) < 0 && errno != ENOENT) {
-        int error = -errno;
-        log_error("%s: cannot remove the journal %s: %s", store->path, store->journal,
-                  strerror(-error));
-        return error;
+    struct standing *standing = &store->standing;
+    char *aside = name_aside(store, (uint64_t)store->st.st_ino);
+    if (!aside)
+        return -ENOMEM;
+    const char *path = is_ours(store, store->journal) ? store->journal
+                       : is_ours(store, aside)        ? aside
+                                                      : NULL;
+    int error = 0;
+    if (path && unlinkat(store->folder, place_entry(path), 0) < 0 && errno != ENOENT) {
+        error = -errno;
+        log_error("%s: cannot remove the journal %s: %s", store->path, path, strerror(-error));
     }
-    int error = directory_sync(store);
+    free(aside);
+    if (error)
+        return error;
+    standing->inode = 0;
+    journal_forget_mark(store);
+    error = directory_sync(store);
     if (!error)
-        store->standing.stands = store->standing.has_name = false;
+        standing->stands = standing->has_name = false;
     return error;
 }
 
@@ -420,11 +488,15 @@ static int get_header(struct journal *journal)
         .n_pages = le64toh(stored.n_pages),
         .old_end = le64toh(stored.old_end),
         .new_end = le64toh(stored.new_end),
+        .file = swapped(stored.file),
+        .self = swapped(stored.self),
     };
     bool sound = memcmp(stored.magic, MAGIC, sizeof(stored.magic)) == 0 &&
                  le32toh(stored.version) == VERSION && le32toh(stored.page_bytes) == PAGE_BYTES &&
                  journal->header.n_witnesses <= MAX_WITNESSES &&
                  journal->header.new_end <= INT64_MAX;
+    if (!sound)
+        journal->header = (struct header){0};
     return sound ? 0 : -EILSEQ;
 }
 
@@ -480,16 +552,69 @@ static int walk(struct store *store, struct journal *journal, witness_action on_
     return error || stored == expected ? error : -EILSEQ;
 }
 
-/* Opens the journal if there is a complete one: else -ENOENT or -EILSEQ. */
+/* Opens what there is under this name, and reads its header. -EILSEQ: it is none. The store may
+ * have no file yet. */
+static int open_header(const struct store *store, int folder, const char *path,
+                       struct journal *journal)
+{
+    struct identity file, self;
+    *journal = (struct journal){0};
+    int fd = openat(folder, place_entry(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    bool has_file = identity_of(store->fd, &file);
+    if (!identity_of(fd, &self) || !(journal->file = fdopen(fd, "r"))) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    int error = get_header(journal);
+    journal->inode = self.inode;
+    journal->is_foreign = !error && identity_is_same(&self, &journal->header.self) &&
+                          !(has_file && identity_is_same(&file, &journal->header.file));
+    return error;
+}
+
+static void close_journal(struct journal *journal)
+{
+    if (journal->file)
+        fclose(journal->file);
+    journal->file = NULL;
+}
+
+/* Opens a journal that is complete: else -ENOENT or -EILSEQ. */
+static int open_named(struct store *store, int folder, const char *path, struct journal *journal)
+{
+    int error = open_header(store, folder, path, journal);
+    if (!error)
+        error = walk(store, journal, NULL, NULL);
+    if (error)
+        close_journal(journal);
+    return error;
+}
+
+static const char *journal_path(const struct store *store)
+{
+    return store->sought ? store->sought : store->journal;
+}
+
 static int open_journal(struct store *store, struct journal *journal)
 {
-    int fd = open(store->journal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    journal->file = fd < 0 ? NULL : fdopen(fd, "r");
-    int error = journal->file ? walk(store, journal, NULL, NULL) : -errno;
-    if (error && journal->file)
-        fclose(journal->file);
-    else if (error && fd >= 0)
-        close(fd);
+    return open_named(store, store->sought ? store->sought_folder : store->folder,
+                      journal_path(store), journal);
+}
+
+/* The one that this store has written, which may have had to stand aside. */
+static int open_own(struct store *store, struct journal *journal)
+{
+    char *aside = name_aside(store, (uint64_t)store->st.st_ino);
+    if (!aside)
+        return -ENOMEM;
+    int error = is_ours(store, store->journal)
+                    ? open_named(store, store->folder, store->journal, journal)
+                : is_ours(store, aside) ? open_named(store, store->folder, aside, journal)
+                                        : -ENOENT;
+    free(aside);
     return error;
 }
 
@@ -546,17 +671,156 @@ static int write_pages(struct store *store, struct journal *journal, uint64_t fi
 int journal_carry_out(struct store *store, uint64_t file_end)
 {
     struct journal journal;
-    int error = open_journal(store, &journal);
-    if (!error) {
+    bool is_removed = !store->standing.inode; /* only that may not be durable */
+    int error = is_removed ? 0 : open_own(store, &journal);
+    if (!error && !is_removed) {
         error = write_pages(store, &journal, file_end);
-        fclose(journal.file);
-    } else if (error == -ENOENT) {
-        error = 0; /* only its removal may not be durable */
-    } else {
+        close_journal(&journal);
+    } else if (error) {
         log_error("%s: cannot read the journal %s", store->path, store->journal);
         error = -EIO;
     }
     return error ? error : journal_remove(store);
+}
+
+/* ---- Left elsewhere ---- */
+
+static int stand_aside(struct store *store, const struct header *header)
+{
+    char *aside = name_aside(store, header->file.inode);
+    if (!aside)
+        return -ENOMEM;
+    int error =
+        renameat(store->folder, place_entry(store->journal), store->folder, place_entry(aside)) < 0
+            ? -errno
+            : 0;
+    if (error)
+        log_error("%s: the journal of another file is in the way, and cannot be renamed to %s: %s",
+                  store->path, aside, strerror(-error));
+    else
+        log_warning("%s: the journal of another file that had this name was in the way: it is %s "
+                    "now",
+                    store->path, aside);
+    free(aside);
+    return error ? error : directory_sync(store);
+}
+
+int journal_clear_way(struct store *store)
+{
+    struct journal journal;
+    if (is_ours(store, store->journal))
+        return 0;
+    int error = open_named(store, store->folder, store->journal, &journal);
+    close_journal(&journal);
+    if (!error)
+        return stand_aside(store, &journal.header);
+    if (error == -EILSEQ) /* it is of no use to anybody */
+        error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
+    return error == -ENOENT ? 0 : error;
+}
+
+void journal_come_back(struct store *store)
+{
+    if (store->sought_folder >= 0)
+        close(store->sought_folder);
+    free(store->sought);
+    store->sought = NULL;
+    store->sought_folder = -1;
+}
+
+static int open_folder_of(const struct store *store, const char *path)
+{
+    char *directory = strndup(path, (size_t)(place_entry(path) - path));
+    int fd = directory
+                 ? open(directory, (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC)
+                 : -1;
+    free(directory);
+    return fd;
+}
+
+/* Whether that is a journal of this file; takes the path. */
+static bool seek_at(struct store *store, char *path)
+{
+    struct journal journal = {0};
+    struct identity file;
+    errno = 0;
+    int folder = path ? open_folder_of(store, path) : -1;
+    bool is_found = folder >= 0 && identity_of(store->fd, &file) &&
+                    open_header(store, folder, path, &journal) == 0 &&
+                    identity_is_same(&file, &journal.header.file);
+    close_journal(&journal);
+    if (is_found) {
+        store->sought = path;
+        store->sought_folder = folder;
+        return true;
+    }
+    if (path && errno == EACCES)
+        log_warning(
+            "%s: it was written elsewhere, and its journal may be %s, which cannot be read: %s",
+            store->path, path, strerror(errno));
+    if (folder >= 0)
+        close(folder);
+    free(path);
+    return false;
+}
+
+/* Of a file with the first n bytes of a path for its directory. */
+static bool seek_beside(struct store *store, const char *directory, size_t n, const char *entry,
+                        bool aside)
+{
+    char *path, ending[24] = "";
+    if (aside)
+        snprintf(ending, sizeof(ending), ".%" PRIu64, (uint64_t)store->st.st_ino);
+    if (asprintf(&path, "%.*s%s.journal%s", (int)n, directory, entry, ending) < 0)
+        path = NULL;
+    return seek_at(store, path);
+}
+
+/* Where the note says; if the folder has another name now, in the same folder; or it stands aside.
+ */
+static bool seek(struct store *store)
+{
+    const char *own = place_entry(store->place);
+    size_t n = (size_t)(own - store->place);
+    char *noted = place_noted(store);
+    bool is_found = false;
+    if (noted) {
+        const char *entry = place_entry(noted);
+        size_t m = (size_t)(entry - noted);
+        is_found = seek_beside(store, noted, m, entry, false) ||
+                   seek_beside(store, noted, m, entry, true) ||
+                   seek_beside(store, store->place, n, entry, false) ||
+                   seek_beside(store, store->place, n, entry, true);
+    }
+    free(noted);
+    return is_found || seek_beside(store, store->place, n, own, true);
+}
+
+void journal_choose(struct store *store)
+{
+    struct journal journal;
+    journal_come_back(store);
+    int error = open_header(store, store->folder, store->journal, &journal);
+    close_journal(&journal);
+    if ((error == -ENOENT || journal.is_foreign) && seek(store))
+        log_info("%s: its journal is %s: it was moved without that", store->path, store->sought);
+}
+
+static int bring_home(struct store *store)
+{
+    int error = journal_clear_way(store);
+    if (error)
+        return error;
+    if (renameat(store->sought_folder, place_entry(store->sought), store->folder,
+                 place_entry(store->journal)) < 0 ||
+        (fsync(store->sought_folder) < 0 && errno != EINVAL)) {
+        error = -errno;
+        log_error("%s: cannot bring its journal %s to it: %s", store->path, store->sought,
+                  strerror(-error));
+        return error;
+    }
+    journal_come_back(store);
+    return directory_sync(store);
 }
 
 /* ---- After a crash ---- */
@@ -580,8 +844,8 @@ static bool is_changed_since(const struct mark *mark, const struct timespec *cha
 }
 
 /* 0: it may be carried out; -EBUSY: it is no journal of what the file is now; -ESTALE: nor need it
- * be of another file; -EALREADY: it had been carried out before others have changed the file. It
- * has been read as a whole. */
+ * be of another file; -EALREADY: it had been carried out before others have changed the file;
+ * -ENXIO: it was left there by another file. It has been read as a whole. */
 static int check(struct store *store, struct journal *journal)
 {
     struct stat st;
@@ -598,10 +862,12 @@ static int check(struct store *store, struct journal *journal)
     if (error)
         return error;
     if (!is_done)
-        return difference->is_other ? -EBUSY : 0;
-    if (!difference->is_old)
-        return difference->is_other ? -EALREADY : 0;
-    return difference->is_other || is_changed_since(&journal->mark, &st.st_mtim) ? -ESTALE : 0;
+        error = difference->is_other ? -EBUSY : 0;
+    else if (!difference->is_old)
+        error = difference->is_other ? -EALREADY : 0;
+    else if (difference->is_other || is_changed_since(&journal->mark, &st.st_mtim))
+        error = -ESTALE;
+    return error && journal->is_foreign ? -ENXIO : error;
 }
 
 /* A writer whose sync has failed, and who died then, may have left pages that only the kernel has.
@@ -632,28 +898,37 @@ static int forget(struct store *store, struct journal *journal)
     return error ? error : journal_remove(store);
 }
 
+static int ignore(const struct store *store)
+{
+    log_warning("%s: the journal %s was left by another file that had this name: it does not count",
+                store->path, journal_path(store));
+    return 0;
+}
+
 static int replay(struct store *store, struct journal *journal)
 {
     uint64_t end = journal->header.new_end;
     int error = check(store, journal);
     if (error == -EALREADY)
         return forget(store, journal);
+    if (error == -ENXIO)
+        return ignore(store);
     if (error == -EBUSY)
         log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
                   "it away",
-                  store->path, store->journal);
+                  store->path, journal_path(store));
     if (error == -ESTALE) {
         log_error("%s: some of its last commit is not in it but in the journal %s, and another "
                   "program has changed it since: move the journal away to have it as it is",
-                  store->path, store->journal);
+                  store->path, journal_path(store));
         error = -EBUSY;
     }
     if (error)
         return error;
     error =
         store->writable ? write_pages(store, journal, end) : walk(store, journal, NULL, keep_page);
-    if (!error && store->writable)
-        error = journal_remove(store);
+    if (!error && store->writable) /* another file may still need it */
+        error = journal->is_foreign ? journal_clear_way(store) : journal_remove(store);
     if (error)
         return error;
     store->committed_end = end;
@@ -664,12 +939,15 @@ static int replay(struct store *store, struct journal *journal)
     return 0;
 }
 
-int journal_recover(struct store *store)
+static int recover(struct store *store)
 {
     struct journal journal;
     int error = open_journal(store, &journal);
     if (error == -ENOENT)
         return 0;
+    if (error == -EILSEQ && journal.is_foreign)
+        return ignore(store);
+    store->standing.inode = journal.is_foreign ? 0 : journal.inode;
     if (error == -EILSEQ) {
         error = store->writable ? journal_remove(store) : 0;
         store->recovered = STORE_DISCARDED;
@@ -679,13 +957,20 @@ int journal_recover(struct store *store)
         return error;
     }
     if (error) {
-        log_error("%s: cannot read the journal %s: %s", store->path, store->journal,
+        log_error("%s: cannot read the journal %s: %s", store->path, journal_path(store),
                   strerror(-error));
         return error;
     }
     error = replay(store, &journal);
-    fclose(journal.file);
+    close_journal(&journal);
     return error;
+}
+
+int journal_recover(struct store *store)
+{
+    journal_choose(store);
+    int error = store->sought && store->writable ? bring_home(store) : 0;
+    return error ? error : recover(store);
 }
 
 /* ---- Following ---- */
@@ -694,7 +979,8 @@ int journal_look(const struct store *store, struct journal_state *state)
 {
     struct stat st;
     *state = (struct journal_state){0};
-    if (stat(store->journal, &st) < 0)
+    if (fstatat(store->sought ? store->sought_folder : store->folder,
+                place_entry(journal_path(store)), &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     *state = (struct journal_state){
         .exists = true, .inode = st.st_ino, .size = st.st_size, .changed = st.st_mtim};
@@ -710,12 +996,12 @@ int journal_overlay(struct store *store)
     if (error)
         return error;
     error = check(store, &journal);
-    bool counts = error != -EALREADY;
+    bool counts = error != -EALREADY && error != -ENXIO;
     if (!error)
         error = walk(store, &journal, NULL, keep_page);
     if (!error)
         atomic_store(&store->end, journal.header.new_end);
-    fclose(journal.file);
+    close_journal(&journal);
     /* The next one is being written over it. */
     return !counts ? 0 : error == -EILSEQ ? STORE_MOVED : error == -ESTALE ? -EBUSY : error;
 }

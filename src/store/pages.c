@@ -20,8 +20,8 @@ struct page *pages_find(struct store *store, uint64_t number)
 
 static int open_spill(struct store *store)
 {
-    if (store->spill < 0 && store->directory)
-        store->spill = open(store->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (store->spill < 0 && store->folder >= 0)
+        store->spill = openat(store->folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     return store->spill < 0 ? -EOPNOTSUPP : 0;
 }
 

@@ -42,15 +42,23 @@ struct follow_state {
     struct journal_state journal;
 };
 
+/* A file, under whatever name: another one has another inode or, if that is used again, was made at
+ * another time. */
+struct identity {
+    uint64_t inode;
+    uint64_t born; /* nanoseconds since 1970; 0: the file system does not tell */
+};
+
 /* The journal of the last commit, while it stands: carried out, but that is not synced yet. A crash
  * of the machine will have it replayed, on pages that must be as they were or as it has them, and
  * beside witnesses: they are not written to before the next journal takes its place. */
 struct standing {
     bool stands;
     bool has_name; /* the journal's name is durable: */
-    ino_t inode;   /* of this file */
+    ino_t inode;   /* of this file, or of one that is to be removed; 0: there is none */
     uint64_t sum;  /* of all of it */
-    bool is_last;  /* its mark says that nothing was written since: so it is to be changed first */
+    int marked;    /* it, open: its mark says that nothing was written since, so it is to be changed
+                    * first, wherever it is by then; -1: it does not say so */
     size_t n;
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
@@ -64,17 +72,21 @@ struct standing {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;      /* as given */
-    char *place;     /* the same without symbolic links: the journal stands beside the file */
-    char *directory; /* that it is in */
-    char *journal;   /* its name; NULL if the place cannot be told */
-    char *counter;   /* the same of the counter */
-    char *temporary; /* the name until the first commit; NULL: it stands at its place */
-    bool unnamed;    /* its name at its place is not durable yet */
-    bool replace;    /* whether the first commit may replace a file */
+    char *path;        /* as given */
+    int folder;        /* that the file is in: all names in it are used relative to it */
+    char *place;       /* the file's name, without symbolic links */
+    char *journal;     /* its name; NULL, as place, if the place cannot be told */
+    char *counter;     /* the same of the counter */
+    char *sought;      /* the journal, if it was left elsewhere; NULL: it is beside the file */
+    int sought_folder; /* that it is in */
+    char *temporary;   /* the name until the first commit; NULL: it stands at its place */
+    bool is_noted;     /* the file has the note of this place, or can have none */
+    bool is_lost;      /* it was at none that is known when it was looked for last */
+    bool unnamed;      /* its name at its place is not durable yet */
+    bool replace;      /* whether the first commit may replace a file */
     bool writable;
     struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
-    bool has_counter;    /* this writer's counter stands beside the file */
+    uint64_t counted;    /* the last number of this writer's counter; 0: it has none */
     uint64_t deaf_until; /* monotonic nanoseconds: followers are not waited for */
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
@@ -131,11 +143,39 @@ bool file_may_lock(void);
  * Who has it for reading must not take it once more. */
 void file_init_lock(pthread_rwlock_t *lock);
 
-/* file.c: what stands beside the place: its directory and its journal. */
-int file_name_neighbours(struct store *store);
-
 /* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
+
+/* place.c: false: the system does not say. */
+bool identity_of(int fd, struct identity *identity);
+bool identity_is_same(const struct identity *a, const struct identity *b);
+
+/* place.c: the name of a path in its folder. */
+const char *place_entry(const char *path);
+
+/* place.c: finds the place of the file that is open. One that is only read may have none. -EBUSY:
+ * another file has the name by now; errors of open(2) of the folder. */
+int place_find(struct store *store);
+
+/* The same for a path that is known, absolute and without symbolic links; it is taken. */
+int place_take(struct store *store, char *path);
+void place_close(struct store *store);
+
+/* What the kernel calls a file or folder that is open, to be freed; NULL: it cannot tell. */
+char *place_of_descriptor(int fd);
+
+/* Whether this name in the folder leads to the file. */
+bool place_leads(const struct store *store, const char *path);
+
+/* Before a commit: the file's place, and what stands beside it, go with a file that was moved.
+ * -ESTALE: it was removed, or replaced by another. The caller holds `change`. */
+int place_follow(struct store *store);
+
+/* The note at the file of where it is written. place_note: whether it is new, and is to be synced.
+ * place_noted: if it is not this place; NULL: it is, or there is none. */
+bool place_note(struct store *store);
+void place_forget_note(struct store *store);
+char *place_noted(const struct store *store);
 
 /* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. */
@@ -253,21 +293,32 @@ bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 /* journal.c: writes a durable journal of all pages up to new_end, over the one that stands, whose
  * pages are durable by now; it stands from then on. The caller holds `change`. */
 int journal_write(struct store *store, uint64_t new_end);
+/* Whether this name is that of the journal that stands: another file may have one of the same. */
+bool journal_is_at(const struct store *store, int folder, const char *path);
 /* Whether this page is in the journal that stands, or a witness of it. */
 bool journal_has(const struct store *store, uint64_t number);
 /* The journal that stands has been carried out: who finds it on this machine before it is started
- * anew may know. And something else is about to be written to the file. */
+ * anew may know. Something else is about to be written to the file. And the journal, or the store,
+ * ends. */
 void journal_mark(struct store *store);
 int journal_mark_passed(struct store *store);
+void journal_forget_mark(struct store *store);
 /* Of a page: what tells it from any other. */
 uint64_t page_sum(const unsigned char *bytes);
 /* Carries out the journal, if there is one, and ends it; the file is then file_end bytes long. */
 int journal_carry_out(struct store *store, uint64_t file_end);
 /* Ends it: there must be no journal, or need not. */
 int journal_remove(struct store *store);
-/* When opening: replays or discards what a crash has left, and says so. -EBUSY: the journal does
- * not belong to this file. */
+/* When opening: replays or discards what a crash has left, and says so; a journal of another file
+ * that was moved away is set aside. -EBUSY: the journal does not belong to what this file is now.
+ */
 int journal_recover(struct store *store);
+/* Lets the journal of another file stand aside, so that this one has the name. */
+int journal_clear_way(struct store *store);
+/* Before it is read: the journal is the one beside the file or, if there is none of this file, one
+ * that was left where the file was before; and it is the one beside the file again. */
+void journal_choose(struct store *store);
+void journal_come_back(struct store *store);
 /* Of a followed file: what stands there; and replays a complete journal in memory, an incomplete
  * one counts for nothing. -EBUSY: it does not belong to this file, or the file is being changed. */
 int journal_look(const struct store *store, struct journal_state *state);

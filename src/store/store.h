@@ -17,12 +17,14 @@ struct sfs_image_callbacks;
 /* Opens path for reading and takes a shared lock, by the rules of libhdf5 for the environment
  * variable HDF5_USE_FILE_LOCKING: FALSE or 0, no lock; BEST_EFFORT or unset, file systems that have
  * no locks are no error; else they are. Errors are those of open(2); -EBUSY: locked by a writer;
- * -EINVAL: not a regular file. A complete journal that a crash has left (PATH.journal) is replayed
- * in memory, the file stays as it is; -EBUSY also: the journal belongs to another file. */
+ * -EINVAL: not a regular file. A complete journal that a crash has left (PATH.journal, or where the
+ * file was before it was moved) is replayed in memory, the file stays as it is; -EBUSY also: the
+ * journal does not fit the file. */
 int store_open(const char *path, struct store **store);
 
 /* Opens path for reading and writing, under an exclusive lock by the same rules; -EBUSY also:
- * another program reads it. A journal that a crash has left is replayed or discarded first. */
+ * another program reads it; -EACCES, -EPERM, -EROFS also: no journal can be made beside it. A
+ * journal that a crash has left is replayed or discarded first. */
 int store_open_writable(const char *path, struct store **store);
 
 /* Opens path for reading, without a lock, beside a program that may have it open for writing. What
@@ -144,7 +146,8 @@ int store_free(struct store *store, uint64_t address, uint64_t n);
 /* Everything written since the last commit becomes durable at once, or nothing of it. On error the
  * committed state is whole (the old one or, if only the last steps failed, already the new one) and
  * all changes are still there to be committed again. Errors: those of write(2) and fsync(2),
- * -ENOMEM; of the first commit of a new store those of rename(2). */
+ * -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file was removed or
+ * replaced by another, and so it stays until its name leads to it again. */
 int store_commit(struct store *store);
 
 /* An address (0, unless it is told) that every program writes to when it changes the file: by it a

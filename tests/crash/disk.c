@@ -213,14 +213,16 @@ int __real_ftruncate64(int fd, off_t n);
 int __wrap_ftruncate64(int fd, off_t n);
 int __wrap_fdatasync(int fd);
 int __wrap_fsync(int fd);
-int __real_unlink(const char *path);
-int __wrap_unlink(const char *path);
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
+int __real_unlinkat(int folder, const char *path, int flags);
+int __wrap_unlinkat(int folder, const char *path, int flags);
+int __real_renameat(int from_fd, const char *from, int to_fd, const char *to);
+int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to);
 int __real_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
 int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, mode_t mode);
+int __real_openat64(int folder, const char *path, int flags, ...);
+int __wrap_openat64(int folder, const char *path, int flags, mode_t mode);
 
 /* ---- What the kernel has and the disk has not ---- */
 
@@ -436,12 +438,22 @@ WRAPPED int __wrap_fsync(int fd)
     return sync_file(fd);
 }
 
-WRAPPED int __wrap_unlink(const char *path)
+/* The name in DISK of a path, which may be relative to a folder that is open; NULL: it is not
+ * there.
+ */
+static const char *name_in(int folder, const char *path)
 {
-    const char *name = name_of(path);
+    if (path[0] == '/' || folder == AT_FDCWD)
+        return name_of(path);
+    return file_of(folder) == DIRECTORY && strcmp(path, ".") && !is_counter(path) ? path : NULL;
+}
+
+WRAPPED int __wrap_unlinkat(int folder, const char *path, int flags)
+{
+    const char *name = name_in(folder, path);
     if (name && fails(true))
         return -1;
-    int result = __real_unlink(path);
+    int result = __real_unlinkat(folder, path, flags);
     if (name && disk.recording && result == 0) {
         struct operation *operation = record(UNLINK, -1);
         snprintf(operation->name, sizeof(operation->name), "%s", name);
@@ -452,28 +464,32 @@ WRAPPED int __wrap_unlink(const char *path)
 
 static int renamed(const char *from, const char *to, int result)
 {
-    if (disk.recording && result == 0 && name_of(from)) {
-        struct name *found = find_name(disk.names, name_of(from));
-        assert_non_null(found);
+    if (disk.recording && result == 0 && from) {
+        struct name *found = find_name(disk.names, from);
+        assert_true(found && to);
         struct operation *operation = record(RENAME, found->file);
-        snprintf(operation->name, sizeof(operation->name), "%s", name_of(from));
-        snprintf(operation->to, sizeof(operation->to), "%s", name_of(to));
+        snprintf(operation->name, sizeof(operation->name), "%s", from);
+        snprintf(operation->to, sizeof(operation->to), "%s", to);
         change_names(disk.names, operation);
     }
     return result;
 }
 
-WRAPPED int __wrap_rename(const char *from, const char *to)
+WRAPPED int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    return name_of(from) && fails(true) ? -1 : renamed(from, to, __real_rename(from, to));
+    const char *name = name_in(from_fd, from);
+    return name && fails(true)
+               ? -1
+               : renamed(name, name_in(to_fd, to), __real_renameat(from_fd, from, to_fd, to));
 }
 
 WRAPPED int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to,
                              unsigned flags)
 {
-    return name_of(from) && fails(true)
-               ? -1
-               : renamed(from, to, __real_renameat2(from_fd, from, to_fd, to, flags));
+    const char *name = name_in(from_fd, from);
+    return name && fails(true) ? -1
+                               : renamed(name, name_in(to_fd, to),
+                                         __real_renameat2(from_fd, from, to_fd, to, flags));
 }
 
 static void note_open(int fd, const char *name, int flags, bool existed)
@@ -500,6 +516,16 @@ static int open_boot_id(void)
     return fd;
 }
 
+static int opened(const char *name, bool is_folder, int flags, bool existed, int fd)
+{
+    if (fd < 0 || fd >= MOST_FDS)
+        return fd;
+    disk.of_fd[fd] = is_folder ? DIRECTORY : 0;
+    if (name)
+        note_open(fd, name, flags, existed);
+    return fd;
+}
+
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 {
     const char *name = name_of(path);
@@ -508,13 +534,16 @@ WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
     if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
         return -1;
     bool existed = access(path, F_OK) == 0;
-    int fd = __real_open64(path, flags, mode);
-    if (fd < 0 || fd >= MOST_FDS)
-        return fd;
-    disk.of_fd[fd] = is_disk(path) ? DIRECTORY : 0;
-    if (name)
-        note_open(fd, name, flags, existed);
-    return fd;
+    return opened(name, is_disk(path), flags, existed, __real_open64(path, flags, mode));
+}
+
+WRAPPED int __wrap_openat64(int folder, const char *path, int flags, mode_t mode)
+{
+    const char *name = name_in(folder, path);
+    if (name && fails(!(flags & O_CREAT)))
+        return -1;
+    bool existed = faccessat(folder, path, F_OK, 0) == 0;
+    return opened(name, false, flags, existed, __real_openat64(folder, path, flags, mode));
 }
 
 void disk_record(bool on)
@@ -687,7 +716,7 @@ static void clear_folder(const char *path)
         char name[PATH_MAX];
         snprintf(name, sizeof(name), "%.64s/%.255s", path, entry->d_name);
         if (entry->d_type == DT_REG)
-            __real_unlink(name);
+            unlink(name);
     }
     closedir(directory);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Cuts the power of an ext4 file system under a writer, again and again: what it had flushed is there
-when the file system is mounted again, and the file is sound.
+when the file system is mounted again, and the file is sound, also if it was moved just before.
 
     tests/crash/power.py --rounds 100 [--build build] [--seed N]
 
@@ -92,18 +92,35 @@ def cut_power(writer, device, point, synced):
         sys.exit("the file system cannot be mounted again")
 
 
+def move(chance, path, point):
+    """To another name or folder, durably, while the writer goes on; where it is then."""
+    to = chance.choice([name for name in (point / "cut.h5", point / "moved.h5", point / "folder/cut.h5")
+                        if name != path])
+    os.rename(path, to)
+    for folder in {path.parent, to.parent}:
+        fd = os.open(folder, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+    return to
+
+
 def run(arguments, directory):
     program, sparsectl = arguments.build / "tests/crash/writer", arguments.build / "sparsectl"
     chance = random.Random(arguments.seed)
-    rows, journals, flushed = [0] * THREADS, 0, 0
+    rows, journals, flushed, moved = [0] * THREADS, 0, 0, 0
     with disk(directory) as (device, point):
         path = point / "cut.h5"
+        (point / "folder").mkdir()
         for _ in range(arguments.rounds):
             writer = Writer(program, path, rows)
             time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
+            if any(rows) and chance.random() < 0.5:
+                path = move(chance, path, point)
+                moved += 1
+                time.sleep(chance.choice((0, 0.02)) * chance.random())
             journal = path.with_name(path.name + ".journal")
             cut_power(writer, device, point, journal if chance.random() < 0.5 else None)
-            journals += journal.exists()
+            journals += any(point.rglob("*.journal"))
             if not path.exists():  # before its first flush
                 assert not any(rows), rows
                 continue
@@ -114,12 +131,13 @@ def run(arguments, directory):
             if sum(rows) > 2000 or chance.random() < 0.2:  # begin with a new file
                 flushed += sum(rows)
                 rows[:] = [0] * THREADS
-                for name in point.glob("*cut.h5*"):
+                for name in point.rglob("*.h5*"):
                     name.unlink()
+                path = point / "cut.h5"
                 os.sync()
     flushed += sum(rows)
     print(f"seed {arguments.seed}: {arguments.rounds} cuts, {flushed} rows flushed, "
-          f"{journals} journals left, nothing lost")
+          f"{journals} journals left, {moved} times moved, nothing lost")
     return flushed
 
 

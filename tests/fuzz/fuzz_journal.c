@@ -13,7 +13,7 @@
 
 #define PAGE       4096
 #define FILE_BYTES (2 * PAGE + 1000)
-#define HEADER     48
+#define HEADER     80
 #define MARK       64
 #define HEAD       (HEADER + MARK)
 #define WITNESS    16
@@ -63,7 +63,7 @@ static size_t sum_at(const unsigned char *bytes, size_t n)
 static bool is_whole(const unsigned char *bytes, size_t n)
 {
     size_t at = sum_at(bytes, n);
-    return at > 0 && memcmp(bytes, "sfsjourn\2\0\0\0\0\20\0\0", 16) == 0 &&
+    return at > 0 && memcmp(bytes, "sfsjourn\3\0\0\0\0\20\0\0", 16) == 0 &&
            word(bytes + at) == sum_of(bytes, at);
 }
 
@@ -158,7 +158,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
     unsigned char *at = bytes + 1;
     memset(bytes, 0, whole);
     bytes[0] = (uint8_t)(1 | (seed & 2));
-    memcpy(at, "sfsjourn\2\0\0\0\0\20\0\0", 16);
+    memcpy(at, "sfsjourn\3\0\0\0\0\20\0\0", 16);
     put(at + 16, 1, 8);
     put(at + 24, 1, 8);
     put(at + 32, FILE_BYTES, 8);

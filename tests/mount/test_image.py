@@ -1,5 +1,6 @@
 """Images: a file that comes on standard input, compressed files, and the image of a mounted file that
 is being written."""
+import fcntl
 import gzip
 import json
 import os
@@ -375,6 +376,21 @@ def test_sparsectl_image_of_a_mounted_file(mounts, tmp_path):
     link = tmp_path / "link.h5"
     link.symlink_to(path)
     assert image_of(link).stdout == done.stdout
+
+
+def test_sparsectl_image_of_a_file_with_the_name_of_one_that_was_mounted(mounts, tmp_path, source):
+    """It is not taken for the mounted one, which has another name by now."""
+    path = tmp_path / "a.h5"
+    create(path, "x", "--dims", "2,32,32", "--dtype", "uint16")
+    mount = mounts(path, "rw,commit_interval=0", expect_log=True)
+    os.rename(path, tmp_path / "moved.h5")
+    path.write_bytes(source.read_bytes())
+    assert image_of(path).stdout == source.read_bytes()
+    with open(path) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = image_of(path)
+    assert done.returncode == 1 and done.stdout == b"" and b"open" in done.stderr, done
+    assert (mount / ".sparsefs/image.h5").stat().st_size > 0
 
 
 def test_sparsectl_image_of_a_file(source):

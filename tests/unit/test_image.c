@@ -688,6 +688,43 @@ static void a_backing_file_is_written_by_every_flush(void **state)
 }
 
 /* An image that is opened gets a backing file with the first flush, though nothing was written. */
+/* Its folder is renamed, and another file gets its name. */
+static void a_backing_file_stays_in_its_folder_and_replaces_no_other(void **state)
+{
+    (void)state;
+    struct sfs_image_options image = {.backing_path = "folder/backing.h5"};
+    struct sfs_options options = {.image = &image};
+    struct sfs_file *file;
+    log_quietly();
+    assert_int_equal(mkdir("folder", 0700), 0);
+    assert_int_equal(sfs_create_image(&options, &file), 0);
+    struct sfs_dataset *dataset = make_dataset(file, "/a");
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(rename("folder", "renamed"), 0);
+    assert_int_equal(write_row(dataset, 3, 3), 0);
+    assert_int_equal(sfs_flush(file), 0);
+
+    assert_int_equal(
+        system("echo precious > renamed/other && mv renamed/backing.h5 renamed/kept && "
+               "mv renamed/other renamed/backing.h5"),
+        0);
+    assert_int_equal(write_row(dataset, 4, 4), 0);
+    assert_int_equal(sfs_flush(file), -EEXIST);
+    struct bytes bytes = slurp("renamed/backing.h5");
+    assert_memory_equal(bytes.at, "precious\n", 9);
+    free(bytes.at);
+    assert_int_equal(rename("renamed/kept", "renamed/backing.h5"), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    assert_int_equal(sfs_open("renamed/backing.h5", NULL, &file), 0);
+    dataset = find_dataset(file, "/a");
+    assert_int_equal(read_row(dataset, 3), 3);
+    assert_int_equal(read_row(dataset, 4), 4);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
 static void an_opened_image_has_a_backing_file(void **state)
 {
     (void)state;
@@ -893,6 +930,7 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(callbacks_may_fail),
           cmocka_unit_test(a_new_image_can_be_made_in_a_static_buffer),
           cmocka_unit_test(a_backing_file_is_written_by_every_flush),
+          cmocka_unit_test(a_backing_file_stays_in_its_folder_and_replaces_no_other),
           cmocka_unit_test(an_opened_image_has_a_backing_file),
           cmocka_unit_test(two_images_are_two_files),
           cmocka_unit_test(the_image_of_a_file_is_a_whole_file),

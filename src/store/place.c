@@ -1,0 +1,323 @@
+/* Where the file of a store is: a name in a folder that stays open, so that a folder which is
+ * renamed takes everything in it along. The journal and the counter stand beside the file, by its
+ * name; a writer sees before each commit that the name still leads to its file, and follows it to
+ * where it was moved.
+ *
+ * Between two commits a file can be moved without its journal. So the file itself has a note of
+ * where it was written, as an extended attribute, if the file system has these: it is durable
+ * before the first journal is, and there for as long as that may stand. And a journal knows the
+ * file that it was written for, and itself (journal.c). */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define NOTE "user.sparsefs.place" /* at the file: its place, absolute */
+
+struct place {
+    int folder;
+    char *file, *journal, *counter;
+};
+
+bool identity_of(int fd, struct identity *identity)
+{
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0)
+        return false;
+    *identity = (struct identity){.inode = st.stx_ino};
+    if (st.stx_mask & STATX_BTIME)
+        identity->born = (uint64_t)st.stx_btime.tv_sec * 1000000000u + st.stx_btime.tv_nsec;
+    return true;
+}
+
+bool identity_is_same(const struct identity *a, const struct identity *b)
+{
+    return a->inode == b->inode && (a->born == b->born || !a->born || !b->born);
+}
+
+const char *place_entry(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+/* ---- Names ---- */
+
+static void close_place(struct place *place)
+{
+    if (place->folder >= 0)
+        close(place->folder);
+    free(place->file);
+    free(place->journal);
+    free(place->counter);
+}
+
+/* A path, which is absolute and which it keeps. Whoever writes syncs the folder, for which it must
+ * be readable; others only look up names in it. */
+static int open_place(const struct store *store, char *path, struct place *place)
+{
+    *place = (struct place){.folder = -1, .file = path};
+    char *directory = strdup(path);
+    if (asprintf(&place->journal, "%s.journal", path) < 0)
+        place->journal = NULL;
+    if (asprintf(&place->counter, "%s.commits", path) < 0)
+        place->counter = NULL;
+    int error = directory && place->journal && place->counter ? 0 : -ENOMEM;
+    if (!error) {
+        char *slash = strrchr(directory, '/'); /* the directory may be the root */
+        slash[slash == directory] = '\0';
+        place->folder =
+            open(directory, (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC);
+        error = place->folder < 0 ? -errno : 0;
+    }
+    free(directory);
+    if (error)
+        close_place(place);
+    return error;
+}
+
+static void take_place(struct store *store, struct place *place)
+{
+    place_close(store);
+    store->folder = place->folder;
+    store->place = place->file;
+    store->journal = place->journal;
+    store->counter = place->counter;
+}
+
+void place_close(struct store *store)
+{
+    journal_come_back(store);
+    struct place place = {store->folder, store->place, store->journal, store->counter};
+    close_place(&place);
+    store->folder = -1;
+    store->place = store->journal = store->counter = NULL;
+}
+
+int place_take(struct store *store, char *path)
+{
+    struct place place;
+    int error = open_place(store, path, &place);
+    if (!error)
+        take_place(store, &place);
+    return error;
+}
+
+static bool leads_to(int folder, const char *path, const struct stat *file)
+{
+    struct stat st;
+    return fstatat(folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
+bool place_leads(const struct store *store, const char *path)
+{
+    return leads_to(store->folder, path, &store->st);
+}
+
+char *place_of_descriptor(int fd)
+{
+    char link[32], path[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof(path));
+    return n > 0 && n < (ssize_t)sizeof(path) && path[0] == '/' ? strndup(path, (size_t)n) : NULL;
+}
+
+/* ---- The note ---- */
+
+/* NULL: there is none. */
+static char *read_note(const struct store *store)
+{
+    char path[PATH_MAX];
+    ssize_t n = fgetxattr(store->fd, NOTE, path, sizeof(path));
+    return n > 0 && path[0] == '/' && !memchr(path, '\0', (size_t)n) ? strndup(path, (size_t)n)
+                                                                     : NULL;
+}
+
+bool place_note(struct store *store)
+{
+    if (store->is_noted || store->temporary)
+        return false;
+    store->is_noted = true;
+    return fsetxattr(store->fd, NOTE, store->place, strlen(store->place), 0) == 0;
+}
+
+void place_forget_note(struct store *store)
+{
+    fremovexattr(store->fd, NOTE);
+}
+
+char *place_noted(const struct store *store)
+{
+    char *path = read_note(store);
+    if (path && !strcmp(path, store->place)) {
+        free(path);
+        path = NULL;
+    }
+    return path;
+}
+
+/* ---- Finding it ---- */
+
+/* A file with several names has its journal beside the one by which it is written. */
+static int take_other_name(struct store *store)
+{
+    struct place place;
+    char *path = place_noted(store);
+    int error = path ? open_place(store, path, &place) : -ENOENT;
+    if (error)
+        return error == -ENOMEM ? error : 0;
+    if (leads_to(place.folder, place.file, &store->st))
+        take_place(store, &place);
+    else
+        close_place(&place);
+    return 0;
+}
+
+int place_find(struct store *store)
+{
+    char *path = realpath(store->path, NULL);
+    if (!path)
+        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
+    int error = place_take(store, path);
+    if (!error && place_leads(store, store->place))
+        return store->writable ? 0 : take_other_name(store);
+    if (error && (store->writable || error == -ENOMEM)) {
+        log_error("%s: cannot open its directory: %s", store->path, strerror(-error));
+        return error;
+    }
+    if (store->writable) {
+        log_error("%s: it was replaced just now", store->path);
+        return -EBUSY;
+    }
+    place_close(store); /* what stands there belongs to another file */
+    return 0;
+}
+
+/* Names that a removed file keeps while it is open, on NFS and FUSE: it is gone when it is closed.
+ */
+static bool is_removed(const char *entry)
+{
+    return !strncmp(entry, ".nfs", 4) || !strncmp(entry, ".fuse_hidden", 12);
+}
+
+/* Another name of the file in the folder, as `ln OLD NEW; rm OLD` leaves it. NULL: none. */
+static char *find_in_folder(const struct store *store)
+{
+    char *found = NULL;
+    char *directory = place_of_descriptor(store->folder);
+    int fd = directory ? openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
+        if (entry->d_ino == store->st.st_ino && !is_removed(entry->d_name) &&
+            asprintf(&found, "%s/%s", strcmp(directory, "/") ? directory : "", entry->d_name) < 0)
+            found = NULL;
+    if (folder)
+        closedir(folder);
+    else if (fd >= 0)
+        close(fd);
+    free(directory);
+    return found;
+}
+
+/* Where the file is now. -ESTALE: nowhere that is known. */
+static int find_again(const struct store *store, struct place *place)
+{
+    for (int i = 0; i < 2; i++) {
+        char *path = i ? find_in_folder(store) : place_of_descriptor(store->fd);
+        if (!path)
+            continue;
+        int error = open_place(store, path, place);
+        if (error == -ENOMEM || error == -EMFILE || error == -ENFILE)
+            return error;
+        if (error)
+            continue;
+        if (leads_to(place->folder, place->file, &store->st) &&
+            !is_removed(place_entry(place->file)))
+            return 0;
+        close_place(place);
+    }
+    return -ESTALE;
+}
+
+/* The folder may have another name by now. */
+static int rename_folder(struct store *store)
+{
+    char *directory = place_of_descriptor(store->folder), *path = NULL;
+    const char *entry = place_entry(store->place);
+    size_t n = directory && strcmp(directory, "/") ? strlen(directory) : 0;
+    bool same =
+        !directory || (strncmp(store->place, directory, n) == 0 && store->place + n + 1 == entry);
+    int error = 0;
+    if (!same && asprintf(&path, "%.*s/%s", (int)n, directory, entry) < 0)
+        error = -ENOMEM;
+    free(directory);
+    struct place place;
+    if (error || same)
+        return error;
+    error = open_place(store, path, &place);
+    if (error)
+        return error == -ENOMEM ? error : 0;
+    if (leads_to(place.folder, place.file, &store->st)) {
+        take_place(store, &place);
+        store->is_noted = false;
+    } else {
+        close_place(&place);
+    }
+    return 0;
+}
+
+/* The journal of the last commit is ended where it is: beside the old name or, if it was moved
+ * along, beside the new one. */
+static int move(struct store *store, struct place *place)
+{
+    bool along = journal_is_at(store, place->folder, place->journal);
+    int error = along ? 0 : settle(store);
+    if (error) {
+        close_place(place);
+        return error;
+    }
+    counter_remove(store);
+    take_place(store, place);
+    store->is_noted = false;
+    log_warning("%s: it was moved while it is written: it is %s now; its journal goes with it",
+                store->path, store->place);
+    return along ? settle(store) : 0;
+}
+
+/* Nothing of it stays beside a name that is another file's: what was committed is in the file. */
+static int leave(struct store *store)
+{
+    int error = settle(store);
+    if (error)
+        return error;
+    counter_remove(store);
+    log_error("%s: it was removed or replaced while it is written: nothing can be committed until "
+              "it has that name again",
+              store->place);
+    store->is_lost = true;
+    return -ESTALE;
+}
+
+int place_follow(struct store *store)
+{
+    struct place place;
+    if (place_leads(store, store->place)) {
+        store->is_lost = false;
+        return rename_folder(store);
+    }
+    int error = find_again(store, &place);
+    if (!error) {
+        store->is_lost = false;
+        return move(store, &place);
+    }
+    return error == -ESTALE && !store->is_lost ? leave(store) : error;
+}
