@@ -297,6 +297,7 @@ SFS_API void sfs_link_free(struct sfs_link *link);
 /* Follows an HDF5 path (soft links within the file included) from a group to an object. */
 SFS_API int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
+/* -EOPNOTSUPP: a dataset that is stored in a way which this version does not know. */
 SFS_API int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type);
 
 struct sfs_attribute {
@@ -453,7 +454,8 @@ struct sfs_dataset_info {
 };
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
- * Each successful call is paired with sfs_dataset_close. */
+ * Each successful call is paired with sfs_dataset_close. -EOPNOTSUPP: it is stored in a way which
+ * this version does not know, and a line in the log says which. */
 SFS_API int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
                              struct sfs_dataset **dataset);
 SFS_API void sfs_dataset_close(struct sfs_dataset *dataset);
@@ -687,7 +689,8 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
 enum sfs_finding {
     SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
     SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
-    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the disk failed */
+    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the way in which it is
+                  * stored is unsupported, the disk failed */
 };
 
 typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);

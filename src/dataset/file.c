@@ -383,7 +383,7 @@ static int check_sparse(struct sfs_file *file, uint64_t address)
         return error;
     log_error("%s: cannot read the object at address %" PRIu64 ": %s", sfs_path(file), address,
               why.text);
-    return -EIO;
+    return error == -EOPNOTSUPP ? error : -EIO;
 }
 
 /* libhdf5 is not safe with a damaged header. Before it looks at that of a sparse dataset, what we

@@ -10,7 +10,7 @@ from conftest import BUILD, START_SECONDS, TOP
 
 FOLDER = TOP / "tests/refused"
 OTHER = bytes.fromhex("00000000 01000000 05000000 07000000 00000000")
-DONE, FAILED, MOUNT_FAILED = 0, 1, 32
+DONE, FAILED, UNKNOWN, MOUNT_FAILED = 0, 1, 2, 32
 
 
 def table():
@@ -44,8 +44,11 @@ def test_sound(path):
 def test_sparsectl(name, where, words):
     path = FOLDER / f"{name}.h5"
     process = sparsectl("check", path)
-    assert process.returncode == FAILED
+    assert process.returncode == (UNKNOWN if where == "unknown" else FAILED)
     assert words in process.stdout + process.stderr
+    if where == "unknown":
+        process = sparsectl("info", f"{path}:/bad")
+        assert process.returncode == FAILED and words in process.stderr
     process = sparsectl("dump", f"{path}:/bad")
     if where != "check":
         assert process.returncode == FAILED and words in process.stderr

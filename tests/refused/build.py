@@ -302,6 +302,31 @@ def empty():
     return file.end(file.dataset("bad", (5,), (5,), layout((5,), 4, index)))
 
 
+# ---- Kinds that are only designs ----
+
+def sectioned(offset_size_bytes, index=None):
+    """The "sectioned storage" of the RFC's version 22, which drew the offset size in several widths."""
+    file = File()
+    address, size, values_at = chunk_of(file, "chunk")
+    index = index or b"\1" + struct.pack("<H", size) + packed(values_at, address)
+    begin = bytes([5, 4, 0, 1, 0, 0, 2, 1, 0]) + (8).to_bytes(offset_size_bytes, "little")
+    return file.end(file.dataset("bad", (5,), (5,), begin + bytes([0, 2, 1, 5, 4]) + index))
+
+
+def dense_sections():
+    """Two sections, both with metadata: all elements, and the heap of their variable-length data."""
+    file = File()
+    index = bytes([3, 10]) + packed(UNDEFINED)
+    message = layout((5,), 16, index, composition=bytes([8, 2, 2, 0, 1]))
+    return file.end(file.dataset("bad", (5,), (5,), message))
+
+
+def values_first():
+    """The filters of section 1 are listed before those of section 0."""
+    return filtered(filters=((1, [(2, 4), (1, 6)]), (0, [(1, 6)])))
+
+
 SOUND = {"single": single, "empty": empty, "filtered": filtered, "fixed_array": fixed_array,
          "pages": lambda: fixed_array(1), "extensible_array": extensible_array, "tree": tree,
-         "variable_length": variable_length, "continued": continued}
+         "variable_length": variable_length, "continued": continued,
+         "values_first": values_first}
