@@ -657,7 +657,8 @@ struct sfs_chunk_info {
     uint64_t size;                          /* bytes stored */
     uint64_t section_size[SFS_SECTIONS];    /* bytes of each section as stored */
     uint64_t unfiltered_size[SFS_SECTIONS]; /* before its filters */
-    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied */
+    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied, also because chunks
+                                             * over the edge have no filters */
 };
 
 /* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is

@@ -124,8 +124,7 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     for (int i = 0; i < layout->rank; i++)
         shrinks |= dims[i] < layout->dims[i];
     size_t rank = (size_t)layout->rank;
-    bool edges =
-        dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    bool edges = layout->unfiltered_edges;
     /* What is stored without filters at an edge is stored by the dims: not while they change. */
     cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */

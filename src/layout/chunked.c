@@ -29,8 +29,7 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     record->exists = chunk.address != UINT64_MAX;
     record->address = chunk.address;
     record->size = chunk.size;
-    record->filter_mask[0] =
-        layout->unfiltered_edges && layout_is_edge(layout, scaled) ? UINT32_MAX : chunk.filter_mask;
+    record->filter_mask[0] = layout_is_unfiltered(layout, scaled) ? UINT32_MAX : chunk.filter_mask;
     if (!record->exists)
         return 0;
     uint64_t end;
@@ -126,7 +125,7 @@ static int encode(struct layout *layout, const uint64_t *scaled, const struct ca
 {
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     pthread_rwlock_rdlock(layout->commit_lock); /* for the dims */
-    bool is_box = layout->unfiltered_edges && layout_is_edge(layout, scaled);
+    bool is_box = layout_is_unfiltered(layout, scaled);
     layout_inside(layout, scaled, start, count);
     pthread_rwlock_unlock(layout->commit_lock);
     int error = is_box ? take_box(layout, count, form, pool, encoded)

@@ -97,7 +97,7 @@ struct layout {
     size_t chunk_bytes;
     size_t scratch_bytes;  /* chunked: of the filters */
     uint64_t data_address; /* contiguous */
-    bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
+    bool unfiltered_edges; /* chunks that reach over the edge are stored without filters */
     struct sparse *sparse; /* sparse: owned by the dataset */
     bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
     pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
@@ -125,6 +125,10 @@ int layout_each_chunk(struct layout *layout,
 
 /* Whether a chunk has elements outside of the dataset. */
 bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);
+
+/* Whether a chunk is stored without its filters because of that: the dims of now tell. Sizes do not,
+ * as there are filters that keep them; nor does the mask of a chunk that libhdf5 has written. */
+bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 
 /* The start of a chunk, and how much of it lies in the dataset. */
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,

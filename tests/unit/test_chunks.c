@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset/private.h"
 #include "sparsefs/sparsefs.h"
 
 #define ROWS    20
@@ -144,6 +145,42 @@ static void chunks_are_copied_as_they_are(void **state)
         sfs_dataset_close(to);
         assert_int_equal(sfs_close(file), 0);
     }
+}
+
+/* Chunks over the edge of a dataset that stores those without filters have no masks in the file. */
+static void chunks_over_the_edge_are_copied_with_masks(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *plain = add_dataset(file, "/plain edges", true, false);
+    struct sfs_dataset *to = add_dataset(file, "/to", true, false);
+    struct sfs_dataset *back = add_dataset(file, "/back", true, false);
+    struct sfs_chunk_info list[20] = {{.size = 0}};
+    plain->layout.unfiltered_edges = back->layout.unfiltered_edges = true;
+    write_scattered(plain);
+    assert_int_equal(sfs_chunk_iterate(plain, note_chunk, list), 0);
+    for (size_t i = 0; list[i].size; i++) {
+        bool is_edge = list[i].start[0] + 8 > ROWS || list[i].start[1] + 8 > COLUMNS;
+        struct taken taken;
+        for (int section = 0; section < SFS_SECTIONS; section++) {
+            assert_int_equal(list[i].filter_mask[section], is_edge ? 7 : 0);
+            if (is_edge)
+                assert_int_equal(list[i].section_size[section], list[i].unfiltered_size[section]);
+        }
+        take(plain, &list[i], &taken);
+        assert_int_equal(put(to, &taken), 0);
+        assert_int_equal(put(back, &taken), 0);
+        taken.info.filter_mask[1] = 3;
+        if (is_edge)
+            assert_int_equal(put(back, &taken), -EINVAL);
+        drop(&taken);
+    }
+    check_same(plain, to);
+    check_same(plain, back);
+    sfs_dataset_close(plain);
+    sfs_dataset_close(to);
+    sfs_dataset_close(back);
+    assert_int_equal(sfs_close(file), 0);
 }
 
 static void chunk_info_says_what_iteration_says(void **state)
@@ -344,6 +381,7 @@ static void a_chunk_takes_the_place_of_what_was_written_before(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(chunks_are_copied_as_they_are),
+          cmocka_unit_test(chunks_over_the_edge_are_copied_with_masks),
           cmocka_unit_test(chunk_info_says_what_iteration_says),
           cmocka_unit_test(iteration_ends_when_it_is_told_to),
           cmocka_unit_test(a_damaged_chunk_is_refused),

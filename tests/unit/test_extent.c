@@ -8,16 +8,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/private.h"
+#include "layout/sparse.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "extent.h5"
 #define SIDE 24 /* no dim becomes larger */
 #define FILL 3
 
+enum { DEFLATE = 1, SHUFFLE, FLETCHER32 }; /* as numbered by HDF5 */
+
 struct kind {
     int rank;
     uint64_t dims[3], max_dims[3], chunk_dims[3];
     bool filtered, is_dense;
+    int filter;       /* of both sections, alone; 0: deflate */
+    bool plain_edges; /* chunks over the edge are stored without filters */
 };
 
 static const struct kind kinds[] = {
@@ -29,6 +35,9 @@ static const struct kind kinds[] = {
     {3, {3, 9, 9}, {SFS_UNLIMITED, SFS_UNLIMITED, SIDE}, {2, 4, SIDE}, true}, /* beyond the dims */
     {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, true},
     {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false, true},
+    {2, {10, 12}, {SIDE, SIDE}, {4, 5}, true, false, SHUFFLE, true},
+    {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, false, FLETCHER32, true},
+    {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, true, false, DEFLATE, true},
 };
 
 struct model {
@@ -131,6 +140,23 @@ static struct sfs_dataset *open_dataset(struct sfs_file *file)
     return dataset;
 }
 
+/* No call does that: the flag is put into the file. */
+static struct sfs_dataset *leave_edges_plain(struct sfs_file *file, struct sfs_dataset *dataset)
+{
+    struct sparse *sparse = dataset->sparse;
+    struct layout_message message = sparse->header.layout;
+    struct sfs_options options = {.writable = true};
+    struct why why;
+    message.unfiltered_edges = true;
+    assert_int_equal(
+        dataset_header_set_layout(file->store, sparse->superblock, sparse->address, &message, &why),
+        0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    return open_dataset(file);
+}
+
 static int new_file(const char *path, hsize_t user_block, size_t cache_size, struct sfs_file **file)
 {
     struct sfs_options options = {.writable = true, .replace = true, .cache_size = cache_size};
@@ -149,8 +175,10 @@ static struct sfs_file *create_behind(hsize_t user_block, const struct kind *kin
                                       struct sfs_dataset **dataset)
 {
     const int16_t fill = FILL;
-    const unsigned level = 1;
-    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    const unsigned parameter = kind->filter == SHUFFLE ? sizeof(int16_t) : 1;
+    const struct sfs_filter filter = {.id = kind->filter ? kind->filter : DEFLATE,
+                                      .n_values = kind->filter != FLETCHER32,
+                                      .values = &parameter};
     struct sfs_dataset_create create = {
         .rank = kind->rank, .fill = &fill, .is_dense = kind->is_dense};
     struct sfs_file *file = NULL;
@@ -160,14 +188,16 @@ static struct sfs_file *create_behind(hsize_t user_block, const struct kind *kin
     memcpy(create.chunk_dims, kind->chunk_dims, sizeof(kind->chunk_dims));
     for (int i = 0; i < 2; i++) {
         create.n_filters[i] = kind->filtered;
-        create.filters[i] = &deflate;
+        create.filters[i] = &filter;
     }
     assert_int_equal(sfs_type_encode("<i2", &type, &create.type.n), 0);
     create.type.bytes = type;
     assert_int_equal(new_file(PATH, user_block, random_below(2) ? 0 : 20000, &file), 0);
     assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
     free(type);
-    return file;
+    if (kind->plain_edges)
+        *dataset = leave_edges_plain(file, *dataset);
+    return kind->plain_edges ? (*dataset)->file : file;
 }
 
 static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dataset)
