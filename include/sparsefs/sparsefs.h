@@ -208,9 +208,14 @@ struct sfs_image_callbacks {
 
 /* All may be left out; what they point to is looked at during the call only. */
 struct sfs_image_options {
-    const char *name;                            /* what sfs_path says; "image" */
+    const char *name; /* what sfs_path says; "image" */
+    /* sfs_open_image: the name is that of the file which the bytes come from. Any other file of
+     * that name is -EEXIST, as it is not clear which of the two is meant. */
+    bool is_of_file;
     const struct sfs_image_callbacks *callbacks; /* the C library's */
-    size_t increment;                            /* H5Pset_fapl_core: bytes by which it grows */
+    /* H5Pset_fapl_core: it grows by a multiple of so many bytes, and by half of its size if there
+     * are as many; where image_realloc has no such buffer, by what is needed. */
+    size_t increment;
     /* H5Pset_fapl_core with a backing store: every flush that changes something writes the whole
      * image to this file, which has its name when it is complete. -EEXIST: there is one already (in
      * sfs_create_image unless options->replace). Only of an image that is writable. */
@@ -221,7 +226,7 @@ struct sfs_image_options {
 /* H5LTopen_file_image, H5Pset_file_image: opens n bytes as the HDF5 file that they are. flags are
  * of enum sfs_image_flags; options->writable and replace are not looked at. On error the buffer is
  * as it was, and the caller's. Errors are those of sfs_open, -EINVAL also for flags, buffer or
- * callbacks that cannot be; -EIO: image_memcpy failed. */
+ * callbacks that cannot be; -EEXIST: there is a file of its name; -EIO: image_memcpy failed. */
 SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
                            const struct sfs_options *options, struct sfs_file **file);
 
