@@ -163,7 +163,7 @@ static int64_t copy_image(const struct sfs_file *file, uint64_t end, read_functi
     int error = read(from, start, buffer, size);
     if (error)
         return error;
-    if (start > 0)
+    if (start > 0 || superblock.is_moved)
         superblock_drop_user_block(&superblock, buffer, size);
     return (int64_t)size;
 }
