@@ -7,6 +7,7 @@ for each file where it is refused, and words of the reason that is given.
   elements  /bad can be opened, but not all of its elements be read
   check     what is read may be wrong values, and only sparsectl check can tell
   unknown   /bad cannot be opened, as it is stored in a way that is not known: it may be sound
+  missing   it may be sound, too: not all of its elements can be read for want of a filter
 
 make.py [FOLDER] writes them there instead."""
 import pathlib
@@ -15,7 +16,7 @@ import sys
 import zlib
 
 from build import (ALL, SOUND, THREE, UNDEFINED, blocks, continued, dense_sections, extensible_array,
-                   extent, filtered, fixed_array, int32, packed, points, regular, sectioned, single,
+                   extent, filtered, fixed_array, int32, left_out, packed, points, regular, sectioned, single,
                    summed, tree, variable_length)
 
 refused = []
@@ -289,6 +290,9 @@ refuse("deflate_long", "elements", "its values section is damaged",
        filtered(values=int32(1, 5, 7, 9), sizes=(67, 12)))
 refuse("fletcher32", "elements", "its values section is damaged",
        filtered(filters=((1, [(3,)]),), masks=(0, 0), stored=[summed(THREE), int32(1, 5, 7) + bytes(4)]))
+refuse("filter_missing", "missing", "filter 300 is not available", left_out(1, 0))
+refuse("filter_missing_elsewhere", "elements", "its values section is damaged",
+       left_out(1, 0).spoil("chunk 0", 70))
 refuse("no_filters_other_size", "elements", "the sizes of a section without filters differ",
        filtered(filters=((1, [(1, 6)]),), stored=[summed(THREE), zlib.compress(int32(1, 5, 7))],
                 sizes=(66, 12), masks=(0, 0)))
