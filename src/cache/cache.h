@@ -76,7 +76,8 @@ int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
  * sparse dataset they are defined then. The change is in the cache only until it is flushed or
  * evicted, but for parts of chunks that are stored as they are and too large to be read whole:
  * those are written in place. After an error part of the box may be written; where there is no room
- * because changed chunks cannot be stored, that is the error. The layout has `insert`. */
+ * because changed chunks cannot be stored, that is the error. -EFBIG: the index cannot hold all of
+ * its chunks, and nothing has changed; so also in what follows. The layout has `insert`. */
 int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements);
 
 /* Makes the elements of a box undefined. The dataset's layout is sparse. */

@@ -443,7 +443,8 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
                 const void *values, bool whole)
 {
     struct change change = {.positions = positions, .values = values, .whole = whole};
-    return change_chunk(dataset, scaled, &change);
+    int error = layout_check_room(dataset->layout, scaled);
+    return error ? error : change_chunk(dataset, scaled, &change);
 }
 
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
@@ -480,7 +481,11 @@ static int change_box(struct cache_dataset *dataset, const struct box *box, cons
 
 int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements)
 {
-    return change_box(dataset, box, elements);
+    struct piece piece;
+    if (!piece_first(dataset->layout, box, &piece))
+        return 0;
+    int error = layout_check_room(dataset->layout, piece.last);
+    return error ? error : change_box(dataset, box, elements);
 }
 
 int cache_erase_box(struct cache_dataset *dataset, const struct box *box)

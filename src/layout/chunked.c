@@ -7,6 +7,7 @@
 #include "common/pool.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
+#include "index/index.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
@@ -72,6 +73,19 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
 }
 
 /* ---- Writing ---- */
+
+/* libhdf5 finds out only when a chunk is stored. */
+static bool can_hold(const struct layout *layout, const uint64_t *scaled)
+{
+    const uint64_t *max_dims = layout->info->max_dims, *chunk_dims = layout->chunk_dims;
+    uint64_t max_chunks[SFS_MAX_RANK], number;
+    for (int i = 0; i < layout->rank; i++)
+        max_chunks[i] = max_dims[i] == SFS_UNLIMITED
+                            ? SFS_UNLIMITED
+                            : max_dims[i] / chunk_dims[i] + (max_dims[i] % chunk_dims[i] != 0);
+    return !layout->in_array || (index_number(layout->rank, max_chunks, scaled, &number) &&
+                                 number < INDEX_MOST_ELEMENTS);
+}
 
 /* In the place of a filter mask: elements of a box, which libhdf5 writes. */
 #define BOX UINT32_MAX
@@ -157,7 +171,9 @@ static int insert(struct layout *layout, const uint64_t *scaled, const struct en
 const struct layout_ops layout_chunked = {.lookup = lookup,
                                           .decode_bytes = decode_bytes,
                                           .decode = decode,
+                                          .can_hold = can_hold,
                                           .encode_bytes = encode_bytes,
                                           .encode = encode,
                                           .insert = insert};
-const struct layout_ops layout_chunked_plain = {.lookup = lookup, .insert = insert};
+const struct layout_ops layout_chunked_plain = {
+    .lookup = lookup, .can_hold = can_hold, .insert = insert};

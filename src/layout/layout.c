@@ -59,6 +59,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
                                                                          : &layout_library;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
         layout->unfiltered_edges = storage->unfiltered_edges;
+        layout->in_array = storage->in_array;
     } else if (info->layout == SFS_CONTIGUOUS) {
         layout->ops = &layout_contiguous;
         layout->data_address = storage->address;
@@ -110,6 +111,14 @@ bool layout_is_edge(const struct layout *layout, const uint64_t *scaled)
 bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled)
 {
     return layout->unfiltered_edges && layout_is_edge(layout, scaled);
+}
+
+int layout_check_room(const struct layout *layout, const uint64_t *scaled)
+{
+    if (!layout->ops->can_hold || layout->ops->can_hold(layout, scaled))
+        return 0;
+    (void)layout_failed(layout, scaled, UINT64_MAX, "its number exceeds what the index can hold");
+    return -EFBIG;
 }
 
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,

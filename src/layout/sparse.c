@@ -70,6 +70,11 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return error;
 }
 
+static bool can_hold(const struct layout *layout, const uint64_t *scaled)
+{
+    return index_can_hold(layout->sparse->index, scaled);
+}
+
 /* Sections stand in ascending order without gaps. */
 static void stored(const struct layout *layout, const struct chunk_record *record, unsigned parts,
                    uint64_t *offset, uint64_t *n)
@@ -349,6 +354,7 @@ const struct layout_ops layout_sparse = {
     .decode = decode,
     .is_sparse = true,
     .defined_count = n_values,
+    .can_hold = can_hold,
     .encode_bytes = sparse_encode_bytes,
     .encode = sparse_encode,
     .insert = sparse_insert,

@@ -392,10 +392,72 @@ static void a_dataset_of_too_many_elements_is_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+#define FULL ((uint64_t)1 << 32) /* chunks of an array */
+
+static int write_one(struct sfs_dataset *dataset, uint64_t row, uint64_t column)
+{
+    const int16_t value = 7;
+    struct sfs_slab slab = {.rank = 2, .start = {row, column}, .count = {1, 1}};
+    return sfs_write(dataset, &slab, &value);
+}
+
+/* By the write and by the change of the dims, not by a flush, which would fail for ever. */
+static void what_an_index_cannot_hold_is_refused_at_once(void **state)
+{
+    (void)state;
+    const uint64_t inf = SFS_UNLIMITED;
+    const struct {
+        struct kind kind;
+        bool has_limit;
+    } cases[] = {
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}}, true},
+        {{2, {64 * FULL, 3}, {inf, 3}, {16, 3}, true}, true},
+        {{2, {1, 64 * FULL}, {1, 64 * FULL}, {1, 32}}, true},
+        {{2, {64 * FULL, 1}, {inf, inf}, {16, 1}}, false},
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}, false, true}, true},
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}, true, true}, true},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct sfs_dataset *dataset;
+        const struct kind *kind = &cases[i].kind;
+        int refused = cases[i].has_limit ? -EFBIG : 0;
+        int axis = kind->dims[0] < kind->dims[1];
+        uint64_t first[2] = {0}, behind[2] = {0}, dims[2];
+        first[axis] = kind->chunk_dims[axis] * FULL - 1;
+        behind[axis] = kind->chunk_dims[axis] * FULL;
+        struct sfs_file *file = create(kind, &dataset);
+        assert_int_equal(write_one(dataset, behind[0], behind[1]), refused);
+        struct sfs_slab both = {.rank = 2, .start = {first[0], first[1]}, .count = {1, 1}};
+        both.count[axis] = 2;
+        assert_int_equal(sfs_write(dataset, &both, (const int16_t[]){8, 9}), refused);
+        assert_int_equal(write_one(dataset, 0, 0), 0);
+        assert_int_equal(sfs_flush(file), 0);
+        memcpy(dims, kind->dims, sizeof(dims));
+        if (kind->max_dims[axis] == inf) {
+            dims[axis]++;
+            assert_int_equal(sfs_set_extent(dataset, dims), refused);
+            assert_int_equal(sfs_extend(dataset, dims), refused);
+        }
+        if (kind->max_dims[axis] == inf && !kind->is_dense) { /* libhdf5 looks for all chunks */
+            dims[axis] = behind[axis];
+            assert_int_equal(sfs_set_extent(dataset, dims), 0); /* less than it was */
+            dims[axis]++;
+            assert_int_equal(sfs_set_extent(dataset, dims), refused);
+        }
+        int16_t value = 0;
+        struct sfs_slab one = {.rank = 2, .count = {1, 1}};
+        assert_int_equal(sfs_read(dataset, &one, 0, &value, sizeof(value)), 0);
+        assert_int_equal(value, 7);
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
           cmocka_unit_test(extending_never_shrinks),
           cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),
           cmocka_unit_test(every_change_is_counted),
-          cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))
+          cmocka_unit_test(a_dataset_of_too_many_elements_is_refused),
+          cmocka_unit_test(what_an_index_cannot_hold_is_refused_at_once))
