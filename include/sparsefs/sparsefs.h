@@ -79,6 +79,14 @@ SFS_API int sfs_create(const char *path, const struct sfs_options *options, stru
  * and what was written since is still here to be flushed again. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
+/* The same, but what cannot be stored of one dataset, because of its index, its filters or want of
+ * memory, is an error only if it is this one (NULL: never). In any case all else is committed; what
+ * cannot be stays in memory chunk by chunk, and the log names the dataset. */
+SFS_API int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset);
+
+/* The error for which the last flush has left something of a dataset in memory; 0: it has not. */
+SFS_API int sfs_flush_error(struct sfs_dataset *dataset);
+
 /* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:
  * sparsefs finds them there. This puts them into the file for good and removes the journal, so that
  * programs that know no journal find them, too. For when nothing is written for a while; sfs_close
@@ -159,6 +167,7 @@ struct sfs_statistics {
     uint64_t store_reads;       /* read calls on files */
     uint64_t store_bytes_read;  /* bytes */
     uint64_t store_commits;     /* that changed the file */
+    uint64_t chunks_left;       /* that could not be stored when all else was committed */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);

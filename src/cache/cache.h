@@ -109,6 +109,13 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
+/* The same of all, but what cannot be stored for a reason of its own (its index or its filters, want
+ * of memory) is left changed, and the error is in *left, or 0; what is returned concerns all. */
+int cache_flush_most(struct cache *cache, int *left);
+
+/* The error for which something of a dataset was left so, when it was tried last; 0: nothing was. */
+int cache_left(struct cache_dataset *dataset);
+
 /* From the first to the last of these calls nothing of the dataset is stored, but by cache_flush.
  */
 void cache_hold(struct cache_dataset *dataset);

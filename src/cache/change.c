@@ -226,6 +226,8 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     fresh->state = CHUNK_LOADED;
     fresh->record = old->record;
     fresh->encoding = old->encoding;
+    fresh->failed = old->failed;
+    fresh->write_error = old->failed ? old->write_error : 0;
     fresh->rewritten = rewritten;
     fresh->form = *form;
     fresh->was_open = fresh->open = form->is_open;
@@ -504,6 +506,8 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
         return error;
     struct chunk_record record = chunk->record;
     error = layout->ops->insert(layout, scaled, encoded, &record);
+    if (error == -EILSEQ)
+        error = -EIO;
 
     pthread_mutex_lock(&cache->lock);
     if (!error) /* what was cached of it is no longer so */

@@ -73,7 +73,8 @@ struct layout_ops {
 
     /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:
      * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there.
-     * Absent: the layout is not written through the cache. */
+     * Absent: the layout is not written through the cache. -EILSEQ, which is logged: the index of a
+     * sparse dataset is damaged. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
 };

@@ -171,7 +171,7 @@ static int index_failed(const struct layout *layout, const uint64_t *scaled, int
 {
     if (error != -ENOMEM)
         layout_failed(layout, scaled, UINT64_MAX, why->text);
-    return error == -EILSEQ ? -EIO : error;
+    return error;
 }
 
 /* Stored bytes are never overwritten: the chunk gets new space, and its old space is free after the
