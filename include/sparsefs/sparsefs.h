@@ -81,6 +81,14 @@ SFS_API int sfs_create(const char *path, const struct sfs_options *options, stru
  * -ESTALE: it was removed, or another one has its name. */
 SFS_API int sfs_flush(struct sfs_file *file);
 
+/* The same, but what cannot be stored of one dataset, because of its index, its filters or want of
+ * memory, is an error only if it is this one (NULL: never). In any case all else is committed; what
+ * cannot be stays in memory chunk by chunk, and the log names the dataset. */
+SFS_API int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset);
+
+/* The error for which the last flush has left something of a dataset in memory; 0: it has not. */
+SFS_API int sfs_flush_error(struct sfs_dataset *dataset);
+
 /* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:
  * sparsefs finds them there. This puts them into the file for good and removes the journal, so that
  * programs that know no journal find them, too. For when nothing is written for a while; sfs_close
@@ -161,6 +169,7 @@ struct sfs_statistics {
     uint64_t store_reads;       /* read calls on files */
     uint64_t store_bytes_read;  /* bytes */
     uint64_t store_commits;     /* that changed the file */
+    uint64_t chunks_left;       /* that could not be stored when all else was committed */
 };
 
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
@@ -210,9 +219,14 @@ struct sfs_image_callbacks {
 
 /* All may be left out; what they point to is looked at during the call only. */
 struct sfs_image_options {
-    const char *name;                            /* what sfs_path says; "image" */
+    const char *name; /* what sfs_path says; "image" */
+    /* sfs_open_image: the name is that of the file which the bytes come from. Any other file of
+     * that name is -EEXIST, as it is not clear which of the two is meant. */
+    bool is_of_file;
     const struct sfs_image_callbacks *callbacks; /* the C library's */
-    size_t increment;                            /* H5Pset_fapl_core: bytes by which it grows */
+    /* H5Pset_fapl_core: it grows by a multiple of so many bytes, and by half of its size if there
+     * are as many; where image_realloc has no such buffer, by what is needed. */
+    size_t increment;
     /* H5Pset_fapl_core with a backing store: every flush that changes something writes the whole
      * image to this file, which has its name when it is complete. -EEXIST: there is one already (in
      * sfs_create_image unless options->replace). Only of an image that is writable. */
@@ -223,7 +237,7 @@ struct sfs_image_options {
 /* H5LTopen_file_image, H5Pset_file_image: opens n bytes as the HDF5 file that they are. flags are
  * of enum sfs_image_flags; options->writable and replace are not looked at. On error the buffer is
  * as it was, and the caller's. Errors are those of sfs_open, -EINVAL also for flags, buffer or
- * callbacks that cannot be; -EIO: image_memcpy failed. */
+ * callbacks that cannot be; -EEXIST: there is a file of its name; -EIO: image_memcpy failed. */
 SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
                            const struct sfs_options *options, struct sfs_file **file);
 
@@ -299,6 +313,7 @@ SFS_API void sfs_link_free(struct sfs_link *link);
 /* Follows an HDF5 path (soft links within the file included) from a group to an object. */
 SFS_API int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
+/* -EOPNOTSUPP: a dataset that is stored in a way which this version does not know. */
 SFS_API int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type);
 
 struct sfs_attribute {
@@ -455,7 +470,8 @@ struct sfs_dataset_info {
 };
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
- * Each successful call is paired with sfs_dataset_close. */
+ * Each successful call is paired with sfs_dataset_close. -EOPNOTSUPP: it is stored in a way which
+ * this version does not know, and a line in the log says which. */
 SFS_API int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
                              struct sfs_dataset **dataset);
 SFS_API void sfs_dataset_close(struct sfs_dataset *dataset);
@@ -598,8 +614,9 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
 
 /* H5Dset_extent: new dims, within the max dims. Elements outside of them are erased. Waits for
  * other calls on this dataset, which see the dims of before or of after; not to be called by the
- * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EOPNOTSUPP
- * (neither sparse nor chunked). */
+ * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EFBIG: it
+ * would grow to more chunks than its index can hold (arrays: 2^32); -EOPNOTSUPP (neither sparse nor
+ * chunked). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* The same, but no dim becomes less than it is: for several threads that append. */
@@ -657,7 +674,8 @@ struct sfs_chunk_info {
     uint64_t size;                          /* bytes stored */
     uint64_t section_size[SFS_SECTIONS];    /* bytes of each section as stored */
     uint64_t unfiltered_size[SFS_SECTIONS]; /* before its filters */
-    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied */
+    uint32_t filter_mask[SFS_SECTIONS];     /* bit i: filter i was not applied, also because chunks
+                                             * over the edge have no filters */
 };
 
 /* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
@@ -689,7 +707,8 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
 enum sfs_finding {
     SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
     SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
-    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the disk failed */
+    SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the way in which it is
+                  * stored is unsupported, the disk failed */
 };
 
 typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);

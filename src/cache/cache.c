@@ -420,6 +420,11 @@ void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
     pthread_mutex_lock(&cache->lock);
     statistics->cache_limit = cache->limit;
     statistics->cache_bytes = pool_bytes(&cache->pool);
+    struct chunk *chunk;
+    statistics->chunks_left = 0;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        statistics->chunks_left += chunk->failed > 0;
+    }
     statistics->cache_chunks = cache->n_chunks;
     statistics->cache_hits = cache->hits;
     statistics->cache_misses = cache->misses;

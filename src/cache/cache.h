@@ -76,7 +76,8 @@ int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
  * sparse dataset they are defined then. The change is in the cache only until it is flushed or
  * evicted, but for parts of chunks that are stored as they are and too large to be read whole:
  * those are written in place. After an error part of the box may be written; where there is no room
- * because changed chunks cannot be stored, that is the error. The layout has `insert`. */
+ * because changed chunks cannot be stored, that is the error. -EFBIG: the index cannot hold all of
+ * its chunks, and nothing has changed; so also in what follows. The layout has `insert`. */
 int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements);
 
 /* Makes the elements of a box undefined. The dataset's layout is sparse. */
@@ -107,6 +108,13 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 /* Writes all changed chunks to the store, of one dataset or (NULL) of all. What was written while
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
+
+/* The same of all, but what cannot be stored for a reason of its own (its index or its filters, want
+ * of memory) is left changed, and the error is in *left, or 0; what is returned concerns all. */
+int cache_flush_most(struct cache *cache, int *left);
+
+/* The error for which something of a dataset was left so, when it was tried last; 0: nothing was. */
+int cache_left(struct cache_dataset *dataset);
 
 /* From the first to the last of these calls nothing of the dataset is stored, but by cache_flush.
  */

@@ -226,6 +226,8 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     fresh->state = CHUNK_LOADED;
     fresh->record = old->record;
     fresh->encoding = old->encoding;
+    fresh->failed = old->failed;
+    fresh->write_error = old->failed ? old->write_error : 0;
     fresh->rewritten = rewritten;
     fresh->form = *form;
     fresh->was_open = fresh->open = form->is_open;
@@ -443,7 +445,8 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
                 const void *values, bool whole)
 {
     struct change change = {.positions = positions, .values = values, .whole = whole};
-    return change_chunk(dataset, scaled, &change);
+    int error = layout_check_room(dataset->layout, scaled);
+    return error ? error : change_chunk(dataset, scaled, &change);
 }
 
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
@@ -480,7 +483,11 @@ static int change_box(struct cache_dataset *dataset, const struct box *box, cons
 
 int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements)
 {
-    return change_box(dataset, box, elements);
+    struct piece piece;
+    if (!piece_first(dataset->layout, box, &piece))
+        return 0;
+    int error = layout_check_room(dataset->layout, piece.last);
+    return error ? error : change_box(dataset, box, elements);
 }
 
 int cache_erase_box(struct cache_dataset *dataset, const struct box *box)
@@ -499,6 +506,8 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
         return error;
     struct chunk_record record = chunk->record;
     error = layout->ops->insert(layout, scaled, encoded, &record);
+    if (error == -EILSEQ)
+        error = -EIO;
 
     pthread_mutex_lock(&cache->lock);
     if (!error) /* what was cached of it is no longer so */

@@ -48,35 +48,45 @@ int chunk_condense(struct chunk *chunk)
     return error;
 }
 
-/* The lock is not held. */
-static int encode_and_insert(struct chunk *chunk, struct chunk_record *record)
+/* Whether an error of storing a chunk is its own, or its dataset's: others can be stored all the
+ * same, and what is stored of it is as it was. Whatever the disk says, or libhdf5, concerns all. */
+static bool is_own(const struct layout *layout, int error)
+{
+    return layout->ops->is_sparse &&
+           (error == -ENOMEM || error == -EFBIG || error == -EINVAL || error == -EILSEQ);
+}
+
+/* The lock is not held. *own: an error is the chunk's. */
+static int encode_and_insert(struct chunk *chunk, struct chunk_record *record, bool *own)
 {
     struct layout *layout = chunk->dataset->layout;
     struct pool *pool = &chunk->dataset->cache->pool;
     struct encoded encoded = {.bytes = chunk->form.elements, .n = chunk->form.element_size};
     int error = 0;
-    if (layout->ops->is_sparse && chunk->form.defined.elements == 0)
-        return layout->ops->insert(layout, chunk->scaled, NULL, record);
-    if (layout->ops->encode) {
+    bool empty = layout->ops->is_sparse && chunk->form.defined.elements == 0;
+    if (layout->ops->encode && !empty) {
         encoded = (struct encoded){0};
         error = layout->ops->encode(layout, chunk->scaled, &chunk->form, pool, &encoded);
+        *own = error;
     }
-    if (!error)
-        error = layout->ops->insert(layout, chunk->scaled, &encoded, record);
+    if (!error) {
+        error = layout->ops->insert(layout, chunk->scaled, empty ? NULL : &encoded, record);
+        *own = is_own(layout, error);
+    }
     if (encoded.room > 0)
         pool_put(pool, encoded.bytes, encoded.room);
-    return error;
+    return error == -EILSEQ ? -EIO : error;
 }
 
 /* Tells those who wait for what an encoding began with that it has failed. Who has begun later than
  * it tries himself: what was wrong may have passed. */
-static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error)
+static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error, bool own)
 {
     struct flush *flush;
     DL_FOREACH (cache->flushes, flush) {
         if (encoding->since <= flush->last && encoding->flushes >= flush->number &&
             (!flush->dataset || flush->dataset == encoding->chunk->dataset))
-            flush->error = error;
+            *(own ? &flush->left : &flush->error) = error;
     }
 }
 
@@ -92,7 +102,8 @@ void encoders_retry(struct cache *cache, bool all)
 }
 
 /* What is in the chunk's place now: the chunk itself, or one that others have changed meanwhile. */
-static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error)
+static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error,
+                         bool own)
 {
     struct chunk *chunk = encoding->chunk, *now = chunk_find(chunk->dataset, chunk->scaled);
     struct cache *cache = chunk->dataset->cache;
@@ -100,12 +111,13 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     now->record = *record;
     now->encoding = chunk->encoding = NULL;
     now->write_error = error;
+    now->failed = error && own ? encoding->flushes : 0;
     DL_DELETE(cache->encodings, encoding);
     if (error) {
         cache->write_error = error;
         if (now != chunk)
             chunk_still_dirty(now, encoding->since);
-        tell_flushes(cache, encoding, error);
+        tell_flushes(cache, encoding, error, own);
     } else {
         cache->encoded++;
         if (now == chunk)
@@ -131,6 +143,7 @@ int write_back(struct chunk *chunk)
     encoders_wake(cache); /* another one can begin with the next */
     chunk_pin(chunk);
     int error = chunk->open ? chunk_condense(chunk) : 0;
+    bool own = error; /* -ENOMEM */
     if (!error) {
         size_t exact = encode_estimate(chunk);
         reserve_now(cache, exact);
@@ -140,10 +153,10 @@ int write_back(struct chunk *chunk)
     struct chunk_record record = chunk->record;
     pthread_mutex_unlock(&cache->lock);
     if (!error)
-        error = encode_and_insert(chunk, &record);
+        error = encode_and_insert(chunk, &record, &own);
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
-    end_encoding(&encoding, &record, error);
+    end_encoding(&encoding, &record, error, own);
     chunk_unpin(chunk);
     return error;
 }
@@ -194,7 +207,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
         if (chunk->dirty_since > flush->last)
             break;
-        if (flush->dataset && chunk->dataset != flush->dataset)
+        if ((flush->dataset && chunk->dataset != flush->dataset) || chunk->failed >= flush->number)
             continue;
         *more = true;
         if (is_idle(chunk))
@@ -265,7 +278,7 @@ void encoders_end(struct cache *cache)
 
 /* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
  * on and on. */
-int cache_flush(struct cache *cache, struct cache_dataset *dataset)
+static int flush_most(struct cache *cache, struct cache_dataset *dataset, int *left)
 {
     struct chunk *chunk;
     bool more;
@@ -277,8 +290,34 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
             pthread_cond_wait(&cache->changed, &cache->lock);
     }
     DL_DELETE(cache->flushes, &flush);
-    if (!flush.error && !dataset)
+    if (!flush.error && !flush.left && !dataset)
         cache->write_error = 0;
     pthread_mutex_unlock(&cache->lock);
+    *left = flush.left;
     return flush.error;
+}
+
+int cache_flush(struct cache *cache, struct cache_dataset *dataset)
+{
+    int left, error = flush_most(cache, dataset, &left);
+    return error ? error : left;
+}
+
+int cache_flush_most(struct cache *cache, int *left)
+{
+    return flush_most(cache, NULL, left);
+}
+
+int cache_left(struct cache_dataset *dataset)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    int error = 0;
+    pthread_mutex_lock(&cache->lock);
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (chunk->dataset == dataset && chunk->failed > 0 && chunk->write_error)
+            error = chunk->write_error;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return error;
 }

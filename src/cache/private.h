@@ -75,6 +75,7 @@ struct chunk {
     bool is_asked;             /* what is defined was asked for without values */
     struct encoding *encoding; /* of this chunk, or of one that was in its place */
     int write_error;           /* of the last attempt to write it to the store */
+    uint64_t failed;           /* that was for a reason of its own: flushes that had begun; or 0 */
     uint64_t dirty_since;      /* the first change since it was clean, counted in the cache */
     unsigned pins;
     size_t condensed_bytes;     /* open: about what it will take when it is not any more */
@@ -104,7 +105,8 @@ struct flush {
     const struct cache_dataset *dataset; /* NULL: all */
     uint64_t last;                       /* changes after this one are left */
     uint64_t number;                     /* of this one among all */
-    int error;
+    int error;                           /* it ends with it */
+    int left;                            /* because of which chunks were left out */
 };
 
 struct cache_dataset {

@@ -73,7 +73,7 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
         close(fd);
     if (n < 0)
         return (int)n;
-    struct sfs_image_options image = {.name = sfs_path(followed)};
+    struct sfs_image_options image = {.name = sfs_path(followed), .is_of_file = true};
     struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .image = &image};
     return sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, &options,
                           file);

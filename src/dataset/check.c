@@ -16,6 +16,8 @@
 
 #define POOL_BYTES ((size_t)64 << 20)
 
+#define MOST_TOLD (SFS_SECTIONS * MAX_FILTERS)
+
 /* The most places of a dense dataset's chunks that are looked at. */
 #define MOST_PLACES ((uint64_t)1 << 24)
 
@@ -47,7 +49,8 @@ struct checking {
 
     /* Of the sparse dataset at hand: */
     struct sfs_dataset *dataset;
-    bool undecodable; /* a filter is missing */
+    int told[MOST_TOLD]; /* missing filters that were reported */
+    size_t n_told;
 };
 
 /* ---- Reporting ---- */
@@ -186,32 +189,50 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
     return error;
 }
 
+/* Says once of a dataset that chunks of it need a filter. */
+static void report_missing(struct checking *checking, int filter)
+{
+    char what[64];
+    for (size_t i = 0; i < checking->n_told; i++)
+        if (checking->told[i] == filter)
+            return;
+    snprintf(what, sizeof(what), "its chunks: filter %d is not available", filter);
+    report(checking, SFS_UNKNOWN, checking->dataset->path, what);
+    checking->told[checking->n_told++] = filter;
+}
+
+/* Whether all filters are there that a chunk went through. */
+static bool is_decodable(struct checking *checking, const uint64_t *scaled,
+                         const struct chunk_record *record)
+{
+    const struct sparse *sparse = checking->dataset->sparse;
+    bool decodable = true;
+    if (layout_is_unfiltered(&checking->dataset->layout, scaled))
+        return true;
+    for (int section = 0; section < SFS_SECTIONS; section++) {
+        if (chunk_record_section_size(&sparse->format, record, section) == 0)
+            continue;
+        for (size_t i = 0; i < sparse->header.filters.section[section].n; i++) {
+            const struct sfs_filter *filter = &sparse->header.filters.section[section].filters[i];
+            if (record->filter_mask[section] >> i & 1 || filter_is_native(filter, 1) ||
+                hdf5_filter_available(filter->id))
+                continue;
+            report_missing(checking, filter->id);
+            decodable = false;
+        }
+    }
+    return decodable;
+}
+
 static int check_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
     struct checking *checking = context;
     const char *path = checking->dataset->path;
     int error = check_lookup(checking, scaled, record);
-    if (!error && !checking->undecodable)
+    if (!error && is_decodable(checking, scaled, record))
         error = decode_chunk(checking, scaled, record);
     error = found(checking, error, path, "a chunk cannot be read");
     return error ? error : add_extent(checking, "chunk", path, record->address, record->size);
-}
-
-/* Notes a filter without which no chunk can be read. */
-static void check_filters(struct checking *checking)
-{
-    const struct section_filters *filters = &checking->dataset->sparse->header.filters;
-    checking->undecodable = false;
-    for (int section = 0; section < MAX_SECTIONS; section++)
-        for (size_t i = 0; i < filters->section[section].n; i++) {
-            const struct sfs_filter *filter = &filters->section[section].filters[i];
-            if (filter_is_native(filter, 1) || hdf5_filter_available(filter->id))
-                continue;
-            char what[64];
-            snprintf(what, sizeof(what), "its chunks: filter %d is not available", filter->id);
-            report(checking, SFS_UNKNOWN, checking->dataset->path, what);
-            checking->undecodable = true;
-        }
 }
 
 static int index_failed(struct checking *checking, int error, const struct why *why)
@@ -232,7 +253,7 @@ static int check_sparse(struct checking *checking)
         if (error)
             return error;
     }
-    check_filters(checking);
+    checking->n_told = 0;
     int error = index_each_block(dataset->sparse->index, add_block, checking, &why);
     if (error)
         error = index_failed(checking, error, &why);

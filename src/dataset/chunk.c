@@ -8,10 +8,20 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
+/* A mask that says of all filters of a section that they were left out. */
+static uint32_t all_left_out(const struct layout *layout, int section)
+{
+    size_t n = layout->sparse->header.filters.section[section].n;
+    return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
+}
+
+/* Which filters of a section were left out is told by its mask, also of chunks over the edge that
+ * have none and no mask in the file. */
 static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
                            const struct chunk_record *record, struct sfs_chunk_info *info)
 {
     const struct chunk_record_format *format = &layout->sparse->format;
+    bool is_unfiltered = layout_is_unfiltered(layout, scaled);
     *info = (struct sfs_chunk_info){.address = record->address, .size = record->size};
     for (int i = 0; i < layout->rank; i++)
         info->start[i] = scaled[i] * layout->chunk_dims[i];
@@ -19,7 +29,7 @@ static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
         info->section_size[i] = chunk_record_section_size(format, record, i);
         info->unfiltered_size[i] =
             layout->sparse->header.filtered ? record->unfiltered_size[i] : info->section_size[i];
-        info->filter_mask[i] = record->filter_mask[i];
+        info->filter_mask[i] = is_unfiltered ? all_left_out(layout, i) : record->filter_mask[i];
     }
 }
 
@@ -117,12 +127,30 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
     return FOLLOWING(dataset->file, read_chunk_once(dataset, info, sections));
 }
 
+/* What is to be stored without filters must have been given so. */
+static bool has_right_masks(const struct layout *layout, const uint64_t *scaled,
+                            const struct sfs_chunk_info *info)
+{
+    if (!layout_is_unfiltered(layout, scaled))
+        return true;
+    for (int i = 0; i < SFS_SECTIONS; i++) {
+        uint32_t mask = all_left_out(layout, i);
+        if (info->section_size[i] > 0 && (info->filter_mask[i] & mask) != mask)
+            return false;
+    }
+    return true;
+}
+
 /* The sections as they are to be stored, and their record. */
-static int join_sections(const struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+static int join_sections(const struct sfs_dataset *dataset, const uint64_t *scaled,
+                         const struct sfs_chunk_info *info,
                          const void *const sections[SFS_SECTIONS], struct pool *pool,
                          struct encoded *encoded)
 {
+    bool is_unfiltered = layout_is_unfiltered(&dataset->layout, scaled);
     uint64_t n;
+    if (!has_right_masks(&dataset->layout, scaled, info))
+        return -EINVAL;
     if (__builtin_add_overflow(info->section_size[0], info->section_size[1], &n) ||
         n > SIZE_MAX / 2 || info->section_size[0] == 0)
         return -EINVAL;
@@ -139,7 +167,7 @@ static int join_sections(const struct sfs_dataset *dataset, const struct sfs_chu
     record->section_offset[1] = info->section_size[0];
     for (int i = 0; i < SFS_SECTIONS && dataset->sparse->header.filtered; i++) {
         record->unfiltered_size[i] = info->unfiltered_size[i];
-        record->filter_mask[i] = info->filter_mask[i];
+        record->filter_mask[i] = is_unfiltered ? 0 : info->filter_mask[i];
     }
     return 0;
 }
@@ -196,7 +224,7 @@ int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *in
     }
     struct pool pool;
     pool_init(&pool, 0); /* nothing is kept */
-    int error = join_sections(dataset, info, sections, &pool, &encoded);
+    int error = join_sections(dataset, scaled, info, sections, &pool, &encoded);
     if (!error) {
         error = check_sections(dataset, scaled, &encoded, &pool);
         if (!error)

@@ -98,7 +98,8 @@ static int check_elements(const struct sfs_file *file, const char *path,
             if (keeps_count(&filters[i]) && !create->is_dense)
                 return refused(file, path, -EOPNOTSUPP,
                                "nbit and scale-offset take chunks of one length only");
-            if (!filter_is_native(&filters[i], 1) && !hdf5_filter_available(filters[i].id))
+            if (!filters[i].optional && !filter_is_native(&filters[i], 1) &&
+                !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
         }
     }

@@ -123,7 +123,7 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     if (!error)
         return describe_sparse(dataset);
     if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
-        return cannot_open(dataset, -EIO, why.text);
+        return cannot_open(dataset, error == -EOPNOTSUPP ? error : -EIO, why.text);
     if (error != -EINVAL)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);

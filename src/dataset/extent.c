@@ -124,8 +124,7 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     for (int i = 0; i < layout->rank; i++)
         shrinks |= dims[i] < layout->dims[i];
     size_t rank = (size_t)layout->rank;
-    bool edges =
-        dataset->sparse->header.filtered && dataset->sparse->header.layout.unfiltered_edges;
+    bool edges = layout->unfiltered_edges;
     /* What is stored without filters at an edge is stored by the dims: not while they change. */
     cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
@@ -170,6 +169,23 @@ static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
     return error;
 }
 
+/* Growing to where nothing could be written. */
+static int check_room(const struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    const struct layout *layout = &dataset->layout;
+    uint64_t last[SFS_MAX_RANK];
+    bool grows = false;
+    if (!layout->ops) /* of elements with pointers, which are not written */
+        return 0;
+    for (int i = 0; i < dataset->info.rank; i++) {
+        if (dims[i] == 0)
+            return 0;
+        grows |= dims[i] > dataset->info.dims[i];
+        last[i] = (dims[i] - 1) / layout->chunk_dims[i];
+    }
+    return grows ? layout_check_room(layout, last) : 0;
+}
+
 static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     const struct sfs_dataset_info *info = &dataset->info;
@@ -185,6 +201,9 @@ static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
         return -EINVAL;
     if (memcmp(dims, info->dims, (size_t)info->rank * sizeof(*dims)) == 0)
         return 0;
+    int error = check_room(dataset, dims);
+    if (error)
+        return error;
     return dataset->sparse ? change_sparse(dataset, dims) : change_dense(dataset, dims);
 }
 

@@ -207,14 +207,39 @@ static int settle(struct sfs_file *file)
     return error;
 }
 
+/* With the lock held: names the datasets of which something cannot be stored. Where chunks over the
+ * edge have no filters, what is stored must be of the dims that are committed: then nothing is. */
+static int look_at_left(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    int held = 0;
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        int error = dataset->cache ? cache_left(dataset->cache) : 0;
+        if (!error)
+            continue;
+        bool holds = dataset->layout.unfiltered_edges;
+        log_error("%s: %s: chunks of it cannot be stored, and stay in memory: %s; all else %s",
+                  sfs_path(file), dataset->path, strerror(-error),
+                  holds ? "waits for them" : "is committed");
+        held = holds ? error : held;
+    }
+    return held;
+}
+
 /* While the disk is busy datasets are opened and closed, read, and written in the cache; only what
  * would change the store waits. */
-static int commit(struct sfs_file *file)
+static int commit(struct sfs_file *file, int *left)
 {
-    int error = cache_flush(file->cache, NULL);
+    int error = cache_flush_most(file->cache, left);
     if (error)
         return error;
     pthread_mutex_lock(&file->lock);
+    if (*left)
+        error = look_at_left(file);
+    if (error) {
+        pthread_mutex_unlock(&file->lock);
+        return error;
+    }
     pthread_rwlock_wrlock(&file->commit_lock);
     error = settle(file);
     pthread_mutex_unlock(&file->lock);
@@ -224,9 +249,11 @@ static int commit(struct sfs_file *file)
     return error;
 }
 
-int sfs_flush(struct sfs_file *file)
+/* *left: as of cache_flush_most. */
+static int flush(struct sfs_file *file, int *left)
 {
     struct flushing *flushing = &file->flushing;
+    *left = 0;
     if (!sfs_is_writable(file))
         return 0;
     pthread_mutex_lock(&flushing->lock);
@@ -237,16 +264,35 @@ int sfs_flush(struct sfs_file *file)
         flushing->running = true;
         flushing->begun++;
         pthread_mutex_unlock(&flushing->lock);
-        int error = commit(file);
+        int mine_left = 0, error = commit(file, &mine_left);
         pthread_mutex_lock(&flushing->lock);
+        flushing->left = mine_left;
         flushing->running = false;
         flushing->ended++;
         flushing->error = error;
         pthread_cond_broadcast(&flushing->ended_one);
     }
     int error = flushing->error;
+    *left = flushing->left;
     pthread_mutex_unlock(&flushing->lock);
     return error;
+}
+
+int sfs_flush(struct sfs_file *file)
+{
+    int left, error = flush(file, &left);
+    return error ? error : left;
+}
+
+int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset)
+{
+    int left, error = flush(file, &left);
+    return error || !left || !dataset || !dataset->cache ? error : cache_left(dataset->cache);
+}
+
+int sfs_flush_error(struct sfs_dataset *dataset)
+{
+    return dataset->cache ? cache_left(dataset->cache) : 0;
 }
 
 int sfs_settle(struct sfs_file *file)
@@ -383,7 +429,7 @@ static int check_sparse(struct sfs_file *file, uint64_t address)
         return error;
     log_error("%s: cannot read the object at address %" PRIu64 ": %s", sfs_path(file), address,
               why.text);
-    return -EIO;
+    return error == -EOPNOTSUPP ? error : -EIO;
 }
 
 /* libhdf5 is not safe with a damaged header. Before it looks at that of a sparse dataset, what we

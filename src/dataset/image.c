@@ -1,6 +1,7 @@
 /* Files in memory, and the images of files that are open. */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "dataset/private.h"
@@ -49,6 +50,11 @@ static struct store_image held(const struct sfs_image_options *options, unsigned
     };
 }
 
+static bool is_taken(const struct sfs_image_options *options)
+{
+    return options->name && !options->is_of_file && access(options->name, F_OK) == 0;
+}
+
 int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_options *options,
                    struct sfs_file **file)
 {
@@ -59,6 +65,10 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
     if (wrong) {
         log_error("%s: cannot open the image: %s", how.name, wrong);
         return -EINVAL;
+    }
+    if (is_taken(image)) {
+        log_error("%s: cannot open an image of this name: there is a file", how.name);
+        return -EEXIST;
     }
     int error = store_open_image(buffer, n, &how, &store);
     if (!error)
@@ -153,7 +163,7 @@ static int64_t copy_image(const struct sfs_file *file, uint64_t end, read_functi
     int error = read(from, start, buffer, size);
     if (error)
         return error;
-    if (start > 0)
+    if (start > 0 || superblock.is_moved)
         superblock_drop_user_block(&superblock, buffer, size);
     return (int64_t)size;
 }

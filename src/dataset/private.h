@@ -44,6 +44,7 @@ struct flushing {
     bool running;
     uint64_t begun, ended; /* commits */
     int error;             /* of the one that ended last */
+    int left;              /* the error for which it left something out, or 0 */
 };
 
 struct sfs_file {

@@ -14,6 +14,10 @@
 #define UNFILTERED_EDGES 0x01 /* flags */
 #define SINGLE_FILTERED  0x02
 
+/* Bits of the structured chunk type: sparse, variable-length. They are not looked at further, as
+ * drafts have numbers there, and 0 for sparse chunks: the composition tells. */
+#define KNOWN_TYPES 0x03
+
 #define TREE_NODE_BYTES 2048 /* what readers ignore here is right all the same */
 
 /* What the prototype reserves however many there are: bytes for the numbers of metadata sections,
@@ -34,18 +38,13 @@ bool layout_message_is_structured(const struct message *message)
            message->data[1] == CLASS;
 }
 
-/* Up to and including the chunk dims. */
-static int decode_begin(const struct message *message, struct cursor *c, struct layout_message *l,
-                        struct why *why)
+/* Flags and chunk dims. */
+static int decode_dims(const struct message *message, struct cursor *c, struct layout_message *l,
+                       struct why *why)
 {
-    cursor_skip(c, 2); /* version, class */
-    uint64_t property_version = cursor_uint(c, 1);
-    l->type = (unsigned)cursor_uint(c, 2);
     unsigned flags = (unsigned)cursor_uint(c, 1);
     int n_dims = (int)cursor_uint(c, 1);
     unsigned width = (unsigned)cursor_uint(c, 1);
-    if (property_version != 0)
-        return damaged(message, "structured chunk property version", property_version, why);
     if (flags & ~(unsigned)(UNFILTERED_EDGES | SINGLE_FILTERED))
         return damaged(message, "flags", flags, why);
     if (n_dims < 2 || n_dims > SFS_MAX_RANK + 1)
@@ -66,21 +65,52 @@ static int decode_begin(const struct message *message, struct cursor *c, struct 
     return 0;
 }
 
-/* Offset size (in so many bytes), number of sections, numbers of those that are metadata. False if
- * these bytes are no composition. */
-static bool decode_composition(struct cursor *c, unsigned offset_size_width, int *n_sections,
-                               int *n_metadata, unsigned *offset_size)
+/* Up to and including the chunk dims. */
+static int decode_begin(const struct message *message, struct cursor *c, struct layout_message *l,
+                        struct why *why)
 {
-    *offset_size = (unsigned)cursor_uint(c, offset_size_width);
+    cursor_skip(c, 2); /* version, class */
+    uint64_t property_version = cursor_uint(c, 1);
+    l->type = (unsigned)cursor_uint(c, 2);
+    if (property_version != 0)
+        return damaged(message, "structured chunk property version", property_version, why);
+    if (l->type & ~(unsigned)KNOWN_TYPES)
+        return why_unsupported(
+            why, "data layout message at address %" PRIu64 ": structured chunk type 0x%04x",
+            message->address, l->type);
+    return decode_dims(message, c, l, why);
+}
+
+/* Number of sections, numbers of those that are metadata. False if these bytes are no such. */
+static bool decode_sections(struct cursor *c, int *n_sections, int *n_metadata)
+{
     *n_sections = (int)cursor_uint(c, 1);
     *n_metadata = (int)cursor_uint(c, 1);
-    if (c->failed || (*offset_size != 4 && *offset_size != 8) || *n_sections < 2 ||
-        *n_sections > MAX_SECTIONS || *n_metadata < 1 || *n_metadata > *n_sections)
+    if (c->failed || *n_sections < 2 || *n_sections > MAX_SECTIONS || *n_metadata < 1 ||
+        *n_metadata > *n_sections)
         return false;
     for (int i = 0; i < *n_metadata; i++)
         if (cursor_uint(c, 1) != (uint64_t)i)
             return false;
     return !c->failed;
+}
+
+/* The widths in bytes that the drawings of the RFC give the offset size. */
+static const unsigned char offset_size_widths[] = {1, 4, 8};
+
+/* Offset size in so many bytes; false if these are no such. */
+static bool decode_offset_size(struct cursor *c, unsigned width, unsigned *offset_size)
+{
+    *offset_size = (unsigned)cursor_uint(c, width);
+    return !c->failed && (*offset_size == 4 || *offset_size == 8);
+}
+
+/* Offset size and sections. */
+static bool decode_composition(struct cursor *c, unsigned offset_size_width, int *n_sections,
+                               int *n_metadata, unsigned *offset_size)
+{
+    return decode_offset_size(c, offset_size_width, offset_size) &&
+           decode_sections(c, n_sections, n_metadata);
 }
 
 static uint64_t chunk_bytes(const struct layout_message *l)
@@ -147,15 +177,14 @@ static bool decode_prototype_order(const struct superblock *superblock, struct c
 }
 
 /* The composition stands behind the index, whose single chunk cannot be read without it: the
- * possible ones are tried. So are the widths that the drawings of the RFC give the offset size. */
+ * possible ones are tried. So are the widths of the offset size. */
 static bool decode_rfc22_order(const struct superblock *superblock, struct cursor c,
                                const struct layout_message *begin, struct layout_message *l,
                                int *n_metadata)
 {
-    static const unsigned char widths[] = {1, 4, 8};
     for (int n_sections = 2; n_sections <= MAX_SECTIONS; n_sections++)
         for (unsigned offset_size = 8; offset_size >= 4; offset_size -= 4)
-            for (size_t w = 0; w < sizeof(widths); w++) {
+            for (size_t w = 0; w < sizeof(offset_size_widths); w++) {
                 struct cursor at = c;
                 int found_sections;
                 unsigned found_size;
@@ -164,10 +193,29 @@ static bool decode_rfc22_order(const struct superblock *superblock, struct curso
                 l->n_sections = n_sections;
                 l->offset_size = offset_size;
                 if (decode_index(superblock, &at, l) &&
-                    decode_composition(&at, widths[w], &found_sections, n_metadata, &found_size) &&
+                    decode_composition(&at, offset_size_widths[w], &found_sections, n_metadata,
+                                       &found_size) &&
                     found_sections == n_sections && found_size == offset_size)
                     return true;
             }
+    return false;
+}
+
+/* Whether it is the other design of the RFC's version 22 (§3.1.2), "sectioned storage": type of
+ * storage, sections, offset size, dims, index. */
+static bool is_sectioned(const struct superblock *superblock, const struct message *message)
+{
+    for (size_t w = 0; w < sizeof(offset_size_widths); w++) {
+        struct layout_message l = {0};
+        struct why why;
+        int n_metadata;
+        struct cursor c = cursor_over(message->data, message->size);
+        cursor_skip(&c, 5); /* version, class, property version, type */
+        if (cursor_uint(&c, 1) == 0 && decode_sections(&c, &l.n_sections, &n_metadata) &&
+            decode_offset_size(&c, offset_size_widths[w], &l.offset_size) &&
+            decode_dims(message, &c, &l, &why) == 0 && decode_index(superblock, &c, &l))
+            return true;
+    }
     return false;
 }
 
@@ -197,8 +245,8 @@ static int check_index(const struct message *message, const struct layout_messag
     }
 }
 
-int layout_message_decode(const struct superblock *superblock, const struct message *message,
-                          struct layout_message *layout, struct why *why)
+static int decode(const struct superblock *superblock, const struct message *message,
+                  struct layout_message *layout, struct why *why)
 {
     struct cursor c = cursor_over(message->data, message->size);
     if (message->flags & MESSAGE_SHARED || !layout_message_is_structured(message))
@@ -227,6 +275,17 @@ int layout_message_decode(const struct superblock *superblock, const struct mess
         return error;
     *layout = l;
     return 0;
+}
+
+int layout_message_decode(const struct superblock *superblock, const struct message *message,
+                          struct layout_message *layout, struct why *why)
+{
+    int error = decode(superblock, message, layout, why);
+    if (error == -EILSEQ && layout_message_is_structured(message) &&
+        is_sectioned(superblock, message))
+        error = why_unsupported(
+            why, "data layout message at address %" PRIu64 ": sectioned storage", message->address);
+    return error;
 }
 
 int layout_message_records(const struct layout_message *layout, bool filtered,

@@ -45,7 +45,8 @@ struct layout_message {
 /* Whether it is such a message at all: others are libhdf5's. */
 bool layout_message_is_structured(const struct message *message);
 
-/* Errors: -EILSEQ, -EOPNOTSUPP (a kind of structured chunk that is only a design); why says what.
+/* Errors: -EILSEQ, -EOPNOTSUPP (a kind of structured chunk that is only a design or not known yet,
+ * or the RFC's sectioned storage); why says what.
  * Bytes behind the last field are ignored, as the prototype reserves some. Any thread. */
 int layout_message_decode(const struct superblock *superblock, const struct message *message,
                           struct layout_message *layout, struct why *why);

@@ -64,9 +64,9 @@ static int decode_filter(const struct message *message, struct cursor *c, struct
     return 0;
 }
 
+/* Sections stand in any order: the prototype has that of the calls that gave them filters. */
 static int decode_section(const struct message *message, struct cursor *c, int n_sections,
-                          int *last_section, struct section_filters *filters, unsigned **values,
-                          struct why *why)
+                          struct section_filters *filters, unsigned **values, struct why *why)
 {
     int number = (int)cursor_uint(c, 1);
     size_t n = (size_t)cursor_uint(c, 1);
@@ -74,12 +74,10 @@ static int decode_section(const struct message *message, struct cursor *c, int n
     const unsigned char *list = cursor_bytes(c, bytes);
     if (c->failed)
         return damaged(message, "too short for section", (uint64_t)number, why);
-    if (number >= n_sections || number <= *last_section)
+    if (number >= n_sections || filters->section[number].n > 0)
         return damaged(message, "section", (uint64_t)number, why);
     if (n < 1 || n > MAX_FILTERS)
         return damaged(message, "number of filters", n, why);
-    *last_section = number;
-
     filters->section[number].filters = calloc(n, sizeof(struct sfs_filter));
     if (!filters->section[number].filters)
         return -ENOMEM;
@@ -116,9 +114,9 @@ int section_filters_decode(const struct message *message, int n_sections,
     if (!f.values)
         return -ENOMEM;
     unsigned *values = f.values;
-    int error = 0, last_section = -1;
+    int error = 0;
     for (int i = 0; !error && i < n; i++)
-        error = decode_section(message, &c, n_sections, &last_section, &f, &values, why);
+        error = decode_section(message, &c, n_sections, &f, &values, why);
     if (error) {
         section_filters_free(&f);
         return error;

@@ -127,6 +127,24 @@ static int decode_new(struct superblock *s, struct cursor *c, const unsigned cha
     return 0;
 }
 
+/* Addresses count from where the superblock lies, whatever it says that they count from: something
+ * may have been put before the file, or taken away. The end moves with it, as in libhdf5. */
+static int rebase(struct superblock *s, struct why *why)
+{
+    uint64_t stored = s->base;
+    s->base = s->address;
+    s->is_moved = stored != s->base;
+    if (stored > s->base ? s->end < stored - s->base
+                         : __builtin_add_overflow(s->end, s->base - stored, &s->end))
+        return why_damaged(why,
+                           NAME " at address %" PRIu64 ": base address %" PRIu64
+                                " lies beyond the end of the file",
+                           s->address, stored);
+    if (stored > s->base)
+        s->end -= stored - s->base;
+    return 0;
+}
+
 int superblock_read(struct store *store, struct superblock *superblock, struct why *why)
 {
     struct superblock s = {0};
@@ -148,14 +166,12 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
     error = s.version < 2 ? decode_old(&s, &c, why) : decode_new(&s, &c, bytes, why);
     if (error)
         return error;
+    error = rebase(&s, why);
+    if (error)
+        return error;
     s.root = superblock_address(&s, &c);
     if (c.failed)
         return why_damaged(why, NAME " at address %" PRIu64 ": it is cut short", s.address);
-    if (s.base > store_size(store))
-        return why_damaged(why,
-                           NAME " at address %" PRIu64 ": base address %" PRIu64
-                                " lies beyond the end of the file",
-                           s.address, s.base);
     if (s.root >= store_size(store))
         return why_damaged(
             why, NAME " at address %" PRIu64 ": the root group lies beyond the end of the file",
@@ -178,6 +194,18 @@ static size_t bytes_up_to_end(const struct superblock *superblock)
            (old ? 0 : CHECKSUM_BYTES);
 }
 
+/* The end counts from the beginning of the file, not from the base. */
+static void put_base_and_end(const struct superblock *superblock, unsigned char *bytes,
+                             uint64_t base, uint64_t end)
+{
+    unsigned offset_size = superblock->offset_size;
+    unsigned char *addresses = bytes + addresses_at(superblock);
+    struct output output = output_over(addresses, offset_size);
+    output_uint(&output, base, offset_size);
+    output = output_over(addresses + 2 * offset_size, offset_size);
+    output_uint(&output, end, offset_size);
+}
+
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end)
 {
     unsigned char bytes[LONGEST];
@@ -189,10 +217,7 @@ int superblock_set_end(struct store *store, struct superblock *superblock, uint6
     int error = store_read(store, superblock->address, bytes, n);
     if (error)
         return error;
-    /* The end counts from the beginning of the file, not from the base. */
-    struct output output =
-        output_over(bytes + addresses_at(superblock) + 2 * offset_size, offset_size);
-    output_uint(&output, end, offset_size);
+    put_base_and_end(superblock, bytes, superblock->base, end);
     if (!old) {
         bytes[FLAGS_AT] &= (unsigned char)~(OPEN_FOR_WRITING | SINGLE_WRITER_OPEN);
         structure_sum(bytes, n);
@@ -202,6 +227,7 @@ int superblock_set_end(struct store *store, struct superblock *superblock, uint6
     if (error)
         return error;
     superblock->end = end;
+    superblock->is_moved = false;
     if (!old)
         superblock->flags = bytes[FLAGS_AT];
     return 0;
@@ -209,14 +235,9 @@ int superblock_set_end(struct store *store, struct superblock *superblock, uint6
 
 void superblock_drop_user_block(const struct superblock *superblock, unsigned char *bytes, size_t n)
 {
-    unsigned offset_size = superblock->offset_size;
-    unsigned char *addresses = bytes + addresses_at(superblock);
     if (n < bytes_up_to_end(superblock))
         return;
-    struct output base = output_over(addresses, offset_size);
-    output_uint(&base, superblock->base - superblock->address, offset_size);
-    struct output end = output_over(addresses + 2 * offset_size, offset_size);
-    output_uint(&end, superblock->end - superblock->address, offset_size);
+    put_base_and_end(superblock, bytes, 0, superblock->end - superblock->address);
     if (superblock->version >= 2)
         structure_sum(bytes, bytes_up_to_end(superblock));
 }

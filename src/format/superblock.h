@@ -20,7 +20,8 @@ int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES]);
 /* Whether such a mark is that of a single writer with multiple readers (libhdf5's SWMR). */
 bool superblock_is_swmr(const unsigned char bytes[SUPERBLOCK_BYTES]);
 
-/* Addresses in a file count from the base address. Those in the structs of this folder and of the
+/* Addresses in a file count from the base address, behind what else stands in the file (a user
+ * block). Those in the structs of this folder and of the
  * index have it added already: they are addresses of the store. */
 struct superblock {
     unsigned version;     /* 0 to 3 */
@@ -28,8 +29,9 @@ struct superblock {
     unsigned offset_size; /* bytes of an address in the file: 2, 4 or 8 */
     unsigned length_size; /* bytes of a length: 2, 4 or 8 */
     uint64_t address;     /* of the superblock itself */
-    uint64_t base;        /* what is added to addresses; every structure lies behind it */
-    uint64_t end;         /* of the file, as the superblock says */
+    uint64_t base;        /* what is added to addresses: where the superblock lies */
+    bool is_moved;        /* it names another base */
+    uint64_t end;         /* of the file, as the superblock says, moved with it */
     uint64_t root;        /* header of the root group */
 };
 
@@ -37,8 +39,8 @@ struct superblock {
  * wrong). The result is plain data. Any thread. */
 int superblock_read(struct store *store, struct superblock *superblock, struct why *why);
 
-/* Rewrites it for a file that ends at this address of the store, and without the mark; *superblock
- * is kept in step. -EFBIG: the address does not fit; -EIO, -ENOSPC and what else the store says. */
+/* Rewrites it for a file that ends at this address of the store, without the mark, and with the base
+ * that is its own; *superblock is kept in step. -EFBIG: the address does not fit; -EIO, -ENOSPC and what else the store says. */
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end);
 
 /* Changes the first n bytes of a file from its superblock on, so that they begin a file without the

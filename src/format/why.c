@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#define UNSUPPORTED "unsupported: "
 
 int why_damaged(struct why *why, const char *format, ...)
 {
@@ -17,8 +20,10 @@ int why_damaged(struct why *why, const char *format, ...)
 int why_unsupported(struct why *why, const char *format, ...)
 {
     va_list arguments;
+    strcpy(why->text, UNSUPPORTED);
     va_start(arguments, format);
-    vsnprintf(why->text, sizeof(why->text), format, arguments);
+    vsnprintf(why->text + strlen(UNSUPPORTED), sizeof(why->text) - strlen(UNSUPPORTED), format,
+              arguments);
     va_end(arguments);
     return -EOPNOTSUPP;
 }

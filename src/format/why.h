@@ -10,7 +10,8 @@ struct why {
 /* Writes the phrase and returns -EILSEQ. */
 int why_damaged(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for what is not damaged but cannot be read by this version: returns -EOPNOTSUPP. */
+/* The same for what is not damaged but cannot be read by this version, and the phrase begins with
+ * that word, "unsupported": returns -EOPNOTSUPP. */
 int why_unsupported(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for what a caller asks and cannot have: returns error. */

@@ -23,10 +23,20 @@ struct commits {
     int error; /* of the last failure */
 };
 
-int commits_now(struct commits *commits)
+int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 {
     atomic_store(&commits->has_changes, false);
-    int error = sfs_flush(commits->file);
+    int error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
+    if (error)
+        atomic_store(&commits->has_changes, true);
+    return error;
+}
+
+/* What cannot be stored of some dataset is its writers' affair, who are told by fsync. */
+static int commit_most(struct commits *commits)
+{
+    atomic_store(&commits->has_changes, false);
+    int error = sfs_flush_for(commits->file, NULL);
     if (error)
         atomic_store(&commits->has_changes, true);
     return error;
@@ -36,7 +46,7 @@ int commits_now(struct commits *commits)
 static void commit_in_background(struct commits *commits)
 {
     int error =
-        atomic_load(&commits->has_changes) ? commits_now(commits) : sfs_settle(commits->file);
+        atomic_load(&commits->has_changes) ? commit_most(commits) : sfs_settle(commits->file);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),

@@ -15,8 +15,9 @@ void commits_destroy(struct commits *commits);
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* Everything written before is durable when this returns 0. */
-int commits_now(struct commits *commits);
+/* Everything written before is durable when this returns 0, but for what cannot be stored of others
+ * than dataset (NULL: everything). */
+int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
 /* How many commits in the background have failed so far; for a new reader of commits_error. */
 unsigned commits_failures(struct commits *commits);

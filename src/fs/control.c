@@ -46,6 +46,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
         {"chunks_decoded", s->chunks_decoded},     {"cache_dirty_bytes", s->cache_dirty_bytes},
         {"chunks_encoded", s->chunks_encoded},     {"store_reads", s->store_reads},
         {"store_bytes_read", s->store_bytes_read}, {"store_commits", s->store_commits},
+        {"chunks_left", s->chunks_left},
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);

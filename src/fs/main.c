@@ -248,8 +248,8 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     int error = load_image(options->file, options->image_size, &loaded);
     if (error)
         return error;
-    struct sfs_image_options image = {.name = options->file,
-                                      .st = loaded.has_st ? &loaded.st : NULL};
+    struct sfs_image_options image = {
+        .name = options->file, .is_of_file = true, .st = loaded.has_st ? &loaded.st : NULL};
     file_options->image = &image;
     error = sfs_open_image(loaded.bytes, loaded.n, SFS_IMAGE_DONT_COPY, file_options, file);
     if (error)

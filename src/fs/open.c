@@ -264,6 +264,8 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
                                      atomic_exchange(&file->has_staged, false), &changed);
     if (!answer.error && file->is_for_writing)
         answer.error = commits_error(mount->commits, &file->commits_seen);
+    if (!answer.error && file->is_for_writing && file->views)
+        answer.error = sfs_flush_error(file->views->dataset);
     if (changed)
         frame_changed(mount, file, request, &answer);
     else

@@ -84,7 +84,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
     if (!answer.error && !file->staged && is_synchronous(info))
-        answer.error = commits_now(mount->commits);
+        answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = file->staged ? 0 : number;
     if (info->writepage || !change.node) { /* an invalidation may wait for this very answer */
@@ -293,7 +293,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         mount_written(mount, file->node, file->inode.frame, file->inode.frame);
     }
     if (!answer.error && mount->commits)
-        answer.error = commits_now(mount->commits);
+        answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
         int earlier = commits_error(mount->commits, &file->commits_seen);
         if (!answer.error)

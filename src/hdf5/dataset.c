@@ -118,6 +118,7 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
 {
     hsize_t chunk_dims[SFS_MAX_RANK];
     unsigned options;
+    H5D_chunk_index_t index;
     switch (H5Pget_layout(dcpl)) {
     case H5D_COMPACT:
         info->layout = SFS_COMPACT;
@@ -140,8 +141,9 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
             if (chunk_dims[i] == 0)
                 return library_failed_because(-EIO, "a chunk dimension is 0");
         }
-        if (H5Pget_chunk_opts(dcpl, &options) < 0)
+        if (H5Pget_chunk_opts(dcpl, &options) < 0 || H5Dget_chunk_index_type(dataset, &index) < 0)
             return library_failed(-EIO);
+        storage->in_array = index == H5D_CHUNK_IDX_FARRAY || index == H5D_CHUNK_IDX_EARRAY;
         storage->unfiltered_edges = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
         return 0;
     case H5D_VIRTUAL:

@@ -75,19 +75,23 @@ int library_failed_because(int error, const char *why)
     "a program has it open for writing that does not let others read meanwhile (it is neither "    \
     "sparsefs nor writing in SWMR mode), or has died"
 
+static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
+{
+    struct why why;
+    int error = superblock_read(hdf5->store, superblock, &why);
+    return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+}
+
 /* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
 static int check_mark(struct hdf5 *hdf5)
 {
+    struct superblock superblock;
     unsigned char bytes[SUPERBLOCK_BYTES];
-    hsize_t user_block = 0;
     if (store_is_following(hdf5->store)) /* looked at before */
         return 0;
-    hid_t fcpl = H5Fget_create_plist(hdf5->file);
-    int error = fcpl < 0 || H5Pget_userblock(fcpl, &user_block) < 0 ? library_failed(-EIO) : 0;
-    if (fcpl >= 0)
-        H5Pclose(fcpl);
+    int error = read_superblock(hdf5, &superblock);
     if (!error)
-        error = store_read(hdf5->store, user_block, bytes, sizeof(bytes));
+        error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
     if (!error && superblock_is_marked(bytes))
         error = library_failed_because(-EBUSY, MARKED);
     return error;
@@ -149,13 +153,12 @@ static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     struct superblock superblock;
-    struct why why;
     store_set_live(hdf5->store, false);
-    int error = superblock_read(hdf5->store, &superblock, &why);
+    int error = read_superblock(hdf5, &superblock);
     if (!error)
         error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
     if (error)
-        return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+        return error;
     /* Superblocks that can have the mark have it as long as something is changed: the lock comes
      * before it and goes after it. */
     bool swmr = superblock_is_swmr(bytes), has_mark = superblock.version >= 3;
@@ -185,13 +188,6 @@ static int open_file(struct hdf5 *hdf5)
     return error ? error : keep_root(hdf5);
 }
 
-static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
-{
-    struct why why;
-    int error = superblock_read(hdf5->store, superblock, &why);
-    return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
-}
-
 /* Bytes behind the end that the superblock names belong to nobody: a program that died before its
  * commit has left them. */
 static int free_rest(struct hdf5 *hdf5)
@@ -213,7 +209,7 @@ static int settle_superblock(struct hdf5 *hdf5)
     struct superblock superblock;
     uint64_t end = store_end(hdf5->store);
     int error = read_superblock(hdf5, &superblock);
-    if (!error && (superblock.end != end || superblock.flags != 0))
+    if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
         error = superblock_set_end(hdf5->store, &superblock, end);
     return error;
 }

@@ -64,6 +64,7 @@ int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *
 struct hdf5_storage {
     uint64_t address;      /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
     uint64_t bytes;        /* SFS_CONTIGUOUS: allocated */
+    bool in_array;         /* SFS_CHUNKED: the index is a fixed or an extensible array */
     bool unfiltered_edges; /* SFS_CHUNKED: chunks that reach over the edge are stored as they are */
 };
 

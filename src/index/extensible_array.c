@@ -308,18 +308,6 @@ int earray_get_page(struct index *index, uint64_t data_block, uint64_t page, str
 
 /* ---- Lookup ---- */
 
-bool earray_number(const struct index *index, const uint64_t *scaled, uint64_t *number)
-{
-    const struct extensible_array *array = index->kind;
-    uint64_t i = scaled[array->unlimited];
-    for (int axis = 0; axis < index->rank; axis++)
-        if (axis != array->unlimited && (__builtin_mul_overflow(i, index->max_chunks[axis], &i) ||
-                                         __builtin_add_overflow(i, scaled[axis], &i)))
-            return false;
-    *number = i;
-    return true;
-}
-
 struct earray_place earray_place(const struct extensible_array *array, uint64_t number)
 {
     uint64_t i = number - array->in_index_block;
@@ -368,7 +356,7 @@ static int extensible_array_lookup(struct index *index, const uint64_t *scaled,
 {
     const struct extensible_array *array = index->kind;
     uint64_t i;
-    if (array->block_address == NO_ADDRESS || !earray_number(index, scaled, &i) ||
+    if (array->block_address == NO_ADDRESS || !index_own_number(index, scaled, &i) ||
         i >= array->max_set)
         return 0;
     if (i < array->in_index_block)
@@ -556,6 +544,7 @@ const struct index_ops index_extensible_array = {
     .lookup = extensible_array_lookup,
     .iterate = extensible_array_iterate,
     .each_block = extensible_array_each_block,
+    .can_hold = earray_can_hold,
     .insert = earray_insert,
     .remove = earray_remove,
     .encode_header = earray_encode_header,

@@ -107,9 +107,6 @@ uint64_t earray_data_block_bytes(const struct index *index, unsigned u);
 
 /* ---- Elements and blocks ---- */
 
-/* The number of a chunk's element; false: it exceeds 64 bits. */
-bool earray_number(const struct index *index, const uint64_t *scaled, uint64_t *number);
-
 /* Of element number, which is not in the index block. */
 struct earray_place earray_place(const struct extensible_array *array, uint64_t number);
 
@@ -141,6 +138,7 @@ int earray_get_page(struct index *index, uint64_t data_block, uint64_t page, str
 
 /* ---- Writing ---- */
 
+bool earray_can_hold(const struct index *index, const uint64_t *scaled);
 int earray_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                   struct why *why);
 int earray_remove(struct index *index, const uint64_t *scaled, struct why *why);

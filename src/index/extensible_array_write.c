@@ -224,17 +224,25 @@ static int set_element(struct index *index, uint64_t number, const struct chunk_
     return error;
 }
 
+bool earray_can_hold(const struct index *index, const uint64_t *scaled)
+{
+    const struct extensible_array *array = index->kind;
+    uint64_t number;
+    return index_own_number(index, scaled, &number) && number < index_most_elements(index) &&
+           number >> array->max_bits == 0;
+}
+
 int earray_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                   struct why *why)
 {
     struct extensible_array *array = index->kind;
-    uint64_t number;
-    if (!earray_number(index, scaled, &number) || number >= index_most_elements(index) ||
-        number >> array->max_bits != 0)
+    uint64_t number = 0;
+    if (!earray_can_hold(index, scaled))
         return why_refused(why, -EFBIG,
                            "extensible array at address %" PRIu64
                            ": a chunk's number exceeds what it can hold",
                            index->address);
+    (void)index_own_number(index, scaled, &number);
     int error = make_header(index, array, why);
     if (!error)
         error = make_index_block(index, array, why);
@@ -251,7 +259,7 @@ int earray_remove(struct index *index, const uint64_t *scaled, struct why *why)
 {
     const struct extensible_array *array = index->kind;
     uint64_t number;
-    if (array->block_address == NO_ADDRESS || !earray_number(index, scaled, &number) ||
+    if (array->block_address == NO_ADDRESS || !index_own_number(index, scaled, &number) ||
         number >= array->max_set)
         return 0;
     return set_element(index, number, NULL, why);

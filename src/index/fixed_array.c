@@ -15,6 +15,10 @@
 
 #define HEADER "fixed array header"
 
+/* Of a new data block. It is not written as a whole, but the file becomes that long, and there are
+ * file systems with files of no more than 16 TiB. */
+#define MOST_BLOCK_BYTES ((uint64_t)8 << 40)
+
 static const struct block_kind header_kind = {HEADER, "FAHD", 1};
 static const struct block_kind block_kind = {"fixed array data block", "FADB", 1};
 static const struct block_kind page_kind = {"fixed array page", NULL, 0};
@@ -182,11 +186,11 @@ static int get_page(struct index *index, uint64_t page, struct block **block, st
     return block_get(index, &page_kind, page_address(array, page), size, size, block, why);
 }
 
+/* It is less than the number of elements, which is one of 64 bits. */
 static uint64_t number_of(const struct index *index, const uint64_t *scaled)
 {
     uint64_t i = 0;
-    for (int axis = 0; axis < index->rank; axis++)
-        i = i * index->max_chunks[axis] + scaled[axis];
+    (void)index_own_number(index, scaled, &i);
     return i;
 }
 
@@ -340,12 +344,23 @@ static int put_element(struct index *index, uint64_t i, struct block *page,
     return error ? error : index_put_element(index, block, at, record, why);
 }
 
+/* The data block is made at once for all elements, wherever the first chunk is. */
+static bool fixed_array_can_hold(const struct index *index, const uint64_t *scaled)
+{
+    struct fixed_array array = *(const struct fixed_array *)index->kind;
+    uint64_t size, whole;
+    bool can_be_made = measure_block(index, &array, &size, &whole) && whole <= MOST_BLOCK_BYTES;
+    return number_of(index, scaled) < index_most_elements(index) &&
+           array.n <= index_most_length(index) &&
+           (array.block_address != NO_ADDRESS || can_be_made);
+}
+
 static int fixed_array_insert(struct index *index, const uint64_t *scaled,
                               const struct chunk_record *record, struct why *why)
 {
     struct fixed_array *array = index->kind;
     uint64_t i = number_of(index, scaled);
-    if (i >= index_most_elements(index) || array->n > index_most_length(index))
+    if (!fixed_array_can_hold(index, scaled))
         return why_refused(why, -EFBIG, "fixed array: it has no room for element %" PRIu64, i);
     int error = make_header(index, why);
     if (!error)
@@ -390,6 +405,7 @@ const struct index_ops index_fixed_array = {
     .lookup = fixed_array_lookup,
     .iterate = fixed_array_iterate,
     .each_block = fixed_array_each_block,
+    .can_hold = fixed_array_can_hold,
     .insert = fixed_array_insert,
     .remove = fixed_array_remove,
     .encode_header = fixed_array_encode_header,

@@ -183,6 +183,29 @@ static int check_coordinates(const struct index *index, const uint64_t *scaled, 
     return 0;
 }
 
+bool index_number(int rank, const uint64_t *max_chunks, const uint64_t *scaled, uint64_t *number)
+{
+    uint64_t i = 0;
+    for (int axis = 0; axis < rank; axis++)
+        if (max_chunks[axis] == SFS_UNLIMITED)
+            i = scaled[axis];
+    for (int axis = 0; axis < rank; axis++)
+        if (max_chunks[axis] != SFS_UNLIMITED && (__builtin_mul_overflow(i, max_chunks[axis], &i) ||
+                                                  __builtin_add_overflow(i, scaled[axis], &i)))
+            return false;
+    *number = i;
+    return true;
+}
+
+bool index_can_hold(struct index *index, const uint64_t *scaled)
+{
+    lock_to_read(index);
+    bool can_hold =
+        is_inside(index, scaled) && (!index->ops->can_hold || index->ops->can_hold(index, scaled));
+    unlock_read(index);
+    return can_hold;
+}
+
 /* Before a change, so that an error of writing is not one of the change. */
 static int make_room(struct index *index, struct why *why)
 {
@@ -337,8 +360,8 @@ uint64_t index_most_length(const struct index *index)
 
 uint64_t index_most_elements(const struct index *index)
 {
-    uint64_t most = (uint64_t)1 << 32;
-    return most < index_most_length(index) ? most : index_most_length(index);
+    uint64_t most = index_most_length(index);
+    return most < INDEX_MOST_ELEMENTS ? most : INDEX_MOST_ELEMENTS;
 }
 
 int index_spend(const char *name, uint64_t address, uint64_t bytes, uint64_t *budget,

@@ -63,6 +63,16 @@ int index_each_block(struct index *index, index_block_function each, void *conte
 
 /* ---- Writing: the store is writable ---- */
 
+/* The number of a chunk in an array over a grid of so many chunks per axis: row-major, with the
+ * unlimited axis, if there is one, before the others. False: it exceeds 64 bits. */
+bool index_number(int rank, const uint64_t *max_chunks, const uint64_t *scaled, uint64_t *number);
+
+#define INDEX_MOST_ELEMENTS ((uint64_t)1 << 32) /* of an array, in all datasets */
+
+/* Whether the index can hold the chunk with these scaled coordinates: what it cannot is refused by
+ * index_insert with -EFBIG. It can hold all that precede one in every axis, too. */
+bool index_can_hold(struct index *index, const uint64_t *scaled);
+
 /* Sets where the chunk with these scaled coordinates is, whether it was there before or not; the
  * structures that it needs are made. Arrays: in constant time, whatever the number of chunks;
  * B-tree: in logarithmic time. Errors besides those above, of which why says more: -EINVAL: the

@@ -23,6 +23,8 @@ struct index_ops {
     /* The same; NULL: it has no structures of its own. */
     int (*each_block)(struct index *index, index_block_function each, void *context,
                       struct why *why);
+    /* The same, of chunks within the max dims; NULL: any. */
+    bool (*can_hold)(const struct index *index, const uint64_t *scaled);
     /* With the lock held for writing, of chunks within the max dims. If they fail the chunks are
      * those of before, though there may be more blocks. */
     int (*insert)(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
@@ -180,6 +182,13 @@ void index_put_no_elements(const struct index *index, struct block *block, size_
  * are written, which are numbered with 32 bits. */
 uint64_t index_most_length(const struct index *index);
 uint64_t index_most_elements(const struct index *index);
+
+/* The number of a chunk in the array that an index is. */
+static inline bool index_own_number(const struct index *index, const uint64_t *scaled,
+                                    uint64_t *number)
+{
+    return index_number(index->rank, index->max_chunks, scaled, number);
+}
 
 /* What an iteration reads cannot be more than the store holds, unless blocks lie over each other:
  * takes bytes off the budget, which begins as the size of the store. */

@@ -7,6 +7,7 @@
 #include "common/pool.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
+#include "index/index.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
@@ -29,8 +30,7 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     record->exists = chunk.address != UINT64_MAX;
     record->address = chunk.address;
     record->size = chunk.size;
-    record->filter_mask[0] =
-        layout->unfiltered_edges && layout_is_edge(layout, scaled) ? UINT32_MAX : chunk.filter_mask;
+    record->filter_mask[0] = layout_is_unfiltered(layout, scaled) ? UINT32_MAX : chunk.filter_mask;
     if (!record->exists)
         return 0;
     uint64_t end;
@@ -73,6 +73,19 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
 }
 
 /* ---- Writing ---- */
+
+/* libhdf5 finds out only when a chunk is stored. */
+static bool can_hold(const struct layout *layout, const uint64_t *scaled)
+{
+    const uint64_t *max_dims = layout->info->max_dims, *chunk_dims = layout->chunk_dims;
+    uint64_t max_chunks[SFS_MAX_RANK], number;
+    for (int i = 0; i < layout->rank; i++)
+        max_chunks[i] = max_dims[i] == SFS_UNLIMITED
+                            ? SFS_UNLIMITED
+                            : max_dims[i] / chunk_dims[i] + (max_dims[i] % chunk_dims[i] != 0);
+    return !layout->in_array || (index_number(layout->rank, max_chunks, scaled, &number) &&
+                                 number < INDEX_MOST_ELEMENTS);
+}
 
 /* In the place of a filter mask: elements of a box, which libhdf5 writes. */
 #define BOX UINT32_MAX
@@ -126,7 +139,7 @@ static int encode(struct layout *layout, const uint64_t *scaled, const struct ca
 {
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     pthread_rwlock_rdlock(layout->commit_lock); /* for the dims */
-    bool is_box = layout->unfiltered_edges && layout_is_edge(layout, scaled);
+    bool is_box = layout_is_unfiltered(layout, scaled);
     layout_inside(layout, scaled, start, count);
     pthread_rwlock_unlock(layout->commit_lock);
     int error = is_box ? take_box(layout, count, form, pool, encoded)
@@ -158,7 +171,9 @@ static int insert(struct layout *layout, const uint64_t *scaled, const struct en
 const struct layout_ops layout_chunked = {.lookup = lookup,
                                           .decode_bytes = decode_bytes,
                                           .decode = decode,
+                                          .can_hold = can_hold,
                                           .encode_bytes = encode_bytes,
                                           .encode = encode,
                                           .insert = insert};
-const struct layout_ops layout_chunked_plain = {.lookup = lookup, .insert = insert};
+const struct layout_ops layout_chunked_plain = {
+    .lookup = lookup, .can_hold = can_hold, .insert = insert};

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
+#include "layout/sparse.h"
 #include "store/store.h"
 
 /* Pieces of what libhdf5 reads for us: large enough to pay for entering it, small enough to read
@@ -49,6 +50,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
 
     if (info->layout == SFS_SPARSE) {
         layout->ops = &layout_sparse;
+        layout->unfiltered_edges =
+            sparse->header.filtered && sparse->header.layout.unfiltered_edges;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
     } else if (info->layout == SFS_CHUNKED) {
         layout->ops = info->n_filters == 0                               ? &layout_chunked_plain
@@ -56,6 +59,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
                                                                          : &layout_library;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
         layout->unfiltered_edges = storage->unfiltered_edges;
+        layout->in_array = storage->in_array;
     } else if (info->layout == SFS_CONTIGUOUS) {
         layout->ops = &layout_contiguous;
         layout->data_address = storage->address;
@@ -102,6 +106,19 @@ bool layout_is_edge(const struct layout *layout, const uint64_t *scaled)
         if (layout->chunk_dims[i] > layout->dims[i] - scaled[i] * layout->chunk_dims[i])
             return true;
     return false;
+}
+
+bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled)
+{
+    return layout->unfiltered_edges && layout_is_edge(layout, scaled);
+}
+
+int layout_check_room(const struct layout *layout, const uint64_t *scaled)
+{
+    if (!layout->ops->can_hold || layout->ops->can_hold(layout, scaled))
+        return 0;
+    (void)layout_failed(layout, scaled, UINT64_MAX, "its number exceeds what the index can hold");
+    return -EFBIG;
 }
 
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,

@@ -54,6 +54,10 @@ struct layout_ops {
     /* How many elements of a chunk are defined, as its index says. Sparse layouts only. */
     uint64_t (*defined_count)(const struct layout *layout, const struct chunk_record *record);
 
+    /* Whether the index can hold a chunk with these scaled coordinates, and so all that precede it
+     * in every axis. Absent: it can hold any. */
+    bool (*can_hold)(const struct layout *layout, const uint64_t *scaled);
+
     /* The most memory in bytes that encode takes for a packed or dense form; NULL: for one that is
      * full. There if encode is. */
     size_t (*encode_bytes)(const struct layout *layout, const struct cache_form *form);
@@ -69,7 +73,8 @@ struct layout_ops {
 
     /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:
      * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there.
-     * Absent: the layout is not written through the cache. */
+     * Absent: the layout is not written through the cache. -EILSEQ, which is logged: the index of a
+     * sparse dataset is damaged. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
 };
@@ -97,7 +102,8 @@ struct layout {
     size_t chunk_bytes;
     size_t scratch_bytes;  /* chunked: of the filters */
     uint64_t data_address; /* contiguous */
-    bool unfiltered_edges; /* chunked: chunks that reach over the edge are stored as they are */
+    bool in_array;         /* chunked: the index is an array */
+    bool unfiltered_edges; /* chunks that reach over the edge are stored without filters */
     struct sparse *sparse; /* sparse: owned by the dataset */
     bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
     pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
@@ -123,8 +129,17 @@ int layout_each_chunk(struct layout *layout,
                                   const struct chunk_record *record),
                       void *context);
 
+/* What the index cannot hold must be refused when it is written: stored it would never be. -EFBIG,
+ * which is logged. */
+int layout_check_room(const struct layout *layout, const uint64_t *scaled);
+
 /* Whether a chunk has elements outside of the dataset. */
 bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);
+
+/* Whether a chunk is stored without its filters because of that: the dims of now tell. Sizes do
+ * not, as there are filters that keep them; nor does the mask of a chunk that libhdf5 has written.
+ */
+bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 
 /* The start of a chunk, and how much of it lies in the dataset. */
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,

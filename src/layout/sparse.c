@@ -70,6 +70,11 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return error;
 }
 
+static bool can_hold(const struct layout *layout, const uint64_t *scaled)
+{
+    return index_can_hold(layout->sparse->index, scaled);
+}
+
 /* Sections stand in ascending order without gaps. */
 static void stored(const struct layout *layout, const struct chunk_record *record, unsigned parts,
                    uint64_t *offset, uint64_t *n)
@@ -80,22 +85,6 @@ static void stored(const struct layout *layout, const struct chunk_record *recor
     *offset = parts & PART_DEFINED ? 0 : record->section_offset[VALUES];
     *n = (parts & (PART_VALUES | PART_PACKED) ? values_end : record->section_offset[VALUES]) -
          *offset;
-}
-
-/* Whether a chunk was stored without its filters because it reached over the edge of the dataset,
- * which only the dims tell. Where they have changed since, sizes that agree tell it, too. */
-static bool is_unfiltered_edge(const struct layout *layout, const uint64_t *scaled,
-                               const struct chunk_record *record)
-{
-    const struct sparse *sparse = layout->sparse;
-    if (!sparse->header.layout.unfiltered_edges)
-        return false;
-    if (layout_is_edge(layout, scaled))
-        return true;
-    for (int i = 0; i < sparse->format.n_sections; i++)
-        if (chunk_record_section_size(&sparse->format, record, i) != record->unfiltered_size[i])
-            return false;
-    return true;
 }
 
 /* Bytes of a section before its filters. */
@@ -186,7 +175,7 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     size_t n_filters = sparse->header.filters.section[number].n;
     const struct sfs_filter *filters = sparse->header.filters.section[number].filters;
     *section = (struct section){.bytes = stored, .n = stored_size};
-    if (n_filters == 0 || stored_size == 0 || is_unfiltered_edge(layout, scaled, record)) {
+    if (n_filters == 0 || stored_size == 0 || layout_is_unfiltered(layout, scaled)) {
         if (sparse->header.filtered && stored_size != record->unfiltered_size[number])
             return layout_failed(layout, scaled, record->address,
                                  "the sizes of a section without filters differ");
@@ -365,6 +354,7 @@ const struct layout_ops layout_sparse = {
     .decode = decode,
     .is_sparse = true,
     .defined_count = n_values,
+    .can_hold = can_hold,
     .encode_bytes = sparse_encode_bytes,
     .encode = sparse_encode,
     .insert = sparse_insert,

@@ -132,15 +132,15 @@ static int join(const struct layout *layout, struct made_section sections[2], st
     return 0;
 }
 
-/* Whether a chunk is stored without its filters, since it reaches over the edge. */
+/* Whether a chunk is to be stored without its filters. */
 static bool is_unfiltered(const struct layout *layout, const uint64_t *scaled)
 {
-    if (!layout->sparse->header.layout.unfiltered_edges)
+    if (!layout->unfiltered_edges)
         return false;
     pthread_rwlock_rdlock(layout->commit_lock); /* for the dims */
-    bool is_edge = layout_is_edge(layout, scaled);
+    bool is_unfiltered = layout_is_unfiltered(layout, scaled);
     pthread_rwlock_unlock(layout->commit_lock);
-    return is_edge;
+    return is_unfiltered;
 }
 
 int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
@@ -171,7 +171,7 @@ static int index_failed(const struct layout *layout, const uint64_t *scaled, int
 {
     if (error != -ENOMEM)
         layout_failed(layout, scaled, UINT64_MAX, why->text);
-    return error == -EILSEQ ? -EIO : error;
+    return error;
 }
 
 /* Stored bytes are never overwritten: the chunk gets new space, and its old space is free after the

@@ -4,6 +4,7 @@
  * not move, and is lent (store_view). */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,12 @@ void image_write(struct image *image, uint64_t address, const void *bytes, size_
     pthread_rwlock_unlock(&image->lock);
 }
 
+static uint64_t rounded_up(const struct image *image, uint64_t size)
+{
+    uint64_t over = size % image->increment;
+    return size + (over ? image->increment - over : 0);
+}
+
 int image_reserve(struct store *store, uint64_t end)
 {
     struct image *image = store->image;
@@ -232,15 +239,16 @@ int image_reserve(struct store *store, uint64_t end)
         log_error("%s: the image cannot grow: it is not to be released", store->path);
         return -ENOSPC;
     }
-    /* By half, so that many small steps do not copy it many times. */
-    uint64_t size = image->size + image->size / 2;
-    size = size > end ? size : end;
-    uint64_t over = size % image->increment;
-    size += over ? image->increment - over : 0;
-    int error = image_resize(image, size);
+    /* By half, so that many small steps do not copy it many times; else by what is needed. */
+    uint64_t half = image->size + image->size / 2;
+    const uint64_t sizes[] = {rounded_up(image, half > end ? half : end), rounded_up(image, end),
+                              end};
+    int error = -ENOMEM;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes) && error; i++)
+        if (i == 0 || sizes[i] < sizes[i - 1])
+            error = image_resize(image, sizes[i]);
     if (error)
-        log_error("%s: no memory for an image of %llu bytes", store->path,
-                  (unsigned long long)size);
+        log_error("%s: no memory for an image of %" PRIu64 " bytes", store->path, end);
     return error;
 }
 

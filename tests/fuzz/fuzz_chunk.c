@@ -128,7 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         scaled[i] %= (layout->dims[i] - 1) / layout->chunk_dims[i] + 1;
     ignore_checksums(bytes[1] & 1);
     sparse->format.n_sections = bytes[1] & 2 ? 3 : 2;
-    sparse->header.layout.unfiltered_edges = bytes[1] & 4;
+    layout->unfiltered_edges = bytes[1] & 4;
     if (record_of(bytes, n - HEAD, &sparse->format, &record)) {
         decode(layout, bytes + HEAD, scaled, &record, PART_DEFINED);
         decode(layout, bytes + HEAD, scaled, &record, PART_DEFINED | PART_VALUES);

@@ -1,6 +1,7 @@
 """Every kind of datatype, layout, dataspace, group and file version, all views, against h5py."""
 import os
 import pathlib
+import subprocess
 
 import h5py
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import files
 from compare import check_dataset, check_mount
+from conftest import BUILD
 
 
 @pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
@@ -60,6 +62,77 @@ def test_user_block(mounts, tmp_path):
         f.create_dataset("large", data=files.integers((3, 1000, 500)), chunks=(1, 1000, 500))
     mount = mounts(path)
     assert check_mount(mount.root, path) == 3
+
+
+def sparsectl(*arguments, **more):
+    return subprocess.run([BUILD / "sparsectl", *map(str, arguments)], capture_output=True,
+                          check=True, **more).stdout
+
+
+@pytest.fixture(params=[("earliest", 512), ("v108", 4096), ("v110", 2**20)],
+                ids=lambda p: f"{p[0]}-{p[1]}")
+def jammed(request, tmp_path):
+    """A file of dense and sparse datasets that h5jam has put a user block before: its superblock still
+    says that addresses count from the beginning of the file."""
+    libver, size = request.param
+    plain, notes, path = (tmp_path / name for name in ("plain.h5", "notes.txt", "jammed.h5"))
+    with h5py.File(plain, "w", libver=(libver, "latest")) as f:
+        f["group/plain"] = files.integers((3, 4, 5))
+        f.create_dataset("gzip", data=files.integers((3, 40, 50)), chunks=(1, 40, 50),
+                         compression="gzip")
+    sparsectl("create", plain, "/sparse", "--dims", "0,4,5", "--maxdims", "inf,4,5", "--dtype", "<u2")
+    notes.write_bytes(os.urandom(size))
+    subprocess.run(["h5jam", "-u", notes, "-i", plain, "-o", path], check=True)
+    assert path.read_bytes() == notes.read_bytes() + plain.read_bytes()
+    return path
+
+
+def test_user_block_put_before(mounts, tmp_path, jammed):
+    plain, notes = tmp_path / "plain.h5", (tmp_path / "notes.txt").read_bytes()
+    assert sparsectl("check", jammed).endswith(b"5 groups and datasets sound, 0 faults\n")
+    with h5py.File(plain) as f:
+        for name in "group/plain", "gzip":
+            assert sparsectl("dump", f"{jammed}:/{name}") == sparsectl("dump", f"{plain}:/{name}")
+        mount = mounts(jammed)
+        for name in "group/plain", "gzip":
+            check_dataset(mount / name, f[name], "/" + name)
+    mount.unmount()
+    assert jammed.read_bytes() == notes + plain.read_bytes()
+
+
+def test_user_block_put_before_what_is_written(mounts, tmp_path, jammed):
+    """What was flushed is there after the death of the daemon, and libhdf5 sees it."""
+    notes = (tmp_path / "notes.txt").read_bytes()
+    frames = [files.integers((4, 5), "<u2").tobytes() for _ in range(3)]
+    dense, packed = files.integers((4, 5)).tobytes(), files.integers((40, 50)).tobytes()
+    mount = mounts(jammed, "rw,commit_interval=0", expect_log=True)
+    for i, frame in enumerate(frames):
+        (mount / f"sparse/frames/{i}.raw").write_bytes(frame)
+    (mount / "group/plain/frames/1.raw").write_bytes(dense)
+    (mount / "gzip/frames/2.raw").write_bytes(packed)
+    os.fsync(folder := os.open(mount.root, os.O_RDONLY))
+    os.close(folder)
+    mount.process.kill()
+    mount.process.wait()
+    mount.process.returncode = 0
+    assert b"replayed" in sparsectl("recover", jammed)
+    assert sparsectl("check", jammed).endswith(b" sound, 0 faults\n")
+    with h5py.File(jammed) as f:
+        assert f["group/plain"][1].tobytes() == dense and f["gzip"][2].tobytes() == packed
+    assert jammed.read_bytes().startswith(notes + b"\x89HDF")
+
+    # So do copies of it, and what is left when the user block is taken away again.
+    (tmp_path / "image.h5").write_bytes(sparsectl("image", jammed))
+    sparsectl("repack", jammed, tmp_path / "repacked.h5")
+    sparsectl("import", f"{jammed}:/sparse", f"{tmp_path}/imported.h5:/sparse")
+    sparsectl("export", f"{jammed}:/sparse", f"{tmp_path}/exported.h5:/sparse")
+    (tmp_path / "unjammed.h5").write_bytes(jammed.read_bytes()[len(notes):])
+    for name in "image", "repacked", "imported", "exported", "unjammed":
+        path = tmp_path / f"{name}.h5"
+        assert sparsectl("check", path).endswith(b" sound, 0 faults\n"), name
+        again = mounts(path)
+        assert (again / "sparse/stack.raw").read_bytes() == b"".join(frames)
+        again.unmount()
 
 
 @pytest.mark.parametrize("frame_rank, first", [(0, 0), (1, 1), (2, 1), (3, 0), (4, 1), (9, 0)])

@@ -10,7 +10,7 @@ from conftest import BUILD, START_SECONDS, TOP
 
 FOLDER = TOP / "tests/refused"
 OTHER = bytes.fromhex("00000000 01000000 05000000 07000000 00000000")
-DONE, FAILED, MOUNT_FAILED = 0, 1, 32
+DONE, FAILED, UNKNOWN, MOUNT_FAILED = 0, 1, 2, 32
 
 
 def table():
@@ -40,12 +40,23 @@ def test_sound(path):
     assert process.returncode == DONE and "3 groups and datasets sound, 0 faults" in process.stdout
 
 
+def test_filters_that_were_left_out_are_not_needed(mounts):
+    """Of any chunk: filter 300 stands in the pipeline, but in all masks, too."""
+    path = FOLDER / "sound_left_out.h5"
+    process = sparsectl("dump", f"{path}:/bad")
+    assert process.stdout == "x,value\n1,1\n2,5\n3,7\n6,1\n7,5\n8,7\n"
+    assert (mounts(path) / "bad/frames/0.raw").read_bytes() == 2 * OTHER
+
+
 @pytest.mark.parametrize("name, where, words", table())
 def test_sparsectl(name, where, words):
     path = FOLDER / f"{name}.h5"
     process = sparsectl("check", path)
-    assert process.returncode == FAILED
+    assert process.returncode == (UNKNOWN if where in ("unknown", "missing") else FAILED)
     assert words in process.stdout + process.stderr
+    if where == "unknown":
+        process = sparsectl("info", f"{path}:/bad")
+        assert process.returncode == FAILED and words in process.stderr
     process = sparsectl("dump", f"{path}:/bad")
     if where != "check":
         assert process.returncode == FAILED and words in process.stderr

@@ -95,7 +95,8 @@ def section_filters(*lists):
     """Pairs of section and filters, each an id and its parameters."""
     out = bytes([1, len(lists)])
     for section, filters in lists:
-        described = b"".join(struct.pack("<HHH", kind, 0, len(values))
+        described = b"".join(struct.pack("<H", kind) + (b"\0\0" if kind >= 256 else b"")
+                             + struct.pack("<HH", 0, len(values))
                              + struct.pack(f"<{len(values)}I", *values) for kind, *values in filters)
         out += bytes([section, len(filters)]) + struct.pack("<H", len(described)) + described
     return out
@@ -302,6 +303,50 @@ def empty():
     return file.end(file.dataset("bad", (5,), (5,), layout((5,), 4, index)))
 
 
+def left_out(*masks):
+    """A fixed array; the values went through a filter that nobody has and deflate, but for those
+    that the mask of their chunk names."""
+    file = File()
+    plain = [summed(THREE), int32(*VALUES)]
+    stored = plain[0], zlib.compress(plain[1], 6)
+    entries = b""
+    for i, mask in enumerate(masks):
+        address = file.add(f"chunk {i}", b"".join(stored))
+        entries += packed(address) + struct.pack("<H", sum(map(len, stored))) \
+            + packed(len(stored[0]), *map(len, plain)) + struct.pack("<II", 0, mask)
+    header = len(file.content)
+    file.add("index", b"FAHD" + bytes([1, 3, 42, 10]) + packed(len(masks), header + 28), True)
+    file.add("block", b"FADB" + bytes([1, 3]) + packed(header) + entries, True)
+    dims = (5 * len(masks),)
+    return file.end(file.dataset("bad", dims, dims, layout((5,), 4, bytes([3, 10]) + packed(header)),
+                                 ("filters", 0x19, section_filters((1, [(300,), (1, 6)])))))
+
+
+# ---- Kinds that are only designs ----
+
+def sectioned(offset_size_bytes, index=None):
+    """The "sectioned storage" of the RFC's version 22, which drew the offset size in several widths."""
+    file = File()
+    address, size, values_at = chunk_of(file, "chunk")
+    index = index or b"\1" + struct.pack("<H", size) + packed(values_at, address)
+    begin = bytes([5, 4, 0, 1, 0, 0, 2, 1, 0]) + (8).to_bytes(offset_size_bytes, "little")
+    return file.end(file.dataset("bad", (5,), (5,), begin + bytes([0, 2, 1, 5, 4]) + index))
+
+
+def dense_sections():
+    """Two sections, both with metadata: all elements, and the heap of their variable-length data."""
+    file = File()
+    index = bytes([3, 10]) + packed(UNDEFINED)
+    message = layout((5,), 16, index, composition=bytes([8, 2, 2, 0, 1]))
+    return file.end(file.dataset("bad", (5,), (5,), message))
+
+
+def values_first():
+    """The filters of section 1 are listed before those of section 0."""
+    return filtered(filters=((1, [(2, 4), (1, 6)]), (0, [(1, 6)])))
+
+
 SOUND = {"single": single, "empty": empty, "filtered": filtered, "fixed_array": fixed_array,
          "pages": lambda: fixed_array(1), "extensible_array": extensible_array, "tree": tree,
-         "variable_length": variable_length, "continued": continued}
+         "variable_length": variable_length, "continued": continued,
+         "values_first": values_first, "left_out": lambda: left_out(1, 1)}

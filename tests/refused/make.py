@@ -6,6 +6,8 @@ for each file where it is refused, and words of the reason that is given.
   dataset   /bad cannot be opened, all else can be read
   elements  /bad can be opened, but not all of its elements be read
   check     what is read may be wrong values, and only sparsectl check can tell
+  unknown   /bad cannot be opened, as it is stored in a way that is not known: it may be sound
+  missing   it may be sound, too: not all of its elements can be read for want of a filter
 
 make.py [FOLDER] writes them there instead."""
 import pathlib
@@ -13,8 +15,9 @@ import struct
 import sys
 import zlib
 
-from build import (ALL, SOUND, THREE, UNDEFINED, blocks, continued, extensible_array, extent, filtered,
-                   fixed_array, int32, packed, points, regular, single, summed, tree, variable_length)
+from build import (ALL, SOUND, THREE, UNDEFINED, blocks, continued, dense_sections, extensible_array,
+                   extent, filtered, fixed_array, int32, left_out, packed, points, regular, sectioned, single,
+                   summed, tree, variable_length)
 
 refused = []
 
@@ -115,6 +118,18 @@ refuse("single_chunk_too_small", "dataset", "smaller than the max dims",
 refuse("three_sections_of_integers", "dataset", "three sections, but no variable-length data",
        variable_length().put("bad.datatype", 0, bytes([0x14, 0, 0, 0, 16, 0, 0, 0, 0, 0, 128, 0])))
 
+
+# ---- Kinds of structured chunks that are not known ----
+refuse("layout_type", "unknown",
+       "unsupported: data layout message at address 187: structured chunk type 0x0004",
+       single().put("bad.layout", 3, b"\4"))
+refuse("layout_type_last_bit", "unknown", "structured chunk type 0x8000",
+       tree().put("bad.layout", 4, b"\x80"))
+refuse("layout_dense_sections", "unknown", "unsupported: data layout message", dense_sections())
+for bytes_of_it in (1, 4, 8):
+    refuse(f"layout_sectioned_{bytes_of_it}", "unknown", "sectioned storage", sectioned(bytes_of_it))
+refuse("layout_sectioned_array", "unknown", "sectioned storage", sectioned(8, bytes([3, 10]) + packed(UNDEFINED)))
+
 # ---- Filters ----
 for name, words, offset, data in (
         ("version", "section filter message", 0, b"\5"),
@@ -123,8 +138,7 @@ for name, words, offset, data in (
         ("count", "number of filters", 3, b"\x21"),
         ("bytes", "filter", 4, b"\x40")):
     refuse(f"filters_{name}", "dataset", words, filtered().put("bad.filters", offset, data))
-refuse("filters_out_of_order", "dataset", "section",
-       filtered(filters=((1, [(1, 6)]), (0, [(1, 6)]))))
+refuse("filters_twice", "dataset", "section", filtered(filters=((1, [(1, 6)]), (1, [(1, 6)]))))
 
 # ---- Where chunks are ----
 refuse("chunk_outside", "dataset", "beyond the end of the file",
@@ -276,6 +290,9 @@ refuse("deflate_long", "elements", "its values section is damaged",
        filtered(values=int32(1, 5, 7, 9), sizes=(67, 12)))
 refuse("fletcher32", "elements", "its values section is damaged",
        filtered(filters=((1, [(3,)]),), masks=(0, 0), stored=[summed(THREE), int32(1, 5, 7) + bytes(4)]))
+refuse("filter_missing", "missing", "filter 300 is not available", left_out(1, 0))
+refuse("filter_missing_elsewhere", "elements", "its values section is damaged",
+       left_out(1, 0).spoil("chunk 0", 70))
 refuse("no_filters_other_size", "elements", "the sizes of a section without filters differ",
        filtered(filters=((1, [(1, 6)]),), stored=[summed(THREE), zlib.compress(int32(1, 5, 7))],
                 sizes=(66, 12), masks=(0, 0)))

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset/private.h"
+#include "layout/sparse.h"
 #include "sparsefs/sparsefs.h"
 
 #define ROWS    20
@@ -144,6 +146,42 @@ static void chunks_are_copied_as_they_are(void **state)
         sfs_dataset_close(to);
         assert_int_equal(sfs_close(file), 0);
     }
+}
+
+/* Chunks over the edge of a dataset that stores those without filters have no masks in the file. */
+static void chunks_over_the_edge_are_copied_with_masks(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *plain = add_dataset(file, "/plain edges", true, false);
+    struct sfs_dataset *to = add_dataset(file, "/to", true, false);
+    struct sfs_dataset *back = add_dataset(file, "/back", true, false);
+    struct sfs_chunk_info list[20] = {{.size = 0}};
+    plain->layout.unfiltered_edges = back->layout.unfiltered_edges = true;
+    write_scattered(plain);
+    assert_int_equal(sfs_chunk_iterate(plain, note_chunk, list), 0);
+    for (size_t i = 0; list[i].size; i++) {
+        bool is_edge = list[i].start[0] + 8 > ROWS || list[i].start[1] + 8 > COLUMNS;
+        struct taken taken;
+        for (int section = 0; section < SFS_SECTIONS; section++) {
+            assert_int_equal(list[i].filter_mask[section], is_edge ? 7 : 0);
+            if (is_edge)
+                assert_int_equal(list[i].section_size[section], list[i].unfiltered_size[section]);
+        }
+        take(plain, &list[i], &taken);
+        assert_int_equal(put(to, &taken), 0);
+        assert_int_equal(put(back, &taken), 0);
+        taken.info.filter_mask[1] = 3;
+        if (is_edge)
+            assert_int_equal(put(back, &taken), -EINVAL);
+        drop(&taken);
+    }
+    check_same(plain, to);
+    check_same(plain, back);
+    sfs_dataset_close(plain);
+    sfs_dataset_close(to);
+    sfs_dataset_close(back);
+    assert_int_equal(sfs_close(file), 0);
 }
 
 static void chunk_info_says_what_iteration_says(void **state)
@@ -343,7 +381,87 @@ static void a_chunk_takes_the_place_of_what_was_written_before(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
-TEST_MAIN(cmocka_unit_test(chunks_are_copied_as_they_are),
+/* ---- A dataset of which nothing can be stored ---- */
+
+static struct sfs_dataset *make_deflated(struct sfs_file *file, const char *path)
+{
+    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    struct sfs_dataset_create create = {.rank = 1, .dims = {8}, .max_dims = {8}, .chunk_dims = {4}};
+    struct sfs_dataset *dataset;
+    void *type = NULL;
+    create.n_filters[1] = 1;
+    create.filters[1] = &deflate;
+    assert_int_equal(sfs_type_encode("<i4", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, path, &create, &dataset), 0);
+    free(type);
+    return dataset;
+}
+
+static void write_eight(struct sfs_dataset *dataset, int32_t value)
+{
+    const int32_t values[8] = {value, value, value, value, value, value, value, value};
+    struct sfs_slab slab = {.rank = 1, .count = {8}};
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+}
+
+static void expect_eight(const char *path, int32_t value)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    int32_t values[8];
+    uint64_t address;
+    struct sfs_slab slab = {.rank = 1, .count = {8}};
+    assert_int_equal(sfs_open("left.h5", &(struct sfs_options){.follow = true}, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
+    assert_int_equal(sfs_read(dataset, &slab, 0, values, sizeof(values)), 0);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(values[i], value);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
+/* It does not hold back the others, and its own writers are told as long as it is so. */
+static void one_dataset_does_not_hold_back_others(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_statistics statistics;
+    log_quietly();
+    assert_int_equal(sfs_create("left.h5", &(struct sfs_options){.replace = true}, &file), 0);
+    struct sfs_dataset *bad = make_deflated(file, "/bad"), *good = make_deflated(file, "/good");
+    write_eight(bad, 1);
+    assert_int_equal(sfs_flush(file), 0);
+    unsigned *parameter = (unsigned *)bad->sparse->header.filters.section[1].filters[0].values;
+    *parameter = 77; /* which deflate does not take */
+    write_eight(bad, 2);
+    write_eight(good, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(sfs_flush(file) < 0);
+        assert_true(sfs_flush_for(file, bad) < 0);
+        assert_int_equal(sfs_flush_for(file, good), 0);
+        assert_int_equal(sfs_flush_for(file, NULL), 0);
+        expect_eight("/good", 3 + i);
+        expect_eight("/bad", 1);
+        sfs_statistics(file, &statistics);
+        assert_int_equal(statistics.chunks_left, 2);
+        write_eight(good, 4 + i);
+    }
+    *parameter = 6;
+    assert_int_equal(sfs_flush(file), 0);
+    expect_eight("/bad", 2);
+    expect_eight("/good", 6);
+    sfs_statistics(file, &statistics);
+    assert_int_equal(statistics.chunks_left, 0);
+    sfs_dataset_close(bad);
+    sfs_dataset_close(good);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
+          cmocka_unit_test(chunks_are_copied_as_they_are),
+          cmocka_unit_test(chunks_over_the_edge_are_copied_with_masks),
           cmocka_unit_test(chunk_info_says_what_iteration_says),
           cmocka_unit_test(iteration_ends_when_it_is_told_to),
           cmocka_unit_test(a_damaged_chunk_is_refused),

@@ -172,6 +172,33 @@ static void filters_that_cannot_be_run_are_refused(void **state)
     sfs_discard(file);
 }
 
+/* They are left out of every chunk, and reading needs none of them. */
+static void optional_filters_need_not_be_there(void **state)
+{
+    (void)state;
+    struct sfs_file *file = create_file();
+    const struct sfs_filter unknown = {.id = 32100, .optional = true};
+    const char *const paths[] = {"/of selections", "/of values", "/dense"};
+    for (int i = 0; i < 3; i++) {
+        struct sfs_dataset_create create = plain();
+        struct sfs_slab slab = {.rank = create.rank};
+        struct sfs_dataset *dataset;
+        int32_t values[4] = {5, 6, 7, 8}, found[4] = {0};
+        create.is_dense = i == 2;
+        create.n_filters[i > 0] = 1;
+        create.filters[i > 0] = &unknown;
+        for (int axis = 0; axis < create.rank; axis++)
+            slab.count[axis] = axis == create.rank - 1 ? 4 : 1;
+        assert_int_equal(sfs_dataset_create(file, paths[i], &create, &dataset), 0);
+        assert_int_equal(sfs_write(dataset, &slab, values), 0);
+        assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(sfs_read(dataset, &slab, 0, found, sizeof(found)), 0);
+        assert_memory_equal(found, values, sizeof(values));
+        sfs_dataset_close(dataset);
+    }
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* ---- What can be made ---- */
 
 /* Some elements of one chunk are written, and found again in the file. */
@@ -429,6 +456,7 @@ static int all_tests(void)
         cmocka_unit_test(paths_that_cannot_be_are_refused),
         cmocka_unit_test(datatypes_with_pointers_are_refused),
         cmocka_unit_test(filters_that_cannot_be_run_are_refused),
+        cmocka_unit_test(optional_filters_need_not_be_there),
         cmocka_unit_test(elements_are_of_every_fixed_size),
         cmocka_unit_test(datasets_have_1_to_32_dimensions),
         cmocka_unit_test(released_libhdf5_reads_the_rest_of_the_file),

@@ -51,6 +51,10 @@ static const struct recipe recipes[] = {
     {"latest version 2 B-tree", H5D_CHUNKED, "d", H5D_ALLOC_TIME_INCR, true, .unlimited = 2},
     {"latest plain", H5D_CHUNKED, "", H5D_ALLOC_TIME_INCR, true, .unlimited = 2},
     {"latest unfiltered edges", H5D_CHUNKED, "sdf", H5D_ALLOC_TIME_INCR, true, true},
+    {"unfiltered edges, shuffle", H5D_CHUNKED, "s", H5D_ALLOC_TIME_INCR, true, true, 1},
+    {"unfiltered edges, deflate", H5D_CHUNKED, "d", H5D_ALLOC_TIME_INCR, true, true, 2},
+    {"unfiltered edges, fletcher32", H5D_CHUNKED, "f", H5D_ALLOC_TIME_INCR, true, true, 1},
+    {"unfiltered edges, nbit", H5D_CHUNKED, "n", H5D_ALLOC_TIME_INCR, true, true},
     {"latest growing unfiltered edges", H5D_CHUNKED, "d", H5D_ALLOC_TIME_INCR, true, true, 1},
 };
 

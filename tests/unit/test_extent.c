@@ -8,16 +8,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/private.h"
+#include "layout/sparse.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "extent.h5"
 #define SIDE 24 /* no dim becomes larger */
 #define FILL 3
 
+enum { DEFLATE = 1, SHUFFLE, FLETCHER32 }; /* as numbered by HDF5 */
+
 struct kind {
     int rank;
     uint64_t dims[3], max_dims[3], chunk_dims[3];
     bool filtered, is_dense;
+    int filter;       /* of both sections, alone; 0: deflate */
+    bool plain_edges; /* chunks over the edge are stored without filters */
 };
 
 static const struct kind kinds[] = {
@@ -29,6 +35,9 @@ static const struct kind kinds[] = {
     {3, {3, 9, 9}, {SFS_UNLIMITED, SFS_UNLIMITED, SIDE}, {2, 4, SIDE}, true}, /* beyond the dims */
     {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, true},
     {3, {3, 9, 9}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 9, 9}, false, true},
+    {2, {10, 12}, {SIDE, SIDE}, {4, 5}, true, false, SHUFFLE, true},
+    {2, {10, 12}, {SIDE, SFS_UNLIMITED}, {4, 5}, true, false, FLETCHER32, true},
+    {2, {10, 12}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, true, false, DEFLATE, true},
 };
 
 struct model {
@@ -131,6 +140,23 @@ static struct sfs_dataset *open_dataset(struct sfs_file *file)
     return dataset;
 }
 
+/* No call does that: the flag is put into the file. */
+static struct sfs_dataset *leave_edges_plain(struct sfs_file *file, struct sfs_dataset *dataset)
+{
+    struct sparse *sparse = dataset->sparse;
+    struct layout_message message = sparse->header.layout;
+    struct sfs_options options = {.writable = true};
+    struct why why;
+    message.unfiltered_edges = true;
+    assert_int_equal(
+        dataset_header_set_layout(file->store, sparse->superblock, sparse->address, &message, &why),
+        0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    return open_dataset(file);
+}
+
 static int new_file(const char *path, hsize_t user_block, size_t cache_size, struct sfs_file **file)
 {
     struct sfs_options options = {.writable = true, .replace = true, .cache_size = cache_size};
@@ -149,8 +175,10 @@ static struct sfs_file *create_behind(hsize_t user_block, const struct kind *kin
                                       struct sfs_dataset **dataset)
 {
     const int16_t fill = FILL;
-    const unsigned level = 1;
-    const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
+    const unsigned parameter = kind->filter == SHUFFLE ? sizeof(int16_t) : 1;
+    const struct sfs_filter filter = {.id = kind->filter ? kind->filter : DEFLATE,
+                                      .n_values = kind->filter != FLETCHER32,
+                                      .values = &parameter};
     struct sfs_dataset_create create = {
         .rank = kind->rank, .fill = &fill, .is_dense = kind->is_dense};
     struct sfs_file *file = NULL;
@@ -160,14 +188,16 @@ static struct sfs_file *create_behind(hsize_t user_block, const struct kind *kin
     memcpy(create.chunk_dims, kind->chunk_dims, sizeof(kind->chunk_dims));
     for (int i = 0; i < 2; i++) {
         create.n_filters[i] = kind->filtered;
-        create.filters[i] = &deflate;
+        create.filters[i] = &filter;
     }
     assert_int_equal(sfs_type_encode("<i2", &type, &create.type.n), 0);
     create.type.bytes = type;
     assert_int_equal(new_file(PATH, user_block, random_below(2) ? 0 : 20000, &file), 0);
     assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
     free(type);
-    return file;
+    if (kind->plain_edges)
+        *dataset = leave_edges_plain(file, *dataset);
+    return kind->plain_edges ? (*dataset)->file : file;
 }
 
 static struct sfs_file *create(const struct kind *kind, struct sfs_dataset **dataset)
@@ -362,10 +392,72 @@ static void a_dataset_of_too_many_elements_is_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+#define FULL ((uint64_t)1 << 32) /* chunks of an array */
+
+static int write_one(struct sfs_dataset *dataset, uint64_t row, uint64_t column)
+{
+    const int16_t value = 7;
+    struct sfs_slab slab = {.rank = 2, .start = {row, column}, .count = {1, 1}};
+    return sfs_write(dataset, &slab, &value);
+}
+
+/* By the write and by the change of the dims, not by a flush, which would fail for ever. */
+static void what_an_index_cannot_hold_is_refused_at_once(void **state)
+{
+    (void)state;
+    const uint64_t inf = SFS_UNLIMITED;
+    const struct {
+        struct kind kind;
+        bool has_limit;
+    } cases[] = {
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}}, true},
+        {{2, {64 * FULL, 3}, {inf, 3}, {16, 3}, true}, true},
+        {{2, {1, 64 * FULL}, {1, 64 * FULL}, {1, 32}}, true},
+        {{2, {64 * FULL, 1}, {inf, inf}, {16, 1}}, false},
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}, false, true}, true},
+        {{2, {1, 64 * FULL}, {1, inf}, {1, 16}, true, true}, true},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct sfs_dataset *dataset;
+        const struct kind *kind = &cases[i].kind;
+        int refused = cases[i].has_limit ? -EFBIG : 0;
+        int axis = kind->dims[0] < kind->dims[1];
+        uint64_t first[2] = {0}, behind[2] = {0}, dims[2];
+        first[axis] = kind->chunk_dims[axis] * FULL - 1;
+        behind[axis] = kind->chunk_dims[axis] * FULL;
+        struct sfs_file *file = create(kind, &dataset);
+        assert_int_equal(write_one(dataset, behind[0], behind[1]), refused);
+        struct sfs_slab both = {.rank = 2, .start = {first[0], first[1]}, .count = {1, 1}};
+        both.count[axis] = 2;
+        assert_int_equal(sfs_write(dataset, &both, (const int16_t[]){8, 9}), refused);
+        assert_int_equal(write_one(dataset, 0, 0), 0);
+        assert_int_equal(sfs_flush(file), 0);
+        memcpy(dims, kind->dims, sizeof(dims));
+        if (kind->max_dims[axis] == inf) {
+            dims[axis]++;
+            assert_int_equal(sfs_set_extent(dataset, dims), refused);
+            assert_int_equal(sfs_extend(dataset, dims), refused);
+        }
+        if (kind->max_dims[axis] == inf && !kind->is_dense) { /* libhdf5 looks for all chunks */
+            dims[axis] = behind[axis];
+            assert_int_equal(sfs_set_extent(dataset, dims), 0); /* less than it was */
+            dims[axis]++;
+            assert_int_equal(sfs_set_extent(dataset, dims), refused);
+        }
+        int16_t value = 0;
+        struct sfs_slab one = {.rank = 2, .count = {1, 1}};
+        assert_int_equal(sfs_read(dataset, &one, 0, &value, sizeof(value)), 0);
+        assert_int_equal(value, 7);
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
           cmocka_unit_test(extending_never_shrinks),
           cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),
           cmocka_unit_test(every_change_is_counted),
-          cmocka_unit_test(a_dataset_of_too_many_elements_is_refused))
+          cmocka_unit_test(a_dataset_of_too_many_elements_is_refused),
+          cmocka_unit_test(what_an_index_cannot_hold_is_refused_at_once))

@@ -486,6 +486,61 @@ static void end_of_file_is_rewritten(void **state)
     check_end(H5F_LIBVER_LATEST, 1024);
 }
 
+/* A superblock that says that addresses count from elsewhere than from it. */
+static void check_moved(H5F_libver_t low, hsize_t said, const char *before, size_t n)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
+    H5Pset_libver_bounds(fapl, low, H5F_LIBVER_LATEST);
+    H5Pset_userblock(fcpl, said);
+    hid_t file = H5Fcreate("moved.h5", H5F_ACC_TRUNC, fcpl, fapl);
+    H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    assert_true(H5Fclose(file) >= 0);
+    struct store *store, *moved;
+    struct superblock superblock, again;
+    struct why why = {""};
+    uint64_t address;
+    assert_int_equal(store_open("moved.h5", &store), 0);
+    uint64_t size = store_size(store) - said;
+    char *bytes = allocate((size_t)size);
+    assert_int_equal(store_read(store, said, bytes, (size_t)size), 0);
+    assert_int_equal(store_create(FILE_NAME, true, &moved), 0);
+    assert_int_equal(store_allocate(moved, n + size, &address), 0);
+    if (n > 0)
+        assert_int_equal(store_write(moved, 0, before, n), 0);
+    assert_int_equal(store_write(moved, n, bytes, (size_t)size), 0);
+    must(superblock_read(moved, &superblock, &why), &why);
+    assert_int_equal(superblock.base, n);
+    assert_int_equal(superblock.is_moved, n != said);
+    assert_int_equal(superblock.end, n + size);
+    must(superblock_set_end(moved, &superblock, superblock.end), &why);
+    must(superblock_read(moved, &again, &why), &why);
+    assert_memory_equal(&again, &superblock, sizeof(again));
+    assert_false(again.is_moved);
+    assert_int_equal(store_commit(moved), 0);
+    store_close(moved);
+    store_close(store);
+    free(bytes);
+    file = H5Fopen(FILE_NAME, H5F_ACC_RDONLY, fapl);
+    assert_true(file >= 0 && H5Lexists(file, "group", H5P_DEFAULT) > 0);
+    H5Fclose(file);
+    H5Pclose(fapl);
+    H5Pclose(fcpl);
+}
+
+static void addresses_count_from_the_superblock(void **state)
+{
+    (void)state;
+    static const char before[4096];
+    const H5F_libver_t versions[] = {H5F_LIBVER_EARLIEST, H5F_LIBVER_V18, H5F_LIBVER_LATEST};
+    for (size_t i = 0; i < COUNT(versions); i++) {
+        check_moved(versions[i], 0, before, 512);
+        check_moved(versions[i], 512, before, 512);
+        check_moved(versions[i], 512, before, 4096);
+        check_moved(versions[i], 2048, before, 1024);
+        check_moved(versions[i], 1024, before, 0);
+    }
+}
+
 static void mark_of_a_writer_is_cleared(void **state)
 {
     (void)state;
@@ -517,4 +572,5 @@ TEST_MAIN(cmocka_unit_test(max_dims_decide_on_the_index),
           cmocka_unit_test(ordinary_headers_become_sparse),
           cmocka_unit_test(messages_go_into_a_new_block),
           cmocka_unit_test(datasets_with_chunks_are_not_converted),
+          cmocka_unit_test(addresses_count_from_the_superblock),
           cmocka_unit_test(end_of_file_is_rewritten), cmocka_unit_test(mark_of_a_writer_is_cleared))

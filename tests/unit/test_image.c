@@ -467,7 +467,26 @@ static void what_cannot_be_is_refused(void **state)
     expect_refused(bytes.at, bytes.n, SFS_IMAGE_WRITABLE, &options, -EEXIST);
     options.replace = true; /* the document leaves no choice */
     expect_refused(bytes.at, bytes.n, SFS_IMAGE_WRITABLE, &options, -EEXIST);
+    image.backing_path = NULL;
+    image.name = "a.h5";
+    expect_refused(bytes.at, bytes.n, 0, &options, -EEXIST);
+    expect_refused(bytes.at, bytes.n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_WRITABLE, &options, -EEXIST);
     assert_int_equal(counted.malloc + counted.copied, 0);
+    free(bytes.at);
+}
+
+/* Unless it is the file that the bytes come from. */
+static void an_image_may_have_the_name_of_its_file(void **state)
+{
+    (void)state;
+    struct sfs_image_options image = {.name = "a.h5", .is_of_file = true};
+    struct sfs_options options = {.image = &image};
+    struct bytes bytes = slurp("a.h5");
+    struct sfs_file *file;
+    assert_int_equal(sfs_open_image(bytes.at, bytes.n, 0, &options, &file), 0);
+    assert_string_equal(sfs_path(file), "a.h5");
+    expect_content(file);
+    assert_int_equal(sfs_close(file), 0);
     free(bytes.at);
 }
 
@@ -547,11 +566,12 @@ static void callbacks_may_fail(void **state)
 
 /* Example 7 of the document: a buffer that is large enough, and no allocation at all. */
 static unsigned char fixed_buffer[1 << 20];
+static size_t fixed_room = sizeof(fixed_buffer);
 
 static void *fixed_malloc(size_t n, enum sfs_image_operation operation, void *user_data)
 {
     (void)operation, (void)user_data;
-    return n <= sizeof(fixed_buffer) ? fixed_buffer : NULL;
+    return n <= fixed_room ? fixed_buffer : NULL;
 }
 
 static void *fixed_realloc(void *bytes, size_t n, enum sfs_image_operation operation,
@@ -559,8 +579,10 @@ static void *fixed_realloc(void *bytes, size_t n, enum sfs_image_operation opera
 {
     (void)operation;
     assert_ptr_equal(bytes, fixed_buffer);
+    if (n > fixed_room)
+        return NULL;
     *(size_t *)user_data = n;
-    return n <= sizeof(fixed_buffer) ? fixed_buffer : NULL;
+    return fixed_buffer;
 }
 
 static int fixed_free(void *bytes, enum sfs_image_operation operation, void *user_data)
@@ -631,6 +653,45 @@ static void a_new_image_can_be_made_in_a_static_buffer(void **state)
     sfs_dataset_close(dataset);
     sfs_discard(file);
     expect_sound(fixed_buffer, n);
+}
+
+/* Datasets are added, and each is flushed, to an image in the static buffer; returns its size. */
+static size_t fill_fixed_buffer(size_t room, size_t increment)
+{
+    size_t n = 0;
+    struct sfs_image_callbacks callbacks = {
+        fixed_malloc, NULL, fixed_realloc, fixed_free, same_data, no_free, &n};
+    struct sfs_image_options image = {.callbacks = &callbacks, .increment = increment};
+    struct sfs_options options = {.image = &image};
+    struct sfs_file *file;
+    fixed_room = room;
+    assert_int_equal(sfs_create_image(&options, &file), 0);
+    for (int d = 0; d < 20; d++) {
+        char path[16];
+        snprintf(path, sizeof(path), "/d%d", d);
+        struct sfs_dataset *dataset = make_dataset(file, path);
+        for (uint64_t i = 0; i < ROWS; i++)
+            assert_int_equal(write_row(dataset, i, (uint16_t)i), 0);
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_flush(file), 0);
+    }
+    assert_int_equal(sfs_close(file), 0);
+    expect_sound(fixed_buffer, n);
+    fixed_room = sizeof(fixed_buffer);
+    return n;
+}
+
+/* It grows by half of its size where that can be, and else by what it needs. */
+static void a_buffer_that_is_large_enough_is_enough(void **state)
+{
+    (void)state;
+    static const size_t increments[] = {0, 4096};
+    for (size_t i = 0; i < COUNT(increments); i++) {
+        size_t n = fill_fixed_buffer(sizeof(fixed_buffer), increments[i]);
+        assert_true(n > 2 * 65536 && n < sizeof(fixed_buffer) / 2);
+        for (unsigned percent = 102; percent <= 122; percent += 10)
+            assert_int_equal(fill_fixed_buffer(n * percent / 100, increments[i]), n);
+    }
 }
 
 static void a_backing_file_is_written_by_every_flush(void **state)
@@ -926,7 +987,10 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_writable_copy_leaves_the_buffer_alone),
           cmocka_unit_test(an_image_grows_and_is_handed_back),
           cmocka_unit_test(what_is_discarded_is_as_it_was_flushed),
-          cmocka_unit_test(what_cannot_be_is_refused), cmocka_unit_test(what_is_no_hdf5_is_refused),
+          cmocka_unit_test(what_cannot_be_is_refused),
+          cmocka_unit_test(an_image_may_have_the_name_of_its_file),
+          cmocka_unit_test(what_is_no_hdf5_is_refused),
+          cmocka_unit_test(a_buffer_that_is_large_enough_is_enough),
           cmocka_unit_test(callbacks_may_fail),
           cmocka_unit_test(a_new_image_can_be_made_in_a_static_buffer),
           cmocka_unit_test(a_backing_file_is_written_by_every_flush),
