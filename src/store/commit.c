@@ -278,7 +278,10 @@ int settle(struct store *store)
     if (!store->standing.stands)
         return 0;
     int error = file_sync(store, false);
-    return error ? error : journal_remove(store);
+    if (error)
+        return error;
+    unsynced_trim(store);
+    return journal_remove(store);
 }
 
 /* Nobody remembers all pages of a large journal: it ends before anything else is written. */

@@ -202,7 +202,8 @@ int store_close(struct store *store)
     if (store->hold >= 0)
         close(store->hold);
     pages_clear(store);
-    unsynced_free(store);
+    unsynced_clear(store, UINT64_MAX);
+    unsynced_trim(store);
     extents_clear(&store->free);
     extents_clear(&store->pending);
     extents_clear(&store->fresh);

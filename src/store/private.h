@@ -127,10 +127,9 @@ struct store {
     bool written;      /* something since the last commit */
     bool write_again;  /* the kernel does not have what is unsynced, or takes it for written */
     uint64_t n_writes; /* to the file */
-    struct unsynced *spare_pages;
-    size_t n_spare_pages;
-    bool unapplied; /* a complete journal waits to be carried out */
-    bool stray;     /* a journal may stand there that must not: nothing is changed */
+    struct unsynced *spare_pages; /* for the next ones */
+    bool unapplied;               /* a complete journal waits to be carried out */
+    bool stray;                   /* a journal may stand there that must not: nothing is changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
@@ -233,11 +232,13 @@ int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n)
 bool unsynced_touch(struct store *store, uint64_t address, uint64_t n);
 
 /* unsynced.c: gives all pages that begin before end to the kernel once more; they are synced; the
- * file was made to end there; and it is closed. */
+ * file was made to end there. */
 int unsynced_write_again(struct store *store, uint64_t end);
 void unsynced_clear(struct store *store, uint64_t end);
 void unsynced_cut(struct store *store, uint64_t end);
-void unsynced_free(struct store *store);
+
+/* unsynced.c: gives memory back that is kept for what will be written. */
+void unsynced_trim(struct store *store);
 
 /* commit.c: the end of the file if free space at its end is left out. What a snapshot needs is not.
  */

@@ -17,8 +17,6 @@
 #include "common/log.h"
 #include "store/private.h"
 
-#define MOST_SPARE ((size_t)2048) /* pages that are kept for the next ones: 8 MiB */
-
 struct unsynced {
     uint64_t number;
     UT_hash_handle hh;
@@ -42,19 +40,14 @@ static struct unsynced *take_spare(struct store *store)
     if (!page)
         return malloc(sizeof(*page));
     store->spare_pages = page->next_spare;
-    store->n_spare_pages--;
     return page;
 }
 
+/* Pages are used again and again: new memory costs more than what is copied to it. */
 static void give_spare(struct store *store, struct unsynced *page)
 {
-    if (store->n_spare_pages >= MOST_SPARE) {
-        free(page);
-        return;
-    }
     page->next_spare = store->spare_pages;
     store->spare_pages = page;
-    store->n_spare_pages++;
 }
 
 /* With the lock held for writing. */
@@ -156,14 +149,12 @@ void unsynced_clear(struct store *store, uint64_t end)
     pthread_rwlock_unlock(&store->unsynced_lock);
 }
 
-void unsynced_free(struct store *store)
+void unsynced_trim(struct store *store)
 {
-    unsynced_clear(store, UINT64_MAX);
     for (struct unsynced *page; (page = store->spare_pages);) {
         store->spare_pages = page->next_spare;
         free(page);
     }
-    store->n_spare_pages = 0;
 }
 
 int unsynced_write_again(struct store *store, uint64_t end)

@@ -142,7 +142,7 @@ static void sweep(bool new_file)
     long met = 0;
     for (int i = 0; i < 4; i++) {
         struct fault fault = {.error = errors[i & 1], .lasting = i & 2};
-        uint64_t step = is_long ? 1 : 3;
+        uint64_t step = is_long ? 1 : 5;
         long n = (long)random_below(step);
         printf("seed %#llx, %s, %s\n", (unsigned long long)seed, strerror(fault.error),
                fault.lasting ? "from then on" : "once");
