@@ -21,6 +21,7 @@
 #include "layout/form.h"
 #include "sparsefs/sparsefs.h"
 
+struct box;
 struct hdf5;
 struct hdf5_storage;
 struct pool;
@@ -116,9 +117,12 @@ extern const struct layout_ops layout_contiguous;
 extern const struct layout_ops layout_library;
 extern const struct layout_ops layout_sparse;
 
-/* Calls each for every chunk that a sparse layout stores, in the order of its index, those outside
- * of the dims left out; what it returns ends the walk unless it is 0, and is returned. */
-int layout_each_chunk(struct layout *layout,
+/* Calls each for every chunk that a sparse layout stores and that lies in the dims or, box not
+ * being NULL, that this touches, in the order of the index; what it returns ends the walk unless it
+ * is 0, and is returned. Time is in proportion to what is stored of that, and no lock is held
+ * meanwhile: of chunks that are stored or deleted while it runs it may tell or not. -EINTR
+ * (interrupt.h). */
+int layout_each_chunk(struct layout *layout, const struct box *box,
                       int (*each)(void *context, const uint64_t *scaled,
                                   const struct chunk_record *record),
                       void *context);
