@@ -170,6 +170,7 @@ static int open_store(const char *path, bool writable, struct store **out)
         store_close(store);
         return error;
     }
+    store->file_end = store->committed_end;
     if (fstat(store->fd, &store->st) == 0) {
         void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
         if (map != MAP_FAILED)
@@ -194,7 +195,7 @@ static void discard(struct store *store)
 {
     if (store->temporary)
         unlink(store->temporary);
-    else if (store->writable && store->written &&
+    else if (store->writable && store->written && file_check_end(store) == 0 &&
              ftruncate(store->fd, (off_t)store->committed_end) < 0)
         log_warning("%s: cannot cut off what was not committed: %s", store->path, strerror(errno));
 }
@@ -312,7 +313,7 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
         ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR)
             continue;
-        if (got == 0 && store->writable) {
+        if (got == 0 && store->writable && address + done >= atomic_load(&store->committed_end)) {
             memset((char *)buffer + done, 0, n - done);
             return 0;
         }
@@ -326,25 +327,47 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
     return 0;
 }
 
+int file_check_end(struct store *store)
+{
+    struct stat st;
+    if (fstat(store->fd, &st) < 0)
+        return -errno;
+    bool is_cut = (uint64_t)st.st_size < store->file_end;
+    if (is_cut && !store->is_cut)
+        log_error(
+            "%s: it was cut short by another program: of %llu bytes %llu are left; nothing is "
+            "committed to it any more",
+            store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
+    store->is_cut = is_cut;
+    return is_cut ? -EIO : 0;
+}
+
+/* Nothing is written behind the end of a file that was cut: nobody could see any more that it was.
+ */
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n)
 {
     if (store->image) {
         image_write(store->image, address, bytes, n);
         return 0;
     }
+    int error = file_check_end(store);
+    if (error)
+        return error;
     for (size_t done = 0; done < n;) {
         ssize_t put =
             pwrite(store->fd, (const char *)bytes + done, n - done, (off_t)(address + done));
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0) {
-            int error = put ? -errno : -EIO;
+            error = put ? -errno : -EIO;
             log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
                       (unsigned long long)address, strerror(-error));
             return error;
         }
         done += (size_t)put;
     }
+    if (address + n > store->file_end)
+        store->file_end = address + n;
     return 0;
 }
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import sparse_files
-from conftest import BUILD, TOP, is_mounted
+from conftest import BUILD, TOP, Mount, is_mounted
 from test_sparse import Expected, check_sparse, scattered
 
 SHAPE = (5, 30, 41)
@@ -1096,3 +1096,61 @@ def test_direct_io(mounts, data):
     data.mounted.unmount()
     d = data.mount(mounts)
     data.check_file(mounts)
+
+
+# ---- A file that somebody else cuts short ----
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("first", ["sync", "write"])
+def test_nothing_is_committed_to_a_file_that_was_cut(mounts, tmp_path, kind, first):
+    """Neither what was written nor nothing: what was committed is not there any more. What is gone reads
+    as an error, not as zeros. With the file whatever was written comes back."""
+    data = Data(tmp_path, kind == "sparse")
+    if kind == "sparse":  # its index before its chunks
+        do(f"{BUILD}/sparsectl repack {data.path} {tmp_path}/repacked.h5")
+        data.path = tmp_path / "repacked.h5"
+    mount = data.mount(mounts, "commit_interval=0", expect_log=True) and data.mounted
+    root = os.open(mount.root, os.O_RDONLY)
+    os.fsync(root)
+    whole, frames = data.path.read_bytes(), range(SHAPE[0])
+    os.truncate(data.path, len(whole) - 200)
+    gone = 0
+    for frame in frames:
+        try:
+            assert (data.d / f"frames/{frame}.raw").read_bytes() == data.array[frame].tobytes()
+        except OSError as error:
+            assert error.errno == errno.EIO
+            gone += 1
+    assert gone == 1
+    if first == "sync":
+        with refused(errno.EIO):
+            os.fsync(root)
+    content = bytes(range(200)) * 5
+    fd = os.open(data.d / "frames/0.raw", os.O_WRONLY)
+    os.pwrite(fd, content, 100)
+    data.write(100, content)
+    for _ in range(2):
+        with refused(errno.EIO):
+            os.fsync(fd)
+    assert data.path.stat().st_size < len(whole)  # it can still be seen
+    assert mount.log().count("it was cut short by another program") == 1, mount.log()
+    with open(data.path, "r+b") as file:
+        file.write(whole)
+    os.fsync(fd)
+    os.close(fd)
+    os.fsync(root)
+    os.close(root)
+    data.check_file(mounts)
+
+
+def test_a_cut_file_is_seen_when_the_mount_ends(tmp_path):
+    data = Data(tmp_path, True)
+    mount = data.mount(lambda path, *options: Mount(path, tmp_path / "mnt", *options),
+                       "commit_interval=0") and data.mounted
+    size = data.path.stat().st_size
+    (data.d / "frames/0.raw").write_bytes(bytes(FRAME_BYTES))
+    os.truncate(data.path, size - 200)
+    assert mount.umount() and mount.wait() == 2
+    assert data.path.stat().st_size == size - 200
+    assert "could not be committed" in mount.log()
