@@ -105,11 +105,12 @@ struct layout {
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info and path must outlive it. -EFBIG: a chunk does
+ * elements must have no pointers. store, hdf5, info and path must outlive it. memory: of the cache
+ * in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does
  * not fit in memory. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse);
+                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);
 
 extern const struct layout_ops layout_chunked;
 extern const struct layout_ops layout_chunked_plain; /* without filters */
