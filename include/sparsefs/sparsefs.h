@@ -130,6 +130,11 @@ SFS_API int sfs_refresh(struct sfs_file *file);
  * its writer: -EINTR. For who wants to close it soon. Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
+/* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
+ * then, and end with -EINTR soon after it is true: what they have changed by then stays changed.
+ * NULL: no more. */
+SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context);
+
 /* hold: calls do not take another state by themselves and begin again, but are -EAGAIN: what
  * follows a call is of the same state as it was. For who reads something in several calls, and
  * begins again himself. */
@@ -651,7 +656,8 @@ SFS_API int sfs_read_values(struct sfs_dataset *dataset, const struct sfs_slab *
 
 /* The selection of the defined elements of slab as H5Sencode would encode it in a dataspace of the
  * last space_rank axes of slab (the others have count 1), in the smallest form that libhdf5 1.10
- * decodes: all, none, hyperslabs or points. The caller frees *encoded. */
+ * decodes: all, none, hyperslabs or points; where coordinates of 32 bits do not suffice, that
+ * libhdf5 1.12 decodes. The caller frees *encoded. */
 SFS_API int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                                int space_rank, void **encoded, size_t *n);
 

@@ -56,6 +56,11 @@ void cache_destroy(struct cache *cache)
     free(cache);
 }
 
+size_t cache_limit(const struct cache *cache)
+{
+    return cache->limit;
+}
+
 struct workers *cache_workers(struct cache *cache)
 {
     return cache->workers;

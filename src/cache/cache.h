@@ -27,6 +27,9 @@ struct workers;
  * while nothing else is in use, and by what encoding takes more than a quarter of it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
+/* The limit that it was made with. */
+size_t cache_limit(const struct cache *cache);
+
 /* The threads of the cache, for whatever can be done chunk by chunk. */
 struct workers *cache_workers(struct cache *cache);
 

@@ -18,8 +18,22 @@ struct blocks {
 int blocks_of_chunks(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
                      struct blocks *blocks);
 
+/* The same, of no more than one chunk. */
+int blocks_of_one_chunk(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
+                        struct blocks *blocks);
+
 /* Blocks whose elements, one block after the other, are in row-major order. */
 int blocks_in_order(const struct sfs_dataset_info *info, struct blocks *blocks);
+
+/* The numbers of those in which a sparse dataset may have something, ascending. The blocks are of
+ * the part of it that begins at `origin`. The caller frees list->number, also after an error.
+ * Memory is in proportion to what is stored. Errors of sfs_chunk_iterate; -ENOMEM. */
+struct block_list {
+    uint64_t *number;
+    size_t n, room;
+};
+int blocks_stored(const struct blocks *blocks, struct sfs_dataset *dataset, const uint64_t *origin,
+                  struct block_list *list);
 
 void blocks_at(const struct blocks *blocks, uint64_t i, struct sfs_slab *slab);
 

@@ -19,6 +19,9 @@ struct work {
     bool from_sparse, to_sparse;
     size_t size; /* bytes of an element */
     struct blocks blocks;
+    struct block_list stored; /* of a sparse source: only these are copied */
+    bool is_listed;
+    uint64_t n; /* blocks to copy */
     struct progress progress;
     atomic_uint_fast64_t next; /* block */
     atomic_int error;          /* the first one */
@@ -173,6 +176,13 @@ static void bench_free(struct bench *bench)
     free(bench->packed);
 }
 
+/* The i-th of the blocks to copy. */
+static void take_block(struct bench *bench, uint64_t i)
+{
+    const struct work *work = bench->work;
+    blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
+}
+
 static void *run(void *context)
 {
     struct work *work = context;
@@ -181,9 +191,9 @@ static void *run(void *context)
         note_error(work, -ENOMEM);
     while (!atomic_load(&work->error)) {
         uint64_t i = atomic_fetch_add(&work->next, 1);
-        if (i >= work->blocks.n)
+        if (i >= work->n)
             break;
-        blocks_at(&work->blocks, i, &bench.slab);
+        take_block(&bench, i);
         int error = interrupted ? -EINTR : copy_block(&bench);
         if (error)
             note_error(work, error);
@@ -200,8 +210,7 @@ static void run_all(struct work *work)
     pthread_t thread[MOST_THREADS - 1];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned wanted = processors < MOST_THREADS ? (unsigned)processors : MOST_THREADS, n = 0;
-    while (n + 1 < wanted && n + 1 < work->blocks.n &&
-           pthread_create(&thread[n], NULL, run, work) == 0)
+    while (n + 1 < wanted && n + 1 < work->n && pthread_create(&thread[n], NULL, run, work) == 0)
         n++;
     run(work);
     while (n > 0)
@@ -210,40 +219,73 @@ static void run_all(struct work *work)
 
 static int work_init(struct work *work, const struct copy *copy)
 {
+    static const uint64_t nothing[SFS_MAX_RANK];
     const struct sfs_dataset_info *from = sfs_dataset_info(copy->from);
     const struct sfs_dataset_info *to = sfs_dataset_info(copy->to);
     *work = (struct work){.copy = copy,
                           .from_sparse = from->layout == SFS_SPARSE,
                           .to_sparse = to->layout == SFS_SPARSE,
                           .size = from->type.size};
-    return blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+    /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
+     * and in a dense destination no chunk is made for it. */
+    work->is_listed = work->from_sparse && copy->pick->full_every == 0;
+    int error = work->is_listed && !work->to_sparse
+                    ? blocks_of_one_chunk(to, to->chunk_dims, &work->blocks)
+                    : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+    work->n = work->blocks.n;
+    if (error || !work->is_listed)
+        return error;
+    error = blocks_stored(&work->blocks, copy->from, nothing, &work->stored);
+    work->n = work->stored.n;
+    return error;
+}
+
+static void work_end(struct work *work)
+{
+    free(work->stored.number);
+}
+
+/* The elements of all blocks. */
+static uint64_t elements_of(const struct work *work)
+{
+    struct sfs_slab slab;
+    uint64_t n = 0;
+    if (!work->is_listed)
+        return sfs_dataset_info(work->copy->from)->elements;
+    for (size_t i = 0; i < work->stored.n; i++) {
+        blocks_at(&work->blocks, work->stored.number[i], &slab);
+        n += slab_elements(&slab);
+    }
+    return n;
 }
 
 int copy_elements(const struct copy *copy)
 {
     struct work work;
     int error = work_init(&work, copy);
-    if (error || work.blocks.n == 0)
-        return error;
-    progress_begin(&work.progress, copy->what, sfs_dataset_info(copy->from)->elements);
-    run_all(&work);
-    progress_end(&work.progress);
-    return atomic_load(&work.error);
+    if (!error && work.n > 0) {
+        progress_begin(&work.progress, copy->what, elements_of(&work));
+        run_all(&work);
+        progress_end(&work.progress);
+        error = atomic_load(&work.error);
+    }
+    work_end(&work);
+    return error;
 }
 
 int copy_some(const struct copy *copy, uint64_t most)
 {
     struct work work;
-    struct bench bench;
+    struct bench bench = {0};
     int error = work_init(&work, copy);
-    if (error || work.blocks.n == 0)
-        return error;
-    uint64_t n = work.blocks.n < most ? work.blocks.n : most;
-    error = bench_init(&bench, &work);
+    if (!error && work.n > 0)
+        error = bench_init(&bench, &work);
+    uint64_t n = work.n < most ? work.n : most;
     for (uint64_t i = 0; i < n && !error; i++) {
-        blocks_at(&work.blocks, i * (work.blocks.n / n), &bench.slab);
+        take_block(&bench, i * (work.n / n));
         error = interrupted ? -EINTR : copy_block(&bench);
     }
     bench_free(&bench);
+    work_end(&work);
     return error;
 }

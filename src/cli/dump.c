@@ -125,23 +125,26 @@ static int write_blocks(struct printing *printing)
     struct sfs_dataset_info part = *printing->info;
     const struct dump *dump = printing->dump;
     struct blocks blocks;
-    bool cut = dump->one_frame && part.rank > 2;
-    if (cut)
+    struct block_list stored = {0};
+    uint64_t origin[SFS_MAX_RANK] = {0};
+    bool is_sparse = part.layout == SFS_SPARSE, cut = dump->one_frame && part.rank > 2;
+    if (cut) {
         part.dims[0] = 1;
+        origin[0] = dump->frame;
+    }
     int error = blocks_in_order(&part, &blocks);
-    if (error)
-        return error;
-    printing->values = malloc(blocks.most_elements * part.type.size + 1);
-    if (!printing->values)
-        return -ENOMEM;
-    for (uint64_t i = 0; i < blocks.n && !error; i++) {
+    if (!error && is_sparse)
+        error = blocks_stored(&blocks, printing->dataset, origin, &stored);
+    if (!error && !(printing->values = malloc(blocks.most_elements * part.type.size + 1)))
+        error = -ENOMEM;
+    for (uint64_t i = 0; !error && i < (is_sparse ? stored.n : blocks.n); i++) {
         struct sfs_slab slab;
-        blocks_at(&blocks, i, &slab);
-        if (cut)
-            slab.start[0] = dump->frame;
+        blocks_at(&blocks, is_sparse ? stored.number[i] : i, &slab);
+        slab.start[0] += origin[0];
         error = write_block(printing, &slab);
     }
     free(printing->values);
+    free(stored.number);
     return error;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "dataset/private.h"
 
 #define PATTERN_BYTES 4096              /* of fill values that are compared at once */
@@ -244,6 +245,8 @@ int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
     if (!sfs_is_writable(dataset->file))
         return -EROFS;
     int error = dataset_range(dataset, slab, offset, n, &bytes.box);
+    if (!error)
+        error = interrupt_check(); /* it may be one of many */
     return error || n == 0 ? error : write_bytes(&bytes, offset, from, n);
 }
 
@@ -274,6 +277,8 @@ static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64
         error = each_box(dataset, box, first, here, values, sfs_write);
         first += here;
         n -= here;
+        if (!error)
+            error = interrupt_check();
     }
     free(values);
     return error;

@@ -85,7 +85,7 @@ static int iterate_once(struct sfs_dataset *dataset, struct each_chunk *all)
     if (!dataset->sparse)
         return -EOPNOTSUPP;
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    return error ? error : layout_each_chunk(&dataset->layout, tell_chunk, all);
+    return error ? error : layout_each_chunk(&dataset->layout, NULL, tell_chunk, all);
 }
 
 int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)

@@ -17,6 +17,9 @@
 #define MAX_UNUSED 256 /* datasets kept open, with their chunks in the cache, that nobody uses */
 #define AHEAD      8   /* chunks, at most */
 
+/* What libhdf5 keeps of the sources of a virtual dataset, as a share of the cache's limit. */
+#define SOURCES_SHARE 8
+
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
     cache_close_dataset(dataset->cache);
@@ -127,6 +130,9 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     if (error != -EINVAL)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
+    if (!error && dataset->info.layout == SFS_VIRTUAL && !file->follows)
+        error = hdf5_cache_sources(file->hdf5, dataset->address, dataset->path,
+                                   cache_limit(file->cache) / SOURCES_SHARE);
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
@@ -148,7 +154,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     int error = open_header(dataset, &storage);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
-                            &dataset->info, &storage, dataset->sparse);
+                            &dataset->info, &storage, dataset->sparse, cache_limit(file->cache));
     dataset->layout.commit_lock = &file->commit_lock;
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);

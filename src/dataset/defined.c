@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "common/workers.h"
 #include "dataset/private.h"
 #include "layout/piece.h"
@@ -139,8 +140,8 @@ static int join_piece(struct joining *joining, const struct piece *piece)
 /* Some chunks at a time are decoded by all threads there are, then joined one after the other. */
 static int join_ahead(struct joining *joining)
 {
-    int error = 0;
-    if (joining->n_ahead > 1)
+    int error = interrupt_check();
+    if (joining->n_ahead > 1 && !error)
         error = workers_each(cache_workers(joining->dataset->file->cache), joining->n_ahead,
                              load_ahead, joining);
     for (size_t i = 0; i < joining->n_ahead && !error; i++)
@@ -154,16 +155,17 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
     const struct layout *layout = &dataset->layout;
     struct joining joining = {.dataset = dataset, .box = box, .runs = runs};
     struct pieces *pieces = &joining.pieces;
-    struct piece piece;
-    int error = 0;
-    for (bool more = piece_first(layout, box, &piece); more && !error;
-         more = piece_next(layout, box, &piece)) {
-        joining.ahead[joining.n_ahead++] = piece;
+    struct chunk_list list;
+    int error = chunk_list_fill(&list, dataset, box);
+    for (size_t i = 0; i < list.n && !error; i++) {
+        piece_at(layout, box, list.scaled + i * (size_t)layout->rank,
+                 &joining.ahead[joining.n_ahead++]);
         if (joining.n_ahead == AHEAD)
             error = join_ahead(&joining);
     }
     if (!error)
         error = join_ahead(&joining);
+    free(list.scaled);
     struct runs others = {0};
     if (!error && pieces->n > 0)
         error = runs_of_pieces(pieces->piece, pieces->n, box_elements(box), &others);
@@ -358,9 +360,12 @@ static int count_all(struct count *count)
 {
     int error = count_changed(count);
     if (!error)
-        error = layout_each_chunk(&count->dataset->layout, count_stored, count);
-    for (size_t i = 0; i < count->cut.n && !error; i++)
+        error = layout_each_chunk(&count->dataset->layout, count->box, count_stored, count);
+    for (size_t i = 0; i < count->cut.n && !error; i++) {
         error = count_in_part(count, count->cut.scaled + i * (size_t)count->layout->rank);
+        if (!error)
+            error = interrupt_check();
+    }
     free(count->cut.scaled);
     free_changed(count);
     return error;
@@ -378,12 +383,8 @@ static int count_defined_once(struct sfs_dataset *dataset, const struct sfs_slab
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
 
     struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};
-    struct piece piece;
-    uint64_t chunks = piece_first(&dataset->layout, &box, &piece) ? 1 : 0;
-    for (int i = 0; chunks && i < box.rank; i++)
-        if (__builtin_mul_overflow(chunks, piece.last[i] - piece.first[i] + 1, &chunks))
-            chunks = UINT64_MAX;
-    error = chunks <= FEW_CHUNKS ? count_few(&count) : count_all(&count);
+    error =
+        piece_number(&dataset->layout, &box) <= FEW_CHUNKS ? count_few(&count) : count_all(&count);
     if (!error)
         *elements = count.elements;
     return error;

@@ -163,6 +163,8 @@ static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_sla
     if (!error)
         error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
                                  encoded, n);
+    if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
+        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_SMALLEST, encoded, n);
     runs_free(&runs);
     return error;
 }

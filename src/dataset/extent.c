@@ -129,12 +129,12 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     cache_hold(dataset->cache);
     int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
     if (!error && edges)
-        error = layout_each_chunk(layout, note_edge, &chunks);
+        error = layout_each_chunk(layout, NULL, note_edge, &chunks);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = touch(dataset, chunks.list.scaled + i * rank);
     chunks.list.n = 0;
     if (!error && shrinks)
-        error = layout_each_chunk(layout, note_cut, &chunks);
+        error = layout_each_chunk(layout, NULL, note_cut, &chunks);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = erase_outside(dataset, chunks.list.scaled + i * rank, dims);
     free(chunks.list.scaled);

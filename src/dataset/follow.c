@@ -129,7 +129,7 @@ static int renew_library(struct sfs_file *file)
         !atomic_exchange(&file->library_failed, true))
         log_error("%s: cannot open it again: %s", sfs_path(file), hdf5_error());
     if (error)
-        return error;
+        return error == -EINVAL ? -EIO : error;
     atomic_store(&file->library_failed, false);
     atomic_store(&file->library_outdated, false);
     atomic_store(&file->library_wanted, false);
@@ -144,6 +144,8 @@ static int renew_all(struct sfs_file *file)
     int error = superblock_read(file->store, &file->superblock, &why);
     if (error == -EILSEQ)
         log_error("%s: %s", sfs_path(file), why.text);
+    if (!error)
+        store_set_end(file->store, file->superblock.end);
     HASH_ITER (hh, file->datasets, dataset, next) {
         if (dataset->users == 0)
             dataset_drop(dataset);

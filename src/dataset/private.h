@@ -169,6 +169,11 @@ struct chunk_list {
 };
 int chunk_list_add(struct chunk_list *list, int rank, const uint64_t *scaled);
 
+/* The chunks of a box of a sparse dataset in which something may be defined, in row-major order:
+ * all that it touches where they are few, else those that are stored, or changed and not stored
+ * yet. Whoever has the list frees it, also after an error. Errors of layout_each_chunk; -ENOMEM. */
+int chunk_list_fill(struct chunk_list *list, struct sfs_dataset *dataset, const struct box *box);
+
 /* Makes a description of runs, which are taken over, also after an error. -ENOMEM. */
 int dataset_describe(struct runs *runs, struct sfs_defined *defined);
 

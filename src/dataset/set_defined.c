@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "selection/selection.h"
@@ -83,6 +84,8 @@ static int define(struct sfs_dataset *dataset, const struct sfs_slab *slab, cons
         struct sfs_defined defined = as_defined(&batch);
         if (!error)
             error = sfs_write_values(dataset, slab, &defined, values);
+        if (!error)
+            error = interrupt_check();
     }
     runs_free(&batch);
     free(values);

@@ -6,12 +6,16 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/parts.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
 #include "layout/piece.h"
 #include "selection/selection.h"
+
+/* Intervals of as many elements as so many chunks have are long. */
+#define LONG_RUN 64
 
 /* Elements of a dataset that is not sparse are read so many bytes at once. */
 #define BATCH_BYTES ((size_t)1 << 20)
@@ -542,6 +546,56 @@ static int check_erasable(const struct sfs_dataset *dataset)
     return check_writable(dataset);
 }
 
+/* Erases the elements of a box. Chunks of which nothing is stored cost nothing. */
+static int erase_box(struct sfs_dataset *dataset, const struct box *box)
+{
+    const struct layout *layout = &dataset->layout;
+    struct chunk_list list;
+    int error = chunk_list_fill(&list, dataset, box);
+    for (size_t i = 0; i < list.n && !error; i++) {
+        struct box chunk = {.rank = layout->rank}, part;
+        layout_inside(layout, list.scaled + i * (size_t)layout->rank, chunk.start, chunk.count);
+        if (box_intersect(&chunk, box, &part))
+            error = cache_erase_box(dataset->cache, &part);
+        if (!error)
+            error = interrupt_check();
+    }
+    free(list.scaled);
+    return error;
+}
+
+/* Erases one interval of positions in the dataset, box by box. */
+static int erase_run(struct sfs_dataset *dataset, struct run run)
+{
+    struct box all = {.rank = dataset->layout.rank}, box;
+    memcpy(all.count, dataset->layout.dims, sizeof(all.count));
+    int error = 0;
+    while (run.first < run.last && !error) {
+        run.first += box_of_interval(&all, run.first, run.last - run.first, &box);
+        error = erase_box(dataset, &box);
+    }
+    return error;
+}
+
+/* Long intervals, which may be of many chunks that are not stored, are erased by what is stored;
+ * the others chunk by chunk, those of one chunk together. */
+static int erase_runs(struct sfs_dataset *dataset, const struct runs *runs)
+{
+    struct runs others = {0};
+    uint64_t most = dataset->layout.chunk_bytes / dataset->layout.element_size;
+    int error = 0;
+    for (size_t i = 0; i < runs->n && !error; i++) {
+        struct run run = runs_at(runs, i);
+        error = (run.last - run.first) / LONG_RUN >= most
+                    ? erase_run(dataset, run)
+                    : runs_append(&others, run.first, run.last);
+    }
+    if (!error)
+        error = parts_each(&dataset->layout, &others, erase_part, dataset);
+    runs_free(&others);
+    return error;
+}
+
 int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
 {
     CHANGING(dataset);
@@ -551,7 +605,7 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
         error = take_space(dataset, space, &selection);
     if (error)
         return error;
-    error = parts_each(&dataset->layout, &selection.runs, erase_part, dataset);
+    error = erase_runs(dataset, &selection.runs);
     selection_free(&selection);
     return error;
 }
@@ -563,7 +617,7 @@ int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
     int error = check_erasable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
-    return error ? error : cache_erase_box(dataset->cache, &box);
+    return error ? error : erase_box(dataset, &box);
 }
 
 int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
@@ -577,7 +631,7 @@ int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!error)
         error = place_in_dataset(&dataset->layout, &box, defined, &runs);
     if (!error)
-        error = parts_each(&dataset->layout, &runs, erase_part, dataset);
+        error = erase_runs(dataset, &runs);
     runs_free(&runs);
     return error;
 }
@@ -618,29 +672,45 @@ static int find_in_band(struct finding *finding, uint64_t first_row, uint64_t ro
     return error;
 }
 
-/* Band by band of chunks along the first axis, those in which nothing is selected left out. */
+/* The rows between the first and the last that are selected. */
+static struct box selected_rows(const struct layout *layout, const struct runs *selected,
+                                uint64_t in_first)
+{
+    struct box box = {.rank = layout->rank};
+    memcpy(box.count, layout->dims, sizeof(box.count));
+    box.start[0] = runs_at(selected, 0).first / in_first;
+    box.count[0] = (runs_at(selected, selected->n - 1).last - 1) / in_first + 1 - box.start[0];
+    return box;
+}
+
+/* Band by band of chunks along the first axis, those of which nothing is stored, or in which
+ * nothing is selected, left out. */
 static int find_defined(struct finding *finding)
 {
     const struct layout *layout = &finding->dataset->layout;
     const struct runs *selected = finding->selected;
-    uint64_t in_first = 1, row = 0;
+    uint64_t in_first = 1, done = 0; /* rows */
     for (int i = 1; i < layout->rank; i++)
         in_first *= layout->dims[i];
-    int error = 0;
-    for (size_t next = 0; !error;) {
-        next = runs_find_from(selected, next, row * in_first);
-        if (next == selected->n)
-            break;
-        uint64_t at = runs_at(selected, next).first / in_first;
-        if (at > row)
-            row = at;
-        row -= row % layout->chunk_dims[0];
+    if (selected->elements == 0)
+        return 0;
+    struct chunk_list list;
+    struct box box = selected_rows(layout, selected, in_first);
+    int error = chunk_list_fill(&list, finding->dataset, &box);
+    size_t next = 0;
+    for (size_t i = 0; i < list.n && !error; i++) {
+        uint64_t row = list.scaled[i * (size_t)layout->rank] * layout->chunk_dims[0];
         uint64_t rows = layout->dims[0] - row;
         if (rows > layout->chunk_dims[0])
             rows = layout->chunk_dims[0];
-        error = find_in_band(finding, row, rows);
-        row += rows;
+        if (row < done)
+            continue;
+        done = row + rows;
+        next = runs_find_from(selected, next, row * in_first);
+        if (next < selected->n && runs_at(selected, next).first < done * in_first)
+            error = find_in_band(finding, row, rows);
     }
+    free(list.scaled);
     return error;
 }
 
@@ -659,6 +729,9 @@ static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_encode
     if (!error)
         error = selection_encode(dataset->info.rank, layout->dims, dataset->info.max_dims, &found,
                                  SELECTION_LIBHDF5_1_10, encoded, n);
+    if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
+        error = selection_encode(dataset->info.rank, layout->dims, dataset->info.max_dims, &found,
+                                 SELECTION_SMALLEST, encoded, n);
     runs_free(&found);
     selection_free(&selection);
     return error;

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "fs/entry.h"
+#include "fs/interrupt.h"
 #include "fs/mount.h"
 
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
@@ -18,6 +19,7 @@ struct change mount_change(const struct node *node, uint64_t first, uint64_t las
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode)
 {
     enum view_kind kind = inode_view(inode);
+    NOT_INTERRUPTIBLE();
     if (kind != VIEW_DEFINED)
         staging_settle(mount->staging, node,
                        kind < VIEW_STACK_RAW ? inode.frame : STAGING_ANY_FRAME);

@@ -14,9 +14,17 @@ static const struct {
     unsigned entry;
 } files[] = {{"pid", ENTRY_PID}, {"stats.json", ENTRY_STATISTICS}, {"image.h5", ENTRY_IMAGE}};
 
-int control_lookup(const char *name, struct inode *inode)
+/* The image, which is the last, is the writer's to give: who follows could only copy all of the
+ * file before it changes. */
+static size_t number_of_files(const struct mount *mount)
 {
-    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+    size_t n = sizeof(files) / sizeof(*files);
+    return mount->follow ? n - 1 : n;
+}
+
+int control_lookup(const struct mount *mount, const char *name, struct inode *inode)
+{
+    for (size_t i = 0; i < number_of_files(mount); i++) {
         if (!strcmp(name, files[i].name)) {
             *inode = (struct inode){.entry = files[i].entry};
             return 0;
@@ -25,9 +33,9 @@ int control_lookup(const char *name, struct inode *inode)
     return -ENOENT;
 }
 
-const char *control_name(unsigned n, struct inode *inode)
+const char *control_name(const struct mount *mount, unsigned n, struct inode *inode)
 {
-    if (n >= sizeof(files) / sizeof(*files))
+    if (n >= number_of_files(mount))
         return NULL;
     *inode = (struct inode){.entry = files[n].entry};
     return files[n].name;

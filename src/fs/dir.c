@@ -180,7 +180,8 @@ static int list_series(struct mount *mount, const struct directory *directory,
 
 static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
 {
-    const char *name = control_name(at < UINT32_MAX ? (unsigned)at : UINT32_MAX, &listed->inode);
+    const char *name =
+        control_name(mount, at < UINT32_MAX ? (unsigned)at : UINT32_MAX, &listed->inode);
     if (!name)
         return -ENOENT;
     strcpy(listed->name, name);

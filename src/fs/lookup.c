@@ -79,7 +79,7 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
 {
     struct views *views;
     if (directory.entry == ENTRY_CONTROL)
-        return control_lookup(name, inode);
+        return control_lookup(mount, name, inode);
     pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, directory.node);
     bool is_group = node && node->type == NODE_GROUP;

@@ -19,6 +19,7 @@
 #include "common/thread.h"
 #include "config.h"
 #include "fs/daemon.h"
+#include "fs/interrupt.h"
 #include "fs/load.h"
 #include "fs/loop.h"
 #include "fs/mount.h"
@@ -167,6 +168,7 @@ static int serve(struct fuse_session *session, struct loop *loop, struct mount *
     struct starting starting = {.options = options, .loop = loop};
     starting.started = thread_start(&starting.thread, watch_start, &starting) == 0;
     int status = starting.started ? loop_run(loop) : -EAGAIN;
+    interrupt_all();
     nodes_interrupt(mount->nodes);
     int error = loop_stop(loop);
     status = status ? status : error;

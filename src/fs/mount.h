@@ -83,10 +83,10 @@ int mount_extend(struct mount *mount, struct inode directory, const char *name);
 
 /* ---- control.c: .sparsefs and its files ---- */
 
-int control_lookup(const char *name, struct inode *inode);
+int control_lookup(const struct mount *mount, const char *name, struct inode *inode);
 
 /* The n-th name in .sparsefs, or NULL. */
-const char *control_name(unsigned n, struct inode *inode);
+const char *control_name(const struct mount *mount, unsigned n, struct inode *inode);
 
 /* The content of a control file but image.h5 as of now. The caller frees *text. */
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);

@@ -32,12 +32,21 @@ struct job {
     struct timespec deadline; /* of the answer; of one that is to come: when */
 };
 
+/* Look-ups that are not answered yet, by the time at which they began: before the last time that
+ * somebody waited for them, or after. */
+struct lookups {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t ended;
+    unsigned now; /* those that begin now */
+    size_t running[2];
+};
+
 struct notify {
     struct nodes *nodes;
     struct fuse_session *session;
     pthread_t thread, guard;
-    pthread_rwlock_t lookups; /* held for reading by look-ups, until they are answered */
-    pthread_mutex_t lock;     /* guards what follows */
+    struct lookups lookups;
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     struct job *jobs;  /* the first is being worked at */
     struct job *later; /* by the time at which they become jobs */
@@ -79,16 +88,39 @@ void notify_known(struct notify *notify, struct inode inode)
     set_bit(notify->known_blocks, hash(block_of(inode)) % BLOCK_BITS);
 }
 
+static _Thread_local unsigned began; /* the time at which this thread's look-up did */
+
 void notify_begin_lookup(struct notify *notify)
 {
-    if (notify)
-        pthread_rwlock_rdlock(&notify->lookups);
+    if (!notify)
+        return;
+    struct lookups *lookups = &notify->lookups;
+    pthread_mutex_lock(&lookups->lock);
+    began = lookups->now;
+    lookups->running[began]++;
+    pthread_mutex_unlock(&lookups->lock);
 }
 
 void notify_end_lookup(struct notify *notify)
 {
-    if (notify)
-        pthread_rwlock_unlock(&notify->lookups);
+    if (!notify)
+        return;
+    struct lookups *lookups = &notify->lookups;
+    pthread_mutex_lock(&lookups->lock);
+    if (--lookups->running[began] == 0)
+        pthread_cond_signal(&lookups->ended);
+    pthread_mutex_unlock(&lookups->lock);
+}
+
+/* Waits for those that run; others begin meanwhile, as one may take long. By one thread. */
+static void wait_for_lookups(struct lookups *lookups)
+{
+    pthread_mutex_lock(&lookups->lock);
+    unsigned before = lookups->now;
+    lookups->now = !before;
+    while (lookups->running[before] > 0)
+        pthread_cond_wait(&lookups->ended, &lookups->lock);
+    pthread_mutex_unlock(&lookups->lock);
 }
 
 /* ---- What a change concerns ---- */
@@ -338,8 +370,7 @@ static void *work(void *data)
         bool send = job->has_change && !notify->is_ending;
         pthread_mutex_unlock(&notify->lock);
         if (send) {
-            pthread_rwlock_wrlock(&notify->lookups);
-            pthread_rwlock_unlock(&notify->lookups);
+            wait_for_lookups(&notify->lookups);
             visit_change(notify, &job->change, job->writer, invalidate);
         }
         pthread_mutex_lock(&notify->lock);
@@ -399,17 +430,14 @@ static void init_locks(struct notify *notify)
     pthread_cond_init(&notify->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&notify->lock, NULL);
-    /* Look-ups come without an end: the writer, which holds it for no time, goes first. */
-    pthread_rwlockattr_t fair;
-    pthread_rwlockattr_init(&fair);
-    pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&notify->lookups, &fair);
-    pthread_rwlockattr_destroy(&fair);
+    pthread_mutex_init(&notify->lookups.lock, NULL);
+    pthread_cond_init(&notify->lookups.ended, NULL);
 }
 
 static void destroy_locks(struct notify *notify)
 {
-    pthread_rwlock_destroy(&notify->lookups);
+    pthread_cond_destroy(&notify->lookups.ended);
+    pthread_mutex_destroy(&notify->lookups.lock);
     pthread_mutex_destroy(&notify->lock);
     pthread_cond_destroy(&notify->changed);
 }

@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "fs/interrupt.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 
@@ -55,6 +56,7 @@ static void frame_changed(struct mount *mount, const struct open_file *file, fus
 static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed;
+    NOT_INTERRUPTIBLE();
     int error = staging_end(mount->staging, file->staged, &changed);
     if (error)
         log_error("%s: what was written to %s frame %llu.defined is lost: %s",
@@ -206,6 +208,7 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
 
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
+    LOOKING(request);
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *file;
     int error = open_file_open(mount, number, info, &file);
@@ -219,6 +222,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *info)
 {
+    LOOKING(request);
     (void)mode;
     struct mount *mount = fuse_req_userdata(request);
     struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
 
@@ -35,6 +36,7 @@ static void on_init(void *data, struct fuse_conn_info *connection)
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
+    LOOKING(request);
     struct mount *mount = mount_of(request);
     struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
     struct inode inode;
@@ -56,6 +58,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 
 static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
+    LOOKING(request);
     (void)info;
     struct inode inode = inode_unpack(number);
     struct stat st;
@@ -165,6 +168,7 @@ static void read_view(fuse_req_t request, struct mount *mount, const struct open
 static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                     struct fuse_file_info *info)
 {
+    LOOKING(request);
     (void)number;
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
     struct open_file *file = open_file_of(info);
@@ -198,6 +202,7 @@ static int seek_in_text(struct mount *mount, const struct open_file *file, uint6
 static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
                      struct fuse_file_info *info)
 {
+    LOOKING(request);
     struct mount *mount = mount_of(request);
     struct open_file *file = open_file_of(info);
     struct inode inode = inode_unpack(number);
@@ -241,6 +246,7 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                        struct fuse_file_info *info)
 {
+    LOOKING(request);
     (void)number;
     directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, false);
 }
@@ -248,6 +254,7 @@ static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t
 static void on_readdirplus(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                            struct fuse_file_info *info)
 {
+    LOOKING(request);
     (void)number;
     directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, true);
 }

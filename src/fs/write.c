@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
 
@@ -183,6 +184,7 @@ static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size
 void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
                 struct fuse_file_info *info)
 {
+    CHANGING(request);
     struct mount *mount = mount_of(request);
     struct inode inode = inode_unpack(number);
     struct open_file *file = info ? open_file_of(info) : NULL;
@@ -253,6 +255,7 @@ static bool is_cleared(const struct open_file *file, int mode, uint64_t offset, 
 void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
                   struct fuse_file_info *info)
 {
+    CHANGING(request);
     (void)number;
     struct mount *mount = mount_of(request);
     struct open_file *file = open_file_of(info);

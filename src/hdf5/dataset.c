@@ -7,6 +7,8 @@
 #include "hdf5/private.h"
 #include "store/store.h"
 
+#define SOURCE_SLOTS 521 /* chunks that one source of a virtual dataset keeps, at most */
+
 static void free_filters(size_t n, struct sfs_filter *filters)
 {
     for (size_t i = 0; i < n; i++)
@@ -192,12 +194,33 @@ static void close_ids(struct open_dataset *dataset)
 static void close_dataset(struct open_dataset *dataset)
 {
     close_ids(dataset);
+    free(dataset->path);
     free(dataset);
+}
+
+/* By its path, which alone can be told how large the chunk caches of its sources are, if that leads
+ * to it within the file. */
+static hid_t open_virtual(struct hdf5 *hdf5, const struct open_dataset *dataset)
+{
+    H5L_info_t link;
+    hid_t id = H5I_INVALID_HID, lapl = tree_link_access(), dapl = H5Pcreate(H5P_DATASET_ACCESS);
+    if (lapl >= 0 && dapl >= 0 && H5Lget_info(hdf5->file, dataset->path, &link, lapl) >= 0 &&
+        link.type == H5L_TYPE_HARD && link.u.address == dataset->address &&
+        H5Pset_chunk_cache(dapl, SOURCE_SLOTS, dataset->source_bytes, 0) >= 0)
+        id = H5Dopen2(hdf5->file, dataset->path, dapl);
+    if (dapl >= 0)
+        H5Pclose(dapl);
+    if (lapl >= 0)
+        H5Pclose(lapl);
+    return id;
 }
 
 static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
 {
-    dataset->id = H5Oopen_by_addr(hdf5->file, dataset->address);
+    if (dataset->path)
+        dataset->id = open_virtual(hdf5, dataset);
+    if (dataset->id < 0)
+        dataset->id = H5Oopen_by_addr(hdf5->file, dataset->address);
     if (dataset->id >= 0) {
         dataset->type = H5Dget_type(dataset->id);
         dataset->space = H5Dget_space(dataset->id);
@@ -287,6 +310,68 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         close_dataset(dataset);
     }
     library_leave();
+}
+
+/* The name of a mapping's source: that of the file, and of the dataset. NULL: no memory. */
+static char *name_of_source(hid_t dcpl, size_t mapping)
+{
+    ssize_t file = H5Pget_virtual_filename(dcpl, mapping, NULL, 0);
+    ssize_t dataset = H5Pget_virtual_dsetname(dcpl, mapping, NULL, 0);
+    char *name = file < 0 || dataset < 0 ? NULL : malloc((size_t)file + (size_t)dataset + 2);
+    if (name) {
+        H5Pget_virtual_filename(dcpl, mapping, name, (size_t)file + 1);
+        name[file] = '\n';
+        H5Pget_virtual_dsetname(dcpl, mapping, name + file + 1, (size_t)dataset + 1);
+    }
+    return name;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* How many sources the mappings name, in doubt all are different. */
+static size_t count_sources(hid_t dcpl)
+{
+    size_t n = 0, read = 0, different = 0;
+    if (H5Pget_virtual_count(dcpl, &n) < 0 || n == 0)
+        return 1;
+    char **name = calloc(n, sizeof(*name));
+    while (name && read < n && (name[read] = name_of_source(dcpl, read)))
+        read++;
+    if (name && read == n) {
+        qsort(name, n, sizeof(*name), by_name);
+        for (size_t i = 0; i < n; i++)
+            different += i == 0 || strcmp(name[i - 1], name[i]) != 0;
+    }
+    for (size_t i = 0; i < read; i++)
+        free(name[i]);
+    free(name);
+    return different ? different : n;
+}
+
+static int cache_sources(struct hdf5 *hdf5, struct open_dataset *dataset, const char *path,
+                         size_t bytes)
+{
+    hid_t dcpl = H5Dget_create_plist(dataset->id);
+    if (dcpl < 0)
+        return library_failed(-EIO);
+    dataset->source_bytes = bytes / count_sources(dcpl);
+    H5Pclose(dcpl);
+    dataset->path = strdup(path);
+    if (!dataset->path)
+        return -ENOMEM;
+    close_ids(dataset);
+    return open_ids(hdf5, dataset);
+}
+
+int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
+{
+    library_enter();
+    struct open_dataset *dataset = find_dataset(hdf5, address);
+    int error = dataset ? cache_sources(hdf5, dataset, path, bytes) : -EBADF;
+    return library_leave_with(error);
 }
 
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,

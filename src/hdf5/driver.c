@@ -238,7 +238,7 @@ static haddr_t driver_get_eof(const H5FD_t *public, H5FD_mem_t type)
 {
     (void)type;
     const struct driver_file *file = (const struct driver_file *)public;
-    return file->store ? store_size(file->store) : file->end_of_allocation;
+    return file->store ? store_end_wanted(file->store) : file->end_of_allocation;
 }
 
 static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
@@ -255,7 +255,8 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     if (!file->store)
         return -1;
     /* libhdf5 reads ahead past the end of the file and expects zeros there. */
-    uint64_t available = address < store_size(file->store) ? store_size(file->store) - address : 0;
+    uint64_t end = store_end_wanted(file->store);
+    uint64_t available = address < end ? end - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
     int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;

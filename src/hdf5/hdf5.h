@@ -74,6 +74,10 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
                       struct hdf5_storage *storage);
 void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
 
+/* Of an open virtual dataset, that has this path: its sources, all together, may keep so many bytes
+ * of decoded chunks, since several mappings may show parts of one. */
+int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
+
 /* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
  * it has another rank, or is none now. */
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,

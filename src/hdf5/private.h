@@ -14,6 +14,8 @@ struct open_dataset {
     hid_t type; /* the file's */
     hid_t space;
     int rank;
+    char *path;          /* of a virtual one whose sources have chunk caches; or NULL */
+    size_t source_bytes; /* each source's */
     UT_hash_handle hh;
 };
 

@@ -303,8 +303,9 @@ struct walk {
     index_each_function each; /* of these one is NULL */
     index_block_function each_block;
     void *context;
-    uint64_t budget; /* bytes that nodes may still have */
-    bool any;        /* a record came before, with these coordinates: */
+    const struct index_range *range; /* each: all records between its ends; NULL: all */
+    uint64_t budget;                 /* bytes that nodes may still have */
+    bool any;                        /* a record came before, with these coordinates: */
     uint64_t last[SFS_MAX_RANK];
     struct why *why;
 };
@@ -327,16 +328,36 @@ static int walk_record(struct walk *walk, const struct block *node, uint64_t i)
     return record.exists ? walk->each(walk->context, scaled, &record) : 0;
 }
 
+/* The records of a node in the range: from *first to before *end. The children between these, and
+ * on both sides of them, may have others. */
+static void records_in_range(const struct walk *walk, const struct block *node, uint64_t n,
+                             uint64_t *first, uint64_t *end)
+{
+    const struct index_range *range = walk->range;
+    bool equal;
+    *first = 0;
+    *end = n;
+    if (!range)
+        return;
+    *first =
+        btree2_search(walk->index, node, n, range->behind ? range->behind : range->first, &equal);
+    *first += equal && range->behind;
+    *end = btree2_search(walk->index, node, n, range->last, &equal);
+    *end += equal;
+}
+
 static int walk_node(struct walk *walk, const struct block *node,
                      const struct node_pointer *pointer, unsigned depth)
 {
     const struct btree2 *tree = walk->index->kind;
+    uint64_t first, end;
     int result = index_spend(btree2_node_kind(depth)->name, node->address, tree->node_bytes,
                              &walk->budget, walk->why);
     if (!result && walk->each_block)
         result = walk->each_block(walk->context, btree2_node_kind(depth)->name, node->address,
                                   tree->node_bytes);
-    for (uint64_t i = 0; !result && i <= pointer->n; i++) {
+    records_in_range(walk, node, pointer->n, &first, &end);
+    for (uint64_t i = first; !result && i <= end; i++) {
         if (depth > 0) {
             struct node_pointer child;
             struct block *block;
@@ -349,20 +370,21 @@ static int walk_node(struct walk *walk, const struct block *node,
                 block_put(block);
             }
         }
-        if (!result && walk->each && i < pointer->n)
+        if (!result && walk->each && i < end)
             result = walk_record(walk, node, i);
     }
     return result;
 }
 
-static int btree2_iterate(struct index *index, index_each_function each, void *context,
-                          struct why *why)
+static int btree2_iterate(struct index *index, const struct index_range *range,
+                          index_each_function each, void *context, struct why *why)
 {
     const struct btree2 *tree = index->kind;
     struct walk walk = {
         .index = index,
         .each = each,
         .context = context,
+        .range = range,
         .budget = store_size(index->store),
         .why = why,
     };

@@ -381,6 +381,7 @@ struct walk {
     index_each_function each; /* of these one is NULL */
     index_block_function each_block;
     void *context;
+    uint64_t first, end;            /* each: only elements from this number to before that */
     uint64_t budget;                /* bytes that blocks may still have */
     struct extensible_array counts; /* its statistics, of the blocks that were met */
     struct why *why;
@@ -398,13 +399,15 @@ static void coordinates_of(const struct index *index, uint64_t number, uint64_t 
     scaled[array->unlimited] = number;
 }
 
-/* n elements of a block, of which the first is number first of the array. */
+/* Those of n elements of a block that the walk is to tell of, of which the first is number first of
+ * the array. */
 static int walk_elements(struct walk *walk, const struct block *block, size_t at, uint64_t first,
                          uint64_t n)
 {
     const struct extensible_array *array = walk->index->kind;
     int result = 0;
-    for (uint64_t i = 0; !result && i < n && first + i < array->max_set; i++) {
+    for (uint64_t i = walk->first > first ? walk->first - first : 0;
+         !result && i < n && first + i < walk->end; i++) {
         struct chunk_record record;
         result =
             index_element(walk->index, block, at + (size_t)i * array->element, &record, walk->why);
@@ -417,6 +420,20 @@ static int walk_elements(struct walk *walk, const struct block *block, size_t at
     return result;
 }
 
+/* Counts a block, of which the first element is number first. Who goes on in the middle of one has
+ * counted it before. */
+static int spend(struct walk *walk, const char *name, uint64_t address, uint64_t bytes,
+                 uint64_t first)
+{
+    return first < walk->first ? 0 : index_spend(name, address, bytes, &walk->budget, walk->why);
+}
+
+/* Whether nothing of n elements is to be told of. */
+static bool is_passed_over(const struct walk *walk, uint64_t first, uint64_t n)
+{
+    return walk->each && (first >= walk->end || (walk->first > first && walk->first - first >= n));
+}
+
 static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const struct block *super)
 {
     struct index *index = walk->index;
@@ -426,14 +443,13 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
     uint64_t address;
     struct block *block;
     int result = data_block_address(index, u, t, super, &address, walk->why);
-    if (result || address == NO_ADDRESS || (walk->each && first >= array->max_set))
+    if (result || address == NO_ADDRESS || is_passed_over(walk, first, n))
         return result;
     result = earray_get_data_block(index, u, address, &block, walk->why);
     if (result)
         return result;
     uint64_t in_pages = n_pages * earray_page_bytes(array);
-    result = index_spend(earray_data_block_kind.name, address, block->n + in_pages, &walk->budget,
-                         walk->why);
+    result = spend(walk, earray_data_block_kind.name, address, block->n + in_pages, first);
     if (walk->each_block) {
         walk->counts.data_blocks++;
         walk->counts.data_block_bytes += block->n + in_pages;
@@ -448,7 +464,8 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
         result = walk_elements(walk, block, earray_behind_offset(index, array), first, n);
     block_put(block);
     for (uint64_t page = 0; !result && page < n_pages; page++) {
-        if (!page_is_set(index, super, u, t, page))
+        if (!page_is_set(index, super, u, t, page) ||
+            is_passed_over(walk, first + page * array->page_elements, array->page_elements))
             continue;
         result = earray_get_page(index, address, page, &block, walk->why);
         if (result)
@@ -464,13 +481,15 @@ static int walk_super_block(struct walk *walk, unsigned u)
 {
     const struct extensible_array *array = walk->index->kind;
     struct block *super = NULL;
+    uint64_t first = array->in_index_block + earray_first_element(array, u);
     int result = 0;
+    if (is_passed_over(walk, first, earray_blocks(u) * earray_elements_per_block(array, u)))
+        return 0;
     if (u >= array->n_direct) {
         result = earray_get_super_block(walk->index, u, &super, walk->why);
         if (result || !super)
             return result;
-        result = index_spend(earray_super_block_kind.name, super->address, super->n, &walk->budget,
-                             walk->why);
+        result = spend(walk, earray_super_block_kind.name, super->address, super->n, first);
         walk->counts.super_blocks++;
         walk->counts.super_block_bytes += super->n;
         if (!result && walk->each_block)
@@ -483,8 +502,24 @@ static int walk_super_block(struct walk *walk, unsigned u)
     return result;
 }
 
-static int extensible_array_iterate(struct index *index, index_each_function each, void *context,
-                                    struct why *why)
+/* The numbers of what is in a range; more than 64 bits count are behind all that there is. */
+static void set_range(struct walk *walk, const struct index_range *range)
+{
+    struct index *index = walk->index;
+    const struct extensible_array *array = index->kind;
+    uint64_t last[SFS_MAX_RANK] = {0}, number;
+    for (int axis = 0; axis < index->rank; axis++)
+        last[axis] = range->last[axis] < index->max_chunks[axis] ? range->last[axis]
+                                                                 : index->max_chunks[axis] - 1;
+    if (index_own_number(index, last, &number) && number < array->max_set)
+        walk->end = number + 1;
+    if (!index_own_number(index, range->behind ? range->behind : range->first, &number))
+        number = array->max_set;
+    walk->first = range->behind ? number + 1 : number;
+}
+
+static int extensible_array_iterate(struct index *index, const struct index_range *range,
+                                    index_each_function each, void *context, struct why *why)
 {
     const struct extensible_array *array = index->kind;
     if (array->block_address == NO_ADDRESS)
@@ -492,11 +527,16 @@ static int extensible_array_iterate(struct index *index, index_each_function eac
     struct walk walk = {.index = index,
                         .each = each,
                         .context = context,
-                        .budget = store_size(index->store),
+                        .end = array->max_set,
+                        .budget = range ? *range->budget : store_size(index->store),
                         .why = why};
+    if (range)
+        set_range(&walk, range);
     int result = walk_elements(&walk, array->block, array->elements_at, 0, array->in_index_block);
     for (unsigned u = 0; !result && u < array->n_super; u++)
         result = walk_super_block(&walk, u);
+    if (range)
+        *range->budget = walk.budget;
     return result;
 }
 

@@ -218,13 +218,38 @@ static int fixed_array_lookup(struct index *index, const uint64_t *scaled,
     return error;
 }
 
-/* The elements of a block, of which the first is number first of the array. */
+/* Elements from number `first` to before number `end`. */
+struct numbers {
+    uint64_t first, end;
+};
+
+static struct numbers numbers_of(const struct index *index, const struct index_range *range)
+{
+    const struct fixed_array *array = index->kind;
+    struct numbers numbers = {0, array->n};
+    uint64_t last[SFS_MAX_RANK] = {0};
+    if (!range)
+        return numbers;
+    for (int axis = 0; axis < index->rank; axis++)
+        last[axis] = range->last[axis] < index->max_chunks[axis] ? range->last[axis]
+                                                                 : index->max_chunks[axis] - 1;
+    numbers.first =
+        range->behind ? number_of(index, range->behind) + 1 : number_of(index, range->first);
+    numbers.end = number_of(index, last) + 1;
+    return numbers;
+}
+
+/* Those of the elements of a block, of which the first is number first of the array. */
 static int each_element(struct index *index, const struct block *block, size_t at, uint64_t first,
-                        uint64_t n, index_each_function each, void *context, struct why *why)
+                        uint64_t n, const struct numbers *numbers, index_each_function each,
+                        void *context, struct why *why)
 {
     const struct fixed_array *array = index->kind;
     int result = 0;
-    for (uint64_t i = 0; !result && i < n; i++) {
+    uint64_t begin = numbers->first > first ? numbers->first - first : 0;
+    if (numbers->end < first + n)
+        n = numbers->end > first ? numbers->end - first : 0;
+    for (uint64_t i = begin; !result && i < n; i++) {
         struct chunk_record record;
         result = index_element(index, block, at + (size_t)i * array->element, &record, why);
         if (result || !record.exists)
@@ -239,17 +264,19 @@ static int each_element(struct index *index, const struct block *block, size_t a
     return result;
 }
 
-static int fixed_array_iterate(struct index *index, index_each_function each, void *context,
-                               struct why *why)
+static int fixed_array_iterate(struct index *index, const struct index_range *range,
+                               index_each_function each, void *context, struct why *why)
 {
     const struct fixed_array *array = index->kind;
-    if (array->block_address == NO_ADDRESS)
+    const struct numbers numbers = numbers_of(index, range);
+    if (array->block_address == NO_ADDRESS || numbers.first >= numbers.end)
         return 0;
     if (array->n_pages == 0)
-        return each_element(index, array->block, array->elements_at, 0, array->n, each, context,
-                            why);
+        return each_element(index, array->block, array->elements_at, 0, array->n, &numbers, each,
+                            context, why);
     int result = 0;
-    for (uint64_t page = 0; !result && page < array->n_pages; page++) {
+    for (uint64_t page = numbers.first / array->page_elements;
+         !result && page <= (numbers.end - 1) / array->page_elements; page++) {
         if (!page_is_set(array, page))
             continue;
         struct block *block;
@@ -257,7 +284,8 @@ static int fixed_array_iterate(struct index *index, index_each_function each, vo
         if (result)
             break;
         result = each_element(index, block, 0, page * array->page_elements,
-                              (block->n - CHECKSUM_BYTES) / array->element, each, context, why);
+                              (block->n - CHECKSUM_BYTES) / array->element, &numbers, each, context,
+                              why);
         block_put(block);
     }
     return result;

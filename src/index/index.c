@@ -149,17 +149,51 @@ int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_recor
     return error;
 }
 
-int index_iterate(struct index *index, index_each_function each, void *context, struct why *why)
+static int iterate(struct index *index, const struct index_range *range, index_each_function each,
+                   void *context, struct why *why)
 {
     int result = 0;
     lock_to_read(index);
     const struct iteration iteration = {index, iterations};
     iterations = &iteration;
     if (index->address != NO_ADDRESS)
-        result = index->ops->iterate(index, each, context, why);
+        result = index->ops->iterate(index, range, each, context, why);
     iterations = iteration.outer;
     unlock_read(index);
     return result;
+}
+
+int index_iterate(struct index *index, index_each_function each, void *context, struct why *why)
+{
+    return iterate(index, NULL, each, context, why);
+}
+
+/* Those of a range alone. */
+struct choosing {
+    int rank;
+    const struct index_range *range;
+    index_each_function each;
+    void *context;
+};
+
+static int choose(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    const struct choosing *choosing = context;
+    const struct index_range *range = choosing->range;
+    for (int i = 0; i < choosing->rank; i++)
+        if (scaled[i] < range->first[i] || scaled[i] > range->last[i])
+            return 0;
+    return choosing->each(choosing->context, scaled, record);
+}
+
+int index_iterate_in(struct index *index, const struct index_range *range, index_each_function each,
+                     void *context, struct why *why)
+{
+    struct choosing choosing = {index->rank, range, each, context};
+    for (int i = 0; i < index->rank; i++)
+        if (range->first[i] >= index->max_chunks[i])
+            return 0;
+    return iterate(index, range, choose, &choosing, why);
 }
 
 int index_each_block(struct index *index, index_block_function each, void *context, struct why *why)

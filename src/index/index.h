@@ -52,6 +52,20 @@ typedef int (*index_each_function)(void *context, const uint64_t *scaled,
  * among them if they are stored. */
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why);
 
+/* Chunks from `first` to `last`, both included, on every axis; of these, unless `behind` is NULL,
+ * only those that come after it in the order of the index: who goes on after an iteration that was
+ * ended. Scaled coordinates. */
+struct index_range {
+    const uint64_t *first, *last, *behind;
+    uint64_t *budget; /* bytes of blocks that all calls for one walk may read: at first the size of
+                         the store */
+};
+
+/* The same of the chunks in a range. Arrays: what is read is the part of them from the first to the
+ * last element of the range; B-trees: its records from `first` to `last` in their order. */
+int index_iterate_in(struct index *index, const struct index_range *range, index_each_function each,
+                     void *context, struct why *why);
+
 /* Called with n bytes at address that a structure of the index takes, whether all of them are in
  * use or not; name says which. What is not 0 ends the iteration and is returned by it. */
 typedef int (*index_block_function)(void *context, const char *name, uint64_t address, uint64_t n);

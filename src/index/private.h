@@ -19,7 +19,8 @@ struct index_ops {
     /* With the lock held for reading. */
     int (*lookup)(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                   struct why *why);
-    int (*iterate)(struct index *index, index_each_function each, void *context, struct why *why);
+    int (*iterate)(struct index *index, const struct index_range *range, index_each_function each,
+                   void *context, struct why *why); /* NULL: all; may give more than the range */
     /* The same; NULL: it has no structures of its own. */
     int (*each_block)(struct index *index, index_block_function each, void *context,
                       struct why *why);

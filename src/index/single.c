@@ -48,12 +48,12 @@ static int single_lookup(struct index *index, const uint64_t *scaled, struct chu
     return 0;
 }
 
-static int single_iterate(struct index *index, index_each_function each, void *context,
-                          struct why *why)
+static int single_iterate(struct index *index, const struct index_range *range,
+                          index_each_function each, void *context, struct why *why)
 {
     (void)why;
     const uint64_t origin[SFS_MAX_RANK] = {0};
-    return each(context, origin, index->kind);
+    return range && range->behind ? 0 : each(context, origin, index->kind);
 }
 
 static int single_insert(struct index *index, const uint64_t *scaled,

@@ -17,12 +17,30 @@
  * one frame of many. */
 #define LIBRARY_PIECE_BYTES ((uint64_t)1 << 20)
 
+/* The chunks that a virtual dataset shows may be large, and lie anywhere: libhdf5 decodes a chunk
+ * for each piece that shows a part of it. A frame is one piece, so that each is decoded once for
+ * it, if that leaves room for another in the cache; else pieces are large shares of that. */
+#define FRAME_SHARE 2
+#define PART_SHARE  8
+
+static uint64_t piece_bytes(const struct layout *layout, size_t memory)
+{
+    uint64_t frame, part = memory / PART_SHARE;
+    if (layout->info->layout != SFS_VIRTUAL)
+        return LIBRARY_PIECE_BYTES;
+    int before = layout->rank > 2 ? 1 : 0; /* axes that number frames */
+    if (!box_product(layout->dims + before, layout->rank - before, layout->element_size, &frame) ||
+        frame > memory / FRAME_SHARE)
+        frame = part;
+    return frame > LIBRARY_PIECE_BYTES ? frame : LIBRARY_PIECE_BYTES;
+}
+
 /* Whole trailing axes as long as they fit, then a part of the next. */
-static void choose_pieces(struct layout *layout)
+static void choose_pieces(struct layout *layout, uint64_t most_bytes)
 {
     uint64_t bytes = layout->element_size;
     for (int i = layout->rank - 1; i >= 0; i--) {
-        uint64_t most = LIBRARY_PIECE_BYTES / bytes;
+        uint64_t most = most_bytes / bytes;
         uint64_t dim = layout->dims[i] ? layout->dims[i] : 1;
         layout->chunk_dims[i] = dim <= most ? dim : most ? most : 1;
         bytes *= layout->chunk_dims[i];
@@ -31,7 +49,7 @@ static void choose_pieces(struct layout *layout)
 
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse)
+                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory)
 {
     *layout = (struct layout){
         .store = store,
@@ -67,7 +85,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
             layout->chunk_dims[i] = layout->dims[i] ? layout->dims[i] : 1;
     } else {
         layout->ops = &layout_library;
-        choose_pieces(layout);
+        choose_pieces(layout, piece_bytes(layout, memory));
     }
 
     uint64_t bytes;

@@ -21,6 +21,7 @@
 #include "layout/form.h"
 #include "sparsefs/sparsefs.h"
 
+struct box;
 struct hdf5;
 struct hdf5_storage;
 struct pool;
@@ -110,11 +111,12 @@ struct layout {
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info and path must outlive it. -EFBIG: a chunk does
+ * elements must have no pointers. store, hdf5, info and path must outlive it. memory: of the cache
+ * in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does
  * not fit in memory. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse);
+                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);
 
 extern const struct layout_ops layout_chunked;
 extern const struct layout_ops layout_chunked_plain; /* without filters */
@@ -122,9 +124,12 @@ extern const struct layout_ops layout_contiguous;
 extern const struct layout_ops layout_library;
 extern const struct layout_ops layout_sparse;
 
-/* Calls each for every chunk that a sparse layout stores, in the order of its index, those outside
- * of the dims left out; what it returns ends the walk unless it is 0, and is returned. */
-int layout_each_chunk(struct layout *layout,
+/* Calls each for every chunk that a sparse layout stores and that lies in the dims or, box not
+ * being NULL, that this touches, in the order of the index; what it returns ends the walk unless it
+ * is 0, and is returned. Time is in proportion to what is stored of that, and no lock is held
+ * meanwhile: of chunks that are stored or deleted while it runs it may tell or not. -EINTR
+ * (interrupt.h). */
+int layout_each_chunk(struct layout *layout, const struct box *box,
                       int (*each)(void *context, const uint64_t *scaled,
                                   const struct chunk_record *record),
                       void *context);

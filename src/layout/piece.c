@@ -45,6 +45,25 @@ bool piece_next(const struct layout *layout, const struct box *box, struct piece
     return true;
 }
 
+void piece_at(const struct layout *layout, const struct box *box, const uint64_t *scaled,
+              struct piece *piece)
+{
+    memcpy(piece->scaled, scaled, (size_t)layout->rank * sizeof(*scaled));
+    cut(layout, box, piece);
+}
+
+uint64_t piece_number(const struct layout *layout, const struct box *box)
+{
+    struct piece piece;
+    uint64_t n = 1;
+    if (!piece_first(layout, box, &piece))
+        return 0;
+    for (int i = 0; i < layout->rank; i++)
+        if (__builtin_mul_overflow(n, piece.last[i] - piece.first[i] + 1, &n))
+            return UINT64_MAX;
+    return n;
+}
+
 bool piece_is_all(const struct layout *layout, const struct box *box, const struct piece *piece)
 {
     return memcmp(piece->count, box->count, (size_t)layout->rank * sizeof(*box->count)) == 0;

@@ -23,6 +23,13 @@ struct piece {
 bool piece_first(const struct layout *layout, const struct box *box, struct piece *piece);
 bool piece_next(const struct layout *layout, const struct box *box, struct piece *piece);
 
+/* The piece of the box in a chunk that it touches. */
+void piece_at(const struct layout *layout, const struct box *box, const uint64_t *scaled,
+              struct piece *piece);
+
+/* How many chunks the box touches, whether they are stored or not; UINT64_MAX: or more. */
+uint64_t piece_number(const struct layout *layout, const struct box *box);
+
 /* Whether the piece is the whole box. */
 bool piece_is_all(const struct layout *layout, const struct box *box, const struct piece *piece);
 

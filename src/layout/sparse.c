@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "common/pool.h"
 #include "filter/filter.h"
@@ -316,34 +317,87 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     return error;
 }
 
+/* ---- All chunks ---- */
+
+#define TOGETHER 1024 /* chunks that are taken out of the index at once */
+
 struct walk {
-    struct layout *layout;
-    index_each_function each;
-    void *context;
+    int rank;
+    uint64_t first[SFS_MAX_RANK], last[SFS_MAX_RANK];
+    size_t n;
+    struct chunk_record *record; /* of TOGETHER chunks */
+    uint64_t *scaled;
 };
 
-static int visit(void *context, const uint64_t *scaled, const struct chunk_record *record)
+/* The chunks that a box touches, or all; false if there are none. */
+static bool set_range(const struct layout *layout, const struct box *box, struct walk *walk)
 {
-    const struct walk *walk = context;
-    for (int i = 0; i < walk->layout->rank; i++)
-        if (scaled[i] > (walk->layout->dims[i] - 1) / walk->layout->chunk_dims[i] ||
-            walk->layout->dims[i] == 0)
-            return 0;
-    return walk->each(walk->context, scaled, record);
+    for (int i = 0; i < layout->rank; i++) {
+        uint64_t start = box ? box->start[i] : 0, count = box ? box->count[i] : layout->dims[i];
+        if (count == 0)
+            return false;
+        walk->first[i] = start / layout->chunk_dims[i];
+        walk->last[i] = (start + count - 1) / layout->chunk_dims[i];
+    }
+    return true;
 }
 
-int layout_each_chunk(struct layout *layout, index_each_function each, void *context)
+static int take(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
-    struct walk walk = {layout, each, context};
+    struct walk *walk = context;
+    walk->record[walk->n] = *record;
+    memcpy(walk->scaled + walk->n * (size_t)walk->rank, scaled,
+           (size_t)walk->rank * sizeof(*scaled));
+    return ++walk->n == TOGETHER;
+}
+
+/* The next chunks of the index, which others may change between two calls. */
+static int take_some(struct layout *layout, struct walk *walk, struct index_range *range)
+{
     struct why why;
-    if (layout->is_gone)
-        return -ESTALE;
     why.text[0] = 0;
-    int error = index_iterate(layout->sparse->index, visit, &walk, &why);
+    walk->n = 0;
+    int error = index_iterate_in(layout->sparse->index, range, take, walk, &why);
     if (error < 0 && why.text[0] && error != STORE_MOVED) {
         log_error("%s: %s: %s", store_path(layout->store), layout->path, why.text);
-        error = -EIO;
+        return -EIO;
     }
+    return error < 0 ? error : 0;
+}
+
+static int walk_all(struct layout *layout, struct walk *walk, index_each_function each,
+                    void *context)
+{
+    size_t rank = (size_t)layout->rank;
+    uint64_t behind[SFS_MAX_RANK], budget = store_size(layout->store);
+    struct index_range range = {.first = walk->first, .last = walk->last, .budget = &budget};
+    int error = 0;
+    do {
+        error = take_some(layout, walk, &range);
+        for (size_t i = 0; i < walk->n && !error; i++)
+            error = each(context, walk->scaled + i * rank, &walk->record[i]);
+        if (walk->n == TOGETHER)
+            memcpy(behind, walk->scaled + (walk->n - 1) * rank, rank * sizeof(*behind));
+        range.behind = behind;
+        if (!error)
+            error = interrupt_check();
+    } while (!error && walk->n == TOGETHER);
+    return error;
+}
+
+int layout_each_chunk(struct layout *layout, const struct box *box, index_each_function each,
+                      void *context)
+{
+    struct walk walk = {.rank = layout->rank};
+    if (layout->is_gone)
+        return -ESTALE;
+    if (!set_range(layout, box, &walk))
+        return 0;
+    walk.record = malloc(TOGETHER * sizeof(*walk.record));
+    walk.scaled = reallocarray(NULL, TOGETHER, (size_t)layout->rank * sizeof(*walk.scaled));
+    int error = walk.record && walk.scaled ? walk_all(layout, &walk, each, context) : -ENOMEM;
+    free(walk.record);
+    free(walk.scaled);
     return error;
 }
 

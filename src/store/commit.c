@@ -202,7 +202,7 @@ static void begin_anew(struct store *store, uint64_t new_end)
     if (extents_after(&store->free, new_end, &start, &length))
         extents_cut(&store->free, new_end, start + length - new_end);
     extents_clear(&store->fresh);
-    store->committed_end = new_end;
+    store->committed_end = store->file_end = new_end;
     atomic_store_explicit(&store->end, new_end, memory_order_release);
     store->written = false;
 }
@@ -375,6 +375,8 @@ int store_commit(struct store *store)
 {
     pthread_mutex_lock(&store->change);
     int error = check_writable(store);
+    if (!error && !store->image)
+        error = file_check_end(store);
     if (!error)
         error = commit(store);
     pthread_mutex_unlock(&store->change);

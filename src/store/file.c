@@ -146,6 +146,7 @@ static int open_store(const char *path, bool writable, struct store **out)
         store_close(store);
         return error;
     }
+    store->file_end = store->committed_end;
     if (fstat(store->fd, &store->st) == 0) {
         void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
         if (map != MAP_FAILED)
@@ -290,7 +291,7 @@ int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
         ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR)
             continue;
-        if (got == 0 && store->writable) {
+        if (got == 0 && store->writable && address + done >= atomic_load(&store->committed_end)) {
             memset((char *)buffer + done, 0, n - done);
             return 0;
         }
@@ -317,10 +318,29 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
                : unsynced_read(store, address, buffer, n);
 }
 
+int file_check_end(struct store *store)
+{
+    struct stat st;
+    if (fstat(store->fd, &st) < 0)
+        return -errno;
+    bool is_cut = (uint64_t)st.st_size < store->file_end;
+    if (is_cut && !store->is_cut)
+        log_error(
+            "%s: it was cut short by another program: of %llu bytes %llu are left; nothing is "
+            "committed to it any more",
+            store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
+    store->is_cut = is_cut;
+    return is_cut ? -EIO : 0;
+}
+
+/* Nothing is written behind the end of a file that was cut: nobody could see any more that it was.
+ */
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done)
 {
     *done = 0;
-    int error = journal_mark_passed(store);
+    int error = file_check_end(store);
+    if (!error)
+        error = journal_mark_passed(store);
     while (!error && *done < n) {
         ssize_t put =
             pwrite(store->fd, (const char *)bytes + *done, n - *done, (off_t)(address + *done));
@@ -334,6 +354,8 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
             *done += (size_t)put;
         }
     }
+    if (address + *done > store->file_end)
+        store->file_end = address + *done;
     return error;
 }
 
@@ -388,14 +410,18 @@ int file_write(struct store *store, uint64_t address, const void *bytes, size_t 
 
 int file_set_end(struct store *store, uint64_t end)
 {
-    int error = journal_mark_passed(store);
+    int error = file_check_end(store);
+    if (!error)
+        error = journal_mark_passed(store);
     if (!error && ftruncate(store->fd, (off_t)end) < 0) {
         error = -errno;
         log_error("%s: cannot set its end: %s", store->path, strerror(-error));
     }
-    if (!error)
-        unsynced_cut(store, end);
-    return error;
+    if (error)
+        return error;
+    store->file_end = end;
+    unsynced_cut(store, end);
+    return 0;
 }
 
 /* What belongs to nobody behind the last byte that does is not written again, for which there may

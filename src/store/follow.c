@@ -120,6 +120,24 @@ bool store_is_live(const struct store *store)
     return store->is_live;
 }
 
+void store_set_end(struct store *store, uint64_t end)
+{
+    uint64_t size = store_size(store);
+    bool is_cut = !store->is_live && size < end;
+    if (is_cut && !store->is_cut)
+        log_warning(
+            "%s: it was cut short: of %llu bytes %llu are left, what is gone cannot be read",
+            store->path, (unsigned long long)end, (unsigned long long)size);
+    store->is_cut = is_cut;
+    store->wanted_end = is_cut ? end : 0;
+}
+
+uint64_t store_end_wanted(const struct store *store)
+{
+    uint64_t size = store_size(store);
+    return size < store->wanted_end ? store->wanted_end : size;
+}
+
 void store_hold(struct store *store)
 {
     pthread_mutex_lock(&store->hold_lock);

@@ -90,6 +90,7 @@ struct store {
     uint64_t deaf_until; /* monotonic nanoseconds: followers are not waited for */
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
+    uint64_t wanted_end; /* store_set_end */
     struct follow_state state;
     atomic_bool is_interrupted; /* nobody waits for its writer any more */
     bool is_on_fuse;
@@ -116,10 +117,12 @@ struct store {
     atomic_size_t n_unsynced;       /* 0: nobody has to take the lock for reading */
 
     pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
-    uint64_t committed_end;
-    struct extents free;              /* may be allocated */
-    struct extents pending;           /* freed since the last commit, which still needs them */
-    struct extents fresh;             /* allocated since the last commit, before committed_end */
+    atomic_uint_fast64_t committed_end; /* also read without the lock */
+    uint64_t file_end;                  /* the file is not shorter, unless others have cut it */
+    bool is_cut;                        /* they have: the log says it once */
+    struct extents free;                /* may be allocated */
+    struct extents pending;             /* freed since the last commit, which still needs them */
+    struct extents fresh;               /* allocated since the last commit, before committed_end */
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
     struct standing standing;
@@ -243,6 +246,9 @@ void unsynced_trim(struct store *store);
 /* commit.c: the end of the file if free space at its end is left out. What a snapshot needs is not.
  */
 uint64_t end_in_use(const struct store *store);
+
+/* file.c: -EIO: others have cut the file short, and with it what was committed or written. */
+int file_check_end(struct store *store);
 
 /* file.c: makes what happened in the directory of the store durable. */
 int directory_sync(const struct store *store);

@@ -35,6 +35,12 @@ int store_open_writable(const char *path, struct store **store);
 int store_open_following(const char *path, struct store **store);
 bool store_is_following(const struct store *store);
 
+/* Of a followed file: the end that it ought to have, as its superblock says; what lies before it
+ * and is not there, because somebody has cut the file short, cannot be read. The log says so once.
+ */
+void store_set_end(struct store *store, uint64_t end);
+uint64_t store_end_wanted(const struct store *store); /* of any file; no less than store_size */
+
 /* Takes the last commit for what is read from now on; nobody may be reading. *moved: it may be
  * another one than before. -ESTALE: the file is no longer at its path; -EBUSY: its writer commits
  * without a pause, or its journal belongs to another file. */

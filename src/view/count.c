@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "view/private.h"
 
@@ -260,8 +261,7 @@ static int add_up(struct tally *tally)
     return 0;
 }
 
-/* The lock must be held. */
-static int make_counts(struct views *views)
+static int make_counts(struct views *views, struct counts **made)
 {
     struct tally tally = {.views = views, .is_sorted = true};
     if (views->frames == UINT64_MAX)
@@ -280,7 +280,7 @@ static int make_counts(struct views *views)
     if (error)
         release(counts);
     else
-        views->counts = counts;
+        *made = counts;
     return error;
 }
 
@@ -290,23 +290,46 @@ static bool are_kept(const struct views *views)
     return views->counts && is_current(views, views->counts->changes);
 }
 
-int counts_get(struct views *views, const struct counts **counts)
+static bool take_kept(struct views *views, const struct counts **counts)
 {
-    int error = 0;
     pthread_mutex_lock(&views->count_lock);
-    if (!are_kept(views)) {
-        release(views->counts);
-        views->counts = NULL;
-        error = -EAGAIN;
-        for (unsigned i = 0; i < MOST_TRIES && error == -EAGAIN; i++)
-            error = make_counts(views);
-        error = error == -EAGAIN ? -EBUSY : error;
-    }
-    if (!error) {
+    bool kept = are_kept(views);
+    if (kept) {
         views->counts->users++;
         *counts = views->counts;
     }
     pthread_mutex_unlock(&views->count_lock);
+    return kept;
+}
+
+/* Those that are made take the place of those that were kept. */
+static int make_and_take(struct views *views, const struct counts **counts)
+{
+    struct counts *made = NULL;
+    int error = -EAGAIN;
+    for (unsigned i = 0; i < MOST_TRIES && error == -EAGAIN; i++)
+        error = make_counts(views, &made);
+    if (error)
+        return error == -EAGAIN ? -EBUSY : error;
+    pthread_mutex_lock(&views->count_lock);
+    release(views->counts);
+    views->counts = made;
+    made->users++;
+    pthread_mutex_unlock(&views->count_lock);
+    *counts = made;
+    return 0;
+}
+
+int counts_get(struct views *views, const struct counts **counts)
+{
+    if (take_kept(views, counts))
+        return 0;
+    int error = interrupt_lock(&views->counting);
+    if (error)
+        return error;
+    if (!take_kept(views, counts)) /* another has made them meanwhile */
+        error = make_and_take(views, counts);
+    pthread_mutex_unlock(&views->counting);
     return error;
 }
 
@@ -353,10 +376,9 @@ static int count_by_selection(struct views *views, uint64_t frame, uint64_t *ele
 
 int count_of_frame(struct views *views, uint64_t frame, uint64_t *elements)
 {
-    bool are_many = views->frame_chunks > FEW_CHUNKS;
-    if (has_counts(views) || (are_many && !views->chunks_span_frames))
+    if (has_counts(views))
         return count_by_table(views, frame, elements);
-    if (are_many)
+    if (views->frame_chunks > FEW_CHUNKS && views->chunks_span_frames)
         return count_by_selection(views, frame, elements);
     struct sfs_slab slab = view_frame_slab(views, frame);
     uint64_t counted;
@@ -368,17 +390,38 @@ int count_of_frame(struct views *views, uint64_t frame, uint64_t *elements)
     return error;
 }
 
-int count_of_all(struct views *views, uint64_t *elements)
+static bool take_total(struct views *views, uint64_t *elements)
 {
-    struct sfs_slab slab = view_whole_slab(views);
-    int error = 0;
     pthread_mutex_lock(&views->count_lock);
-    if (!is_current(views, views->total_changes)) {
-        uint64_t changes = sfs_dataset_changes(views->dataset);
-        error = sfs_count_defined(views->dataset, &slab, &views->total);
-        views->total_changes = error ? 0 : changes;
-    }
+    bool known = is_current(views, views->total_changes);
     *elements = views->total;
     pthread_mutex_unlock(&views->count_lock);
+    return known;
+}
+
+static int count_total(struct views *views, uint64_t *elements)
+{
+    struct sfs_slab slab = view_whole_slab(views);
+    uint64_t changes = sfs_dataset_changes(views->dataset);
+    int error = sfs_count_defined(views->dataset, &slab, elements);
+    if (error)
+        return error;
+    pthread_mutex_lock(&views->count_lock);
+    views->total = *elements;
+    views->total_changes = changes;
+    pthread_mutex_unlock(&views->count_lock);
+    return 0;
+}
+
+int count_of_all(struct views *views, uint64_t *elements)
+{
+    if (take_total(views, elements))
+        return 0;
+    int error = interrupt_lock(&views->counting);
+    if (error)
+        return error;
+    if (!take_total(views, elements))
+        error = count_total(views, elements);
+    pthread_mutex_unlock(&views->counting);
     return error;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "view/private.h"
 
 /* What nobody holds is dropped above either of these. */
@@ -134,33 +135,62 @@ static struct defined_frame *add(struct views *views, uint64_t frame, enum defin
     return entry;
 }
 
-int defined_get(struct views *views, uint64_t frame, enum defined_form form,
-                struct defined_frame **out)
+/* The one that is there and current, or NULL. The lock must be held. */
+static struct defined_frame *find(struct views *views, uint64_t frame, enum defined_form form)
 {
     struct defined_frames *frames = &views->defined_frames;
     struct defined_frame *entry;
-    pthread_mutex_lock(&frames->lock);
     DL_FOREACH (frames->list, entry)
         if (entry->frame == frame && entry->form == form)
             break;
-    if (entry && !is_current(views, entry->changes)) {
-        forget(frames, entry);
-        entry = NULL;
-    }
-    if (entry) {
-        entry->users++;
-        DL_DELETE(frames->list, entry);
-        DL_PREPEND(frames->list, entry);
-        while (!entry->is_made)
-            pthread_cond_wait(&frames->made, &frames->lock);
-    } else {
+    if (!entry || is_current(views, entry->changes))
+        return entry;
+    forget(frames, entry);
+    return NULL;
+}
+
+/* Another is making it. The lock must be held. */
+static int wait_for(struct defined_frames *frames, struct defined_frame *entry)
+{
+    int error = 0;
+    entry->users++;
+    DL_DELETE(frames->list, entry);
+    DL_PREPEND(frames->list, entry);
+    while (!entry->is_made && !error)
+        error = interrupt_wait(&frames->made, &frames->lock);
+    return entry->is_made ? entry->error : error;
+}
+
+/* The same; false: who was making it was interrupted, and it is to be tried again. */
+static bool get(struct views *views, uint64_t frame, enum defined_form form,
+                struct defined_frame **out, int *result)
+{
+    struct defined_frames *frames = &views->defined_frames;
+    struct defined_frame *entry = find(views, frame, form);
+    bool is_mine = !entry;
+    int error;
+    if (is_mine) {
         entry = add(views, frame, form);
+        error = entry ? entry->error : -ENOMEM;
+    } else {
+        error = wait_for(frames, entry);
     }
-    int error = entry ? entry->error : -ENOMEM;
     if (!error)
         *out = entry;
     else if (entry)
         put(frames, entry);
+    *result = error;
+    return error != -EINTR || is_mine || interrupt_check() != 0;
+}
+
+int defined_get(struct views *views, uint64_t frame, enum defined_form form,
+                struct defined_frame **out)
+{
+    struct defined_frames *frames = &views->defined_frames;
+    int error;
+    pthread_mutex_lock(&frames->lock);
+    while (!get(views, frame, form, out, &error))
+        ;
     pthread_mutex_unlock(&frames->lock);
     return error;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "view/private.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
@@ -45,8 +46,9 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
 static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
 {
     struct kept_text **kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
-    int error = 0;
-    pthread_mutex_lock(&views->lock);
+    int error = interrupt_lock(&views->lock); /* it is held while one is made */
+    if (error)
+        return error;
     if (*kept && !is_current(views, (*kept)->changes))
         text_drop(kept);
     if (!*kept)

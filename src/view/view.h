@@ -85,6 +85,7 @@ struct views {
 
     pthread_mutex_t lock; /* guards the texts, which are made on first use */
     struct kept_text *json, *text;
+    pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;
     uint64_t total;         /* defined elements */

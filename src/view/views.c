@@ -193,6 +193,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!views)
         return -ENOMEM;
     pthread_mutex_init(&views->lock, NULL);
+    pthread_mutex_init(&views->counting, NULL);
     pthread_mutex_init(&views->count_lock, NULL);
     pthread_rwlock_init(&views->geometry_lock, NULL);
     defined_init(views);
@@ -227,6 +228,7 @@ void views_close(struct views *views)
     free(views->path);
     pthread_rwlock_destroy(&views->geometry_lock);
     pthread_mutex_destroy(&views->count_lock);
+    pthread_mutex_destroy(&views->counting);
     pthread_mutex_destroy(&views->lock);
     free(views);
 }

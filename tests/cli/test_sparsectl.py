@@ -571,6 +571,31 @@ def test_no_room_for_trying_filters_does_no_harm(tmp_path):
     assert only(tmp_path / "s.h5")["filters"]["selection"][0]["parameters"] == [12]
 
 
+def test_export_and_dump_go_by_what_is_stored(tmp_path):
+    """Of a dataset with room for 10^9 chunks; the index of the dense one has room for no more."""
+    path, out = tmp_path / "a.h5", tmp_path / "out.h5"
+    template = make(tmp_path / "b.h5", d=(np.arange(32, dtype="u1").reshape(2, 1, 16), {"maxshape": (None, 1, 16)}))
+    done("create", path, "/d", "--dims", "2,500000000000,16", "--maxdims", "inf,500000000000,16",
+         "--chunk", "1,1000,16", "--dtype", "uint8")
+    done("dump", f"{path}:/d", "--frame", 1)
+    done("export", f"{path}:/d", f"{out}:/empty")
+    done("import", f"{path}:/d", f"{tmp_path}/copy.h5:/d")
+    assert only(f"{tmp_path}/copy.h5:/d")["stored_chunks"] == 0
+    done("import", "--undefined", "none", "--chunk", "1,1,16", f"{template}:/d", f"{path}:/small")
+    done("export", f"{path}:/small", f"{out}:/small")
+    done("create", path, "/max", "--dims", "3,100,16", "--maxdims", "1000000,500000000000,16",
+         "--chunk", "1,100,16", "--dtype", "uint8")
+    done("export", f"{path}:/max", f"{out}:/max")
+    with h5py.File(out) as f:
+        assert f["empty"].shape == (2, 500000000000, 16) and f["empty"].id.get_num_chunks() == 0
+        assert f["small"].maxshape == (None, 1, 16)
+        assert (f["small"][()].reshape(-1) == np.arange(32)).all()
+        assert f["max"].shape == (3, 100, 16) and not f["max"][()].any()
+    assert out.stat().st_size < 1 << 20
+    done("create", path, "/line", "--dims", "1000000000000000", "--chunk", "1000", "--dtype", "uint8")
+    failed("export", f"{path}:/line", f"{out}:/line", says="more than a dense dataset can have")
+
+
 def test_filters_of_an_export(tmp_path):
     data = scattered((4, 100, 100))
     sparse, _ = round_trip(tmp_path, make(tmp_path / "dense.h5", d=data))

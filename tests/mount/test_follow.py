@@ -2,6 +2,7 @@
 number and generation (grow.c), so that every byte that was read can be checked whenever it was read.
 
 SPARSEFS_FOLLOW_SECONDS=300 pytest -rP test_follow.py   for minutes instead of seconds, with figures"""
+import errno
 import fcntl
 import json
 import os
@@ -513,6 +514,52 @@ def test_a_file_that_is_cut(tmp_path, mounts):
     for number in range(50):
         check_frame((mount / f"plain/frames/{number}.raw").read_bytes(), number)
     assert len(mount.log().splitlines()) < 10, mount.log()
+
+
+@pytest.mark.parametrize("kind", ["dense", "filtered", "sparse"])
+def test_what_is_left_of_a_file_that_is_cut(tmp_path, mounts, kind):
+    """The last chunk in the file loses its end; every other frame stays what it was, also for who has
+    it open, and comes back with the file."""
+    path, frames = tmp_path / "a.h5", 20
+    array = np.arange(1, frames * 32 * 32 + 1, dtype="<u2").reshape(frames, 32, 32)
+    with h5py.File(path if kind != "sparse" else tmp_path / "source.h5", "w", libver="latest") as file:
+        file.create_dataset("d", data=array, chunks=(1, 32, 32),
+                            compression="gzip" if kind == "filtered" else None)
+    if kind == "sparse":
+        subprocess.run([SPARSECTL, "import", "--undefined", "none", f"{tmp_path}/source.h5:/d", f"{path}:/d"],
+                       check=True, capture_output=True)
+    whole = path.read_bytes()
+    mount = mounts(path, "follow=0.1", expect_log=True, log="warning")
+    files = [open(mount / f"d/frames/{number}.raw", "rb", buffering=0) for number in range(frames)]
+    os.truncate(path, len(whole) - 100)
+    wait_for(lambda: "it was cut short" in mount.log())
+    gone = 0
+    for number, file in enumerate(files):
+        try:
+            content = os.pread(file.fileno(), 4096, 0)
+        except OSError as error:
+            assert error.errno == errno.EIO
+            gone += 1
+        else:
+            assert content == array[number].tobytes()
+            assert (mount / f"d/frames/{number}.raw").read_bytes() == content
+    assert gone == 1 and mount.log().count("it was cut short") == 1, mount.log()
+    with open(path, "r+b") as file:
+        file.write(whole)
+    wait_for(lambda: is_readable(mount / f"d/frames/{frames - 1}.raw") and
+             all(is_readable(mount / f"d/frames/{number}.raw") for number in range(frames)))
+    for number, file in enumerate(files):
+        assert os.pread(file.fileno(), 4096, 0) == array[number].tobytes()
+        file.close()
+
+
+def test_there_is_no_image_of_what_is_followed(tmp_path, mounts):
+    control = mounts(make(tmp_path / "a.h5"), "follow") / ".sparsefs"
+    assert sorted(os.listdir(control)) == ["pid", "stats.json"]
+    for name in os.listdir(control):
+        assert (control / name).read_bytes()
+    with pytest.raises(FileNotFoundError):
+        open(control / "image.h5", "rb")
 
 
 @pytest.mark.parametrize("options, says", [

@@ -263,3 +263,65 @@ def test_changed_working_directory(mounts, tmp_path, monkeypatch):
     mount = mounts(pathlib.Path("layouts.h5"), expect_log=True)
     with h5py.File(tmp_path / "layouts.h5") as f:
         check_dataset(mount / "external", f["external"], "/external")
+
+
+# ---- How often chunks are decoded ----
+
+COUNTING = 480  # counting_filter.c
+TILES, TILE = 4, 256  # tiles along an axis, and elements along one of them
+
+
+def make_counted(path, array, chunk):
+    """The filter, which changes nothing, need not be there for that."""
+    with h5py.File(path, "w", libver="latest") as f:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(chunk)
+        plist.set_filter(COUNTING, h5py.h5z.FLAG_OPTIONAL, ())
+        data = h5py.h5d.create(f.id, b"data", h5py.h5t.STD_U16LE, h5py.h5s.create_simple(array.shape), plist)
+        for start in np.ndindex(*(dim // length for dim, length in zip(array.shape, chunk))):
+            start = tuple(i * length for i, length in zip(start, chunk))
+            part = array[tuple(slice(i, i + length) for i, length in zip(start, chunk))]
+            data.write_direct_chunk(start, np.ascontiguousarray(part).tobytes(), 0)
+
+
+def make_mosaic(path, source, frames):
+    """Every tile of a frame of the source stands apart from the others, as those of detectors do."""
+    side = TILES * TILE
+    layout = h5py.VirtualLayout((frames, side + 30, side + 30), "<u2")
+    from_source = h5py.VirtualSource(source.name, "data", (frames, side, side))
+    for y, x in np.ndindex(TILES, TILES):
+        there = np.s_[:, y * (TILE + 10):y * (TILE + 10) + TILE, x * (TILE + 10):x * (TILE + 10) + TILE]
+        here = np.s_[:, y * TILE:y * TILE + TILE, x * TILE:x * TILE + TILE]
+        layout[there] = from_source[here]
+    with h5py.File(path, "w", libver="latest") as f:
+        f.create_virtual_dataset("data", layout, fillvalue=11)
+
+
+def mosaic_of(array):
+    frames, side = len(array), TILES * TILE
+    mosaic = np.full((frames, side + 30, side + 30), 11, "<u2")
+    for y, x in np.ndindex(TILES, TILES):
+        mosaic[:, y * (TILE + 10):y * (TILE + 10) + TILE, x * (TILE + 10):x * (TILE + 10) + TILE] = \
+            array[:, y * TILE:y * TILE + TILE, x * TILE:x * TILE + TILE]
+    return mosaic
+
+
+@pytest.mark.parametrize("kind, chunk, options", [
+    ("plugin", (1, 512, 512), "ro"), ("virtual", (1, 1024, 1024), "ro"), ("virtual", (1, 512, 512), "ro"),
+    ("virtual", (1, 1024, 1024), "rw"), ("virtual", (1, 1024, 1024), "ro,cache_size=16M")])
+def test_no_chunk_is_decoded_twice_for_a_frame(mounts, tmp_path, kind, chunk, options):
+    frames = 3
+    array = np.random.default_rng(2).integers(0, 1000, (frames, 1024, 1024), "<u2")
+    path, counter = tmp_path / "source.h5", tmp_path / "decoded"
+    make_counted(path, array, chunk)
+    if kind == "virtual":
+        source, path, array = path, tmp_path / "virtual.h5", mosaic_of(array)
+        make_mosaic(path, source, frames)
+    mount = mounts(path, options, environment={"HDF5_PLUGIN_PATH": str(BUILD / "tests/mount"),
+                                               "SPARSEFS_TEST_DECODED": str(counter)})
+    for frame in range(frames):
+        with open(mount / f"data/frames/{frame}.raw", "rb", buffering=0) as file:
+            content = b"".join(iter(lambda: file.read(65536), b""))
+        assert content == array[frame].tobytes()
+        assert np.array_equal(np.load(mount / f"data/npy/{frame:06}.npy"), array[frame])
+        assert counter.stat().st_size == (frame + 1) * (1024 // chunk[1]) ** 2

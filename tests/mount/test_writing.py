@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import sparse_files
-from conftest import BUILD, TOP, is_mounted
+from conftest import BUILD, TOP, Mount, is_mounted
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
@@ -1091,3 +1091,127 @@ def test_direct_io(mounts, data):
     data.mounted.unmount()
     d = data.mount(mounts)
     data.check_file(mounts)
+
+
+# ---- Room for more than can be gone through ----
+
+VAST = 8 * 10**12  # bytes of a frame, in 5 * 10^8 chunks
+
+
+@pytest.fixture
+def vast(mounts, tmp_path):
+    path = tmp_path / "vast.h5"
+    do(f"{BUILD}/sparsectl create {path} /d --dims 3,500000000000,16 --maxdims inf,500000000000,16"
+       " --chunk 1,1000,16 --dtype uint8 --filter values:deflate")
+    return mounts(path, "rw")
+
+
+def test_vast_frames(vast):
+    """Every view and call, all by what is stored."""
+    spots = {(0, 5): b"x", (1, VAST // 2): b"abc", (1, VAST - 3): b"end"}
+    for (frame, offset), content in spots.items():
+        with open(vast / f"d/frames/{frame}.raw", "r+b", buffering=0) as file:
+            file.seek(offset)
+            file.write(content)
+    for _ in range(2):  # not stored yet, and stored
+        do(f"ls -laR {vast.root}/d")
+        assert json.loads((vast / "d/dataset.json").read_text())["defined_elements"] == 7
+        assert (vast / "d/values/000001.values").read_bytes() == b"abcend"
+        assert np.fromfile(vast / "d/csr/indptr.raw", "<i8").tolist() == [0, 1, 7, 7]
+        with open(vast / "d/frames/1.raw", "rb") as file:
+            fd = file.fileno()
+            assert os.lseek(fd, 0, os.SEEK_DATA) == VAST // 2
+            assert os.lseek(fd, VAST // 2, os.SEEK_HOLE) == VAST // 2 + 3
+            assert os.lseek(fd, VAST // 2 + 3, os.SEEK_DATA) == VAST - 3
+            assert os.pread(fd, 131072, VAST - 131072) == bytes(131069) + b"end"
+            assert os.fstat(fd).st_blocks == 1
+        with open(vast / "d/stack.raw", "rb") as file:
+            assert os.lseek(file.fileno(), VAST, os.SEEK_DATA) == VAST + VAST // 2
+        selection = (vast / "d/frames/1.defined").read_bytes()
+        do(f"sync {vast.root}")
+    with open(vast / "d/frames/1.raw", "r+b") as file:
+        fallocate(file.fileno(), PUNCH | KEEP_SIZE, 16, VAST // 2)
+        assert os.lseek(file.fileno(), 0, os.SEEK_DATA) == VAST - 3
+    (vast / "d/frames/2.defined").write_bytes(selection)
+    assert len((vast / "d/values/000002.values").read_bytes()) == 6
+    os.truncate(vast / "d/frames/2.raw", 0)
+    os.truncate(vast / "d/stack.raw", VAST)
+    assert json.loads((vast / "d/dataset.json").read_text())["defined_elements"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_work_without_an_end_is_interrupted(vast, number):
+    """Its maker is killed; or the mount ends. Others are served meanwhile."""
+    with subprocess.Popen(["fallocate", "-z", "-o", "0", "-l", str(VAST), vast / "d/frames/0.raw"],
+                          stderr=subprocess.DEVNULL) as process:
+        counted = 0
+        while counted == 0:  # it has begun
+            counted = json.loads((vast / ".sparsefs/stats.json").read_text())["chunks_encoded"]
+            assert process.poll() is None
+        do(f"ls -la {vast.root}/d/frames")
+        if number == signal.SIGKILL:
+            process.kill()
+            process.wait(60)
+            assert (vast / "d/frames/1.raw").stat().st_size == VAST
+        else:
+            vast.process.terminate()
+            assert vast.wait() == 0
+            process.wait(60)
+
+
+# ---- A file that somebody else cuts short ----
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("first", ["sync", "write"])
+def test_nothing_is_committed_to_a_file_that_was_cut(mounts, tmp_path, kind, first):
+    """Neither what was written nor nothing: what was committed is not there any more. What is gone reads
+    as an error, not as zeros. With the file whatever was written comes back."""
+    data = Data(tmp_path, kind == "sparse")
+    if kind == "sparse":  # its index before its chunks
+        do(f"{BUILD}/sparsectl repack {data.path} {tmp_path}/repacked.h5")
+        data.path = tmp_path / "repacked.h5"
+    mount = data.mount(mounts, "commit_interval=0", expect_log=True) and data.mounted
+    root = os.open(mount.root, os.O_RDONLY)
+    os.fsync(root)
+    whole, frames = data.path.read_bytes(), range(SHAPE[0])
+    os.truncate(data.path, len(whole) - 200)
+    gone = 0
+    for frame in frames:
+        try:
+            assert (data.d / f"frames/{frame}.raw").read_bytes() == data.array[frame].tobytes()
+        except OSError as error:
+            assert error.errno == errno.EIO
+            gone += 1
+    assert gone == 1
+    if first == "sync":
+        with refused(errno.EIO):
+            os.fsync(root)
+    content = bytes(range(200)) * 5
+    fd = os.open(data.d / "frames/0.raw", os.O_WRONLY)
+    os.pwrite(fd, content, 100)
+    data.write(100, content)
+    for _ in range(2):
+        with refused(errno.EIO):
+            os.fsync(fd)
+    assert data.path.stat().st_size < len(whole)  # it can still be seen
+    assert mount.log().count("it was cut short by another program") == 1, mount.log()
+    with open(data.path, "r+b") as file:
+        file.write(whole)
+    os.fsync(fd)
+    os.close(fd)
+    os.fsync(root)
+    os.close(root)
+    data.check_file(mounts)
+
+
+def test_a_cut_file_is_seen_when_the_mount_ends(tmp_path):
+    data = Data(tmp_path, True)
+    mount = data.mount(lambda path, *options: Mount(path, tmp_path / "mnt", *options),
+                       "commit_interval=0") and data.mounted
+    size = data.path.stat().st_size
+    (data.d / "frames/0.raw").write_bytes(bytes(FRAME_BYTES))
+    os.truncate(data.path, size - 200)
+    assert mount.umount() and mount.wait() == 2
+    assert data.path.stat().st_size == size - 200
+    assert "could not be committed" in mount.log()

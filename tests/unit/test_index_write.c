@@ -175,10 +175,64 @@ static void chunk_number(const struct written *w, const uint64_t *grid, uint64_t
     }
 }
 
+/* What an iteration over a range tells, some chunks at a time. */
+struct ranged {
+    const struct written *w;
+    const uint64_t *grid;
+    uint32_t *left; /* of the table: what it has not told yet */
+    uint64_t last[MAX_AXES];
+    unsigned n;
+};
+
+static int take_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct ranged *ranged = context;
+    uint64_t i = 0;
+    for (int axis = 0; axis < ranged->w->layout.rank; axis++)
+        i = i * ranged->grid[axis] + scaled[axis];
+    struct chunk_record expected = record_of(ranged->w, scaled, ranged->left[i]);
+    assert_true(ranged->left[i] != 0 && chunk_record_is_same(2, record, &expected));
+    ranged->left[i] = 0;
+    memcpy(ranged->last, scaled, sizeof(*scaled) * (size_t)ranged->w->layout.rank);
+    return ++ranged->n == 5;
+}
+
+static void compare_range(struct written *w, const uint64_t *grid, const uint32_t *table,
+                          uint64_t n)
+{
+    struct why why = {""};
+    uint64_t first[MAX_AXES], last[MAX_AXES], budget = store_size(w->store);
+    struct index_range range = {.first = first, .last = last, .budget = &budget};
+    struct ranged ranged = {.w = w, .grid = grid, .left = calloc(n, sizeof(*table))};
+    assert_non_null(ranged.left);
+    for (int axis = 0; axis < w->layout.rank; axis++) {
+        first[axis] = random_below(grid[axis]);
+        last[axis] = first[axis] + random_below(grid[axis] - first[axis]);
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t scaled[MAX_AXES];
+        bool inside = true;
+        chunk_number(w, grid, i, scaled);
+        for (int axis = 0; axis < w->layout.rank; axis++)
+            inside &= scaled[axis] >= first[axis] && scaled[axis] <= last[axis];
+        ranged.left[i] = inside ? table[i] : 0;
+    }
+    do {
+        ranged.n = 0;
+        assert_in_range(index_iterate_in(w->index, &range, take_chunk, &ranged, &why), 0, 1);
+        range.behind = ranged.last;
+    } while (ranged.n == 5);
+    for (uint64_t i = 0; i < n; i++)
+        assert_int_equal(ranged.left[i], 0);
+    free(ranged.left);
+}
+
 static void compare_with_table(struct written *w, const uint64_t *grid, const uint32_t *table,
                                uint64_t n)
 {
     uint64_t exist = 0;
+    for (int i = 0; i < 4; i++)
+        compare_range(w, grid, table, n);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t scaled[MAX_AXES];
         chunk_number(w, grid, i, scaled);

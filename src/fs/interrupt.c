@@ -1,0 +1,104 @@
+#include "fs/interrupt.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define LONG_SECONDS 1
+
+static atomic_bool mount_ends;
+
+/* What a thread serves. Another one tells it that its request is interrupted, perhaps when that is
+ * answered already and the thread has ended: these are not freed. */
+struct served {
+    struct served *next;
+    fuse_req_t request;
+    bool only_looks;
+    bool is_asked;
+    time_t since; /* it was asked first; 0: it was not */
+    _Atomic(fuse_req_t) interrupted;
+};
+
+static _Atomic(struct served *) all_served;
+static _Thread_local struct served *mine;
+
+/* NULL: no memory. */
+static struct served *make_mine(void)
+{
+    mine = calloc(1, sizeof(*mine));
+    if (!mine)
+        return NULL;
+    mine->next = atomic_load(&all_served);
+    while (!atomic_compare_exchange_weak(&all_served, &mine->next, mine))
+        ;
+    return mine;
+}
+
+static void note(fuse_req_t request, void *data)
+{
+    struct served *of = data;
+    atomic_store(&of->interrupted, request);
+}
+
+static bool takes_long(struct served *of)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (of->since == 0)
+        of->since = now.tv_sec;
+    return now.tv_sec - of->since > LONG_SECONDS;
+}
+
+static bool is_interrupted(void *context)
+{
+    struct served *of = context;
+    bool ends = atomic_load(&mount_ends);
+    if (ends && of->only_looks)
+        return true;
+    return takes_long(of) && (ends || atomic_load(&of->interrupted) == of->request);
+}
+
+int interruptible_begin(fuse_req_t request, bool only_looks)
+{
+    struct served *served = mine ? mine : make_mine();
+    if (!served)
+        return 0;
+    served->request = request;
+    served->only_looks = only_looks;
+    served->since = 0;
+    atomic_store(&served->interrupted, NULL);
+    fuse_req_interrupt_func(request, note, served);
+    interruptible_again(&(bool){true});
+    return 0;
+}
+
+void interruptible_end(const int *interruptible)
+{
+    (void)interruptible;
+    (void)interruptible_not();
+}
+
+bool interruptible_not(void)
+{
+    bool was = mine && mine->is_asked;
+    if (was)
+        mine->is_asked = false;
+    sfs_set_interrupt(NULL, NULL);
+    return was;
+}
+
+void interruptible_again(const bool *was)
+{
+    if (!*was)
+        return;
+    mine->is_asked = true;
+    sfs_set_interrupt(is_interrupted, mine);
+}
+
+void interrupt_all(void)
+{
+    atomic_store(&mount_ends, true);
+}
