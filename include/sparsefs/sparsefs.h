@@ -431,6 +431,7 @@ struct sfs_filter {
     char name[64];          /* as the file or the library names it */
     size_t n_values;        /* its parameters */
     const unsigned *values; /* owned by the description */
+    bool is_missing;        /* of an open dataset: neither sparsefs nor libhdf5 has it here */
 };
 
 struct sfs_dataset_info {
@@ -451,6 +452,9 @@ struct sfs_dataset_info {
     size_t n_selection_filters; /* SFS_SPARSE: the same of the selection section */
     struct sfs_filter *selection_filters;
 };
+
+/* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
+SFS_API const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info);
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
  * Each successful call is paired with sfs_dataset_close. */

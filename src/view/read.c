@@ -4,10 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/box.h"
 #include "view/private.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
+
+/* What a listing reads of a dataset, to know how long its text is. */
+#define GLANCE_ELEMENTS    4096
+#define GLANCE_BYTES       ((uint64_t)64 << 10)
+#define GLANCE_CHUNK_BYTES ((uint64_t)1 << 20)
 
 /* With the lock of the texts held. */
 static void release_text(struct kept_text *text)
@@ -174,7 +180,7 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_FRAME;
-        source->body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
+        source->body_bytes = views->frame_bytes;
         return 0;
     case VIEW_STACK_NPY:
     case VIEW_STACK_RAW:
@@ -206,6 +212,43 @@ int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
 {
     LOOKING_AT(views);
     return size_of_view(views, kind, frame, size);
+}
+
+/* Whether the elements are few, lie in this file, and can be decoded. */
+static bool is_small(const struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    bool has_chunks = info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE;
+    uint64_t bytes = 0;
+    if (info->layout == SFS_EXTERNAL || info->layout == SFS_VIRTUAL || sfs_missing_filter(info) ||
+        views->elements > GLANCE_ELEMENTS ||
+        !box_product(views->dims, info->rank, info->type.size, &bytes) || bytes > GLANCE_BYTES)
+        return false;
+    return !has_chunks || (box_product(info->chunk_dims, info->rank, info->type.size, &bytes) &&
+                           bytes <= GLANCE_CHUNK_BYTES);
+}
+
+static bool is_kept(struct views *views, struct kept_text *const *kept)
+{
+    pthread_mutex_lock(&views->lock);
+    bool found = *kept && is_current(views, (*kept)->changes);
+    pthread_mutex_unlock(&views->lock);
+    return found;
+}
+
+bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
+{
+    LOOKING_AT(views);
+    if (kind == VIEW_VALUE_TXT && !is_small(views) && !is_kept(views, &views->text))
+        return false;
+    return size_of_view(views, kind, frame, size) == 0;
+}
+
+int view_prepare(struct views *views, enum view_kind kind, uint64_t frame)
+{
+    LOOKING_AT(views);
+    uint64_t size;
+    return size_of_view(views, kind, frame, &size);
 }
 
 /* ---- Bodies that are arrays of items which are made whole ---- */
@@ -347,9 +390,7 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
               void *buffer, struct view_part *part)
 {
     LOOKING_AT(views);
-    int error = view_readable(views, kind);
-    if (error)
-        return error;
+    int error = 0;
     for (int i = 0; i < MOST_TRIES; i++) {
         struct source source;
         error = source_begin(views, kind, frame, true, &source);

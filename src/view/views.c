@@ -284,8 +284,9 @@ bool has_view(const struct views *views, enum view_kind kind)
     bool has_stack = has_bytes && views->total_bytes != UINT64_MAX;
     switch (kind) {
     case VIEW_RAW:
+        return has_bytes && has_frames;
     case VIEW_DEFINED:
-        return has_frames;
+        return has_frames && (has_bytes || views->is_sparse);
     case VIEW_NPY:
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_TIFF:
@@ -358,9 +359,4 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     default:
         return !view_has_holes(views, kind) || count_is_cheap(views);
     }
-}
-
-int view_readable(const struct views *views, enum view_kind kind)
-{
-    return kind == VIEW_RAW && views->info->type.has_pointers ? -EOPNOTSUPP : 0;
 }

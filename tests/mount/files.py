@@ -144,6 +144,31 @@ def make_layouts(path):
     return folder
 
 
+def make_unshown(path):
+    """What has no frames, in every dataspace and layout: dataset.json alone, or with a text."""
+    (path.parent / "short.bin").write_bytes(bytes(10))
+    with h5py.File(path, "w") as f:
+        f["target"] = integers((4, 5))
+        for name, dtype in (("string", h5py.string_dtype()), ("sequence", h5py.vlen_dtype("f4")),
+                            ("reference", h5py.ref_dtype), ("region", h5py.regionref_dtype),
+                            ("compound", [("n", "i4"), ("r", h5py.ref_dtype)])):
+            f.create_dataset(f"{name} null", dtype=dtype, data=h5py.Empty(dtype))
+            f.create_dataset(f"{name} scalar", (), dtype)
+            f.create_dataset(f"{name} empty", (0, 3), dtype)
+            f.create_dataset(f"{name} chunked", (3, 4, 5), dtype, chunks=(1, 4, 2), maxshape=(None, 4, 5))
+            f.create_dataset(f"{name} gzip", (300,), dtype, chunks=(100,), compression="gzip")
+            f.create_dataset(f"{name} too many", (2**19,), dtype, chunks=(1024,))
+        f["committed"] = h5py.string_dtype()
+        f.create_dataset("of committed type", (3,), f["committed"])
+        many = f.create_dataset("many references", (8000,), h5py.ref_dtype)
+        many[...] = [f["target"].ref] * 8000
+        f.create_dataset("many strings", data=["line %d" % i for i in range(6000)])
+        f.create_dataset("time", data=np.zeros(3, "V8"))
+        f.create_dataset("external, cut short", (3, 4), "u1", external=[("short.bin", 0, 12)])
+        f["dangling"] = h5py.SoftLink("/nowhere")
+        f["outside"] = h5py.ExternalLink("nothing.h5", "/")
+
+
 def make_shapes(path):
     """Ranks 0 to 32, empty and null dataspaces."""
     with h5py.File(path, "w") as f:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import files
-from compare import check_dataset, check_mount
+from compare import check_copies, check_dataset, check_mount
 
 
 @pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
-                                  files.make_layouts], ids=lambda f: f.__name__)
+                                  files.make_layouts, files.make_unshown],
+                         ids=lambda f: f.__name__)
 @pytest.mark.parametrize("options", [(), ("direct_io", "cache_size=64K")], ids=["cached", "direct"])
 def test_file(mounts, tmp_path, make, options):
     path = tmp_path / "file.h5"
@@ -19,6 +20,17 @@ def test_file(mounts, tmp_path, make, options):
     # One source of a virtual dataset is missing: that is worth a message.
     mount = mounts(path, *options, expect_log=make is files.make_layouts)
     assert check_mount(mount.root, path) > 0
+
+
+@pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
+                                  files.make_layouts, files.make_groups, files.make_unshown],
+                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mode", ["default", "ro"])
+def test_programs_that_copy(mounts, tmp_path, make, mode):
+    path = tmp_path / "file.h5"
+    make(path)
+    mount = mounts(path, mode, expect_log=make is files.make_layouts)
+    check_copies(mount.root, tmp_path)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
