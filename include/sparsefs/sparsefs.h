@@ -87,10 +87,10 @@ SFS_API int sfs_settle(struct sfs_file *file);
 
 /* What was found beside and in a file whose writer had died. */
 struct sfs_recovery {
-    bool replayed;        /* a complete journal: the last commit is whole */
-    bool discarded;       /* an incomplete one: the commit before it counts */
-    bool carried_out;     /* one that had been carried out before another program changed the file */
-    bool unmarked;        /* the superblock said that the file was open for writing */
+    bool replayed;    /* a complete journal: the last commit is whole */
+    bool discarded;   /* an incomplete one: the commit before it counts */
+    bool carried_out; /* one that had been carried out before another program changed the file */
+    bool unmarked;    /* the superblock said that the file was open for writing */
     unsigned temporaries; /* unfinished new files that were to get this name, now removed */
 };
 

@@ -79,9 +79,8 @@ void directory_close(struct mount *mount, struct directory *directory)
 
 static void set_type(struct mount *mount, struct listed *listed, bool want_attributes)
 {
-    listed->has_attributes =
-        want_attributes &&
-        mount_attributes(mount, listed->inode, &listed->st, &listed->timeout) == 0;
+    listed->has_attributes = want_attributes && mount_attributes(mount, listed->inode, &listed->st,
+                                                                 &listed->timeout) == 0;
     const struct node *node = node_get(mount->nodes, listed->inode.node);
     if (!node) /* removed just now */
         listed->type = S_IFDIR;
@@ -176,10 +175,9 @@ static int list_series(struct mount *mount, const struct directory *directory,
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
     listed->type = S_IFREG;
-    listed->has_attributes =
-        plus && view_size_is_cheap(views, series->view[which]) &&
-        mount_view_attributes(mount, directory->node, views, listed->inode, &listed->st,
-                              &listed->timeout) == 0;
+    listed->has_attributes = plus && view_size_is_cheap(views, series->view[which]) &&
+                             mount_view_attributes(mount, directory->node, views, listed->inode,
+                                                   &listed->st, &listed->timeout) == 0;
     return 0;
 }
 

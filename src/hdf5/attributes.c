@@ -219,8 +219,7 @@ static int add_attribute(hid_t id, const char *name, void *context)
     struct sfs_attribute *names = reallocarray(reading->names.attribute, n + 1, sizeof(*names));
     if (names)
         reading->names.attribute = names;
-    struct read_attribute *read =
-        names ? reallocarray(reading->read, n + 1, sizeof(*read)) : NULL;
+    struct read_attribute *read = names ? reallocarray(reading->read, n + 1, sizeof(*read)) : NULL;
     if (!read)
         return -ENOMEM;
     reading->read = read;

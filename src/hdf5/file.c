@@ -56,6 +56,12 @@ uint64_t piece_begin(void)
     return nanos() + PIECE_NANOS;
 }
 
+uint64_t piece_prolong(uint64_t piece)
+{
+    uint64_t now = nanos(), spent = now + PIECE_NANOS - piece;
+    return now + (spent > PIECE_NANOS ? spent : PIECE_NANOS);
+}
+
 bool piece_is_over(uint64_t piece)
 {
     return nanos() >= piece;

@@ -1,6 +1,6 @@
-/* The paths of a file's objects by their addresses: what references are shown as. libhdf5 would walk
- * through all groups for every reference; here one walk finds all paths. It gives libhdf5's lock up
- * every few milliseconds, and what it has found is looked at without that lock.
+/* The paths of a file's objects by their addresses: what references are shown as. libhdf5 would
+ * walk through all groups for every reference; here one walk finds all paths. It gives libhdf5's
+ * lock up every few milliseconds, and what it has found is looked at without that lock.
  *
  * An object with several names has the one that is found first by going into each group as soon as
  * it is met, in libhdf5's own order, as libhdf5 does. */
@@ -209,8 +209,8 @@ static bool is_group(const struct hdf5 *hdf5, uint64_t address)
 {
     haddr_t reference = address;
     H5O_type_t type;
-    bool found = H5Rget_obj_type2(hdf5->file, H5R_OBJECT, &reference, &type) >= 0 &&
-                 type == H5O_TYPE_GROUP;
+    bool found =
+        H5Rget_obj_type2(hdf5->file, H5R_OBJECT, &reference, &type) >= 0 && type == H5O_TYPE_GROUP;
     H5Eclear2(H5E_DEFAULT);
     return found;
 }
@@ -227,8 +227,8 @@ static int look_at_link(struct building *building)
     return error;
 }
 
-/* One step of the walk. What cannot be read of a group has no names; if links change meanwhile all is
- * made anew. */
+/* One step of the walk. What cannot be read of a group has no names; if links change meanwhile all
+ * is made anew. */
 static int step(struct building *building)
 {
     struct level *level = building->level;

@@ -55,6 +55,9 @@ int library_leave_with(int error);
 uint64_t piece_begin(void);
 bool piece_is_over(uint64_t piece);
 
+/* Of one that has had to find its place first: as much again as that has taken. */
+uint64_t piece_prolong(uint64_t piece);
+
 /* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or that
  * of our driver if libhdf5 failed because it did. */
 int library_failed(int error);
@@ -98,8 +101,9 @@ struct link_walk {
     link_action action;
     void *context;
     bool is_begun, is_done;
-    hsize_t at, n;  /* links */
-    uint64_t piece; /* the present one */
+    hsize_t at, n; /* links */
+    uint64_t piece;
+    bool is_at_place; /* libhdf5 has skipped the links before */
     int error;
 };
 int tree_walk_links(struct hdf5 *hdf5, struct link_walk *walk);

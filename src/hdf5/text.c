@@ -188,8 +188,7 @@ static int reference_text(const struct text_source *source, const struct text_ty
 }
 
 static int write_reference(FILE *out, const struct text_source *source,
-                           const struct text_type *type, const void *element,
-                           enum text_style style)
+                           const struct text_type *type, const void *element, enum text_style style)
 {
     char *text;
     int error = reference_text(source, type, element, &text);
@@ -203,8 +202,8 @@ static int write_reference(FILE *out, const struct text_source *source,
     return 0;
 }
 
-static int write_compound(FILE *out, const struct text_source *source,
-                          const struct text_type *type, const char *element, enum text_style style)
+static int write_compound(FILE *out, const struct text_source *source, const struct text_type *type,
+                          const char *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
     int error = 0;
@@ -240,8 +239,8 @@ static int write_list(FILE *out, const struct text_source *source, const struct 
     return error;
 }
 
-static int write_sequence(FILE *out, const struct text_source *source,
-                          const struct text_type *type, const void *element, enum text_style style)
+static int write_sequence(FILE *out, const struct text_source *source, const struct text_type *type,
+                          const void *element, enum text_style style)
 {
     hvl_t sequence;
     memcpy(&sequence, element, sizeof(sequence));
@@ -360,8 +359,7 @@ int text_attribute(const struct text_source *source, const struct read_attribute
 static int read_elements(hid_t id, struct read_attribute *attribute)
 {
     uint64_t bytes;
-    if (!box_product(&attribute->n, 1, attribute->type.size, &bytes) ||
-        bytes > MAX_ATTRIBUTE_BYTES)
+    if (!box_product(&attribute->n, 1, attribute->type.size, &bytes) || bytes > MAX_ATTRIBUTE_BYTES)
         return -EFBIG;
     attribute->elements = calloc(bytes ? bytes : 1, 1);
     if (!attribute->elements)
@@ -428,8 +426,8 @@ struct dataset_text {
     struct text_source source;
     struct hdf5 *hdf5;
     uint64_t address;
-    struct box box;   /* all of it */
-    uint64_t total;   /* elements */
+    struct box box; /* all of it */
+    uint64_t total; /* elements */
     hid_t native;
     struct text_type type;
 };

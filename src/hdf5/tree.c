@@ -108,6 +108,9 @@ static int add_link(hid_t group, const char *name, const H5L_info_t *info, void 
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *data)
 {
     struct link_walk *walk = data;
+    if (!walk->is_at_place)
+        walk->piece = piece_prolong(walk->piece);
+    walk->is_at_place = true;
     walk->error = walk->action(group, name, info, walk->context);
     return walk->error ? -1 : piece_is_over(walk->piece);
 }
@@ -119,14 +122,15 @@ int tree_walk_links(struct hdf5 *hdf5, struct link_walk *walk)
     hid_t group = H5Oopen_by_addr(hdf5->file, walk->group);
     walk->piece = piece_begin();
     walk->error = 0;
+    walk->is_at_place = false;
     if (group < 0 || (!walk->is_begun && H5Gget_info(group, &info) < 0)) {
         error = library_failed(-EIO);
     } else {
         walk->n = walk->is_begun ? walk->n : info.nlinks;
         walk->is_begun = true;
         /* In the order of names libhdf5 would read and sort all of them for every piece. */
-        if (walk->at < walk->n && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &walk->at,
-                                             visit_link, walk) < 0)
+        if (walk->at < walk->n &&
+            H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &walk->at, visit_link, walk) < 0)
             error = walk->error ? walk->error : library_failed(-EIO);
         walk->is_done = walk->at >= walk->n;
     }
