@@ -396,6 +396,9 @@ struct sfs_type {
     /* It is, or contains, a variable-length part or a reference: what stands in the file are
      * pointers into the file, which mean nothing outside it. */
     bool has_pointers;
+    /* SFS_OPAQUE: not 0 of an integer that does not fill its bytes, which has so many bits from
+     * bit_offset on; is_signed and big_endian say more of it. */
+    unsigned bits, bit_offset;
     size_t n_members; /* SFS_COMPOUND */
     struct sfs_member *members;
     int array_rank; /* SFS_ARRAY */

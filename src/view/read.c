@@ -260,8 +260,27 @@ static size_t item_bytes(const struct source *source)
                                           : source->views->info->type.size;
 }
 
+void show_elements(const struct views *views, void *elements, uint64_t n)
+{
+    const struct sfs_type *type = &views->info->type;
+    unsigned char *element = elements;
+    uint64_t mask = type->bits < 64 ? ((uint64_t)1 << type->bits) - 1 : UINT64_MAX;
+    if (!views->has_padding)
+        return;
+    for (uint64_t i = 0; i < n; i++, element += type->size) {
+        uint64_t value = 0;
+        for (size_t k = 0; k < type->size; k++)
+            value |= (uint64_t)element[type->big_endian ? type->size - 1 - k : k] << 8 * k;
+        value = value >> type->bit_offset & mask;
+        if (type->is_signed && value >> (type->bits - 1))
+            value |= ~mask;
+        for (size_t k = 0; k < type->size; k++)
+            element[type->big_endian ? type->size - 1 - k : k] = (unsigned char)(value >> 8 * k);
+    }
+}
+
 /* The values of one frame. */
-static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+static int read_stored_values(const struct source *source, uint64_t first, uint64_t n, char *out)
 {
     struct views *views = source->views;
     struct sfs_slab slab = view_frame_slab(views, source->frame);
@@ -276,6 +295,14 @@ static int read_values(const struct source *source, uint64_t first, uint64_t n, 
     else
         error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
     defined_put(views, defined);
+    return error;
+}
+
+static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    int error = read_stored_values(source, first, n, out);
+    if (!error)
+        show_elements(source->views, out, n);
     return error;
 }
 
@@ -339,10 +366,30 @@ static struct sfs_slab slab_of(const struct source *source)
                                       : view_whole_slab(source->views);
 }
 
+/* Through a buffer of whole elements. */
+static int read_shown(const struct source *source, uint64_t offset, size_t n, char *buffer)
+{
+    struct sfs_slab slab = slab_of(source);
+    size_t size = source->views->info->type.size, skip = (size_t)(offset % size);
+    size_t elements = (skip + n + size - 1) / size;
+    char *whole = malloc(elements * size);
+    if (!whole)
+        return -ENOMEM;
+    int error = sfs_read(source->views->dataset, &slab, offset - skip, whole, elements * size);
+    if (!error) {
+        show_elements(source->views, whole, elements);
+        memcpy(buffer, whole + skip, n);
+    }
+    free(whole);
+    return error;
+}
+
 static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
 {
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
+    if (source->views->has_padding)
+        return read_shown(source, offset, n, buffer);
     struct sfs_slab slab = slab_of(source);
     return sfs_read(source->views->dataset, &slab, offset, buffer, n);
 }
@@ -352,7 +399,7 @@ static bool lend_body(const struct source *source, uint64_t offset, size_t n,
                       struct view_part *part, int *error)
 {
     *error = 0;
-    if (source->body != BODY_FRAME && source->body != BODY_STACK)
+    if ((source->body != BODY_FRAME && source->body != BODY_STACK) || source->views->has_padding)
         return false;
     struct sfs_slab slab = slab_of(source);
     if (!sfs_lend(source->views->dataset, &slab, offset, n, &part->loan, error))

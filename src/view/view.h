@@ -62,6 +62,8 @@ struct views {
     struct sfs_file *file;
     struct sfs_dataset *dataset;
     const struct sfs_dataset_info *info;
+    struct sfs_dataset_info shown; /* has_padding: info is this, with plain integers */
+    bool has_padding; /* elements are integers that do not fill their bytes: shown as if they did */
     uint64_t address;
     char *path;
     int frame_rank; /* the last axes of the dataset that are the frame */

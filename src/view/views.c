@@ -186,6 +186,18 @@ void geometry_leave(struct views **views)
 
 /* ---- Opening ---- */
 
+/* Integers with padding bits are shown as libhdf5 converts them. */
+static void show_as_integers(struct views *views)
+{
+    views->info = sfs_dataset_info(views->dataset);
+    views->has_padding = views->info->type.bits > 0;
+    if (!views->has_padding)
+        return;
+    views->shown = *views->info;
+    views->shown.type.class = SFS_INTEGER;
+    views->info = &views->shown;
+}
+
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **out)
 {
@@ -201,7 +213,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     views->path = strdup(path);
     int error = views->path ? sfs_dataset_open(file, address, path, &views->dataset) : -ENOMEM;
     if (!error) {
-        views->info = sfs_dataset_info(views->dataset);
+        show_as_integers(views);
         views->is_sparse = views->info->layout == SFS_SPARSE;
         views->has_holes = views->is_sparse && views->info->fill && views->info->fill_is_zero;
         choose_frame_rank(views, frame_rank);

@@ -32,8 +32,11 @@ def has_pointers(type_id):
 
 
 def stored_bytes(dataset):
-    """All elements in the file's datatype, as libhdf5 reads them."""
+    """All elements in the file's datatype, as libhdf5 reads them; integers that do not fill their
+    bytes as if they did."""
     type_id = dataset.id.get_type()
+    if type_id.get_class() == h5py.h5t.INTEGER and number_type(dataset):
+        type_id = h5py.h5t.py_create(number_type(dataset))
     n = dataset.id.get_space().get_simple_extent_npoints()
     data = np.zeros(n * type_id.get_size(), np.uint8)
     if n:

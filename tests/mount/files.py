@@ -53,6 +53,25 @@ def make_types(path):
         odd = h5py.h5t.STD_I32LE.copy()
         odd.set_size(3)
         d = create(f, "three-byte integers", h5py.h5s.create_simple((2, 5, 7)), odd)
+        for base in ("I32LE", "U32LE", "I16BE", "U64BE", "I8LE"):
+            for bits, offset in ((17, 4), (5, 0), (3, 2)):
+                stored = getattr(h5py.h5t, f"STD_{base}").copy()
+                if bits + offset > 8 * stored.get_size():
+                    continue
+                stored.set_precision(bits)
+                stored.set_offset(offset)
+                for name, options in (("plain", {}), ("gzip", dict(compression="gzip")),
+                                      ("N-bit", None)):
+                    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                    if options is None or options:
+                        plist.set_chunk((1, 3, 4))
+                        plist.set_filter(h5py.h5z.FILTER_NBIT if options is None else
+                                         h5py.h5z.FILTER_DEFLATE, 0, () if options is None else (1,))
+                    d = create(f, f"{name} {base} of {bits} bits at {offset}",
+                               h5py.h5s.create_simple((2, 5, 7)), stored, plist)
+                    span = min(1 << (bits - 1), 100)
+                    low = -span if base[0] == "I" else 0
+                    d[...] = RNG.integers(low, span, (2, 5, 7))
         bits = h5py.h5t.STD_B16BE.copy()
         create(f, "bitfield", h5py.h5s.create_simple((3, 3)), bits)
         f["scalar"] = np.int32(-7)
