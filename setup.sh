@@ -5,7 +5,7 @@ build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 li
     libdeflate-dev uthash-dev"
 show_packages="python3-h5py python3-numpy hdf5-tools"
 test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools
-    hdf5-filter-plugin attr mount shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server"
+    hdf5-filter-plugin attr mount shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync"
 
 as_root=
 [ "$(id -u)" = 0 ] || as_root=sudo

@@ -97,10 +97,10 @@ SFS_API int sfs_settle(struct sfs_file *file);
 
 /* What was found beside and in a file whose writer had died. */
 struct sfs_recovery {
-    bool replayed;        /* a complete journal: the last commit is whole */
-    bool discarded;       /* an incomplete one: the commit before it counts */
-    bool carried_out;     /* one that had been carried out before another program changed the file */
-    bool unmarked;        /* the superblock said that the file was open for writing */
+    bool replayed;    /* a complete journal: the last commit is whole */
+    bool discarded;   /* an incomplete one: the commit before it counts */
+    bool carried_out; /* one that had been carried out before another program changed the file */
+    bool unmarked;    /* the superblock said that the file was open for writing */
     unsigned temporaries; /* unfinished new files that were to get this name, now removed */
 };
 
@@ -418,6 +418,9 @@ struct sfs_type {
     /* It is, or contains, a variable-length part or a reference: what stands in the file are
      * pointers into the file, which mean nothing outside it. */
     bool has_pointers;
+    /* SFS_OPAQUE: not 0 of an integer that does not fill its bytes, which has so many bits from
+     * bit_offset on; is_signed and big_endian say more of it. */
+    unsigned bits, bit_offset;
     size_t n_members; /* SFS_COMPOUND */
     struct sfs_member *members;
     int array_rank; /* SFS_ARRAY */
@@ -453,6 +456,7 @@ struct sfs_filter {
     char name[64];          /* as the file or the library names it */
     size_t n_values;        /* its parameters */
     const unsigned *values; /* owned by the description */
+    bool is_missing;        /* of an open dataset: neither sparsefs nor libhdf5 has it here */
 };
 
 struct sfs_dataset_info {
@@ -473,6 +477,9 @@ struct sfs_dataset_info {
     size_t n_selection_filters; /* SFS_SPARSE: the same of the selection section */
     struct sfs_filter *selection_filters;
 };
+
+/* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
+SFS_API const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info);
 
 /* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
  * Each successful call is paired with sfs_dataset_close. -EOPNOTSUPP: it is stored in a way which

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "config.h"
 #include "dataset/private.h"
+#include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -136,6 +137,28 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
+static void look_for_filters(size_t n, struct sfs_filter *filters)
+{
+    for (size_t i = 0; i < n; i++)
+        filters[i].is_missing =
+            !filter_is_native(&filters[i], 1) && !hdf5_filter_available(filters[i].id);
+}
+
+static const struct sfs_filter *first_missing(size_t n, const struct sfs_filter *filters)
+{
+    for (size_t i = 0; i < n; i++)
+        if (filters[i].is_missing)
+            return &filters[i];
+    return NULL;
+}
+
+const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
+{
+    const struct sfs_filter *missing =
+        first_missing(info->n_selection_filters, info->selection_filters);
+    return missing ? missing : first_missing(info->n_filters, info->filters);
+}
+
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
                         struct sfs_dataset **out)
 {
@@ -152,10 +175,14 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     pthread_mutex_init(&dataset->patch_lock, NULL);
     struct hdf5_storage storage;
     int error = open_header(dataset, &storage);
+    look_for_filters(dataset->info.n_filters, dataset->info.filters);
+    look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
                             &dataset->info, &storage, dataset->sparse, cache_limit(file->cache));
     dataset->layout.commit_lock = &file->commit_lock;
+    if (sfs_missing_filter(&dataset->info))
+        dataset->layout.said_missing = &dataset->said_missing;
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error)

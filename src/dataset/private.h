@@ -30,6 +30,7 @@ struct sfs_dataset {
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
     struct use use;
+    atomic_bool said_missing;        /* the log says that a filter is missing */
     pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */

@@ -73,26 +73,26 @@ double mount_name_timeout(const struct mount *mount)
     return mount->follow ? follow_timeout(mount->follow) : MOUNT_TIMEOUT_SECONDS;
 }
 
-double mount_timeout(const struct mount *mount, struct inode inode)
+static double timeout_of(const struct mount *mount, struct inode inode)
 {
     bool is_live = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
     return is_live || mount->follow ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
-                          struct inode inode, struct stat *st)
+                          struct inode inode, struct stat *st, double *timeout)
 {
     enum view_kind kind = inode_view(inode);
-    uint64_t size, allocated;
+    uint64_t size = 0, allocated = 0;
+    *timeout = timeout_of(mount, inode);
     notify_known(mount->notify, inode);
     mount_settle(mount, node, inode);
     if (kind == VIEW_DEFINED && staging_size(mount->staging, node, inode.frame, &size)) {
         allocated = size;
-    } else {
-        int error = view_size(views, kind, inode.frame, &size);
-        if (error)
-            return error;
+    } else if (view_size_is_known(views, kind, inode.frame, &size)) {
         allocated = view_allocated(views, kind, inode.frame, size);
+    } else {
+        *timeout = 0; /* the kernel asks again after it was opened */
     }
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, inode, st);
@@ -159,12 +159,13 @@ static void directory_attributes(struct mount *mount, const struct node *node, s
     as_directory(st);
 }
 
-int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
+int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, double *timeout)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
     struct views *views;
     if (!node)
         return -ESTALE;
+    *timeout = timeout_of(mount, inode);
     notify_known(mount->notify, inode);
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
@@ -174,7 +175,7 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st)
     if (error)
         return error;
     if (inode_is_view(inode))
-        error = mount_view_attributes(mount, node, views, inode, st);
+        error = mount_view_attributes(mount, node, views, inode, st, timeout);
     else
         directory_attributes(mount, node, views, inode, st);
     node_put_views(mount->nodes, node);

@@ -24,6 +24,7 @@ struct listed {
     mode_t type;
     bool has_attributes;
     struct stat st;
+    double timeout; /* of st */
 };
 
 /* Reads the links of a group that is still there. */
@@ -78,8 +79,8 @@ void directory_close(struct mount *mount, struct directory *directory)
 
 static void set_type(struct mount *mount, struct listed *listed, bool want_attributes)
 {
-    listed->has_attributes =
-        want_attributes && mount_attributes(mount, listed->inode, &listed->st) == 0;
+    listed->has_attributes = want_attributes && mount_attributes(mount, listed->inode, &listed->st,
+                                                                 &listed->timeout) == 0;
     const struct node *node = node_get(mount->nodes, listed->inode.node);
     if (!node) /* removed just now */
         listed->type = S_IFDIR;
@@ -167,14 +168,16 @@ static int list_series(struct mount *mount, const struct directory *directory,
     unsigned which = (unsigned)(at % series->n_views);
     if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES)
         return -ENOENT;
+    if (series->n_views > 1 && !view_exists(views, series->view[which]))
+        return -EAGAIN;
     entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
                  listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
     listed->type = S_IFREG;
-    listed->has_attributes =
-        plus && view_size_is_cheap(views, series->view[which]) &&
-        mount_view_attributes(mount, directory->node, views, listed->inode, &listed->st) == 0;
+    listed->has_attributes = plus && view_size_is_cheap(views, series->view[which]) &&
+                             mount_view_attributes(mount, directory->node, views, listed->inode,
+                                                   &listed->st, &listed->timeout) == 0;
     return 0;
 }
 
@@ -189,8 +192,8 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
     return 0;
 }
 
-/* The entry at a place in the listing; -ENOENT behind the last; -EAGAIN: it has gone since the
- * directory was opened. */
+/* The entry at a place in the listing; -ENOENT behind the last; -EAGAIN: there is none, it has gone
+ * since the directory was opened. */
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {
@@ -224,7 +227,7 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     if (listed->has_attributes) {
         entry.ino = st.st_ino;
         entry.attr = listed->st;
-        entry.attr_timeout = mount_timeout(mount, listed->inode);
+        entry.attr_timeout = listed->timeout;
         entry.entry_timeout = mount_name_timeout(mount);
     }
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);

@@ -47,17 +47,18 @@ void mount_destroy(struct mount *mount);
 
 /* ---- attr.c ---- */
 
-/* Attributes of an inode. For a view whose size has to be read this may read. */
-int mount_attributes(struct mount *mount, struct inode inode, struct stat *st);
+/* Attributes of an inode, and how long the kernel may keep them, in seconds. A view whose size is
+ * not known yet (view_size_is_known) has none, and its attributes are not kept: listings do not
+ * depend on data. Programs that copy files ask again for the size of one that they have opened. */
+int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, double *timeout);
 
 /* The same for a view of an open dataset. */
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
-                          struct inode inode, struct stat *st);
+                          struct inode inode, struct stat *st, double *timeout);
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* How long the kernel may keep the attributes of an inode, and names, in seconds. */
-double mount_timeout(const struct mount *mount, struct inode inode);
+/* How long the kernel may keep names, in seconds. */
 double mount_name_timeout(const struct mount *mount);
 
 /* ---- lookup.c ---- */

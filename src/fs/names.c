@@ -64,9 +64,10 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
         commits_note(mount->commits);
         answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode);
         if (!answer.error)
-            answer.error = mount_attributes(mount, inode, &answer.entry.attr);
+            answer.error = mount_attributes(mount, inode, &answer.entry.attr,
+                                            &answer.entry.attr_timeout);
         answer.entry.ino = answer.entry.attr.st_ino;
-        answer.entry.attr_timeout = answer.entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
+        answer.entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
         answer_now(request, &answer);

@@ -152,13 +152,14 @@ static int take_text(struct open_file *file)
     }
 }
 
-static int open_view(struct mount *mount, struct open_file *file, bool write)
+/* What cannot be read is refused here: a reader of a file without a size would find it empty. */
+static int open_view(struct mount *mount, struct open_file *file, bool read, bool write)
 {
     int error = node_get_views(mount->nodes, file->node, &file->views);
     if (!error)
-        error = view_readable(file->views, inode_view(file->inode));
-    if (!error)
         mount_settle(mount, file->node, file->inode);
+    if (!error && read)
+        error = view_prepare(file->views, inode_view(file->inode), file->inode.frame);
     if (!error && write)
         error = open_view_for_writing(mount, file);
     if (!error && mount->follow && is_text(file->inode))
@@ -166,14 +167,15 @@ static int open_view(struct mount *mount, struct open_file *file, bool write)
     return error;
 }
 
-static int open_content(struct mount *mount, struct open_file *file, bool write)
+static int open_content(struct mount *mount, struct open_file *file, int access)
 {
+    bool read = access != O_WRONLY, write = access != O_RDONLY;
     if (!file->node)
         return -ESTALE;
     if (write && !(mount->is_writable && sfs_is_writable(file->node->file)))
         return -EROFS;
     if (inode_is_view(file->inode))
-        return open_view(mount, file, write);
+        return open_view(mount, file, read, write);
     if (write)
         return -EPERM;
     if (file->inode.entry == ENTRY_IMAGE)
@@ -189,7 +191,7 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
     struct open_file *file = open_file_new(mount, number);
     if (!file)
         return -ENOMEM;
-    int error = open_content(mount, file, (info->flags & O_ACCMODE) != O_RDONLY);
+    int error = open_content(mount, file, info->flags & O_ACCMODE);
     if (error) {
         open_file_put(mount, file);
         return error;
@@ -238,14 +240,13 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         error = -EEXIST;
     }
     if (!error)
-        error = mount_attributes(mount, inode, &entry.attr);
+        error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
         error = open_file_open(mount, inode_pack(inode), info, &file);
     if (error) {
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(mount, inode);
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
             open_file_put(mount, file);
     }

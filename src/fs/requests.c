@@ -43,11 +43,9 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
     if (!error)
-        error = mount_attributes(mount, inode, &entry.attr);
-    if (!error) {
+        error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
+    if (!error)
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(mount, inode);
-    }
     /* What is not there now may be there later, unless nobody can write. */
     if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
         fuse_reply_entry(request, &entry);
@@ -62,12 +60,12 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     (void)info;
     struct inode inode = inode_unpack(number);
     struct stat st;
-    struct mount *mount = mount_of(request);
-    int error = mount_attributes(mount, inode, &st);
+    double timeout;
+    int error = mount_attributes(mount_of(request), inode, &st, &timeout);
     if (error)
         fuse_reply_err(request, -error);
     else
-        fuse_reply_attr(request, &st, mount_timeout(mount, inode));
+        fuse_reply_attr(request, &st, timeout);
 }
 
 static void on_readlink(fuse_req_t request, fuse_ino_t number)
@@ -187,11 +185,12 @@ static int seek_in_text(struct mount *mount, const struct open_file *file, uint6
                         bool data, uint64_t *found)
 {
     struct stat st = {0};
+    double timeout;
     int error = 0;
     if (file->snapshot)
         st.st_size = (off_t)sfs_snapshot_size(file->snapshot);
     else
-        error = mount_attributes(mount, file->inode, &st);
+        error = mount_attributes(mount, file->inode, &st, &timeout);
     if (!error && offset >= (uint64_t)st.st_size)
         error = -ENXIO;
     if (!error)

@@ -188,9 +188,9 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     struct mount *mount = mount_of(request);
     struct inode inode = inode_unpack(number);
     struct open_file *file = info ? open_file_of(info) : NULL;
-    struct answer answer = {.kind = ANSWER_ATTRIBUTES, .timeout = mount_timeout(mount, inode)};
+    struct answer answer = {.kind = ANSWER_ATTRIBUTES};
     struct change change = {0};
-    answer.error = mount_attributes(mount, inode, &answer.st);
+    answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     if (!answer.error && !is_same(&answer.st, attributes, to_set))
         answer.error = -EPERM;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
@@ -198,7 +198,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
         if (!answer.error && file && file->staged && attributes->st_size > 0)
             atomic_store(&file->has_staged, true);
         if (!answer.error)
-            answer.error = mount_attributes(mount, inode, &answer.st);
+            answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     }
     if (change.node)
         notify_change(mount->notify, &change, 0, request, &answer);

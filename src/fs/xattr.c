@@ -9,6 +9,7 @@
 #define XATTR_PREFIX     "user."
 #define XATTR_NAME_BYTES 255   /* XATTR_NAME_MAX of Linux */
 #define XATTR_BYTES      65536 /* XATTR_SIZE_MAX and XATTR_LIST_MAX */
+#define SHORTENED        " ... (shortened)"
 
 static struct mount *mount_of(fuse_req_t request)
 {
@@ -42,22 +43,40 @@ static void reply_xattr(fuse_req_t request, const char *value, size_t n, size_t 
         fuse_reply_buf(request, value, n);
 }
 
-/* The value of the attribute that an extended attribute is of; NULL: there is none. Given back, in
- * any case, by node_put_attributes of *attributes. */
-static int find_value(struct mount *mount, struct inode inode, const char *name,
-                      struct node_attributes **attributes, const char **value)
+/* As much of a text as an extended attribute can have, with the mark that it is not all; whole
+ * characters, if it is UTF-8. The caller frees it. */
+static char *shorten(const char *text)
+{
+    size_t n = XATTR_BYTES - strlen(SHORTENED);
+    while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    char *shorter = malloc(n + sizeof(SHORTENED));
+    if (shorter) {
+        memcpy(shorter, text, n);
+        strcpy(shorter + n, SHORTENED);
+    }
+    return shorter;
+}
+
+/* The value that an extended attribute shows of an attribute; NULL: there is none. The caller frees
+ * it. */
+static int find_value(struct mount *mount, struct inode inode, const char *name, char **value)
 {
     size_t n = strlen(XATTR_PREFIX);
+    struct node_attributes *attributes = NULL;
+    const char *text = NULL;
     *value = NULL;
-    *attributes = NULL;
-    int error = strncmp(name, XATTR_PREFIX, n) != 0 ? 0 : attributes_of(mount, inode, attributes);
-    if (error || !*attributes)
+    int error = strncmp(name, XATTR_PREFIX, n) != 0 ? 0 : attributes_of(mount, inode, &attributes);
+    if (error || !attributes)
         return error;
-    const struct sfs_attributes *all = node_attributes(*attributes);
-    for (size_t i = 0; i < all->n && !*value; i++)
+    const struct sfs_attributes *all = node_attributes(attributes);
+    for (size_t i = 0; i < all->n && !text; i++)
         if (!strcmp(all->attribute[i].name, name + n))
-            *value = all->attribute[i].text;
-    return 0;
+            text = all->attribute[i].text;
+    if (text)
+        *value = strlen(text) > XATTR_BYTES ? shorten(text) : strdup(text);
+    node_put_attributes(attributes);
+    return text && !*value ? -ENOMEM : 0;
 }
 
 void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
@@ -69,14 +88,13 @@ void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    struct node_attributes *attributes;
-    const char *value;
-    int error = find_value(mount_of(request), inode_unpack(number), name, &attributes, &value);
+    char *value;
+    int error = find_value(mount_of(request), inode_unpack(number), name, &value);
     if (value)
         reply_xattr(request, value, strlen(value), size);
     else
         fuse_reply_err(request, error ? -error : ENODATA);
-    node_put_attributes(attributes);
+    free(value);
 }
 
 /* Attributes can be set to what they are. Programs that copy files take it for granted that there
@@ -86,31 +104,28 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
                  size_t n, int flags)
 {
     (void)flags;
-    struct node_attributes *attributes;
-    const char *value;
-    int error = find_value(mount_of(request), inode_unpack(number), name, &attributes, &value);
+    char *value;
+    int error = find_value(mount_of(request), inode_unpack(number), name, &value);
     if (!error && !value)
         error = -EOPNOTSUPP;
     else if (!error && (strlen(value) != n || memcmp(value, bytes, n) != 0))
         error = -EPERM;
     fuse_reply_err(request, -error);
-    node_put_attributes(attributes);
+    free(value);
 }
 
 void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
-    struct node_attributes *attributes;
-    const char *value;
-    int error = find_value(mount_of(request), inode_unpack(number), name, &attributes, &value);
+    char *value;
+    int error = find_value(mount_of(request), inode_unpack(number), name, &value);
     fuse_reply_err(request, error ? -error : value ? EPERM : ENODATA);
-    node_put_attributes(attributes);
+    free(value);
 }
 
-/* Left out are attributes that getxattr could not give: too long, or unreadable. */
+/* Left out are attributes that getxattr could not give: unreadable, or with too long a name. */
 static bool is_listable(const struct sfs_attribute *attribute)
 {
-    return attribute->text && strlen(attribute->text) <= XATTR_BYTES &&
-           strlen(XATTR_PREFIX) + strlen(attribute->name) <= XATTR_NAME_BYTES;
+    return attribute->text && strlen(XATTR_PREFIX) + strlen(attribute->name) <= XATTR_NAME_BYTES;
 }
 
 void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)

@@ -98,8 +98,11 @@ static int search_name(struct hdf5 *hdf5, uint64_t address)
     return error;
 }
 
-/* A group and a name in it that leads to the object. */
-static int find_name(struct hdf5 *hdf5, uint64_t address, hid_t lapl, hid_t *group,
+#define NO_NAME "the object has no name that libhdf5 finds"
+
+/* A group and a name in it that leads to the object. -EAGAIN: none is known, and it is not to be
+ * searched for. */
+static int find_name(struct hdf5 *hdf5, uint64_t address, hid_t lapl, bool search, hid_t *group,
                      const char **name, H5O_info_t *info)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -109,11 +112,13 @@ static int find_name(struct hdf5 *hdf5, uint64_t address, hid_t lapl, hid_t *gro
             *name = seen->name;
             return 0;
         }
+        if (!search)
+            return library_failed_because(-EAGAIN, NO_NAME);
         int error = attempt == 0 ? search_name(hdf5, address) : 0;
         if (error)
             return error;
     }
-    return library_failed_because(-EIO, "the object has no name that libhdf5 finds");
+    return library_failed_because(-EIO, NO_NAME);
 }
 
 /* ---- One after the other ---- */
@@ -158,7 +163,8 @@ static int visit_by_index(hid_t group, const char *object, hsize_t i, hid_t lapl
     return error;
 }
 
-static int visit_by_name(struct hdf5 *hdf5, uint64_t address, struct iteration *iteration)
+static int visit_by_name(struct hdf5 *hdf5, uint64_t address, bool search,
+                         struct iteration *iteration)
 {
     const char *name = NULL;
     hid_t group;
@@ -166,7 +172,7 @@ static int visit_by_name(struct hdf5 *hdf5, uint64_t address, struct iteration *
     hid_t lapl = tree_link_access();
     if (lapl < 0)
         return library_failed(-EIO);
-    int error = find_name(hdf5, address, lapl, &group, &name, &info);
+    int error = find_name(hdf5, address, lapl, search, &group, &name, &info);
     if (!error) {
         for (hsize_t i = 0; i < info.num_attrs && !error; i++)
             error = visit_by_index(group, name, i, lapl, iteration);
@@ -176,13 +182,14 @@ static int visit_by_name(struct hdf5 *hdf5, uint64_t address, struct iteration *
     return error;
 }
 
-int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action, void *context)
+static int each(struct hdf5 *hdf5, uint64_t address, attribute_action action, void *context,
+                bool search)
 {
     struct iteration iteration = {.action = action, .context = context};
     hid_t object = H5Oopen_by_addr(hdf5->file, address);
     if (object < 0) {
         H5Eclear2(H5E_DEFAULT);
-        return visit_by_name(hdf5, address, &iteration);
+        return visit_by_name(hdf5, address, search, &iteration);
     }
     int error = 0;
     if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, &iteration) < 0)
@@ -191,37 +198,123 @@ int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action
     return error;
 }
 
+int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action, void *context)
+{
+    return each(hdf5, address, action, context, true);
+}
+
+/* ---- As text ---- */
+
+/* What is read under the library lock and becomes text without it. */
+struct reading {
+    struct sfs_attributes names; /* of which text and json are filled in later */
+    struct read_attribute *read; /* of each */
+    bool has_references;
+};
+
 static int add_attribute(hid_t id, const char *name, void *context)
 {
-    struct sfs_attributes *attributes = context;
-    struct sfs_attribute *grown =
-        reallocarray(attributes->attribute, attributes->n + 1, sizeof(*grown));
-    if (!grown)
+    struct reading *reading = context;
+    size_t n = reading->names.n;
+    struct sfs_attribute *names = reallocarray(reading->names.attribute, n + 1, sizeof(*names));
+    if (names)
+        reading->names.attribute = names;
+    struct read_attribute *read = names ? reallocarray(reading->read, n + 1, sizeof(*read)) : NULL;
+    if (!read)
         return -ENOMEM;
-    attributes->attribute = grown;
-
-    struct sfs_attribute *attribute = &grown[attributes->n];
-    memset(attribute, 0, sizeof(*attribute));
-    attribute->name = strdup(name);
-    if (!attribute->name)
+    reading->read = read;
+    names[n] = (struct sfs_attribute){.name = strdup(name)};
+    read[n] = (struct read_attribute){.native = H5I_INVALID_HID};
+    if (!names[n].name)
         return -ENOMEM;
-    attributes->n++;
+    reading->names.n++;
     /* One attribute that cannot be read must not hide the others. */
-    int error = id < 0 ? -EIO : text_attribute(id, &attribute->text, &attribute->json);
-    if (error)
+    int error = id < 0 ? -EIO : text_read_attribute(id, &read[n]);
+    if (error) {
         H5Eclear2(H5E_DEFAULT);
+        text_close_attribute(&read[n]);
+        read[n] = (struct read_attribute){.native = H5I_INVALID_HID};
+    }
+    reading->has_references |= read[n].type.has_references;
     return error == -ENOMEM ? error : 0;
+}
+
+static void close_read(struct reading *reading)
+{
+    for (size_t i = 0; i < reading->names.n; i++)
+        text_close_attribute(&reading->read[i]);
+    free(reading->read);
+    reading->read = NULL;
+}
+
+static int read_all(struct hdf5 *hdf5, uint64_t address, struct reading *reading)
+{
+    library_enter();
+    int error = each(hdf5, address, add_attribute, reading, false);
+    error = library_leave_with(error);
+    if (error) {
+        library_enter();
+        close_read(reading);
+        library_leave();
+        sfs_attributes_free(&reading->names);
+    }
+    return error;
+}
+
+static int write_all(struct hdf5 *hdf5, struct reading *reading)
+{
+    struct text_source source = {.hdf5 = hdf5};
+    int error = reading->has_references ? names_get(hdf5, &source.names) : 0;
+    for (size_t i = 0; i < reading->names.n && !error; i++) {
+        struct sfs_attribute *attribute = &reading->names.attribute[i];
+        if (reading->read[i].native >= 0)
+            error = text_attribute(&source, &reading->read[i], &attribute->text, &attribute->json);
+        if (error == -EIO || error == -EFBIG)
+            error = 0;
+    }
+    names_put(hdf5, source.names);
+    return error;
+}
+
+/* Finds a name of an object that libhdf5 cannot open. */
+static int note_name(struct hdf5 *hdf5, uint64_t address)
+{
+    struct names *names;
+    char *path = NULL;
+    int error = names_get(hdf5, &names);
+    if (error)
+        return error;
+    error = names_path(names, address, &path);
+    names_put(hdf5, names);
+    if (error) {
+        library_reason(NO_NAME);
+        return error == -ENOMEM ? error : -EIO;
+    }
+    library_enter();
+    seen_note(hdf5, hdf5->root, path, address);
+    library_leave();
+    free(path);
+    return 0;
 }
 
 int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
 {
-    struct sfs_attributes attributes = {0};
-    library_enter();
-    int error = attributes_each(hdf5, address, add_attribute, &attributes);
-    error = library_leave_with(error);
+    struct reading reading = {0};
+    int error = read_all(hdf5, address, &reading);
+    if (error == -EAGAIN) {
+        error = note_name(hdf5, address);
+        if (!error)
+            error = read_all(hdf5, address, &reading);
+    }
     if (error)
-        sfs_attributes_free(&attributes);
+        return error == -EAGAIN ? -EIO : error;
+    error = write_all(hdf5, &reading);
+    library_enter();
+    close_read(&reading);
+    library_leave();
+    if (error)
+        sfs_attributes_free(&reading.names);
     else
-        *out = attributes;
+        *out = reading.names;
     return error;
 }

@@ -67,6 +67,7 @@ static hid_t object_copying(const struct hdf5 *to)
 int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
     library_enter();
+    names_outdate(to);
     hid_t object = H5Oopen_by_addr(from->file, of), lcpl = utf8_links();
     hid_t ocpypl = object_copying(to);
     int error = 0;
@@ -87,6 +88,7 @@ int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint6
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
     library_enter();
+    names_outdate(to);
     hid_t group = H5Oopen_by_addr(from->file, of), lcpl = utf8_links(), made = H5I_INVALID_HID;
     hid_t gcpl = group < 0 ? H5I_INVALID_HID : H5Gget_create_plist(group);
     if (gcpl >= 0 && lcpl >= 0)
@@ -121,6 +123,7 @@ int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link 
     if (link->type == SFS_LINK_USER)
         return -EOPNOTSUPP;
     library_enter();
+    names_outdate(hdf5);
     hid_t lcpl = utf8_links();
     int error = lcpl < 0 || create_link(hdf5, path, link, lcpl) < 0 ? library_failed(-EIO) : 0;
     if (lcpl >= 0)

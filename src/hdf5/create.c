@@ -90,6 +90,7 @@ static hid_t link_creation(void)
 int hdf5_create_group(struct hdf5 *hdf5, const char *path)
 {
     library_enter();
+    names_outdate(hdf5);
     int error = check_path(hdf5, path);
     hid_t lcpl = error ? H5I_INVALID_HID : link_creation();
     if (!error) {
@@ -120,6 +121,7 @@ static int check_empty(struct hdf5 *hdf5, const char *path, hid_t lapl)
 int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
 {
     library_enter();
+    names_outdate(hdf5);
     hid_t lapl = tree_link_access();
     int error = lapl < 0        ? library_failed(-EIO)
                 : is_path(path) ? check_empty(hdf5, path, lapl)
@@ -391,6 +393,7 @@ int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_c
                         uint64_t *address)
 {
     library_enter();
+    names_outdate(hdf5);
     int error = create->chunk_dims ? create_dataset(hdf5, path, create, address)
                                    : library_failed_because(-EINVAL, "chunk dims are missing");
     library_leave();
@@ -401,6 +404,7 @@ int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cre
                       uint64_t *address)
 {
     library_enter();
+    names_outdate(hdf5);
     int error = create_dataset(hdf5, path, create, address);
     library_leave();
     return error;
@@ -409,6 +413,7 @@ int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cre
 int hdf5_unlink(struct hdf5 *hdf5, const char *path)
 {
     library_enter();
+    names_outdate(hdf5);
     int error = H5Ldelete(hdf5->file, path, H5P_DEFAULT) < 0 ? library_failed(-EIO) : 0;
     library_leave();
     return error;

@@ -294,7 +294,7 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
     return error;
 }
 
-static struct open_dataset *find_dataset(struct hdf5 *hdf5, uint64_t address)
+struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address)
 {
     struct open_dataset *dataset;
     HASH_FIND(hh, hdf5->datasets, &address, sizeof(address), dataset);
@@ -304,7 +304,7 @@ static struct open_dataset *find_dataset(struct hdf5 *hdf5, uint64_t address)
 void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     if (dataset) {
         HASH_DEL(hdf5->datasets, dataset);
         close_dataset(dataset);
@@ -369,7 +369,7 @@ static int cache_sources(struct hdf5 *hdf5, struct open_dataset *dataset, const 
 int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? cache_sources(hdf5, dataset, path, bytes) : -EBADF;
     return library_leave_with(error);
 }
@@ -379,7 +379,7 @@ int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *
 {
     hsize_t found[SFS_MAX_RANK];
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset && dataset->id >= 0 && dataset->rank == rank ? 0 : -ESTALE;
     if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
         error = library_failed(-EIO);
@@ -444,7 +444,7 @@ int hdf5_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
                 struct hdf5_chunk *chunk)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? locate(dataset, start, chunk) : -EBADF;
     return library_leave_with(error);
 }
@@ -481,21 +481,9 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const 
               const uint64_t *memory_dims, void *buffer)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? read_box(dataset, start, count, memory_dims, buffer) : -EBADF;
     return library_leave_with(error);
-}
-
-int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
-{
-    library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
-    int error = dataset ? text_dataset(dataset, limit, text, n) : -EBADF;
-    bool made = !error;
-    error = library_leave_with(error);
-    if (error && made)
-        free(*text);
-    return error;
 }
 
 static int write_box(const struct open_dataset *dataset, const uint64_t *start,
@@ -547,7 +535,7 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
                const void *buffer)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? 0 : open_dataset(hdf5, address, NULL, NULL, &dataset);
     if (!error)
         error = check_writable(dataset);
@@ -575,7 +563,7 @@ static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
 {
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? set_extent(dataset, dims) : -EBADF;
     library_leave();
     return error;
@@ -586,7 +574,7 @@ static int find_size(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
 {
     hsize_t offset[SFS_MAX_RANK];
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? 0 : -EBADF;
     for (int i = 0; !error && i < dataset->rank; i++)
         offset[i] = start[i];
@@ -601,7 +589,7 @@ static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
 {
     hsize_t offset[SFS_MAX_RANK];
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, address);
+    struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? 0 : -EBADF;
     for (int i = 0; !error && i < dataset->rank; i++)
         offset[i] = start[i];
@@ -643,7 +631,7 @@ int hdf5_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, u
     for (int i = 0; i < SFS_MAX_RANK; i++)
         one[i] = 1;
     library_enter();
-    struct open_dataset *dataset = find_dataset(hdf5, dataset_address);
+    struct open_dataset *dataset = dataset_find(hdf5, dataset_address);
     int error = dataset ? check_writable(dataset) : -EBADF;
     driver_place(&placed);
     if (!error)

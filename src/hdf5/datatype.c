@@ -70,6 +70,18 @@ static bool is_boolean(hid_t type)
     return found && no == 0 && yes == 1;
 }
 
+/* Of an integer with padding bits. */
+static void describe_bits(hid_t type, struct sfs_type *out)
+{
+    size_t bits = H5Tget_precision(type);
+    int offset = H5Tget_offset(type);
+    if (is_power_of_two_up_to_8(out->size) && bits > 0 && offset >= 0 &&
+        bits + (size_t)offset <= 8 * out->size) {
+        out->bits = (unsigned)bits;
+        out->bit_offset = (unsigned)offset;
+    }
+}
+
 static int describe(hid_t type, struct sfs_type *out, int depth);
 
 /* Describes the base type of an array, enumeration or sequence into *out, newly allocated. */
@@ -163,6 +175,8 @@ static int describe(hid_t type, struct sfs_type *out, int depth)
         out->is_signed = H5Tget_sign(type) == H5T_SGN_2;
         out->class =
             fills_its_bytes(type) && is_power_of_two_up_to_8(out->size) ? SFS_INTEGER : SFS_OPAQUE;
+        if (out->class == SFS_OPAQUE)
+            describe_bits(type, out);
         return 0;
     case H5T_FLOAT:
         out->class = is_machine_float(type) && order != H5T_ORDER_VAX ? SFS_FLOAT : SFS_OPAQUE;

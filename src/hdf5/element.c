@@ -31,18 +31,22 @@ int element_json(hid_t type, const void *element, char **json)
 {
     size_t n;
     struct room room = {0};
+    struct text_type text_type = {0};
     hid_t native = text_memory_type(type);
     if (native < 0)
         return library_failed(-EIO);
     FILE *out = open_memstream(json, &n);
-    int error = out ? room_init(&room, type, native) : -ENOMEM;
+    int error = out ? text_type_make(native, &text_type) : -ENOMEM;
+    if (!error)
+        error = room_init(&room, type, native);
     if (!error) {
         memcpy(room.element, element, H5Tget_size(type));
         error = H5Tconvert(type, native, 1, room.element, room.background, H5P_DEFAULT) < 0
                     ? library_failed(-EOPNOTSUPP)
-                    : text_element(out, H5I_INVALID_HID, native, room.element, TEXT_JSON);
+                    : text_element(out, NULL, &text_type, room.element, TEXT_JSON);
     }
     room_free(&room);
+    text_type_free(&text_type);
     if (out && fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error && out) {
@@ -95,15 +99,20 @@ static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_lengt
                       const void *elements, char **text, size_t *text_n)
 {
     char *converted = NULL;
+    struct text_type text_type;
     hid_t native = text_memory_type(type);
-    if (native < 0)
-        return library_failed(-EIO);
-    int error = make_native(type, native, elements, n, &converted);
+    int error = native < 0 ? library_failed(-EIO) : text_type_make(native, &text_type);
+    if (error) {
+        if (native >= 0)
+            H5Tclose(native);
+        return error;
+    }
+    error = make_native(type, native, elements, n, &converted);
     FILE *out = error ? NULL : open_memstream(text, text_n);
     if (!error && !out)
         error = -ENOMEM;
     if (!error)
-        error = text_elements(out, H5I_INVALID_HID, native, converted, n, row_length, &first);
+        error = text_elements(out, NULL, &text_type, converted, n, row_length, &first);
     if (out && fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error && out) {
@@ -111,6 +120,7 @@ static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_lengt
         *text = NULL;
     }
     free(converted);
+    text_type_free(&text_type);
     H5Tclose(native);
     return error;
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "format/superblock.h"
 #include "hdf5/private.h"
@@ -12,13 +13,19 @@
     "it is marked as open for writing: its writer still runs, or has died (then h5clear -s "       \
     "clears the mark)"
 
+#define PIECE_NANOS 3000000
+
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held by the one who gets the library lock next: who has just given that up queues here. */
+static pthread_mutex_t next_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local char reason[512];
 
 void library_enter(void)
 {
     static _Thread_local bool silenced;
+    pthread_mutex_lock(&next_lock);
     pthread_mutex_lock(&library_lock);
+    pthread_mutex_unlock(&next_lock);
     driver_failure(); /* what was before is forgotten */
     driver_moved();
     if (!silenced)
@@ -35,6 +42,29 @@ int library_leave_with(int error)
     int moved = driver_moved();
     library_leave();
     return moved ? moved : error;
+}
+
+static uint64_t nanos(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t piece_begin(void)
+{
+    return nanos() + PIECE_NANOS;
+}
+
+uint64_t piece_prolong(uint64_t piece)
+{
+    uint64_t now = nanos(), spent = now + PIECE_NANOS - piece;
+    return now + (spent > PIECE_NANOS ? spent : PIECE_NANOS);
+}
+
+bool piece_is_over(uint64_t piece)
+{
+    return nanos() >= piece;
 }
 
 const char *hdf5_error(void)
@@ -64,9 +94,14 @@ int library_failed(int error)
     return failure ? failure : error;
 }
 
-int library_failed_because(int error, const char *why)
+void library_reason(const char *why)
 {
     snprintf(reason, sizeof(reason), "%s", why);
+}
+
+int library_failed_because(int error, const char *why)
+{
+    library_reason(why);
     H5Eclear2(H5E_DEFAULT);
     return error;
 }
@@ -221,6 +256,7 @@ static int new_hdf5(struct store *store, struct hdf5 **out)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
+    pthread_mutex_init(&hdf5->names_lock, NULL);
     *out = hdf5;
     return 0;
 }
@@ -362,6 +398,7 @@ int hdf5_renew(struct hdf5 *hdf5)
         H5Eclear2(H5E_DEFAULT);
     }
     hdf5->file = H5I_INVALID_HID;
+    names_outdate(hdf5);
     int error = open_file(hdf5);
     if (!error)
         error = datasets_open_all(hdf5);
@@ -386,6 +423,8 @@ void hdf5_close(struct hdf5 *hdf5)
     driver_discard(false);
     seen_clear(hdf5);
     types_clear(hdf5);
+    names_clear(hdf5);
+    pthread_mutex_destroy(&hdf5->names_lock);
     free(hdf5);
 }
 

@@ -3,6 +3,8 @@
 #define SPARSEFS_HDF5_PRIVATE_H
 
 #include <hdf5.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "common/hash.h"
@@ -36,10 +38,14 @@ struct hdf5 {
     struct seen *seen;             /* by address, longest seen first; under the library lock */
     char **types; /* paths of committed datatypes that were copied here; under the library lock */
     size_t n_types;
+    atomic_uint links_changed;  /* counts changes of links that are made here */
+    pthread_mutex_t names_lock; /* taken before the library lock; guards what follows */
+    struct names *names;        /* that were made last */
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences
- * libhdf5's own error printing for the thread. */
+ * libhdf5's own error printing for the thread. Who waits gets the lock before who has given it up
+ * gets it again: what takes long is done in pieces. */
 void library_enter(void);
 void library_leave(void);
 
@@ -47,10 +53,21 @@ void library_leave(void);
  * gone, that, whatever libhdf5 has made of it. */
 int library_leave_with(int error);
 
+/* A piece of work that takes long: no more is begun when it is over. */
+uint64_t piece_begin(void);
+bool piece_is_over(uint64_t piece);
+
+/* Of one that has had to find its place first: as much again as that has taken. */
+uint64_t piece_prolong(uint64_t piece);
+
 /* Keeps the reason that libhdf5 gives, or the given words, for hdf5_error(); returns error, or that
  * of our driver if libhdf5 failed because it did. */
 int library_failed(int error);
+void library_reason(const char *why); /* also without the lock */
 int library_failed_because(int error, const char *why);
+
+/* An open dataset, or NULL (dataset.c). */
+struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
 
 /* Closes and opens again what libhdf5 has of all open datasets (dataset.c). */
 void datasets_close_all(struct hdf5 *hdf5);
@@ -62,6 +79,36 @@ void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t add
 
 /* Forgets the paths of copied datatypes (copy.c). */
 void types_clear(struct hdf5 *hdf5);
+
+/* ---- names.c: the paths of all objects, as they are when they are first asked for after a change
+ * of links. names_get and names_put are called without the library lock. ---- */
+
+struct names;
+int names_get(struct hdf5 *hdf5, struct names **names);
+void names_put(struct hdf5 *hdf5, struct names *names);
+
+/* The caller frees *path. -ENOENT: no hard link leads to such an object; -EFBIG: it is one of more
+ * objects than are kept. */
+int names_path(const struct names *names, uint64_t address, char **path);
+
+/* Links have changed; nobody uses them any more. */
+void names_outdate(struct hdf5 *hdf5);
+void names_clear(struct hdf5 *hdf5);
+
+/* Looks at the links of a group in libhdf5's own order, and no longer than a piece (tree.c): to be
+ * called again until is_done. The action's errors end it. */
+typedef int (*link_action)(hid_t group, const char *name, const H5L_info_t *info, void *context);
+struct link_walk {
+    uint64_t group;
+    link_action action;
+    void *context;
+    bool is_begun, is_done;
+    hsize_t at, n; /* links */
+    uint64_t piece;
+    bool is_at_place; /* libhdf5 has skipped the links before */
+    int error;
+};
+int tree_walk_links(struct hdf5 *hdf5, struct link_walk *walk);
 
 /* Link access that never leaves the file (tree.c). The caller closes it. */
 hid_t tree_link_access(void);
@@ -135,9 +182,54 @@ int type_encode(hid_t type, void **bytes, size_t *n);
 /* Whether elements hold pointers, in doubt yes. */
 bool type_has_pointers(hid_t type);
 
-/* Writes one element of a native (memory) datatype as text or JSON (text.c). */
+/* ---- Text (text_type.c, text.c) ---- */
+
+/* What text needs to know of a native (memory) datatype, to be used without the library lock.
+ * text_type_make and text_type_free are called with it. */
+struct text_type {
+    H5T_class_t class;
+    size_t size;
+    bool has_references;  /* it is one, or contains some */
+    bool is_signed;       /* integers */
+    bool has_pointers;    /* strings: of variable length */
+    bool is_space_padded; /* strings of fixed length */
+    bool is_region;       /* references */
+    bool is_boolean;      /* enumerations: of FALSE and TRUE */
+    size_t n_members;     /* compounds */
+    struct text_member *members;
+    size_t n_values; /* enumerations */
+    struct text_value *values;
+    int rank; /* arrays */
+    hsize_t dims[SFS_MAX_RANK];
+    struct text_type *base; /* enumerations, arrays, sequences */
+};
+struct text_member {
+    char *name;
+    size_t offset;
+    struct text_type type;
+};
+struct text_value {
+    uint64_t value;
+    char *name;
+};
+int text_type_make(hid_t id, struct text_type *type);
+void text_type_free(struct text_type *type);
+
+/* An integer of up to 8 bytes, its higher bits being 0; the name of a value, or NULL. */
+uint64_t text_integer(const void *element, size_t size);
+const char *text_value_name(const struct text_type *type, const void *element);
+
+/* Where references lead to. */
+struct text_source {
+    struct hdf5 *hdf5;
+    struct names *names;
+};
+
+/* Writes one element of a native datatype as text or JSON. Where there are references, source is
+ * not NULL and the library lock is not held. */
 enum text_style { TEXT_BARE, TEXT_QUOTED, TEXT_JSON };
-int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum text_style style);
+int text_element(FILE *out, const struct text_source *source, const struct text_type *type,
+                 const void *element, enum text_style style);
 
 /* One element of a file's datatype as JSON (element.c), which the caller frees. */
 int element_json(hid_t type, const void *element, char **json);
@@ -151,11 +243,22 @@ void text_reclaim(hid_t type, hsize_t n, void *elements);
 
 /* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
  * line ends after every row_length. 0: it is a single value, bare. */
-int text_elements(FILE *out, hid_t object, hid_t type, const char *elements, uint64_t n,
-                  uint64_t row_length, uint64_t *position);
+int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
+                  const char *elements, uint64_t n, uint64_t row_length, uint64_t *position);
 
-/* Reads a whole attribute or dataset and writes it as text. */
-int text_attribute(hid_t attribute, char **text, char **json);
-int text_dataset(const struct open_dataset *dataset, size_t limit, char **text, size_t *n);
+/* A whole attribute. It is read and closed with the library lock, and written without it. */
+struct read_attribute {
+    hid_t native;
+    struct text_type type;
+    bool is_null; /* its dataspace */
+    int rank;
+    hsize_t dims[SFS_MAX_RANK];
+    uint64_t n;     /* elements */
+    char *elements; /* in native form */
+};
+int text_read_attribute(hid_t id, struct read_attribute *attribute);
+void text_close_attribute(struct read_attribute *attribute);
+int text_attribute(const struct text_source *source, const struct read_attribute *attribute,
+                   char **text, char **json);
 
 #endif

@@ -14,6 +14,13 @@
 #define MAX_ATTRIBUTE_BYTES ((uint64_t)64 << 20) /* in memory form */
 #define MAX_EMPTY_LISTS     ((uint64_t)1 << 16)  /* of an attribute without elements */
 #define BATCH_BYTES         ((uint64_t)1 << 20)  /* of a dataset, in memory form */
+#define FIRST_BATCH         1024                 /* elements that are read at once */
+
+static int text_failed(const char *why)
+{
+    library_reason(why);
+    return -EIO;
+}
 
 /* The fewest digits that read back as the same number. */
 static void write_float(FILE *out, long double value, int digits, int max_digits, bool quote)
@@ -35,10 +42,11 @@ static void write_float(FILE *out, long double value, int digits, int max_digits
     fputs(text, out);
 }
 
-static int write_number(FILE *out, hid_t type, const void *element, enum text_style style)
+static int write_number(FILE *out, const struct text_type *type, const void *element,
+                        enum text_style style)
 {
-    size_t size = H5Tget_size(type);
-    if (H5Tget_class(type) == H5T_FLOAT) {
+    size_t size = type->size;
+    if (type->class == H5T_FLOAT) {
         float f;
         double d;
         long double l;
@@ -49,18 +57,13 @@ static int write_number(FILE *out, hid_t type, const void *element, enum text_st
         else if (size == sizeof(l))
             write_float(out, (memcpy(&l, element, size), l), 18, 21, style == TEXT_JSON);
         else
-            return library_failed_because(-EIO, "a floating-point format of unknown size");
+            return text_failed("a floating-point format of unknown size");
         return 0;
     }
-    uint64_t value = 0; /* native order: little-endian machines keep the low bytes first */
-    if (size > sizeof(value))
-        return library_failed_because(-EIO, "an integer of more than 8 bytes");
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    memcpy((char *)&value + sizeof(value) - size, element, size);
-#else
-    memcpy(&value, element, size);
-#endif
-    if (H5Tget_class(type) == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2) {
+    if (size > sizeof(uint64_t))
+        return text_failed("an integer of more than 8 bytes");
+    uint64_t value = text_integer(element, size);
+    if (type->is_signed) {
         unsigned shift = (unsigned)(64 - 8 * size);
         fprintf(out, "%" PRId64, (int64_t)(value << shift) >> shift);
     } else {
@@ -77,33 +80,27 @@ static void write_string(FILE *out, const char *bytes, size_t n, enum text_style
         json_string(out, bytes, n);
 }
 
-static void write_fixed_string(FILE *out, hid_t type, const char *bytes, enum text_style style)
+static void write_fixed_string(FILE *out, const struct text_type *type, const char *bytes,
+                               enum text_style style)
 {
-    size_t n = strnlen(bytes, H5Tget_size(type));
-    if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
+    size_t n = strnlen(bytes, type->size);
+    if (type->is_space_padded)
         while (n > 0 && bytes[n - 1] == ' ')
             n--;
     write_string(out, bytes, n, style);
 }
 
-static int write_enum(FILE *out, hid_t type, const void *element, enum text_style style)
+static int write_enum(FILE *out, const struct text_type *type, const void *element,
+                      enum text_style style)
 {
-    char name[1024];
-    if (H5Tenum_nameof(type, element, name, sizeof(name)) >= 0) {
-        bool boolean = H5Tget_nmembers(type) == 2 && H5Tget_size(type) == 1 &&
-                       (!strcmp(name, "TRUE") || !strcmp(name, "FALSE"));
-        if (style == TEXT_JSON && boolean)
-            fputs(name[0] == 'T' ? "true" : "false", out);
-        else
-            write_string(out, name, strlen(name), style == TEXT_JSON ? style : TEXT_BARE);
-        return 0;
-    }
-    H5Eclear2(H5E_DEFAULT);
-    hid_t base = H5Tget_super(type);
-    int error = base < 0 ? library_failed(-EIO) : write_number(out, base, element, style);
-    if (base >= 0)
-        H5Tclose(base);
-    return error;
+    const char *name = text_value_name(type, element);
+    if (!name)
+        return write_number(out, type->base, element, style);
+    if (style == TEXT_JSON && type->is_boolean)
+        fputs(!strcmp(name, "TRUE") ? "true" : "false", out);
+    else
+        write_string(out, name, strlen(name), style == TEXT_JSON ? style : TEXT_BARE);
+    return 0;
 }
 
 static void write_hex(FILE *out, const unsigned char *bytes, size_t n, enum text_style style)
@@ -114,11 +111,16 @@ static void write_hex(FILE *out, const unsigned char *bytes, size_t n, enum text
     fputs(style == TEXT_JSON ? "\"" : "", out);
 }
 
-/* The bounds of a region reference's selection: " {(0,0)-(4,5)}". */
-static void write_region(FILE *out, hid_t object, const void *element)
+/* What a region reference selects of which object, its bounds being " {(0,0)-(4,5)}". The library
+ * lock is held. */
+static bool find_region(FILE *out, hid_t file, const void *element, uint64_t *address)
 {
-    hid_t region = H5Rget_region(object, H5R_DATASET_REGION, element);
     hsize_t first[SFS_MAX_RANK], last[SFS_MAX_RANK];
+    H5O_info_t info;
+    hid_t object = H5Rdereference2(file, H5P_DEFAULT, H5R_DATASET_REGION, element);
+    hid_t region = H5Rget_region(file, H5R_DATASET_REGION, element);
+    bool found = object >= 0 && H5Oget_info2(object, &info, H5O_INFO_BASIC) >= 0;
+    *address = found ? info.addr : 0;
     int rank = region < 0 ? -1 : H5Sget_simple_extent_ndims(region);
     if (rank > 0 && H5Sget_select_bounds(region, first, last) >= 0) {
         fputs(" {", out);
@@ -132,129 +134,133 @@ static void write_region(FILE *out, hid_t object, const void *element)
     }
     if (region >= 0)
         H5Sclose(region);
+    if (object >= 0)
+        H5Oclose(object);
     H5Eclear2(H5E_DEFAULT);
+    return found;
 }
 
-static int write_reference(FILE *out, hid_t object, hid_t type, const void *element,
-                           enum text_style style)
+static bool is_null(const void *element, size_t n)
 {
-    bool is_region = H5Tequal(type, H5T_STD_REF_DSETREG) > 0;
-    H5R_type_t kind = is_region ? H5R_DATASET_REGION : H5R_OBJECT;
-    ssize_t n = H5Rget_name(object, kind, element, NULL, 0);
-    H5Eclear2(H5E_DEFAULT);
-    if (n <= 0) {
-        fputs("null", out);
-        return 0;
-    }
-    char *text = NULL, *name = malloc((size_t)n + 1);
-    size_t length = 0;
-    FILE *words = open_memstream(&text, &length);
-    int error = name && words ? 0 : -ENOMEM;
-    if (!error) {
-        if (H5Rget_name(object, kind, element, name, (size_t)n + 1) < 0)
-            error = library_failed(-EIO);
-        fwrite(name, 1, strlen(name), words);
-        if (is_region)
-            write_region(words, object, element);
-    }
-    if (words && fclose(words) != 0)
-        error = -ENOMEM;
-    if (!error)
-        write_string(out, text, length, style);
-    free(text);
-    free(name);
-    return error;
+    const char *bytes = element;
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i])
+            return false;
+    return true;
 }
 
-static int write_compound(FILE *out, hid_t object, hid_t type, const char *element,
-                          enum text_style style)
+/* The path of what a reference leads to, and which part of it. *text stays NULL if it leads
+ * nowhere. */
+static int reference_text(const struct text_source *source, const struct text_type *type,
+                          const void *element, char **text)
+{
+    size_t n = 0;
+    uint64_t address = 0;
+    char *path = NULL, *bounds = NULL;
+    *text = NULL;
+    if (is_null(element, type->size))
+        return 0;
+    FILE *out = open_memstream(&bounds, &n);
+    if (!out)
+        return -ENOMEM;
+    int error = 0;
+    bool found = true;
+    if (type->is_region) {
+        library_enter();
+        found = find_region(out, source->hdf5->file, element, &address);
+        error = library_leave_with(0);
+    } else {
+        memcpy(&address, element, sizeof(address));
+    }
+    if (fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    if (!error && found)
+        error = names_path(source->names, address, &path);
+    if (error == -EFBIG && asprintf(text, "object at address %" PRIu64, address) < 0)
+        error = -ENOMEM;
+    else if (!error && path && asprintf(text, "%s%s", path, bounds) < 0)
+        error = -ENOMEM;
+    free(path);
+    free(bounds);
+    if (error == -ENOMEM)
+        *text = NULL;
+    return error == -ENOENT || error == -EFBIG ? 0 : error;
+}
+
+static int write_reference(FILE *out, const struct text_source *source,
+                           const struct text_type *type, const void *element, enum text_style style)
+{
+    char *text;
+    int error = reference_text(source, type, element, &text);
+    if (error)
+        return error;
+    if (text)
+        write_string(out, text, strlen(text), style);
+    else
+        fputs("null", out);
+    free(text);
+    return 0;
+}
+
+static int write_compound(FILE *out, const struct text_source *source, const struct text_type *type,
+                          const char *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
-    int n = H5Tget_nmembers(type);
+    int error = 0;
     putc('{', out);
-    for (int i = 0; i < n; i++) {
-        char *name = H5Tget_member_name(type, (unsigned)i);
-        hid_t member = H5Tget_member_type(type, (unsigned)i);
-        int error = 0;
+    for (size_t i = 0; i < type->n_members && !error; i++) {
+        const struct text_member *member = &type->members[i];
         fputs(i ? ", " : "", out);
-        if (!name || member < 0) {
-            error = library_failed(-EIO);
-        } else {
-            write_string(out, name, strlen(name), style == TEXT_JSON ? TEXT_JSON : TEXT_BARE);
-            fputs(": ", out);
-            error = text_element(out, object, member,
-                                 element + H5Tget_member_offset(type, (unsigned)i), inner);
-        }
-        H5free_memory(name);
-        if (member >= 0)
-            H5Tclose(member);
-        if (error)
-            return error;
+        write_string(out, member->name, strlen(member->name),
+                     style == TEXT_JSON ? TEXT_JSON : TEXT_BARE);
+        fputs(": ", out);
+        error = text_element(out, source, &member->type, element + member->offset, inner);
     }
     putc('}', out);
-    return 0;
+    return error;
 }
 
 /* n elements as "[a, b]", nested along rank dims. */
-static int write_list(FILE *out, hid_t object, hid_t type, const char **elements, int rank,
-                      const hsize_t *dims, enum text_style style)
+static int write_list(FILE *out, const struct text_source *source, const struct text_type *type,
+                      const char **elements, int rank, const hsize_t *dims, enum text_style style)
 {
+    int error = 0;
     putc('[', out);
-    for (hsize_t i = 0; i < dims[0]; i++) {
+    for (hsize_t i = 0; i < dims[0] && !error; i++) {
         fputs(i ? ", " : "", out);
-        int error;
         if (rank > 1) {
-            error = write_list(out, object, type, elements, rank - 1, dims + 1, style);
+            error = write_list(out, source, type, elements, rank - 1, dims + 1, style);
         } else {
-            error = text_element(out, object, type, *elements, style);
-            *elements += H5Tget_size(type);
+            error = text_element(out, source, type, *elements, style);
+            *elements += type->size;
         }
-        if (error)
-            return error;
     }
     putc(']', out);
-    return 0;
-}
-
-static int write_array(FILE *out, hid_t object, hid_t type, const char *element,
-                       enum text_style style)
-{
-    hsize_t dims[SFS_MAX_RANK];
-    int rank = H5Tget_array_ndims(type);
-    hid_t base = H5Tget_super(type);
-    int error = rank < 1 || rank > SFS_MAX_RANK || base < 0 || H5Tget_array_dims2(type, dims) < 0
-                    ? library_failed(-EIO)
-                    : write_list(out, object, base, &element, rank, dims, style);
-    if (base >= 0)
-        H5Tclose(base);
     return error;
 }
 
-static int write_sequence(FILE *out, hid_t object, hid_t type, const void *element,
-                          enum text_style style)
+static int write_sequence(FILE *out, const struct text_source *source, const struct text_type *type,
+                          const void *element, enum text_style style)
 {
     hvl_t sequence;
     memcpy(&sequence, element, sizeof(sequence));
     const char *elements = sequence.p;
     hsize_t n = sequence.p ? sequence.len : 0;
-    hid_t base = H5Tget_super(type);
-    int error =
-        base < 0 ? library_failed(-EIO) : write_list(out, object, base, &elements, 1, &n, style);
-    if (base >= 0)
-        H5Tclose(base);
-    return error;
+    return write_list(out, source, type->base, &elements, 1, &n, style);
 }
 
-int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum text_style style)
+int text_element(FILE *out, const struct text_source *source, const struct text_type *type,
+                 const void *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
-    switch (H5Tget_class(type)) {
+    const char *elements = element;
+    switch (type->class) {
     case H5T_INTEGER:
     case H5T_FLOAT:
     case H5T_BITFIELD:
         return write_number(out, type, element, style);
     case H5T_STRING:
-        if (H5Tis_variable_str(type) > 0) {
+        if (type->has_pointers) {
             const char *string;
             memcpy(&string, element, sizeof(string));
             write_string(out, string ? string : "", string ? strlen(string) : 0, style);
@@ -265,15 +271,15 @@ int text_element(FILE *out, hid_t object, hid_t type, const void *element, enum 
     case H5T_ENUM:
         return write_enum(out, type, element, style);
     case H5T_COMPOUND:
-        return write_compound(out, object, type, element, style);
+        return write_compound(out, source, type, element, style);
     case H5T_ARRAY:
-        return write_array(out, object, type, element, inner);
+        return write_list(out, source, type->base, &elements, type->rank, type->dims, inner);
     case H5T_VLEN:
-        return write_sequence(out, object, type, element, inner);
+        return write_sequence(out, source, type, element, inner);
     case H5T_REFERENCE:
-        return write_reference(out, object, type, element, style);
+        return write_reference(out, source, type, element, style);
     default:
-        write_hex(out, element, H5Tget_size(type), style);
+        write_hex(out, element, type->size, style);
         return 0;
     }
 }
@@ -311,30 +317,29 @@ static bool is_all_brackets(int rank, const hsize_t *dims)
     return lists > MAX_EMPTY_LISTS;
 }
 
-/* The attribute's elements once as text and once as JSON. */
-static int write_attribute(hid_t attribute, hid_t type, hid_t space, const char *elements,
+/* ---- Attributes ---- */
+
+/* Once as text and once as JSON. */
+static int write_attribute(const struct text_source *source, const struct read_attribute *attribute,
                            char **text, enum text_style style)
 {
     size_t n;
+    const char *elements = attribute->elements;
+    const hsize_t *dims = attribute->dims;
+    int rank = attribute->rank;
     FILE *out = open_memstream(text, &n);
     if (!out)
         return -ENOMEM;
-
-    hsize_t dims[SFS_MAX_RANK];
-    int rank = H5Sget_simple_extent_dims(space, dims, NULL);
     int error = 0;
-    if (rank < 0)
-        error = library_failed(-EIO);
-    else if (H5Sget_simple_extent_type(space) == H5S_NULL)
+    if (attribute->is_null)
         fputs(style == TEXT_JSON ? "null" : "", out);
-    else if (H5Sget_simple_extent_npoints(space) == 1 && (rank == 0 || style != TEXT_JSON))
-        error = text_element(out, attribute, type, elements, style);
-    else if (H5Sget_simple_extent_npoints(space) == 0 && is_all_brackets(rank, dims))
+    else if (attribute->n == 1 && (rank == 0 || style != TEXT_JSON))
+        error = text_element(out, source, &attribute->type, elements, style);
+    else if (attribute->n == 0 && is_all_brackets(rank, dims))
         error = -EFBIG;
     else
-        error = write_list(out, attribute, type, &elements, rank, dims,
+        error = write_list(out, source, &attribute->type, &elements, rank, dims,
                            style == TEXT_JSON ? style : TEXT_QUOTED);
-
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error) {
@@ -344,140 +349,208 @@ static int write_attribute(hid_t attribute, hid_t type, hid_t space, const char 
     return error;
 }
 
-int text_attribute(hid_t attribute, char **text, char **json)
+int text_attribute(const struct text_source *source, const struct read_attribute *attribute,
+                   char **text, char **json)
+{
+    int error = write_attribute(source, attribute, text, TEXT_BARE);
+    return error ? error : write_attribute(source, attribute, json, TEXT_JSON);
+}
+
+static int read_elements(hid_t id, struct read_attribute *attribute)
+{
+    uint64_t bytes;
+    if (!box_product(&attribute->n, 1, attribute->type.size, &bytes) || bytes > MAX_ATTRIBUTE_BYTES)
+        return -EFBIG;
+    attribute->elements = calloc(bytes ? bytes : 1, 1);
+    if (!attribute->elements)
+        return -ENOMEM;
+    if (attribute->n > 0 && H5Aread(id, attribute->native, attribute->elements) < 0) {
+        int error = library_failed(-EIO);
+        attribute->n = 0;
+        return error;
+    }
+    return 0;
+}
+
+int text_read_attribute(hid_t id, struct read_attribute *attribute)
 {
     int error = 0;
-    char *elements = NULL;
-    hid_t type = H5Aget_type(attribute), native = H5I_INVALID_HID;
-    hid_t space = H5Aget_space(attribute);
+    hid_t type = H5Aget_type(id), space = H5Aget_space(id);
     hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-    if (type >= 0)
-        native = text_memory_type(type);
-    if (native < 0 || n < 0) {
+    attribute->native = type < 0 ? H5I_INVALID_HID : text_memory_type(type);
+    attribute->rank = n < 0 ? -1 : H5Sget_simple_extent_dims(space, attribute->dims, NULL);
+    if (attribute->native < 0 || attribute->rank < 0) {
         error = library_failed(-EIO);
-        goto done;
+    } else {
+        attribute->n = (uint64_t)n;
+        attribute->is_null = H5Sget_simple_extent_type(space) == H5S_NULL;
+        error = text_type_make(attribute->native, &attribute->type);
     }
-    uint64_t bytes;
-    if (!box_product(&(uint64_t){(uint64_t)n}, 1, H5Tget_size(native), &bytes) ||
-        bytes > MAX_ATTRIBUTE_BYTES) {
-        error = -EFBIG;
-        goto done;
-    }
-    elements = calloc(bytes ? bytes : 1, 1);
-    if (!elements) {
-        error = -ENOMEM;
-        goto done;
-    }
-    if (n > 0 && H5Aread(attribute, native, elements) < 0) {
-        error = library_failed(-EIO);
-        goto done;
-    }
-    error = write_attribute(attribute, native, space, elements, text, TEXT_BARE);
     if (!error)
-        error = write_attribute(attribute, native, space, elements, json, TEXT_JSON);
-    if (n > 0)
-        text_reclaim(native, (hsize_t)n, elements);
-
-done:
-    H5Eclear2(H5E_DEFAULT);
-    free(elements);
-    if (native >= 0)
-        H5Tclose(native);
+        error = read_elements(id, attribute);
     if (space >= 0)
         H5Sclose(space);
     if (type >= 0)
         H5Tclose(type);
+    H5Eclear2(H5E_DEFAULT);
     return error;
 }
 
-int text_elements(FILE *out, hid_t object, hid_t type, const char *elements, uint64_t n,
-                  uint64_t row_length, uint64_t *position)
+void text_close_attribute(struct read_attribute *attribute)
+{
+    if (attribute->elements && attribute->n > 0)
+        text_reclaim(attribute->native, attribute->n, attribute->elements);
+    if (attribute->native >= 0)
+        H5Tclose(attribute->native);
+    text_type_free(&attribute->type);
+    free(attribute->elements);
+}
+
+int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
+                  const char *elements, uint64_t n, uint64_t row_length, uint64_t *position)
 {
     bool single = row_length == 0;
     int error = 0;
     for (uint64_t i = 0; i < n && !error; i++, ++*position) {
-        error = text_element(out, object, type, elements + i * H5Tget_size(type),
+        error = text_element(out, source, type, elements + i * type->size,
                              single ? TEXT_BARE : TEXT_QUOTED);
         putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
     }
     return error;
 }
 
-/* Writes the elements of one box of a dataset. */
-static int write_box(FILE *out, const struct open_dataset *dataset, hid_t native,
-                     const struct box *box, uint64_t row_length, uint64_t *position)
+/* ---- Datasets ---- */
+
+/* A dataset that becomes text. */
+struct dataset_text {
+    struct text_source source;
+    struct hdf5 *hdf5;
+    uint64_t address;
+    struct box box; /* all of it */
+    uint64_t total; /* elements */
+    hid_t native;
+    struct text_type type;
+};
+
+/* Looks at the dataset; the library lock is held. */
+static int begin_text(struct dataset_text *t)
 {
-    uint64_t n = box_elements(box);
+    const struct open_dataset *dataset = dataset_find(t->hdf5, t->address);
+    hsize_t dims[SFS_MAX_RANK];
+    if (!dataset)
+        return -EBADF;
+    t->box = (struct box){.rank = 1, .count = {1}};
+    if (dataset->rank > 0) {
+        if (H5Sget_simple_extent_dims(dataset->space, dims, NULL) < 0)
+            return library_failed(-EIO);
+        t->box.rank = dataset->rank;
+        for (int i = 0; i < dataset->rank; i++)
+            t->box.count[i] = dims[i];
+    } else if (H5Sget_simple_extent_type(dataset->space) == H5S_NULL) {
+        t->box.count[0] = 0;
+    }
+    if (!box_product(t->box.count, t->box.rank, 1, &t->total))
+        return -EFBIG;
+    t->native = text_memory_type(dataset->type);
+    return t->native < 0 ? library_failed(-EIO) : text_type_make(t->native, &t->type);
+}
+
+/* Reads the elements of a box of a dataset; the library lock is held. */
+static int read_box(const struct dataset_text *t, const struct box *box, char *elements)
+{
+    const struct open_dataset *dataset = dataset_find(t->hdf5, t->address);
     hsize_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
+    if (!dataset)
+        return -EBADF;
     for (int i = 0; i < box->rank; i++) {
         start[i] = box->start[i];
         count[i] = box->count[i];
     }
     /* Of the same shape in memory: with another one libhdf5 1.10 divides by zero at rank 32. */
     hid_t memory = H5Screate_simple(box->rank, count, NULL);
-    char *elements = calloc(n, H5Tget_size(native));
     int error = 0;
-    if (!elements)
-        error = -ENOMEM;
-    else if (memory < 0 ||
-             (dataset->rank > 0 &&
-              H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
-             H5Dread(dataset->id, native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
+    if (memory < 0 ||
+        (dataset->rank > 0 &&
+         H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
+        H5Dread(dataset->id, t->native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
         error = library_failed(-EIO);
-
-    if (!error) {
-        error = text_elements(out, dataset->id, native, elements, n, row_length, position);
-        text_reclaim(native, n, elements);
-    }
-    free(elements);
     if (memory >= 0)
         H5Sclose(memory);
     return error;
 }
 
-int text_dataset(const struct open_dataset *dataset, size_t limit, char **text, size_t *n)
+/* Reads and writes one box; *late: reading it has taken as long as it should at most. */
+static int write_box(FILE *out, const struct dataset_text *t, const struct box *box,
+                     uint64_t *position, bool *late)
 {
-    struct box slab = {.rank = 1, .count = {1}};
-    hsize_t dims[SFS_MAX_RANK];
-    if (dataset->rank > 0) {
-        if (H5Sget_simple_extent_dims(dataset->space, dims, NULL) < 0)
-            return library_failed(-EIO);
-        slab.rank = dataset->rank;
-        for (int i = 0; i < dataset->rank; i++)
-            slab.count[i] = dims[i];
-    } else if (H5Sget_simple_extent_type(dataset->space) == H5S_NULL) {
-        slab.count[0] = 0;
-    }
-    uint64_t total;
-    if (!box_product(slab.count, slab.rank, 1, &total))
-        return -EFBIG;
-
-    hid_t native = text_memory_type(dataset->type);
-    if (native < 0)
-        return library_failed(-EIO);
-    FILE *out = open_memstream(text, n);
-    if (!out) {
-        H5Tclose(native);
+    uint64_t n = box_elements(box);
+    uint64_t row_length = t->total == 1 ? 0 : t->box.count[t->box.rank - 1];
+    char *elements = calloc(n, t->type.size);
+    if (!elements)
         return -ENOMEM;
+    library_enter();
+    uint64_t piece = piece_begin();
+    int error = read_box(t, box, elements);
+    bool is_read = !error;
+    *late = piece_is_over(piece);
+    error = library_leave_with(error);
+    if (!error)
+        error = text_elements(out, &t->source, &t->type, elements, n, row_length, position);
+    if (is_read) {
+        library_enter();
+        text_reclaim(t->native, n, elements);
+        library_leave();
     }
-    uint64_t batch = BATCH_BYTES / H5Tget_size(native);
-    uint64_t row_length = total == 1 ? 0 : slab.count[slab.rank - 1];
-    uint64_t position = 0;
+    free(elements);
+    return error;
+}
+
+/* In boxes that are read within a piece: others want libhdf5, too. */
+static int write_boxes(FILE *out, const struct dataset_text *t, size_t limit)
+{
+    uint64_t most = BATCH_BYTES / t->type.size, position = 0;
+    uint64_t n = FIRST_BATCH;
     int error = 0;
-    while (position < total && !error) {
+    while (position < t->total && !error) {
         struct box box;
-        uint64_t left = total - position;
-        box_of_interval(&slab, position, left < batch ? left : batch ? batch : 1, &box);
-        error = write_box(out, dataset, native, &box, row_length, &position);
+        bool late = false;
+        uint64_t left = t->total - position;
+        n = n < most ? n : most;
+        box_of_interval(&t->box, position, left < n ? left : n ? n : 1, &box);
+        error = write_box(out, t, &box, &position, &late);
+        n = late ? n / 2 : 2 * n;
+        n = n ? n : 1;
         if (!error && (uint64_t)ftello(out) > limit)
             error = -EFBIG;
     }
-    if (fclose(out) != 0 && !error)
+    return error;
+}
+
+int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+{
+    struct dataset_text t = {
+        .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};
+    library_enter();
+    int error = begin_text(&t);
+    error = library_leave_with(error);
+    if (!error && t.type.has_references)
+        error = names_get(hdf5, &t.source.names);
+    FILE *out = error ? NULL : open_memstream(text, n);
+    if (!error && !out)
         error = -ENOMEM;
-    if (error) {
+    if (!error)
+        error = write_boxes(out, &t, limit);
+    if (out && fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    if (error && out) {
         free(*text);
         *text = NULL;
     }
-    H5Tclose(native);
+    names_put(hdf5, t.source.names);
+    library_enter();
+    if (t.native >= 0)
+        H5Tclose(t.native);
+    text_type_free(&t.type);
+    library_leave();
     return error;
 }

@@ -86,51 +86,98 @@ static int describe_link(hid_t group, const char *name, const H5L_info_t *info,
 struct listing {
     struct sfs_links *links;
     size_t room;
-    int error;
 };
 
-static herr_t add_link(hid_t group, const char *name, const H5L_info_t *info, void *data)
+static int add_link(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
-    struct listing *listing = data;
+    struct listing *listing = context;
     struct sfs_links *links = listing->links;
     if (links->n == listing->room) {
         size_t room = listing->room ? 2 * listing->room : 16;
         struct sfs_link *grown = reallocarray(links->link, room, sizeof(*grown));
-        if (!grown) {
-            listing->error = -ENOMEM;
-            return -1;
-        }
+        if (!grown)
+            return -ENOMEM;
         links->link = grown;
         listing->room = room;
     }
-    listing->error = describe_link(group, name, info, &links->link[links->n]);
-    if (listing->error)
-        return -1;
-    links->n++;
-    return 0;
+    int error = describe_link(group, name, info, &links->link[links->n]);
+    links->n += error == 0;
+    return error;
+}
+
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *data)
+{
+    struct link_walk *walk = data;
+    if (!walk->is_at_place)
+        walk->piece = piece_prolong(walk->piece);
+    walk->is_at_place = true;
+    walk->error = walk->action(group, name, info, walk->context);
+    return walk->error ? -1 : piece_is_over(walk->piece);
+}
+
+int tree_walk_links(struct hdf5 *hdf5, struct link_walk *walk)
+{
+    H5G_info_t info;
+    int error = 0;
+    hid_t group = H5Oopen_by_addr(hdf5->file, walk->group);
+    walk->piece = piece_begin();
+    walk->error = 0;
+    walk->is_at_place = false;
+    if (group < 0 || (!walk->is_begun && H5Gget_info(group, &info) < 0)) {
+        error = library_failed(-EIO);
+    } else {
+        walk->n = walk->is_begun ? walk->n : info.nlinks;
+        walk->is_begun = true;
+        /* In the order of names libhdf5 would read and sort all of them for every piece. */
+        if (walk->at < walk->n &&
+            H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &walk->at, visit_link, walk) < 0)
+            error = walk->error ? walk->error : library_failed(-EIO);
+        walk->is_done = walk->at >= walk->n;
+    }
+    if (group >= 0)
+        H5Oclose(group);
+    return error;
+}
+
+/* -EAGAIN: links have changed meanwhile. */
+static int list_in_pieces(struct hdf5 *hdf5, uint64_t address, struct sfs_links *links)
+{
+    struct listing listing = {.links = links};
+    struct link_walk walk = {.group = address, .action = add_link, .context = &listing};
+    unsigned changes = atomic_load(&hdf5->links_changed);
+    int error = 0;
+    while (!walk.is_done && !error) {
+        library_enter();
+        if (walk.is_begun && atomic_load(&hdf5->links_changed) != changes)
+            error = -EAGAIN;
+        else
+            error = tree_walk_links(hdf5, &walk);
+        error = library_leave_with(error);
+    }
+    return error;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct sfs_link *)a)->name, ((const struct sfs_link *)b)->name);
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
 {
     struct sfs_links links = {0};
-    struct listing listing = {.links = &links};
-
-    library_enter();
-    hid_t group = H5Oopen_by_addr(hdf5->file, address);
-    int error = 0;
-    if (group < 0)
-        error = library_failed(-EIO);
-    else if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, add_link, &listing) < 0)
-        error = listing.error ? listing.error : library_failed(-EIO);
-    if (group >= 0)
-        H5Oclose(group);
-    error = library_leave_with(error);
-
-    if (error)
+    int error = -EAGAIN;
+    while (error == -EAGAIN) {
         sfs_links_free(&links);
-    else
-        *out = links;
-    return error;
+        error = list_in_pieces(hdf5, address, &links);
+    }
+    if (error) {
+        sfs_links_free(&links);
+        return error;
+    }
+    if (links.n > 1)
+        qsort(links.link, links.n, sizeof(*links.link), compare_names);
+    *out = links;
+    return 0;
 }
 
 int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sfs_link *link)

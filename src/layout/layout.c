@@ -144,6 +144,8 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
 {
     char coordinates[SFS_MAX_RANK * 21 + 1] = "";
     size_t n = 0;
+    if (layout->said_missing && atomic_exchange(layout->said_missing, true))
+        return -EIO;
     for (int i = 0; i < layout->rank; i++)
         n += (size_t)snprintf(coordinates + n, sizeof(coordinates) - n, "%s%" PRIu64, i ? "," : "",
                               scaled[i]);

@@ -13,6 +13,7 @@
 #define SPARSEFS_LAYOUT_LAYOUT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -106,6 +107,8 @@ struct layout {
     bool in_array;         /* chunked: the index is an array */
     bool unfiltered_edges; /* chunks that reach over the edge are stored without filters */
     struct sparse *sparse; /* sparse: owned by the dataset */
+    /* Where a filter is missing every chunk fails: whether the log says so; else NULL. */
+    atomic_bool *said_missing;
     bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
     pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
 };
@@ -150,7 +153,8 @@ bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
                    uint64_t *count);
 
-/* Logs that a chunk cannot be read or written. scaled coordinates; returns -EIO. */
+/* Logs that a chunk cannot be read or written; where a filter is missing, the first time only.
+ * scaled coordinates; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why);
 

@@ -354,7 +354,7 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
             *done += (size_t)put;
         }
     }
-    if (address + *done > store->file_end)
+    if (*done > 0 && address + *done > store->file_end)
         store->file_end = address + *done;
     return error;
 }

@@ -141,7 +141,10 @@ static int put_values(struct views *views, const struct defined_frame *defined, 
                       uint64_t n, char *out)
 {
     struct sfs_slab slab = view_frame_slab(views, defined->frame);
-    return sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
+    int error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
+    if (!error)
+        show_elements(views, out, n);
+    return error;
 }
 
 int csr_indices(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,

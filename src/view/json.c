@@ -105,6 +105,16 @@ static void write_filters(FILE *out, const struct sfs_dataset_info *info)
     putc('}', out);
 }
 
+static void write_missing_filter(FILE *out, const struct sfs_filter *filter)
+{
+    if (!filter)
+        return;
+    write_key(out, "missing_filter");
+    fprintf(out, "{\"id\": %d, \"name\": ", filter->id);
+    json_string(out, filter->name, strnlen(filter->name, sizeof(filter->name)));
+    putc('}', out);
+}
+
 static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
 {
     write_key(out, "attributes");
@@ -173,6 +183,7 @@ int json_of_dataset(struct views *views, struct view_head *head)
     else
         write_json(out, "chunk_dims", NULL);
     write_filters(out, info);
+    write_missing_filter(out, sfs_missing_filter(info));
     error = write_defined(out, views);
     write_attributes(out, &attributes);
     fputs("\n}\n", out);

@@ -58,6 +58,9 @@ bool view_is_dense(enum view_kind kind);
 bool view_has_holes(const struct views *views, enum view_kind kind);
 bool view_is_stack(enum view_kind kind);
 
+/* Elements as they are stored become those that are shown (read.c). */
+void show_elements(const struct views *views, void *elements, uint64_t n);
+
 struct counts;
 
 /* Items of the CSR arrays, n from the first-th on; counts is NULL for a dense dataset. Errors as of

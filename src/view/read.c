@@ -4,11 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/box.h"
 #include "common/interrupt.h"
 #include "view/private.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
+
+/* What a listing reads of a dataset, to know how long its text is. */
+#define GLANCE_ELEMENTS    4096
+#define GLANCE_BYTES       ((uint64_t)64 << 10)
+#define GLANCE_CHUNK_BYTES ((uint64_t)1 << 20)
 
 /* With the lock of the texts held. */
 static void release_text(struct kept_text *text)
@@ -176,7 +182,7 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_FRAME;
-        source->body_bytes = views->info->type.has_pointers ? 0 : views->frame_bytes;
+        source->body_bytes = views->frame_bytes;
         return 0;
     case VIEW_STACK_NPY:
     case VIEW_STACK_RAW:
@@ -210,6 +216,43 @@ int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     return size_of_view(views, kind, frame, size);
 }
 
+/* Whether the elements are few, lie in this file, and can be decoded. */
+static bool is_small(const struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    bool has_chunks = info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE;
+    uint64_t bytes = 0;
+    if (info->layout == SFS_EXTERNAL || info->layout == SFS_VIRTUAL || sfs_missing_filter(info) ||
+        views->elements > GLANCE_ELEMENTS ||
+        !box_product(views->dims, info->rank, info->type.size, &bytes) || bytes > GLANCE_BYTES)
+        return false;
+    return !has_chunks || (box_product(info->chunk_dims, info->rank, info->type.size, &bytes) &&
+                           bytes <= GLANCE_CHUNK_BYTES);
+}
+
+static bool is_kept(struct views *views, struct kept_text *const *kept)
+{
+    pthread_mutex_lock(&views->lock);
+    bool found = *kept && is_current(views, (*kept)->changes);
+    pthread_mutex_unlock(&views->lock);
+    return found;
+}
+
+bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
+{
+    LOOKING_AT(views);
+    if (kind == VIEW_VALUE_TXT && !is_small(views) && !is_kept(views, &views->text))
+        return false;
+    return size_of_view(views, kind, frame, size) == 0;
+}
+
+int view_prepare(struct views *views, enum view_kind kind, uint64_t frame)
+{
+    LOOKING_AT(views);
+    uint64_t size;
+    return size_of_view(views, kind, frame, &size);
+}
+
 /* ---- Bodies that are arrays of items which are made whole ---- */
 
 static size_t item_bytes(const struct source *source)
@@ -219,8 +262,27 @@ static size_t item_bytes(const struct source *source)
                                           : source->views->info->type.size;
 }
 
+void show_elements(const struct views *views, void *elements, uint64_t n)
+{
+    const struct sfs_type *type = &views->info->type;
+    unsigned char *element = elements;
+    uint64_t mask = type->bits < 64 ? ((uint64_t)1 << type->bits) - 1 : UINT64_MAX;
+    if (!views->has_padding)
+        return;
+    for (uint64_t i = 0; i < n; i++, element += type->size) {
+        uint64_t value = 0;
+        for (size_t k = 0; k < type->size; k++)
+            value |= (uint64_t)element[type->big_endian ? type->size - 1 - k : k] << 8 * k;
+        value = value >> type->bit_offset & mask;
+        if (type->is_signed && value >> (type->bits - 1))
+            value |= ~mask;
+        for (size_t k = 0; k < type->size; k++)
+            element[type->big_endian ? type->size - 1 - k : k] = (unsigned char)(value >> 8 * k);
+    }
+}
+
 /* The values of one frame. */
-static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+static int read_stored_values(const struct source *source, uint64_t first, uint64_t n, char *out)
 {
     struct views *views = source->views;
     struct sfs_slab slab = view_frame_slab(views, source->frame);
@@ -235,6 +297,14 @@ static int read_values(const struct source *source, uint64_t first, uint64_t n, 
     else
         error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
     defined_put(views, defined);
+    return error;
+}
+
+static int read_values(const struct source *source, uint64_t first, uint64_t n, char *out)
+{
+    int error = read_stored_values(source, first, n, out);
+    if (!error)
+        show_elements(source->views, out, n);
     return error;
 }
 
@@ -298,10 +368,30 @@ static struct sfs_slab slab_of(const struct source *source)
                                       : view_whole_slab(source->views);
 }
 
+/* Through a buffer of whole elements. */
+static int read_shown(const struct source *source, uint64_t offset, size_t n, char *buffer)
+{
+    struct sfs_slab slab = slab_of(source);
+    size_t size = source->views->info->type.size, skip = (size_t)(offset % size);
+    size_t elements = (skip + n + size - 1) / size;
+    char *whole = malloc(elements * size);
+    if (!whole)
+        return -ENOMEM;
+    int error = sfs_read(source->views->dataset, &slab, offset - skip, whole, elements * size);
+    if (!error) {
+        show_elements(source->views, whole, elements);
+        memcpy(buffer, whole + skip, n);
+    }
+    free(whole);
+    return error;
+}
+
 static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
 {
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
+    if (source->views->has_padding)
+        return read_shown(source, offset, n, buffer);
     struct sfs_slab slab = slab_of(source);
     return sfs_read(source->views->dataset, &slab, offset, buffer, n);
 }
@@ -311,7 +401,7 @@ static bool lend_body(const struct source *source, uint64_t offset, size_t n,
                       struct view_part *part, int *error)
 {
     *error = 0;
-    if (source->body != BODY_FRAME && source->body != BODY_STACK)
+    if ((source->body != BODY_FRAME && source->body != BODY_STACK) || source->views->has_padding)
         return false;
     struct sfs_slab slab = slab_of(source);
     if (!sfs_lend(source->views->dataset, &slab, offset, n, &part->loan, error))
@@ -349,9 +439,7 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
               void *buffer, struct view_part *part)
 {
     LOOKING_AT(views);
-    int error = view_readable(views, kind);
-    if (error)
-        return error;
+    int error = 0;
     for (int i = 0; i < MOST_TRIES; i++) {
         struct source source;
         error = source_begin(views, kind, frame, true, &source);

@@ -62,6 +62,8 @@ struct views {
     struct sfs_file *file;
     struct sfs_dataset *dataset;
     const struct sfs_dataset_info *info;
+    struct sfs_dataset_info shown; /* has_padding: info is this, with plain integers */
+    bool has_padding; /* elements are integers that do not fill their bytes: shown as if they did */
     uint64_t address;
     char *path;
     int frame_rank; /* the last axes of the dataset that are the frame */
@@ -118,6 +120,14 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind);
 /* The size of a view in bytes. frame < views_frames(views) where the view is of one frame. */
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
+/* The same for who only lists: false, if it is not known yet and finding it out could fail or would
+ * take more than a glance at what is stored, as that of long texts and of what cannot be read. */
+bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
+
+/* Before a view is read: finds out what its size depends on. Afterwards the size is known as long
+ * as nobody writes. -EIO and other errors of reading: it cannot be read. */
+int view_prepare(struct views *views, enum view_kind kind, uint64_t frame);
+
 /* How many of its `size` bytes are no holes: header and defined elements, as the index counts them
  * where it can. All of them where there are no holes or the number cannot be found out. */
 uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
@@ -126,9 +136,6 @@ uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame
  * undefined elements, never the reverse. -ENXIO: offset is past the end, or past the last data. */
 int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, bool data,
               uint64_t *found);
-
-/* Whether the view can be read: -EOPNOTSUPP where its bytes would be pointers. */
-int view_readable(const struct views *views, enum view_kind kind);
 
 /* A part of a view: either in the caller's buffer or lent by the cache. */
 struct view_part {

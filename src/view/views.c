@@ -186,6 +186,18 @@ void geometry_leave(struct views **views)
 
 /* ---- Opening ---- */
 
+/* Integers with padding bits are shown as libhdf5 converts them. */
+static void show_as_integers(struct views *views)
+{
+    views->info = sfs_dataset_info(views->dataset);
+    views->has_padding = views->info->type.bits > 0;
+    if (!views->has_padding)
+        return;
+    views->shown = *views->info;
+    views->shown.type.class = SFS_INTEGER;
+    views->info = &views->shown;
+}
+
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **out)
 {
@@ -202,7 +214,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     views->path = strdup(path);
     int error = views->path ? sfs_dataset_open(file, address, path, &views->dataset) : -ENOMEM;
     if (!error) {
-        views->info = sfs_dataset_info(views->dataset);
+        show_as_integers(views);
         views->is_sparse = views->info->layout == SFS_SPARSE;
         views->has_holes = views->is_sparse && views->info->fill && views->info->fill_is_zero;
         choose_frame_rank(views, frame_rank);
@@ -286,8 +298,9 @@ bool has_view(const struct views *views, enum view_kind kind)
     bool has_stack = has_bytes && views->total_bytes != UINT64_MAX;
     switch (kind) {
     case VIEW_RAW:
+        return has_bytes && has_frames;
     case VIEW_DEFINED:
-        return has_frames;
+        return has_frames && (has_bytes || views->is_sparse);
     case VIEW_NPY:
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_TIFF:
@@ -360,9 +373,4 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     default:
         return !view_has_holes(views, kind) || count_is_cheap(views);
     }
-}
-
-int view_readable(const struct views *views, enum view_kind kind)
-{
-    return kind == VIEW_RAW && views->info->type.has_pointers ? -EOPNOTSUPP : 0;
 }

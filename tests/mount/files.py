@@ -53,6 +53,25 @@ def make_types(path):
         odd = h5py.h5t.STD_I32LE.copy()
         odd.set_size(3)
         d = create(f, "three-byte integers", h5py.h5s.create_simple((2, 5, 7)), odd)
+        for base in ("I32LE", "U32LE", "I16BE", "U64BE", "I8LE"):
+            for bits, offset in ((17, 4), (5, 0), (3, 2)):
+                stored = getattr(h5py.h5t, f"STD_{base}").copy()
+                if bits + offset > 8 * stored.get_size():
+                    continue
+                stored.set_precision(bits)
+                stored.set_offset(offset)
+                for name, options in (("plain", {}), ("gzip", dict(compression="gzip")),
+                                      ("N-bit", None)):
+                    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                    if options is None or options:
+                        plist.set_chunk((1, 3, 4))
+                        plist.set_filter(h5py.h5z.FILTER_NBIT if options is None else
+                                         h5py.h5z.FILTER_DEFLATE, 0, () if options is None else (1,))
+                    d = create(f, f"{name} {base} of {bits} bits at {offset}",
+                               h5py.h5s.create_simple((2, 5, 7)), stored, plist)
+                    span = min(1 << (bits - 1), 100)
+                    low = -span if base[0] == "I" else 0
+                    d[...] = RNG.integers(low, span, (2, 5, 7))
         bits = h5py.h5t.STD_B16BE.copy()
         create(f, "bitfield", h5py.h5s.create_simple((3, 3)), bits)
         f["scalar"] = np.int32(-7)
@@ -142,6 +161,31 @@ def make_layouts(path):
     with h5py.File(path, "a", libver="latest") as f:
         f.create_virtual_dataset("virtual", layout, fillvalue=11)
     return folder
+
+
+def make_unshown(path):
+    """What has no frames, in every dataspace and layout: dataset.json alone, or with a text."""
+    (path.parent / "short.bin").write_bytes(bytes(10))
+    with h5py.File(path, "w") as f:
+        f["target"] = integers((4, 5))
+        for name, dtype in (("string", h5py.string_dtype()), ("sequence", h5py.vlen_dtype("f4")),
+                            ("reference", h5py.ref_dtype), ("region", h5py.regionref_dtype),
+                            ("compound", [("n", "i4"), ("r", h5py.ref_dtype)])):
+            f.create_dataset(f"{name} null", dtype=dtype, data=h5py.Empty(dtype))
+            f.create_dataset(f"{name} scalar", (), dtype)
+            f.create_dataset(f"{name} empty", (0, 3), dtype)
+            f.create_dataset(f"{name} chunked", (3, 4, 5), dtype, chunks=(1, 4, 2), maxshape=(None, 4, 5))
+            f.create_dataset(f"{name} gzip", (300,), dtype, chunks=(100,), compression="gzip")
+            f.create_dataset(f"{name} too many", (2**19,), dtype, chunks=(1024,))
+        f["committed"] = h5py.string_dtype()
+        f.create_dataset("of committed type", (3,), f["committed"])
+        many = f.create_dataset("many references", (8000,), h5py.ref_dtype)
+        many[...] = [f["target"].ref] * 8000
+        f.create_dataset("many strings", data=["line %d" % i for i in range(6000)])
+        f.create_dataset("time", data=np.zeros(3, "V8"))
+        f.create_dataset("external, cut short", (3, 4), "u1", external=[("short.bin", 0, 12)])
+        f["dangling"] = h5py.SoftLink("/nowhere")
+        f["outside"] = h5py.ExternalLink("nothing.h5", "/")
 
 
 def make_shapes(path):

@@ -142,6 +142,8 @@ def test_missing_filter_hides_nothing_else(mounts, tmp_path):
               "d = numpy.fromfile(sys.argv[2], '<u2').reshape(3, 40, 50)\n"
               "f.create_dataset('bzip2', data=d, chunks=(1, 40, 50), compression=307,"
               " compression_opts=(9,))\n"
+              "f.create_dataset('few', data=d[0, 0, :5], chunks=(5,), compression=307,"
+              " compression_opts=(9,))\n"
               "f.create_dataset('good', data=d)\n")
     data.tofile(tmp_path / "data.raw")
     subprocess.run(["/usr/bin/python3", "-c", script, path, tmp_path / "data.raw"], check=True,
@@ -151,12 +153,23 @@ def test_missing_filter_hides_nothing_else(mounts, tmp_path):
     assert (with_plugin / "bzip2/stack.raw").read_bytes() == data.tobytes()
 
     without = mounts(path, environment={"HDF5_PLUGIN_PATH": str(tmp_path)}, expect_log=True)
-    assert set(os.listdir(without.root)) == {"bzip2", "good", ".sparsefs"}
+    assert set(os.listdir(without.root)) == {"bzip2", "few", "good", ".sparsefs"}
     assert (without / "good/stack.raw").read_bytes() == data.tobytes()
+    # Listings do not depend on data, of which one line in the log says why they cannot be read.
+    subprocess.run(["ls", "-lR", without.root], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["du", "-a", without.root], check=True, stdout=subprocess.DEVNULL)
     assert os.stat(without / "bzip2/frames/0.raw").st_size == 4000
-    with pytest.raises(OSError, match="Input/output error"):
-        (without / "bzip2/frames/1.raw").read_bytes()
-    assert "/bzip2: chunk (1,0,0): required filter" in without.log()
+    assert without.log() == ""
+    described = json.loads((without / "bzip2/dataset.json").read_text())
+    assert described["missing_filter"]["id"] == 307
+    assert "bzip2" in described["missing_filter"]["name"]
+    assert "missing_filter" not in json.loads((with_plugin / "bzip2/dataset.json").read_text())
+    assert "missing_filter" not in json.loads((without / "good/dataset.json").read_text())
+    for name in ("bzip2/frames/1.raw", "bzip2/stack.npy", "few/frames/0.raw", "few/value.txt"):
+        with pytest.raises(OSError, match="Input/output error"):
+            (without / name).read_bytes()
+    assert without.log().count("/bzip2: chunk (1,0,0): required filter") == 1
+    assert without.log().count("\n") == 2
 
 
 def test_damaged_chunks_hide_nothing_else(mounts, tmp_path):

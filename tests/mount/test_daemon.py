@@ -306,19 +306,30 @@ def test_large_group(mounts, tmp_path):
 
 def test_many_attributes(mounts, tmp_path):
     path = tmp_path / "attributes.h5"
+    lengths = {"fits": ("x", 65536), "long": ("x", 70000), "umlauts": ("\xfc", 40000)}
     with h5py.File(path, "w", libver="latest") as f:
         f["d"] = 1
         for n in range(1000):
             f["d"].attrs[f"a{n}"] = n
-        f["d"].attrs["long"] = "x" * 70000
+        for name, (character, n) in lengths.items():
+            f["d"].attrs[name] = character * n
     mount = mounts(path)
     names = os.listxattr(mount / "d")
-    assert len(names) == 1000
-    assert all(os.getxattr(mount / "d", name) == name[len("user.a"):].encode() for name in names)
-    with pytest.raises(OSError, match="Argument list too long"):
-        os.getxattr(mount / "d", "user.long")
-    described = json.loads((mount / "d/dataset.json").read_text())
-    assert described["attributes"]["long"] == "x" * 70000
+    assert len(names) == 1003
+    assert all(os.getxattr(mount / "d", name) == name[len("user.a"):].encode() for name in names
+               if name[len("user."):] not in lengths)
+    for name, (character, n) in lengths.items():
+        shown = os.getxattr(mount / "d", f"user.{name}").decode()
+        text = character * n
+        assert len(shown.encode()) <= 65536
+        if name != "fits":
+            assert shown.endswith(" ... (shortened)") and len(shown.encode()) > 65530
+            assert text.startswith(shown[:-len(" ... (shortened)")])
+        else:
+            assert shown == text
+        described = json.loads((mount / "d/dataset.json").read_text())
+        assert described["attributes"][name] == text
+    subprocess.run(["getfattr", "-R", "-d", mount.root], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("options", [("cache_size=256K",), ("direct_io", "cache_size=1M"), ()])

@@ -1,4 +1,5 @@
 """Every kind of datatype, layout, dataspace, group and file version, all views, against h5py."""
+import json
 import os
 import pathlib
 import subprocess
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 
 import files
-from compare import check_dataset, check_mount
+from compare import check_copies, check_dataset, check_mount
 from conftest import BUILD
 
 
 @pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
-                                  files.make_layouts], ids=lambda f: f.__name__)
+                                  files.make_layouts, files.make_unshown],
+                         ids=lambda f: f.__name__)
 @pytest.mark.parametrize("options", [(), ("direct_io", "cache_size=64K")], ids=["cached", "direct"])
 def test_file(mounts, tmp_path, make, options):
     path = tmp_path / "file.h5"
@@ -21,6 +23,17 @@ def test_file(mounts, tmp_path, make, options):
     # One source of a virtual dataset is missing: that is worth a message.
     mount = mounts(path, *options, expect_log=make is files.make_layouts)
     assert check_mount(mount.root, path) > 0
+
+
+@pytest.mark.parametrize("make", [files.make_types, files.make_pointers, files.make_shapes,
+                                  files.make_layouts, files.make_groups, files.make_unshown],
+                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mode", ["default", "ro"])
+def test_programs_that_copy(mounts, tmp_path, make, mode):
+    path = tmp_path / "file.h5"
+    make(path)
+    mount = mounts(path, mode, expect_log=make is files.make_layouts)
+    check_copies(mount.root, tmp_path)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
@@ -182,6 +195,40 @@ def test_headers_past_limits(mounts, tmp_path):
     assert "stack.raw" in names and "stack.npy" not in names and "npy" not in names
     assert all((mount / "d" / name).stat() for name in names)
     assert (mount / "d/frames/0.raw").stat().st_size == 2**63 - 1
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110"])
+def test_many_references(mounts, tmp_path, libver):
+    """As MATLAB's cell arrays and netCDF's dimension scales have them. Looking through the file
+    for each would take minutes."""
+    path = tmp_path / "references.h5"
+    n = 8000
+    with h5py.File(path, "w", libver=(libver, "latest")) as f:
+        group = f.create_group("#refs#")
+        targets = [group.create_group(f"c{i:05}") for i in range(n)]
+        cells = f.create_dataset("cells", (n,), h5py.ref_dtype)
+        cells[...] = [target.ref for target in targets]
+        scale = f.create_dataset("scale", data=np.arange(n))
+        back = np.zeros(n, [("dataset", h5py.ref_dtype), ("dimension", "i4")])
+        back["dataset"] = [target.ref for target in targets]
+        scale.attrs["list"] = back[:3]
+        lists = f.create_dataset("lists", (3,), h5py.vlen_dtype(h5py.ref_dtype))
+        lists[1] = [target.ref for target in targets[:2]]
+        scale.attrs["nothing"] = h5py.Reference()
+        scale.attrs["root"] = f.ref
+        group["again"] = f["scale"]
+        scale.attrs["itself"] = scale.ref
+    mount = mounts(path)
+    run = dict(check=True, capture_output=True, text=True, timeout=60)
+    text = subprocess.run(["cat", mount / "cells/value.txt"], **run).stdout
+    assert text.split() == [f'"/#refs#/c{i:05}"' for i in range(n)]
+    described = json.loads((mount / "scale/dataset.json").read_text())["attributes"]
+    assert described["list"] == [{"dataset": f"/#refs#/c{i:05}", "dimension": 0} for i in range(3)]
+    assert described["nothing"] is None and described["root"] == "/"
+    assert described["itself"] in ("/scale", "/#refs#/again")
+    assert (mount / "lists/value.txt").read_text().split() == \
+        ["[]", '["/#refs#/c00000",', '"/#refs#/c00001"]', "[]"]
+    subprocess.run(["ls", "-l", mount.root / "cells", mount.root / "scale"], **run)
 
 
 def test_long_soft_links(mounts, tmp_path):

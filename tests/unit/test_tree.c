@@ -428,6 +428,42 @@ static void any_number_of_attributes_is_listed(void **state)
     }
 }
 
+/* Paths of references follow changes of links. */
+static void references_follow_the_tree(void **state)
+{
+    (void)state;
+    hid_t file = create_file("references.h5", false);
+    hid_t group = create_group(file, "g"), space = H5Screate(H5S_SCALAR);
+    hobj_ref_t reference;
+    H5Gclose(create_group(group, "below"));
+    assert_true(H5Rcreate(&reference, file, "/g/below", H5R_OBJECT, -1) >= 0);
+    hid_t attribute = H5Acreate2(group, "to", H5T_STD_REF_OBJ, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, H5T_STD_REF_OBJ, &reference) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Gclose(group);
+    H5Fclose(file);
+
+    struct sfs_file *opened;
+    const struct sfs_options options = {.writable = true};
+    uint64_t address;
+    static const char *const texts[] = {"/g/below", "/g/below", "null"};
+    assert_int_equal(sfs_open("references.h5", &options, &opened), 0);
+    assert_int_equal(sfs_find(opened, sfs_root(opened), "g", &address), 0);
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        struct sfs_attributes attributes;
+        assert_int_equal(sfs_attributes(opened, address, &attributes), 0);
+        assert_int_equal(attributes.n, 1);
+        assert_string_equal(attributes.attribute[0].text, texts[i]);
+        sfs_attributes_free(&attributes);
+        if (i == 0)
+            assert_int_equal(sfs_group_create(opened, "/g/another"), 0);
+        else if (i == 1)
+            assert_int_equal(sfs_group_remove(opened, "/g/below"), 0);
+    }
+    assert_int_equal(sfs_close(opened), 0);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +478,7 @@ static int all_tests(void)
         cmocka_unit_test(attributes_are_texts_and_json),
         cmocka_unit_test(an_attribute_that_is_too_large_does_not_hide_the_others),
         cmocka_unit_test(any_number_of_attributes_is_listed),
+        cmocka_unit_test(references_follow_the_tree),
     };
     return cmocka_run_group_tests(tests, make_links, NULL);
 }
