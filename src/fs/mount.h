@@ -57,9 +57,9 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* How long the kernel may keep the attributes of an inode, and names, in seconds. */
+/* How long the kernel may keep the attributes of an inode, and its names, in seconds. */
 double mount_timeout(const struct mount *mount, struct inode inode);
-double mount_name_timeout(const struct mount *mount);
+double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
 

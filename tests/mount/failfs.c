@@ -3,7 +3,7 @@
  *
  *   fail        an errno in decimal: every call that would change or sync another file returns that
  *               error, and `writes` of them at the most succeed before: "28 writes=5"
- *   fail_reads  an errno: every read(2) of another file returns it
+ *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"
  *   hold        "changes" or "reads": such calls wait until it holds something else. For each that
  *               does it gets a byte longer
  *
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILES   8
+#define MAX_FILES   16
 #define NAME_SIZE   256
 #define FIRST_INODE 2
 #define FAIL        "/fail"
@@ -37,6 +37,7 @@ static struct file files[MAX_FILES];
 static int failure;                                      /* errno, or 0 */
 static long writes_left;                                 /* before it */
 static int read_failure;                                 /* errno, or 0 */
+static unsigned reads, each_read;                        /* of so many one fails */
 static enum held { NOTHING, CHANGES, READS } held;       /* what has to wait */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of these */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
@@ -101,7 +102,9 @@ static void take_control(const struct file *file)
         writes_left = 0;
         sscanf(text, "%d writes=%ld", &failure, &writes_left);
     } else if (!strcmp(file->path, FAIL_READS)) {
-        read_failure = atoi(text);
+        read_failure = 0;
+        each_read = 1;
+        sscanf(text, "%d each=%u", &read_failure, &each_read);
     } else {
         held = !strcmp(text, "changes") ? CHANGES : !strcmp(text, "reads") ? READS : NOTHING;
         pthread_cond_broadcast(&let_go);
@@ -205,7 +208,7 @@ static int fail_read(const char *path, char *bytes, size_t n, off_t offset,
     const struct file *file = find(path);
     if (!is_control(path)) {
         wait_while_held(READS);
-        error = -read_failure;
+        error = read_failure && ++reads % each_read == 0 ? -read_failure : 0;
     }
     if (!file || error || (size_t)offset >= file->size)
         n = 0;

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import h5py
 import numpy as np
 import pytest
 
+import files
+from compare import check_mount
 from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, wait_for_end
 
 SPARSECTL = BUILD / "sparsectl"
@@ -71,9 +74,9 @@ class Failfs:
     def recover(self):
         (self.path / "fail").write_text("0 writes=0 ")
 
-    def fail_reads(self, error):
+    def fail_reads(self, error, each=1):
         """0: they succeed again."""
-        (self.path / "fail_reads").write_text(str(error))
+        (self.path / "fail_reads").write_text(f"{error} each={each} ")
 
     def hold(self, what):
         """`changes` and syncs, or `reads`, wait from now on."""
@@ -414,6 +417,70 @@ def test_disk_goes_away(tmp_path):
         assert frames[0].tobytes() == noise(1) and not frames[1:].any()
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+# ---- Disks that cannot be read for a while ----
+
+
+@pytest.fixture
+def unreadable(tmp_path):
+    path = tmp_path / "unreadable"
+    path.mkdir()
+    disk = Failfs(path, errno.EIO)
+    yield disk
+    disk.end()
+
+
+def look_at_all(folder):
+    """Of what cannot be read the error is what there is to see. Returns how often."""
+    errors = 0
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 1
+    for path in (folder / name for name in names):
+        try:
+            st = path.lstat()
+            os.listxattr(path, follow_symlinks=False)
+            if stat.S_ISREG(st.st_mode):
+                path.read_bytes()
+        except OSError:
+            errors += 1
+            continue
+        if stat.S_ISDIR(st.st_mode):
+            errors += look_at_all(path)
+    return errors
+
+
+def make_nested(path):
+    """Groups with more in their headers than these had room for."""
+    with h5py.File(path, "w") as file:
+        for name in ("a", "b", "c"):
+            file.create_dataset(f"x/y/{name}", data=np.ones((4, 64, 64), "u2"), chunks=(1, 64, 64))
+        for n in range(40):
+            file["x"].attrs[f"attribute {n}"] = np.arange(n)
+            file["x/y/a"].attrs[f"attribute {n}"] = np.arange(n)
+
+
+@pytest.mark.parametrize("make", [make_nested, files.make_types, files.make_layouts, files.make_groups],
+                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_path, make, mode):
+    """Reads fail while everything is looked at for the first time, all of them or each so many; then
+    everything is there."""
+    sound = tmp_path / "sound"
+    sound.mkdir()
+    make(sound / "a.h5")
+    for path in sound.iterdir():
+        shutil.copyfile(path, unreadable.path / path.name)
+    for each in (1, 2, 3, 4, 5, 7) if make is make_nested else (1, 3):
+        mount = mounts(unreadable.path / "a.h5", mode, expect_log=True)
+        unreadable.fail_reads(errno.EIO, each)
+        errors = look_at_all(mount.root)
+        unreadable.fail_reads(0)
+        assert errors > 0 or each > 2
+        assert check_mount(mount.root, sound / "a.h5") > 0
+        mount.unmount()
 
 
 # ---- Slow disks ----
