@@ -62,7 +62,7 @@ class Failfs:
     def __init__(self, path, error):
         self.path, self.error = path, error
         self.process = subprocess.Popen([BUILD / "tests/mount/failfs", path])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + START_SECONDS
         while not is_mounted(path):
             assert self.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
@@ -95,7 +95,7 @@ class Failfs:
 
     def end(self):
         subprocess.run(["umount", self.path], check=True)
-        self.process.wait(10)
+        self.process.wait(START_SECONDS)
 
 
 @pytest.fixture(params=["tmpfs", errno.ENOSPC, errno.EDQUOT, errno.EIO],
@@ -260,7 +260,7 @@ def close_quietly(fd):
 
 
 def wait_for(mount, word):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + START_SECONDS
     while word not in mount.log():
         assert time.monotonic() < deadline, mount.log()
         time.sleep(0.05)
