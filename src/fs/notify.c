@@ -246,13 +246,18 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
     if (job) {
         *job = (struct job){.has_change = true, .change = *change, .writer = writer};
         pthread_mutex_lock(&notify->lock);
-        if (request && !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
+        bool has_ended = notify->has_ended; /* nobody would take it */
+        if (!has_ended && request &&
+            !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
             job->request = request;
             job->answer = *answer;
             request = NULL;
         }
-        append_job(notify, job);
+        if (!has_ended)
+            append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
+        if (has_ended)
+            free(job);
     }
     if (request)
         answer_now(request, answer);
