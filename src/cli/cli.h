@@ -59,8 +59,9 @@ int refuse(const char *command, const char *format, ...) __attribute__((format(p
  * or start a line, as '?'. */
 void print_text(const char *text);
 
-/* Set by SIGINT and SIGTERM after interrupt_catch. Long work looks at it and ends with -EINTR; a
- * second signal ends the process. */
+/* Set by SIGINT, SIGTERM and SIGHUP, unless they are ignored, after interrupt_catch. Long work
+ * looks at it and ends with -EINTR, but a commit that has begun is ended; a second signal of a kind
+ * ends the process. */
 extern atomic_bool interrupted;
 void interrupt_catch(void);
 

@@ -68,15 +68,23 @@ bool mount_is_directory(const struct node *node, struct inode inode)
     return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
 }
 
-double mount_name_timeout(const struct mount *mount)
+static bool is_doubtful(const struct mount *mount, struct inode inode)
 {
-    return mount->follow ? follow_timeout(mount->follow) : MOUNT_TIMEOUT_SECONDS;
+    const struct node *node = inode.entry == ENTRY_NODE ? node_get(mount->nodes, inode.node) : NULL;
+    return node && node->is_doubtful;
+}
+
+double mount_name_timeout(const struct mount *mount, struct inode inode)
+{
+    return is_doubtful(mount, inode) ? 0
+           : mount->follow           ? follow_timeout(mount->follow)
+                                     : MOUNT_TIMEOUT_SECONDS;
 }
 
 static double timeout_of(const struct mount *mount, struct inode inode)
 {
     bool is_live = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
-    return is_live || mount->follow ? 0 : MOUNT_TIMEOUT_SECONDS;
+    return is_live || mount->follow || is_doubtful(mount, inode) ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,

@@ -32,18 +32,22 @@ static void hand_on(int number)
     kill(starting_child, number);
 }
 
+static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
+#define INTERRUPTIONS (sizeof(interruptions) / sizeof(*interruptions))
+
 /* Waits for the child's word or its end. What interrupts the wait ends the child, so that there is
- * no mount of which nobody knows, and the exit code says so. */
-static int wait_for(pid_t child, int fd)
+ * no mount of which nobody knows, and the exit code says so. The interruptions are blocked so far;
+ * before: what shall be. */
+static int wait_for(pid_t child, int fd, const sigset_t *before)
 {
-    static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = hand_on};
     starting_child = child;
-    for (size_t i = 0; i < sizeof(interruptions) / sizeof(*interruptions); i++) {
-        struct sigaction before;
-        if (sigaction(interruptions[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    for (size_t i = 0; i < INTERRUPTIONS; i++) {
+        struct sigaction old;
+        if (sigaction(interruptions[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(interruptions[i], &action, NULL);
     }
+    sigprocmask(SIG_SETMASK, before, NULL);
     char word;
     ssize_t n;
     do
@@ -64,19 +68,27 @@ static int wait_for(pid_t child, int fd)
 int daemon_begin(void)
 {
     int fds[2];
+    sigset_t blocked, before;
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
+    /* One that came to the parent before it can hand it on would leave the child alone. */
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < INTERRUPTIONS; i++)
+        sigaddset(&blocked, interruptions[i]);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
     pid_t child = fork();
     if (child < 0) {
         int error = -errno;
+        sigprocmask(SIG_SETMASK, &before, NULL);
         close(fds[0]);
         close(fds[1]);
         return error;
     }
     if (child > 0) {
         close(fds[1]);
-        _exit(wait_for(child, fds[0]));
+        _exit(wait_for(child, fds[0], &before));
     }
+    sigprocmask(SIG_SETMASK, &before, NULL);
     close(fds[0]);
     word_fd = fds[1];
     return 0;

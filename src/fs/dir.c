@@ -228,7 +228,7 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
         entry.ino = st.st_ino;
         entry.attr = listed->st;
         entry.attr_timeout = listed->timeout;
-        entry.entry_timeout = mount_name_timeout(mount);
+        entry.entry_timeout = mount_name_timeout(mount, listed->inode);
     }
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
 }

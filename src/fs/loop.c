@@ -27,7 +27,6 @@ struct loop {
     struct fuse_session *session;
     pthread_t runner;
     sigset_t ending; /* the signals that end it */
-    sigset_t before; /* what was blocked */
     unsigned most;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ended; /* a server has */
@@ -127,7 +126,7 @@ static void block_signals(struct loop *loop)
             sigaddset(&loop->ending, numbers[i]);
     sigset_t blocked = loop->ending;
     sigaddset(&blocked, WAKE);
-    pthread_sigmask(SIG_BLOCK, &blocked, &loop->before);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
 }
 
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **out)
@@ -208,12 +207,8 @@ int loop_stop(struct loop *loop)
 
 void loop_destroy(struct loop *loop)
 {
-    static const struct timespec now = {0};
     if (!loop)
         return;
-    while (sigtimedwait(&loop->ending, NULL, &now) > 0)
-        ;
-    pthread_sigmask(SIG_SETMASK, &loop->before, NULL);
     pthread_cond_destroy(&loop->ended);
     pthread_mutex_destroy(&loop->lock);
     free(loop);

@@ -4,7 +4,9 @@
  * and so is one whose reader is cancelled. Whoever has made it keeps the pages of a file locked, an
  * invalidation of these (notify.h) waits for him, and the daemon for that, for ever. Here a thread
  * ends between two requests only; what is still in the kernel can be served by others. And no
- * signal is lost: those that end the mount are blocked everywhere and waited for. */
+ * signal is lost: those that end the mount are blocked everywhere and waited for. One that comes
+ * while the mount ends already, or when it is gone, must not keep the last commit from being made:
+ * they stay blocked for good, and SIGKILL is what remains for who cannot wait. */
 #ifndef SPARSEFS_FS_LOOP_H
 #define SPARSEFS_FS_LOOP_H
 
@@ -12,8 +14,8 @@
 
 struct loop;
 
-/* From now on SIGTERM, SIGINT and SIGHUP, unless they are ignored, wait for loop_run, which the
- * same thread must call. threads: at most so many. */
+/* From now on, and when the loop is gone, too, SIGTERM, SIGINT and SIGHUP, unless they are ignored,
+ * do nothing but end loop_run, which the same thread must call. threads: at most so many. */
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **loop);
 
 /* Serves until the mount is gone, such a signal comes, or loop_end is called. Requests are still
@@ -25,8 +27,7 @@ void loop_end(struct loop *loop); /* any thread */
  * with, or 0. */
 int loop_stop(struct loop *loop);
 
-/* Signals are as they were before; more of those that have ended it count for nothing. NULL is
- * fine. */
+/* NULL is fine. */
 void loop_destroy(struct loop *loop);
 
 #endif

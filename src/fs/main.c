@@ -122,6 +122,7 @@ static void raise_readahead(dev_t device)
 struct starting {
     const struct options *options;
     struct loop *loop;
+    dev_t below; /* what the mount point shows while nothing is mounted there */
     pthread_t thread;
     bool started;
     atomic_bool ended; /* the mount serves no longer, by a signal or because it was unmounted */
@@ -130,18 +131,49 @@ struct starting {
     bool interrupted; /* it ended before the mount could answer */
 };
 
+struct asking {
+    const char *path;
+    struct stat st;
+    int error;
+};
+
+/* A thread that waits for its own mount cannot be killed: it has nothing that must be let go then.
+ */
+static void *ask(void *data)
+{
+    struct asking *asking = data;
+    keeper_leave_descriptors();
+    asking->error = stat(asking->path, &asking->st) < 0 ? errno : 0;
+    return NULL;
+}
+
 /* Asks the mount for its root, as a user would: an answer proves that it works. */
+static int ask_for_root(const struct starting *starting, struct stat *st)
+{
+    struct asking asking = {.path = starting->options->mountpoint};
+    pthread_t thread;
+    int error = thread_start(&thread, ask, &asking);
+    if (error)
+        return error;
+    pthread_join(thread, NULL);
+    *st = asking.st;
+    return asking.error                          ? asking.error
+           : asking.st.st_dev == starting->below ? ENOTCONN /* it was unmounted meanwhile */
+                                                 : 0;
+}
+
 static void *watch_start(void *data)
 {
     struct starting *starting = data;
     struct stat st;
-    if (stat(starting->options->mountpoint, &st) < 0) {
-        starting->interrupted = atomic_load(&starting->ended);
-        if (starting->interrupted)
-            return NULL;
+    int error = ask_for_root(starting, &st);
+    starting->interrupted = atomic_load(&starting->ended);
+    if (starting->interrupted)
+        return NULL;
+    if (error) {
         starting->failed = true;
         log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
-                  strerror(errno));
+                  strerror(error));
         loop_end(starting->loop);
         return NULL;
     }
@@ -154,20 +186,27 @@ static void *watch_start(void *data)
     return NULL;
 }
 
-/* Invalidations go through the session: they end before it does. */
+/* Nobody is served any more. Only the session's own descriptor is left of the connection. */
 static void end_notify(struct mount *mount)
 {
-    struct notify *notify = mount->notify;
-    notify_destroy(notify);
+    notify_destroy(mount->notify);
     mount->notify = NULL;
+    keeper_destroy(mount->keeper);
+    mount->keeper = NULL;
 }
 
-static int serve(struct fuse_session *session, struct loop *loop, struct mount *mount)
+static int serve(struct fuse_session *session, struct loop *loop, struct mount *mount, dev_t below)
 {
     const struct options *options = mount->options;
-    struct starting starting = {.options = options, .loop = loop};
-    starting.started = thread_start(&starting.thread, watch_start, &starting) == 0;
-    int status = starting.started ? loop_run(loop) : -EAGAIN;
+    struct starting starting = {.options = options, .loop = loop, .below = below};
+    int status = 0;
+    if (mount->is_writable)
+        status = notify_create(mount->nodes, session, mount->keeper, &mount->notify);
+    if (!status)
+        status = -thread_start(&starting.thread, watch_start, &starting);
+    starting.started = !status;
+    if (!status)
+        status = loop_run(loop);
     interrupt_all();
     nodes_interrupt(mount->nodes);
     int error = loop_stop(loop);
@@ -221,16 +260,16 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     if (!session)
         return EXIT_USAGE;
     struct loop *loop = NULL;
-    int error = mount->is_writable ? notify_create(mount->nodes, session, &mount->notify) : 0;
-    if (!error)
-        error = loop_create(session, options->threads, &loop);
+    struct stat below;
+    int error = loop_create(session, options->threads, &loop);
+    if (!error && stat(options->mountpoint, &below) < 0)
+        error = -errno;
     if (error) {
         fail(options->file, strerror(-error));
         status = EXIT_SYSTEM;
     } else if (fuse_session_mount(session, options->mountpoint) == 0) {
-        status = serve(session, loop, mount);
+        status = serve(session, loop, mount, below.st_dev);
     }
-    end_notify(mount);
     loop_destroy(loop);
     fuse_session_destroy(session);
     return status;
@@ -298,30 +337,46 @@ static int close_file(struct sfs_file *file, int status)
     return status == EXIT_DONE ? EXIT_SYSTEM : status;
 }
 
-static int run(struct options *options)
+static int open_and_serve(struct options *options, struct keeper *keeper)
 {
     struct sfs_file *file;
     struct mount mount;
-    if (options->follow > 0 && load_is_wanted(options->file)) {
-        fail(options->file, "a compressed file does not grow: it cannot be followed");
-        return EXIT_USAGE;
-    }
     int error = open_file(options, &file);
-    if (error)
+    if (error) {
+        keeper_destroy(keeper);
         return error == -EACCES || error == -EPERM ? EXIT_USAGE
                : error == -ENOMEM                  ? EXIT_SYSTEM
                                                    : EXIT_MOUNT_FAILED;
+    }
     int status = EXIT_SYSTEM;
     error = mount_create(&mount, options, file);
     if (error) {
         fail(options->file, strerror(-error));
+        keeper_destroy(keeper);
         sfs_close(file);
         return status;
     }
+    mount.keeper = keeper;
     status = mount_and_serve(&mount, options);
+    end_notify(&mount);
     open_files_close(&mount);
     mount_destroy(&mount);
     return close_file(file, status);
+}
+
+/* A mount that cannot be written needs no keeper: it invalidates nothing. */
+static int run(struct options *options)
+{
+    struct keeper *keeper = NULL;
+    if (options->follow > 0 && load_is_wanted(options->file)) {
+        fail(options->file, "a compressed file does not grow: it cannot be followed");
+        return EXIT_USAGE;
+    }
+    int error = options->read_only ? 0 : keeper_create(&keeper);
+    if (!error)
+        return open_and_serve(options, keeper);
+    fail("fork", strerror(-error));
+    return EXIT_SYSTEM;
 }
 
 static int start(struct options *options)

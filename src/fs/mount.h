@@ -33,6 +33,7 @@ struct mount {
     struct commits *commits;
     struct staging *staging;
     struct notify *notify;
+    struct keeper *keeper;
     struct follow *follow; /* NULL: the files are not followed */
 };
 
@@ -40,8 +41,8 @@ struct mount {
  * followed files it keeps it for less. */
 #define MOUNT_TIMEOUT_SECONDS 86400.0
 
-/* Makes all of a mount of an open file but notify, which needs a session; frees it (not the file)
- * after the last request. */
+/* Makes all of a mount of an open file but notify, which needs a session, and the keeper, which is
+ * older than the file; frees it (not the file) after the last request. */
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
 void mount_destroy(struct mount *mount);
 
@@ -58,8 +59,8 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* How long the kernel may keep names, in seconds. */
-double mount_name_timeout(const struct mount *mount);
+/* How long the kernel may keep names of an inode, in seconds. */
+double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
 

@@ -234,6 +234,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
         return error;
     entry->node.type = error ? NODE_UNREADABLE : types[type];
+    entry->node.is_doubtful = error != 0;
     return 0;
 }
 
@@ -297,6 +298,7 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
         error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
     if (error == -ENOMEM)
         return error;
+    entry->node.is_doubtful = error && error != -ENOENT;
     return error ? make_symlink(entry, external_as_target(link))
                  : make_object(entry, mounted, address);
 }
@@ -311,6 +313,7 @@ static int make_followed(struct nodes *nodes, struct entry_of_node *entry,
     int error = sfs_find(parent->file, parent->address, link->target, &address);
     if (error == -ENOMEM)
         return error;
+    entry->node.is_doubtful = error && error != -ENOENT;
     return error ? make_symlink(entry, path_as_target(parent, link->target))
                  : make_object(entry, find_file(nodes, parent->file), address);
 }
@@ -528,17 +531,22 @@ size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **number
 }
 
 /* The lock must be held. */
+static void forget_node(struct nodes *nodes, struct entry_of_node *entry)
+{
+    HASH_DEL(nodes->by_key, entry);
+    if (entry->object)
+        remove_from_object(nodes, entry);
+    entry->is_removed = true;
+}
+
+/* The lock must be held. */
 static void forget_child(struct nodes *nodes, const struct node *group, struct node_key *key,
                          const char *name)
 {
     key->parent = group->number;
     struct entry_of_node *child = find_node(nodes, key, name);
-    if (!child)
-        return;
-    HASH_DEL(nodes->by_key, child);
-    if (child->object)
-        remove_from_object(nodes, child);
-    child->is_removed = true;
+    if (child)
+        forget_node(nodes, child);
 }
 
 int node_forget(struct nodes *nodes, const struct node *group, const char *name)
@@ -555,7 +563,8 @@ int node_forget(struct nodes *nodes, const struct node *group, const char *name)
     return 0;
 }
 
-/* Makes the node of a link and adds it, unless another thread was faster. */
+/* Makes the node of a link and adds it, unless another thread was faster, or what was found before
+ * is as good: a doubtful one goes for one that is not. */
 static int make_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                       struct entry_of_node **out)
 {
@@ -570,6 +579,10 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     }
     pthread_mutex_lock(&nodes->lock);
     found = find_node(nodes, entry->key, link->name);
+    if (found && found->node.is_doubtful && !entry->node.is_doubtful) {
+        forget_node(nodes, found);
+        found = NULL;
+    }
     if (!found)
         error = add_node(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
@@ -601,7 +614,7 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
         error = node_forget(nodes, group, link->name);
         entry = NULL;
     }
-    if (!error && !entry)
+    if (!error && (!entry || entry->node.is_doubtful))
         error = make_child(nodes, group, link, &entry);
     if (!error)
         *child = &entry->node;

@@ -34,6 +34,9 @@ struct node {
     uint32_t object;              /* the same for all hard links to an object; not of a symlink */
     char *name;                   /* the HDF5 link's; "" for the root */
     char *target;                 /* of a symlink */
+    /* What the link leads to could not be read. That may pass: neither we nor the kernel may keep it
+     * for an answer. */
+    bool is_doubtful;
 };
 
 /* external_links: follow them. frame_rank as views_open has it. file must outlive the table. */

@@ -1,5 +1,5 @@
 /* A queue of changes with the requests that wait for them, a thread that works it off, and one that
- * sees to it that nobody waits too long. */
+ * answers, and sees to it that nobody waits too long. */
 #include "fs/notify.h"
 
 #include <errno.h>
@@ -44,12 +44,15 @@ struct lookups {
 struct notify {
     struct nodes *nodes;
     struct fuse_session *session;
+    struct keeper *keeper;
+    int connection; /* of the thread */
     pthread_t thread, guard;
     struct lookups lookups;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     struct job *jobs;  /* the first is being worked at */
     struct job *later; /* by the time at which they become jobs */
+    struct job *done;  /* but for the answer */
     bool is_ending, has_ended;
     /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
     _Atomic uint64_t known[KNOWN_BITS / 64];
@@ -275,13 +278,18 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
     if (job) {
         *job = (struct job){.has_change = true, .change = *change, .writer = writer};
         pthread_mutex_lock(&notify->lock);
-        if (request && !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
+        bool has_ended = notify->has_ended; /* nobody would take it */
+        if (!has_ended && request &&
+            !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
             job->request = request;
             job->answer = *answer;
             request = NULL;
         }
-        append_job(notify, job);
+        if (!has_ended)
+            append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
+        if (has_ended)
+            free(job);
     }
     if (request)
         answer_now(request, answer);
@@ -332,11 +340,9 @@ void notify_answer(struct notify *notify, fuse_req_t request, const struct answe
 
 /* ---- The threads ---- */
 
-/* The whole content of a file, or what is known of a directory, and the attributes. An inode that
- * the kernel does not know is an error that does not matter. */
 static bool invalidate(struct notify *notify, uint64_t inode)
 {
-    fuse_lowlevel_notify_inval_inode(notify->session, inode, 0, 0);
+    keeper_invalidate(notify->connection, inode);
     return false;
 }
 
@@ -359,9 +365,11 @@ static struct job *next_job(struct notify *notify)
     }
 }
 
+/* It cannot answer itself: it has nothing but what it invalidates through. */
 static void *work(void *data)
 {
     struct notify *notify = data;
+    notify->connection = keeper_part(notify->keeper, fuse_session_fd(notify->session));
     pthread_mutex_lock(&notify->lock);
     for (;;) {
         struct job *job = next_job(notify);
@@ -375,12 +383,12 @@ static void *work(void *data)
         }
         pthread_mutex_lock(&notify->lock);
         DL_DELETE(notify->jobs, job);
-        fuse_req_t request = take_request(job);
-        pthread_mutex_unlock(&notify->lock);
-        if (request)
-            answer_now(request, &job->answer);
-        free(job);
-        pthread_mutex_lock(&notify->lock);
+        if (job->request) {
+            DL_APPEND(notify->done, job);
+            pthread_cond_broadcast(&notify->changed);
+        } else {
+            free(job);
+        }
     }
     notify->has_ended = true;
     pthread_cond_broadcast(&notify->changed);
@@ -399,13 +407,26 @@ static struct job *first_awaited(const struct notify *notify)
     return NULL;
 }
 
+/* The lock must be held; it is dropped. */
+static void answer_done(struct notify *notify)
+{
+    struct job *job = notify->done;
+    DL_DELETE(notify->done, job);
+    pthread_mutex_unlock(&notify->lock);
+    answer_now(job->request, &job->answer);
+    free(job);
+    pthread_mutex_lock(&notify->lock);
+}
+
 static void *guard(void *data)
 {
     struct notify *notify = data;
     pthread_mutex_lock(&notify->lock);
-    while (!notify->has_ended) {
+    while (!notify->has_ended || notify->done) {
         struct job *job = first_awaited(notify);
-        if (!job) {
+        if (notify->done) {
+            answer_done(notify);
+        } else if (!job) {
             pthread_cond_wait(&notify->changed, &notify->lock);
         } else if (!is_over(&job->deadline)) {
             struct timespec deadline = job->deadline; /* the job may go meanwhile */
@@ -450,13 +471,15 @@ static void end_work(struct notify *notify)
     pthread_mutex_unlock(&notify->lock);
 }
 
-int notify_create(struct nodes *nodes, struct fuse_session *session, struct notify **out)
+int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
+                  struct notify **out)
 {
     struct notify *notify = calloc(1, sizeof(*notify));
     if (!notify)
         return -ENOMEM;
     notify->nodes = nodes;
     notify->session = session;
+    notify->keeper = keeper;
     init_locks(notify);
     int error = thread_start(&notify->thread, work, notify);
     if (error)

@@ -8,7 +8,7 @@
  * circle:
  *
  *   - Requests are served by threads that never do this. They hand the request, with its answer and
- *     what has changed, to the one thread that does, and which answers it afterwards.
+ *     what has changed, to the one thread that does; afterwards another answers it (keeper.h).
  *   - While a WRITE of inode X goes on the kernel holds locks of pages of X. So when one of X has
  * been served and X is among what that thread has to invalidate still, it is answered at once, and
  *     its own invalidations are made soon after. (The rule can fail to hold only for who writes one
@@ -35,11 +35,14 @@
 
 #include "fs/fuse.h"
 #include "fs/inode.h"
+#include "fs/keeper.h"
 #include "fs/node.h"
 
 struct notify;
 
-int notify_create(struct nodes *nodes, struct fuse_session *session, struct notify **notify);
+/* Of a session that is mounted. keeper: for the thread that tells the kernel. */
+int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
+                  struct notify **notify);
 
 /* After the session's loop has ended: answers what is unanswered. Serves the requests that are
  * still there, because an invalidation may wait for them. */

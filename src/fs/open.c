@@ -227,7 +227,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     LOOKING(request);
     (void)mode;
     struct mount *mount = fuse_req_userdata(request);
-    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
+    struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
     notify_begin_lookup(mount->notify);
@@ -247,6 +247,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
+        entry.entry_timeout = mount_name_timeout(mount, inode);
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
             open_file_put(mount, file);
     }

@@ -38,14 +38,15 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
     LOOKING(request);
     struct mount *mount = mount_of(request);
-    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
-    struct inode inode;
+    struct fuse_entry_param entry = {0};
+    struct inode inode = {0};
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
         entry.ino = entry.attr.st_ino;
+    entry.entry_timeout = mount_name_timeout(mount, inode);
     /* What is not there now may be there later, unless nobody can write. */
     if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
         fuse_reply_entry(request, &entry);

@@ -53,6 +53,15 @@ static _Thread_local int failure;
 /* It may even take that for an answer: that nothing is there. */
 static _Thread_local int moved;
 
+static bool read_failed; /* since somebody asked; under the library lock */
+
+bool driver_read_failed(void)
+{
+    bool failed = read_failed;
+    read_failed = false;
+    return failed;
+}
+
 int driver_failure(void)
 {
     int error = failure;
@@ -86,6 +95,11 @@ void driver_place(struct driver_placed *placed)
 void driver_discard(bool discard)
 {
     discarding = discard;
+}
+
+bool driver_is_discarding(void)
+{
+    return discarding;
 }
 
 void driver_cut_off(const struct store *store)
@@ -261,7 +275,10 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     memset((char *)buffer + n, 0, size - n);
     int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;
     if (error == STORE_MOVED || error == -ESTALE)
-        failure = moved = error;
+        moved = error;
+    else if (error)
+        read_failed = true;
+    failure = error ? error : failure;
     return error ? -1 : 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "format/superblock.h"
 #include "hdf5/private.h"
@@ -18,7 +19,10 @@
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Held by the one who gets the library lock next: who has just given that up queues here. */
 static pthread_mutex_t next_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hdf5 *open_files;
 static _Thread_local char reason[512];
+
+static void renew_doubtful(void);
 
 void library_enter(void)
 {
@@ -26,10 +30,11 @@ void library_enter(void)
     pthread_mutex_lock(&next_lock);
     pthread_mutex_lock(&library_lock);
     pthread_mutex_unlock(&next_lock);
-    driver_failure(); /* what was before is forgotten */
-    driver_moved();
     if (!silenced)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
+    renew_doubtful();
+    driver_failure(); /* what was before is forgotten */
+    driver_moved();
 }
 
 void library_leave(void)
@@ -277,6 +282,8 @@ int hdf5_open(struct store *store, struct hdf5 **out)
         error = open_file(hdf5);
     if (!error && writable)
         error = settle_superblock(hdf5);
+    if (!error)
+        DL_APPEND(open_files, hdf5);
     error = library_leave_with(error);
     if (error) {
         hdf5_close(hdf5);
@@ -307,6 +314,8 @@ int hdf5_create(struct store *store, struct hdf5 **out)
         return error;
     library_enter();
     error = H5open() < 0 ? library_failed(-EIO) : create_file(hdf5);
+    if (!error)
+        DL_APPEND(open_files, hdf5);
     library_leave();
     if (!error)
         error = hdf5_flush(hdf5);
@@ -357,7 +366,8 @@ static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t 
     return error;
 }
 
-static int reopen(struct hdf5 *hdf5)
+/* Closes it for libhdf5, so that the store has everything. */
+static int close_settled(struct hdf5 *hdf5)
 {
     H5F_sect_info_t *sections = NULL;
     size_t n = 0;
@@ -374,6 +384,12 @@ static int reopen(struct hdf5 *hdf5)
     if (!error)
         error = give_back(hdf5, sections, n);
     free(sections);
+    return error;
+}
+
+static int reopen(struct hdf5 *hdf5)
+{
+    int error = hdf5->file >= 0 ? close_settled(hdf5) : 0;
     if (!error)
         error = open_file(hdf5);
     if (!error)
@@ -389,9 +405,8 @@ int hdf5_reopen(struct hdf5 *hdf5)
     return error;
 }
 
-int hdf5_renew(struct hdf5 *hdf5)
+static int renew(struct hdf5 *hdf5)
 {
-    library_enter();
     datasets_close_all(hdf5);
     if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
         driver_cut_off(hdf5->store);
@@ -400,9 +415,34 @@ int hdf5_renew(struct hdf5 *hdf5)
     hdf5->file = H5I_INVALID_HID;
     names_outdate(hdf5);
     int error = open_file(hdf5);
-    if (!error)
-        error = datasets_open_all(hdf5);
+    return error ? error : datasets_open_all(hdf5);
+}
+
+int hdf5_renew(struct hdf5 *hdf5)
+{
+    library_enter();
+    int error = renew(hdf5);
     return library_leave_with(error);
+}
+
+/* A read that fails leaves libhdf5 with what it had got before: an object header without its
+ * continuation, a buffer that was not filled. It takes them for whole from then on. So what it
+ * knows of a file is forgotten after one: by opening the file again, as soon as that can be read.
+ */
+static void renew_doubtful(void)
+{
+    struct hdf5 *hdf5;
+    if (driver_is_discarding()) /* what others have changed must not be lost */
+        return;
+    bool failed = driver_read_failed();
+    DL_FOREACH (open_files, hdf5) {
+        hdf5->is_doubtful |= failed;
+        if (!hdf5->is_doubtful)
+            continue;
+        int error = store_is_writable(hdf5->store) ? reopen(hdf5) : renew(hdf5);
+        hdf5->is_doubtful = error != 0;
+    }
+    H5Eclear2(H5E_DEFAULT);
 }
 
 void hdf5_close(struct hdf5 *hdf5)
@@ -415,6 +455,8 @@ void hdf5_close(struct hdf5 *hdf5)
         hdf5_dataset_close(hdf5, dataset->address);
     }
     library_enter();
+    if (hdf5->prev)
+        DL_DELETE(open_files, hdf5);
     if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
         driver_cut_off(hdf5->store);
         H5Eclear2(H5E_DEFAULT);

@@ -41,6 +41,8 @@ struct hdf5 {
     atomic_uint links_changed;  /* counts changes of links that are made here */
     pthread_mutex_t names_lock; /* taken before the library lock; guards what follows */
     struct names *names;        /* that were made last */
+    struct hdf5 *prev, *next; /* all open ones; under the library lock */
+    bool is_doubtful;         /* what libhdf5 keeps of it may be half of what it wanted to read */
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences
@@ -121,15 +123,20 @@ int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action
 /* The file driver over a store (driver.c). */
 herr_t driver_set(hid_t fapl, struct store *store);
 
-/* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said to
- * writing; 0 if none has. */
+/* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said; 0
+ * if none has. */
 int driver_failure(void);
+
+/* Whether a read of any thread has failed since the last call, other than of a followed file that
+ * has moved on. */
+bool driver_read_failed(void);
 
 /* STORE_MOVED or -ESTALE, if a read of this thread has met that since the last call; else 0. */
 int driver_moved(void);
 
 /* From here on, what this thread writes goes nowhere: a file can be closed whose disk is full. */
 void driver_discard(bool discard);
+bool driver_is_discarding(void);
 
 /* After a file could not be closed: libhdf5 does not touch the store any more. */
 void driver_cut_off(const struct store *store);

@@ -180,6 +180,13 @@ int hdf5_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
     return 0;
 }
 
+/* libhdf5 has found no link; or could not read one, and has taken that for an answer. */
+static int not_there(void)
+{
+    int failure = driver_failure();
+    return failure ? library_failed(failure) : -ENOENT;
+}
+
 int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sfs_link *link)
 {
     /* libhdf5 takes names as paths: what it would not take as one name cannot be a link's. */
@@ -195,7 +202,7 @@ int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sf
     if (exists < 0)
         error = library_failed(-EIO);
     else if (!exists)
-        error = -ENOENT;
+        error = not_there();
     else if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0)
         error = library_failed(-EIO);
     else

@@ -70,7 +70,7 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     uint64_t start, end = store_size(store);
     if (!extents_find(&store->free, n, &start)) {
         if (n > INT64_MAX || end > INT64_MAX - n)
-            return -EFBIG;
+            return -ENOSPC;
         int error = store->image ? image_reserve(store, end + n) : 0;
         if (error)
             return error;

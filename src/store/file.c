@@ -318,6 +318,12 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
                : unsynced_read(store, address, buffer, n);
 }
 
+/* That a file may not grow concerns all that is in it; -EFBIG is one dataset's. */
+static int disk_error(int number)
+{
+    return number == EFBIG ? -ENOSPC : -number;
+}
+
 int file_check_end(struct store *store)
 {
     struct stat st;
@@ -347,9 +353,9 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0) {
-            error = put ? -errno : -EIO;
             log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
-                      (unsigned long long)address, strerror(-error));
+                      (unsigned long long)address, put ? strerror(errno) : "nothing was taken");
+            error = put ? disk_error(errno) : -EIO;
         } else {
             *done += (size_t)put;
         }
@@ -414,8 +420,8 @@ int file_set_end(struct store *store, uint64_t end)
     if (!error)
         error = journal_mark_passed(store);
     if (!error && ftruncate(store->fd, (off_t)end) < 0) {
-        error = -errno;
-        log_error("%s: cannot set its end: %s", store->path, strerror(-error));
+        log_error("%s: cannot set its end: %s", store->path, strerror(errno));
+        error = disk_error(errno);
     }
     if (error)
         return error;

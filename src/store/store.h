@@ -145,13 +145,13 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
  * the next commit, what was allocated since the last commit at once. Free space at the end shortens
- * the file when it is committed. -EFBIG; -ENOMEM; -EINVAL: there is nothing in use to be freed. */
+ * the file when it is committed. -ENOSPC; -ENOMEM; -EINVAL: there is nothing in use to be freed. */
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
 /* Everything written since the last commit becomes durable at once, or nothing of it. On error the
  * committed state is whole (the old one or, if only the last steps failed, already the new one) and
- * all changes are still there to be committed again. Errors: those of write(2) and fsync(2),
+ * all changes are still there to be committed again. Errors: those of write(2) (-ENOSPC for EFBIG) and fsync(2),
  * -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file was removed or
  * replaced by another, and so it stays until its name leads to it again. */
 int store_commit(struct store *store);

@@ -1,21 +1,30 @@
-/* A filesystem in memory of one folder of files whose changes fail on demand, as those of a full or
- * broken disk do: while its file `fail` holds an errno in decimal, every call that would change or
- * sync another file returns that error, and `writes` of them at the most succeed before: "28
- * writes=5". Only what the store of an HDF5 file needs is here.
+/* A filesystem in memory of one folder of files that fail or hang on demand, as those on a full,
+ * broken or slow disk do. Three files say so:
+ *
+ *   fail        an errno in decimal: every call that would change or sync another file returns that
+ *               error, and `writes` of them at the most succeed before: "28 writes=5"
+ *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"
+ *   hold        "changes" or "reads": such calls wait until it holds something else. For each that
+ *               does it gets a byte longer
+ *
+ * Only what the store of an HDF5 file needs is here.
  *
  * failfs MNT      (stays in the foreground) */
 #define FUSE_USE_VERSION 312
 #include <errno.h>
 #include <fuse.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILES   8
+#define MAX_FILES   16
 #define NAME_SIZE   256
 #define FIRST_INODE 2
 #define FAIL        "/fail"
+#define FAIL_READS  "/fail_reads"
+#define HOLD        "/hold"
 
 struct file {
     char path[NAME_SIZE]; /* empty: not in use */
@@ -27,7 +36,11 @@ struct file {
 static struct file files[MAX_FILES];
 static int failure;                                      /* errno, or 0 */
 static long writes_left;                                 /* before it */
+static int read_failure;                                 /* errno, or 0 */
+static unsigned reads, each_read;                        /* of so many one fails */
+static enum held { NOTHING, CHANGES, READS } held;       /* what has to wait */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of these */
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 
 static struct file *find(const char *path)
 {
@@ -35,27 +48,6 @@ static struct file *find(const char *path)
         if (files[i].path[0] && strcmp(files[i].path, path) == 0)
             return &files[i];
     return NULL;
-}
-
-/* What a call that changes `path` is to return before it does. */
-static int fails(const char *path)
-{
-    if (failure == 0 || strcmp(path, FAIL) == 0)
-        return 0;
-    if (writes_left > 0) {
-        writes_left--;
-        return 0;
-    }
-    return -failure;
-}
-
-static void take_failure(const struct file *file)
-{
-    char text[64] = "";
-    memcpy(text, file->bytes, file->size < sizeof(text) ? file->size : sizeof(text) - 1);
-    failure = 0;
-    writes_left = 0;
-    sscanf(text, "%d writes=%ld", &failure, &writes_left);
 }
 
 static int resize(struct file *file, size_t size)
@@ -69,6 +61,54 @@ static int resize(struct file *file, size_t size)
     file->size = size;
     clock_gettime(CLOCK_REALTIME, &file->changed);
     return 0;
+}
+
+static bool is_control(const char *path)
+{
+    return !strcmp(path, FAIL) || !strcmp(path, FAIL_READS) || !strcmp(path, HOLD);
+}
+
+/* The lock must be held; it is dropped. */
+static void wait_while_held(enum held what)
+{
+    struct file *hold = held == what ? find(HOLD) : NULL;
+    if (hold)
+        resize(hold, hold->size + 1);
+    while (held == what)
+        pthread_cond_wait(&let_go, &lock);
+}
+
+/* What a call that changes `path` is to return before it does. */
+static int fails(const char *path)
+{
+    if (is_control(path))
+        return 0;
+    wait_while_held(CHANGES);
+    if (failure == 0)
+        return 0;
+    if (writes_left > 0) {
+        writes_left--;
+        return 0;
+    }
+    return -failure;
+}
+
+static void take_control(const struct file *file)
+{
+    char text[64] = "";
+    memcpy(text, file->bytes, file->size < sizeof(text) ? file->size : sizeof(text) - 1);
+    if (!strcmp(file->path, FAIL)) {
+        failure = 0;
+        writes_left = 0;
+        sscanf(text, "%d writes=%ld", &failure, &writes_left);
+    } else if (!strcmp(file->path, FAIL_READS)) {
+        read_failure = 0;
+        each_read = 1;
+        sscanf(text, "%d each=%u", &read_failure, &each_read);
+    } else {
+        held = !strcmp(text, "changes") ? CHANGES : !strcmp(text, "reads") ? READS : NOTHING;
+        pthread_cond_broadcast(&let_go);
+    }
 }
 
 static void *fail_init(struct fuse_conn_info *connection, struct fuse_config *config)
@@ -103,7 +143,7 @@ static int fail_getattr(const char *path, struct stat *st, struct fuse_file_info
 static int fail_create(const char *path, mode_t mode, struct fuse_file_info *fi)
 {
     (void)mode;
-    (void)fi;
+    fi->direct_io = 1;
     pthread_mutex_lock(&lock);
     int error = fails(path);
     struct file *file = NULL;
@@ -152,7 +192,7 @@ static int fail_rename(const char *from, const char *to, unsigned flags)
 
 static int fail_open(const char *path, struct fuse_file_info *fi)
 {
-    (void)fi;
+    fi->direct_io = 1; /* every read comes here */
     pthread_mutex_lock(&lock);
     int error = find(path) ? 0 : -ENOENT;
     pthread_mutex_unlock(&lock);
@@ -163,16 +203,21 @@ static int fail_read(const char *path, char *bytes, size_t n, off_t offset,
                      struct fuse_file_info *fi)
 {
     (void)fi;
+    int error = 0;
     pthread_mutex_lock(&lock);
     const struct file *file = find(path);
-    if (!file || (size_t)offset >= file->size)
+    if (!is_control(path)) {
+        wait_while_held(READS);
+        error = read_failure && ++reads % each_read == 0 ? -read_failure : 0;
+    }
+    if (!file || error || (size_t)offset >= file->size)
         n = 0;
     else if (n > file->size - (size_t)offset)
         n = file->size - (size_t)offset;
     if (n > 0)
         memcpy(bytes, file->bytes + offset, n);
     pthread_mutex_unlock(&lock);
-    return (int)n;
+    return error ? error : (int)n;
 }
 
 static int fail_write(const char *path, const char *bytes, size_t n, off_t offset,
@@ -186,8 +231,8 @@ static int fail_write(const char *path, const char *bytes, size_t n, off_t offse
         error = resize(file, (size_t)offset + n);
     if (!error) {
         memcpy(file->bytes + offset, bytes, n);
-        if (strcmp(path, FAIL) == 0)
-            take_failure(file);
+        if (is_control(path))
+            take_control(file);
     }
     pthread_mutex_unlock(&lock);
     return error ? error : (int)n;

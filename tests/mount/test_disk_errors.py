@@ -8,15 +8,22 @@ import fcntl
 import os
 import pathlib
 import shutil
+import signal
+import stat
 import struct
 import subprocess
+import sys
 import time
 
 import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, Mount, is_mounted
+import files
+from compare import check_mount
+from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, wait_for_end
+
+SPARSECTL = BUILD / "sparsectl"
 
 FRAMES, SIDE = 6, 256
 FRAME_BYTES = SIDE * SIDE * 2
@@ -55,7 +62,7 @@ class Failfs:
     def __init__(self, path, error):
         self.path, self.error = path, error
         self.process = subprocess.Popen([BUILD / "tests/mount/failfs", path])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + START_SECONDS
         while not is_mounted(path):
             assert self.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
@@ -67,9 +74,28 @@ class Failfs:
     def recover(self):
         (self.path / "fail").write_text("0 writes=0 ")
 
+    def fail_reads(self, error, each=1):
+        """0: they succeed again."""
+        (self.path / "fail_reads").write_text(f"{error} each={each} ")
+
+    def hold(self, what):
+        """`changes` and syncs, or `reads`, wait from now on."""
+        (self.path / "hold").write_text(what)
+        self.what = what
+
+    def wait_for_held(self, n=1):
+        """Until so many do."""
+        deadline = time.monotonic() + START_SECONDS
+        while (self.path / "hold").stat().st_size < len(self.what) + n:
+            assert time.monotonic() < deadline, "nothing is held"
+            time.sleep(0.01)
+
+    def let_go(self):
+        (self.path / "hold").write_text("nothing")
+
     def end(self):
         subprocess.run(["umount", self.path], check=True)
-        self.process.wait(10)
+        self.process.wait(START_SECONDS)
 
 
 @pytest.fixture(params=["tmpfs", errno.ENOSPC, errno.EDQUOT, errno.EIO],
@@ -234,7 +260,7 @@ def close_quietly(fd):
 
 
 def wait_for(mount, word):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + START_SECONDS
     while word not in mount.log():
         assert time.monotonic() < deadline, mount.log()
         time.sleep(0.05)
@@ -391,3 +417,210 @@ def test_disk_goes_away(tmp_path):
         assert frames[0].tobytes() == noise(1) and not frames[1:].any()
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+# ---- Disks that cannot be read for a while ----
+
+
+@pytest.fixture
+def unreadable(tmp_path):
+    path = tmp_path / "unreadable"
+    path.mkdir()
+    disk = Failfs(path, errno.EIO)
+    yield disk
+    disk.end()
+
+
+def look_at_all(folder):
+    """Of what cannot be read the error is what there is to see. Returns how often."""
+    errors = 0
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 1
+    for path in (folder / name for name in names):
+        try:
+            st = path.lstat()
+            os.listxattr(path, follow_symlinks=False)
+            if stat.S_ISREG(st.st_mode):
+                path.read_bytes()
+        except OSError:
+            errors += 1
+            continue
+        if stat.S_ISDIR(st.st_mode):
+            errors += look_at_all(path)
+    return errors
+
+
+def make_nested(path):
+    """Groups with more in their headers than these had room for."""
+    with h5py.File(path, "w") as file:
+        for name in ("a", "b", "c"):
+            file.create_dataset(f"x/y/{name}", data=np.ones((4, 64, 64), "u2"), chunks=(1, 64, 64))
+        for n in range(40):
+            file["x"].attrs[f"attribute {n}"] = np.arange(n)
+            file["x/y/a"].attrs[f"attribute {n}"] = np.arange(n)
+
+
+@pytest.mark.parametrize("make", [make_nested, files.make_types, files.make_layouts, files.make_groups],
+                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_path, make, mode):
+    """Reads fail while everything is looked at for the first time, all of them or each so many; then
+    everything is there."""
+    sound = tmp_path / "sound"
+    sound.mkdir()
+    make(sound / "a.h5")
+    for path in sound.iterdir():
+        shutil.copyfile(path, unreadable.path / path.name)
+    for each in (1, 2, 3, 4, 5, 7) if make is make_nested else (1, 3):
+        mount = mounts(unreadable.path / "a.h5", mode, expect_log=True)
+        unreadable.fail_reads(errno.EIO, each)
+        errors = look_at_all(mount.root)
+        unreadable.fail_reads(0)
+        assert errors > 0 or each > 2
+        assert check_mount(mount.root, sound / "a.h5") > 0
+        mount.unmount()
+
+
+# ---- Slow disks ----
+
+
+@pytest.fixture
+def slow(tmp_path):
+    path = tmp_path / "slow"
+    path.mkdir()
+    disk = Failfs(path, errno.EIO)
+    yield disk
+    disk.let_go()
+    disk.end()
+
+
+def create_on(disk, path):
+    """The disk has no links, without which no file is made there."""
+    made = disk.path.parent / "made.h5"
+    subprocess.run([SPARSECTL, "create", made, "x", "--dims", "2,64,64", "--dtype", "uint16"], check=True)
+    shutil.copyfile(made, path)
+
+
+def frame_of(path, frame, tmp_path):
+    mount = Mount(path, tmp_path / "look")
+    try:
+        return (mount / f"x/frames/{frame}.raw").read_bytes()
+    finally:
+        mount.unmount()
+
+
+FIRST, REPEATED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None], \
+    [signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE]
+
+
+@pytest.mark.parametrize("first", FIRST, ids=["TERM", "INT", "HUP", "umount"])
+def test_no_signal_cuts_the_last_commit_short(mounts, slow, tmp_path, first):
+    """What was written is committed when the mount ends by a signal or is unmounted, whatever comes
+    while the disk is busy with that."""
+    path = slow.path / "a.h5"
+    create_on(slow, path)
+    mount = mounts(path, "rw,commit_interval=0")
+    (mount / "x/frames/1.raw").write_bytes(b"\1\2" * 4096)
+    slow.hold("changes")
+    if first:
+        mount.process.send_signal(first)
+    else:
+        assert mount.umount()
+    slow.wait_for_held()
+    for number in REPEATED:
+        mount.process.send_signal(number)
+    slow.let_go()
+    assert mount.wait() == 0
+    assert frame_of(path, 1, tmp_path) == b"\1\2" * 4096
+    subprocess.run([SPARSECTL, "check", path], check=True, capture_output=True)
+
+
+def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):
+    """The same in the background, as service managers end it: by both at once."""
+    path, root = slow.path / "a.h5", tmp_path / "mnt"
+    create_on(slow, path)
+    root.mkdir()
+    subprocess.run([SPARSEFS, "-o", "rw,commit_interval=0", path, root], check=True, timeout=START_SECONDS)
+    pid = int((root / ".sparsefs/pid").read_text())
+    (root / "x/frames/1.raw").write_bytes(b"\1\2" * 4096)
+    slow.hold("changes")
+    subprocess.run(["umount", "-i", root], check=True)
+    os.kill(pid, signal.SIGTERM)
+    slow.wait_for_held()
+    for number in REPEATED:
+        os.kill(pid, number)
+    slow.let_go()
+    wait_for_end(pid)
+    assert frame_of(path, 1, tmp_path) == b"\1\2" * 4096
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGTERM] * 2, [signal.SIGHUP],
+                                     [signal.SIGINT, signal.SIGHUP]], ids=str)
+def test_signals_during_the_commit_of_a_command(slow, tmp_path, numbers):
+    """The file is as before or as after it; after the first signal the command ends the commit."""
+    path, source = slow.path / "a.h5", tmp_path / "source.h5"
+    with h5py.File(source, "w") as file:
+        file["d"] = np.arange(64 * 64, dtype="<u2").reshape(1, 64, 64)
+    create_on(slow, path)
+    names = {("x",), ("x", "y")}
+    slow.hold("changes")
+    process = subprocess.Popen([SPARSECTL, "import", f"{source}:/d", f"{path}:/y"],
+                               stderr=subprocess.DEVNULL)
+    slow.wait_for_held()
+    for number in numbers:
+        process.send_signal(number)
+    slow.let_go()
+    code = process.wait(START_SECONDS)
+    subprocess.run([SPARSECTL, "recover", path], check=True, capture_output=True)
+    subprocess.run([SPARSECTL, "check", path], check=True, capture_output=True)
+    with h5py.File(path) as file:
+        assert tuple(file) in names and (code != 0 or "y" in file)
+    assert sorted(p.name for p in slow.path.iterdir() if p.name not in ("fail", "hold")) == ["a.h5"]
+
+
+def test_a_killed_daemon_ends_whoever_waits_for_it(slow, tmp_path):
+    """Frame 0 is written while readers of the stack wait for frames that the disk does not give, the
+    last of them without a thread of the daemon that listens to it. All of them have pages of the stack
+    locked, which writing frame 0 has to invalidate."""
+    path = slow.path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
+        for n in range(4):
+            file["x"][n] = n + 1
+    mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0,threads=3")
+    frame_bytes = 64 * 64 * 2
+    readers = []
+    try:
+        (mount / "x/frames/0.raw").read_bytes()
+        slow.hold("reads")
+        for n in (1, 2):
+            readers.append(start_reading(mount / "x/stack.raw", n * frame_bytes))
+            slow.wait_for_held(n)
+        (mount / "x/frames/0.raw").write_bytes(b"\7" * frame_bytes)
+        for n, page in ((3, 3 * frame_bytes), (3, 3 * frame_bytes + 4096)):
+            readers.append(start_reading(mount / "x/stack.raw", page))
+            slow.wait_for_held(n)
+        mount.process.kill()
+        slow.let_go()
+        assert mount.wait() == -signal.SIGKILL
+        for reader in readers:
+            assert reader.wait(START_SECONDS) != 0
+        subprocess.run([SPARSECTL, "recover", path], check=True, capture_output=True) # not locked
+    finally:
+        slow.let_go()
+        mount.umount("-f", "-l")
+        mount.process.kill()
+        for reader in readers:
+            reader.kill()
+
+
+def start_reading(path, offset):
+    """One page, without readahead; it fails when that does."""
+    return subprocess.Popen([sys.executable, "-c", f"""
+import os
+fd = os.open({str(path)!r}, os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+os.pread(fd, 4096, {offset})
+"""], stderr=subprocess.DEVNULL)

@@ -8,7 +8,9 @@ import pty
 import shutil
 import signal
 import stat
+import struct
 import subprocess
+import termios
 import threading
 import time
 
@@ -201,7 +203,9 @@ def test_interrupted_while_it_reads(mountpoint):
                                stderr=subprocess.PIPE)
     process.stdin.write(b"some bytes")
     process.stdin.flush()
-    time.sleep(0.3)
+    while struct.unpack("i", fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)))[0] > 0:
+        assert process.poll() is None
+        time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     assert process.wait(START_SECONDS) == 8
     assert not is_mounted(mountpoint)
@@ -210,19 +214,19 @@ def test_interrupted_while_it_reads(mountpoint):
 # ---- image.h5 ----
 
 def check(path):
-    done = subprocess.run([SPARSECTL, "check", path], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([SPARSECTL, "check", path], capture_output=True, text=True, timeout=START_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def create(path, *arguments):
-    subprocess.run([SPARSECTL, "create", path, *arguments], check=True, timeout=60)
+    subprocess.run([SPARSECTL, "create", path, *arguments], check=True, timeout=START_SECONDS)
 
 
 def read_frames(path, dataset, tmp_path):
     """All frames of a sparse dataset, through an export to a dense one."""
     out = tmp_path / "exported.h5"
     out.unlink(missing_ok=True)
-    subprocess.run([SPARSECTL, "export", f"{path}:{dataset}", f"{out}:/x"], check=True, timeout=60,
+    subprocess.run([SPARSECTL, "export", f"{path}:{dataset}", f"{out}:/x"], check=True, timeout=START_SECONDS,
                    capture_output=True)
     with h5py.File(out) as file:
         return file["x"][...]
@@ -276,12 +280,13 @@ def test_images_while_writers_write(mounts, tmp_path):
     with h5py.File(path, "r+", libver="latest") as file:
         file["dense"] = np.zeros((8, 64, 64), "<u2")
     mount = mounts(path, "rw,commit_interval=1")
-    ended, failures = threading.Event(), []
+    ended, failures, written = threading.Event(), [], [0]
 
     def write():
         number = 0
         try:
             while not ended.is_set():
+                written.append(number)
                 number = number % 60000 + 1
                 content = np.full((64, 64), number, "<u2").tobytes()
                 for name in ("x", "dense"):
@@ -299,13 +304,18 @@ def test_images_while_writers_write(mounts, tmp_path):
     try:
         while not (mount / ".sparsefs/image.h5").stat().st_size > 8 * 64 * 64 * 2:
             time.sleep(0.01)
+            assert writer.is_alive(), failures
         for i in range(20):
+            before = len(written)
+            while len(written) < before + 2: # another number has been committed
+                time.sleep(0.001)
+                assert writer.is_alive(), failures
             copy = tmp_path / "copy.h5"
             if i % 3 == 0:
                 shutil.copyfile(mount / ".sparsefs/image.h5", copy)
             elif i % 3 == 1:
                 with open(copy, "wb") as out:
-                    subprocess.run([SPARSECTL, "image", path], stdout=out, check=True, timeout=60)
+                    subprocess.run([SPARSECTL, "image", path], stdout=out, check=True, timeout=START_SECONDS)
             else: # slowly
                 with open(mount / ".sparsefs/image.h5", "rb") as image, open(copy, "wb") as out:
                     while block := image.read(20000):
@@ -326,7 +336,7 @@ def test_images_while_writers_write(mounts, tmp_path):
         ended.set()
         writer.join()
     assert not failures
-    assert len(seen) > 5
+    assert len(seen) == 20
     mount.unmount()
     check(path)
 
@@ -357,7 +367,7 @@ def test_space_is_used_again_after_an_image(mounts, tmp_path):
 # ---- sparsectl image ----
 
 def image_of(path, **more):
-    return subprocess.run([SPARSECTL, "image", path], capture_output=True, timeout=60, **more)
+    return subprocess.run([SPARSECTL, "image", path], capture_output=True, timeout=START_SECONDS, **more)
 
 
 def test_sparsectl_image_of_a_mounted_file(mounts, tmp_path):
@@ -402,7 +412,7 @@ def test_sparsectl_image_of_a_file(source):
 def test_sparsectl_image_is_refused(source, tmp_path):
     leader, follower = pty.openpty()
     done = subprocess.run([SPARSECTL, "image", source], stdout=follower, stderr=subprocess.PIPE,
-                          timeout=60)
+                          timeout=START_SECONDS)
     os.close(follower)
     os.close(leader)
     assert done.returncode == 2 and b"terminal" in done.stderr
@@ -413,5 +423,5 @@ def test_sparsectl_image_is_refused(source, tmp_path):
         done = image_of(source)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and done.stdout == b""
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([SPARSECTL, "image", source], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([SPARSECTL, "image", source], stdout=full, stderr=subprocess.PIPE, timeout=START_SECONDS)
     assert done.returncode == 1 and b"No space" in done.stderr

@@ -394,7 +394,7 @@ static void what_is_not_in_use_cannot_be_freed_or_written(void **state)
     assert_int_equal(store_write(store, UINT64_MAX, "", 1), -EINVAL);
     uint64_t address;
     assert_int_equal(store_allocate(store, 0, &address), -EINVAL);
-    assert_int_equal(store_allocate(store, UINT64_MAX, &address), -EFBIG);
+    assert_int_equal(store_allocate(store, UINT64_MAX, &address), -ENOSPC);
     store_close(store);
 }
 
@@ -904,7 +904,7 @@ static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
     uint64_t address;
     setrlimit(RLIMIT_FSIZE, &full);
     assert_int_equal(store_allocate(store, PAGES * PAGE, &address), 0);
-    assert_int_equal(store_write(store, address, bytes, PAGES * PAGE), -EFBIG);
+    assert_int_equal(store_write(store, address, bytes, PAGES * PAGE), -ENOSPC);
     assert_int_equal(store_free(store, address, PAGES * PAGE), 0);
     for (uint64_t i = 0; i < PAGES; i++) /* their journal is longer than the file */
         if (after.in_use[i * PAGE] && after.in_use[i * PAGE + 1])
