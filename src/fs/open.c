@@ -207,12 +207,11 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mount *mount = fuse_req_userdata(request);
+    struct answer answer = {.kind = ANSWER_OPENED};
     struct open_file *file;
-    int error = open_file_open(mount, number, info, &file);
-    if (error)
-        fuse_reply_err(request, -error);
-    else if (fuse_reply_open(request, info) == -ENOENT) /* interrupted: no release will come */
-        open_file_put(mount, file);
+    answer.error = open_file_open(mount, number, info, &file);
+    answer.info = *info;
+    notify_answer(mount->notify, request, &answer);
 }
 
 /* A name that is there is opened; one of a frame behind the last makes the dataset larger. */

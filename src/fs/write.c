@@ -87,12 +87,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error = commits_now(mount->commits);
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = file->staged ? 0 : number;
-    if (info->writepage || !change.node) { /* an invalidation may wait for this very answer */
-        answer_now(request, &answer);
-        request = NULL;
-    }
     if (change.node)
         notify_change(mount->notify, &change, writer, request, &answer);
+    else
+        answer_now(request, &answer);
     open_file_put(mount, file);
 }
 
