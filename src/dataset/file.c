@@ -198,6 +198,8 @@ static int settle(struct sfs_file *file)
     struct sfs_dataset *dataset, *next;
     HASH_ITER (hh, file->datasets, dataset, next) {
         int error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
+        if (!error)
+            error = unfinished_settle(dataset);
         if (error)
             return error;
     }
@@ -207,37 +209,65 @@ static int settle(struct sfs_file *file)
     return error;
 }
 
+static void begin_commit(struct sfs_file *file, bool keeps_promises)
+{
+    struct sfs_dataset *dataset, *next;
+    pthread_mutex_lock(&file->lock);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    HASH_ITER (hh, file->datasets, dataset, next)
+        unfinished_begin_commit(dataset, keeps_promises);
+    pthread_rwlock_unlock(&file->commit_lock);
+    pthread_mutex_unlock(&file->lock);
+}
+
+static void end_commit(struct sfs_file *file, bool is_committed)
+{
+    struct sfs_dataset *dataset, *next;
+    pthread_mutex_lock(&file->lock);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    HASH_ITER (hh, file->datasets, dataset, next)
+        unfinished_end_commit(dataset, is_committed);
+    pthread_rwlock_unlock(&file->commit_lock);
+    pthread_mutex_unlock(&file->lock);
+}
+
 /* While the disk is busy datasets are opened and closed, read, and written in the cache; only what
  * would change the store waits. */
-static int commit(struct sfs_file *file)
+static int commit(struct sfs_file *file, bool keeps_promises)
 {
+    begin_commit(file, keeps_promises);
     int error = cache_flush(file->cache, NULL);
-    if (error)
-        return error;
-    pthread_mutex_lock(&file->lock);
-    pthread_rwlock_wrlock(&file->commit_lock);
-    error = settle(file);
-    pthread_mutex_unlock(&file->lock);
-    if (!error)
-        error = store_commit(file->store);
-    pthread_rwlock_unlock(&file->commit_lock);
+    if (!error) {
+        pthread_mutex_lock(&file->lock);
+        pthread_rwlock_wrlock(&file->commit_lock);
+        error = settle(file);
+        pthread_mutex_unlock(&file->lock);
+        if (!error)
+            error = store_commit(file->store);
+        unfinished_restore(file);
+        pthread_rwlock_unlock(&file->commit_lock);
+    }
+    end_commit(file, !error);
     return error;
 }
 
-int sfs_flush(struct sfs_file *file)
+static int flush(struct sfs_file *file, bool keeps_promises)
 {
     struct flushing *flushing = &file->flushing;
     if (!sfs_is_writable(file))
         return 0;
     pthread_mutex_lock(&flushing->lock);
     uint64_t mine = flushing->begun + 1;
+    flushing->keeps_promises |= keeps_promises;
     while (flushing->running && flushing->ended < mine)
         pthread_cond_wait(&flushing->ended_one, &flushing->lock);
     if (flushing->ended < mine) {
+        keeps_promises = flushing->keeps_promises;
+        flushing->keeps_promises = false;
         flushing->running = true;
         flushing->begun++;
         pthread_mutex_unlock(&flushing->lock);
-        int error = commit(file);
+        int error = commit(file, keeps_promises);
         pthread_mutex_lock(&flushing->lock);
         flushing->running = false;
         flushing->ended++;
@@ -247,6 +277,16 @@ int sfs_flush(struct sfs_file *file)
     int error = flushing->error;
     pthread_mutex_unlock(&flushing->lock);
     return error;
+}
+
+int sfs_flush(struct sfs_file *file)
+{
+    return flush(file, true);
+}
+
+int sfs_flush_finished(struct sfs_file *file)
+{
+    return flush(file, false);
 }
 
 int sfs_settle(struct sfs_file *file)
