@@ -13,6 +13,7 @@
 
 struct commits {
     struct sfs_file *file;
+    struct fresh *fresh;
     unsigned seconds;
     atomic_bool has_changes; /* since the last commit */
     pthread_t thread;        /* if seconds > 0 */
@@ -23,20 +24,28 @@ struct commits {
     int error; /* of the last failure */
 };
 
-int commits_now(struct commits *commits)
+static int commit(struct commits *commits, int (*flush)(struct sfs_file *file))
 {
     atomic_store(&commits->has_changes, false);
-    int error = sfs_flush(commits->file);
+    int error = flush(commits->file);
     if (error)
         atomic_store(&commits->has_changes, true);
     return error;
 }
 
+int commits_now(struct commits *commits)
+{
+    fresh_finish_closed(commits->fresh);
+    return commit(commits, sfs_flush);
+}
+
 /* What was written is committed; when nothing was, there is time to settle what was before. */
 static void commit_in_background(struct commits *commits)
 {
-    int error =
-        atomic_load(&commits->has_changes) ? commits_now(commits) : sfs_settle(commits->file);
+    if (fresh_age(commits->fresh))
+        commits_note(commits);
+    int error = atomic_load(&commits->has_changes) ? commit(commits, sfs_flush_finished)
+                                                   : sfs_settle(commits->file);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
@@ -69,7 +78,8 @@ static void *commit_regularly(void *data)
     return NULL;
 }
 
-int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out)
+int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
+                   struct commits **out)
 {
     struct commits *commits = calloc(1, sizeof(*commits));
     if (!commits)
@@ -81,6 +91,7 @@ int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&commits->lock, NULL);
     commits->file = file;
+    commits->fresh = fresh;
     commits->seconds = seconds;
     int error = seconds ? thread_start(&commits->thread, commit_regularly, commits) : 0;
     if (!error) {

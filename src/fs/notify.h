@@ -19,8 +19,8 @@
  *     and so is opening a view. So who has closed or synced what he has written, and who opens what
  *     others have, finds nothing older.
  *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. As a cure for
- *     this, and against what we do not know of kernels to come, no answer is held back longer than a
- *     second.
+ *     this, and against what we do not know of kernels to come, no answer is held back longer than
+ * a second.
  *
  * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
  * the kernel may know, says so without asking. A bit that is set for another inode costs a message.

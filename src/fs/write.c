@@ -74,6 +74,8 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
     struct change change = {0};
     open_file_use(file);
+    atomic_store(&file->has_written, true);
+    fresh_written(mount->fresh, file->fresh);
     if (!file->is_for_writing)
         answer.error = -EBADF;
     else if (is_appending(info))
@@ -83,8 +85,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     else
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
-    if (!answer.error && !file->staged && is_synchronous(info))
+    if (!answer.error && !file->staged && is_synchronous(info)) {
+        fresh_finish(mount->fresh, file->fresh);
         answer.error = commits_now(mount->commits);
+    }
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = file->staged ? 0 : number;
     if (change.node)
@@ -290,6 +294,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         change = mount_change(file->node, file->inode.frame, file->inode.frame);
         mount_written(mount, file->node, file->inode.frame, file->inode.frame);
     }
+    fresh_finish(mount->fresh, file->fresh);
     if (!answer.error && mount->commits)
         answer.error = commits_now(mount->commits);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
