@@ -257,7 +257,7 @@ static int truncate_to(struct staged *staged, uint64_t size)
 }
 
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
-                     uint64_t size, bool *changed)
+                     uint64_t size, bool by_name, bool *changed)
 {
     int error = 0;
     *changed = false;
@@ -266,12 +266,12 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     if (!staged)
         error = add(staging, node, frame, &staged);
     if (!error) {
+        bool at_once = staged->writers == 0 || (by_name && size > 0 && !staged->is_staged);
         error = truncate_to(staged, size);
-        if (staged->writers == 0) {
-            if (!error)
-                error = apply(staged, changed);
+        if (!error && at_once)
+            error = apply(staged, changed);
+        if (staged->writers == 0)
             drop(staging, staged);
-        }
     }
     pthread_mutex_unlock(&staging->lock);
     return error;

@@ -133,7 +133,7 @@ static bool is_same(const struct stat *is, const struct stat *attributes, int to
 
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
-                         struct inode inode, uint64_t size, struct change *change)
+                         struct inode inode, uint64_t size, bool by_name, struct change *change)
 {
     enum view_kind kind = inode_view(inode);
     uint64_t total, first = inode.frame, last = inode.frame;
@@ -145,7 +145,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     int error;
     mount_settle(mount, node, inode);
     if (kind == VIEW_DEFINED) {
-        error = staging_truncate(mount->staging, node, inode.frame, size, &changed);
+        error = staging_truncate(mount->staging, node, inode.frame, size, by_name, &changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
         if (error)
@@ -163,7 +163,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     return error;
 }
 
-static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size,
+static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size, bool by_name,
                           struct change *change)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
@@ -177,7 +177,7 @@ static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = truncate_view(mount, node, views, inode, size, change);
+    error = truncate_view(mount, node, views, inode, size, by_name, change);
     node_put_views(mount->nodes, node);
     return error;
 }
@@ -194,7 +194,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     if (!answer.error && !is_same(&answer.st, attributes, to_set))
         answer.error = -EPERM;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
-        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, &change);
+        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, !file, &change);
         if (!answer.error && file && file->staged && attributes->st_size > 0)
             atomic_store(&file->has_staged, true);
         if (!answer.error)
