@@ -10,8 +10,10 @@
 
 #include "common/hash.h"
 
-/* The kernel needs microseconds to tell of the last close. */
-#define PATIENCE_NANOS 200000000
+/* The kernel needs microseconds to tell of the last close, once close(2) has returned. While that
+ * waits for an invalidation which waits for somebody who waits here it needs as long as an answer
+ * is held back at most (notify.h); this must be longer. */
+#define PATIENCE_SECONDS 2
 
 struct staged_key {
     uint64_t object; /* of the dataset */
@@ -327,9 +329,7 @@ void staging_settle(struct staging *staging, const struct node *node, uint64_t f
     if (!staging || atomic_load(&staging->n) == 0)
         return;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += PATIENCE_NANOS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    end.tv_sec += PATIENCE_SECONDS;
     pthread_mutex_lock(&staging->lock);
     while ((staged = find_closed(staging, node, frame)))
         if (pthread_cond_timedwait(&staging->ended, &staging->lock, &end) == ETIMEDOUT &&
