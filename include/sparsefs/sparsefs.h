@@ -89,6 +89,10 @@ SFS_API int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset);
 /* The error for which the last flush has left something of a dataset in memory; 0: it has not. */
 SFS_API int sfs_flush_error(struct sfs_dataset *dataset);
 
+/* As sfs_flush_for of no dataset, for who promises nobody anything: the first dim of a dataset is
+ * committed only as far as nothing is unfinished (sfs_begin_unfinished). */
+SFS_API int sfs_flush_finished(struct sfs_file *file);
+
 /* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:
  * sparsefs finds them there. This puts them into the file for good and removes the journal, so that
  * programs that know no journal find them, too. For when nothing is written for a while; sfs_close
@@ -635,6 +639,19 @@ SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 SFS_API int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
+
+/* The elements of slab, which may lie behind the dims and of which nothing is committed yet (what
+ * is may be left out, too), are unfinished until the second call: what is written to them, and of a
+ * sparse dataset the growth of its first dim to or over them, is left out of what sfs_flush
+ * commits, so that who follows the file sees all of it or nothing. But growth over them is
+ * committed by sfs_flush if something behind them was unfinished and is not any more. They are
+ * committed all the same when memory is short, and with other elements of their chunk if the
+ * dataset is not sparse. Must end before the dataset is closed; NULL is fine. -EINVAL; -ENOMEM;
+ * -EOPNOTSUPP: dense, with pointers. */
+struct sfs_unfinished;
+SFS_API int sfs_begin_unfinished(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                                 struct sfs_unfinished **unfinished);
+SFS_API void sfs_end_unfinished(struct sfs_unfinished *unfinished);
 
 /* ---- What is defined: of a dataset that is not sparse, everything ---- */
 

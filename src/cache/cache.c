@@ -73,6 +73,7 @@ int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_
         return -ENOMEM;
     dataset->cache = cache;
     dataset->layout = layout;
+    dataset->commit_end = UINT64_MAX;
     *out = dataset;
     return 0;
 }
@@ -81,7 +82,8 @@ void cache_close_dataset(struct cache_dataset *dataset)
 {
     if (!dataset)
         return;
-    cache_forget(dataset); /* waits for the encoders */
+    cache_forget(dataset);     /* waits for the encoders */
+    cache_end_commit(dataset); /* of which it is not a part any more */
     free(dataset);
 }
 

@@ -108,7 +108,8 @@ struct encoded;
 int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
                  const struct encoded *encoded);
 
-/* Writes all changed chunks to the store, of one dataset or (NULL) of all. What was written while
+/* Writes all changed chunks to the store, of one dataset or (NULL, for a commit) of all but what is
+ * unfinished. What was written while
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
@@ -118,6 +119,25 @@ int cache_flush_most(struct cache *cache, int *left);
 
 /* The error for which something of a dataset was left so, when it was tried last; 0: nothing was. */
 int cache_left(struct cache_dataset *dataset);
+/* The elements of a box are unfinished until the second call: a commit leaves them out. The box may
+ * lie outside of the dims. They are stored all the same if memory is short, and by cache_flush of
+ * their dataset; what is stored of a chunk that is not sparse is stored whole. -ENOMEM. */
+struct unfinished;
+int cache_begin_unfinished(struct cache_dataset *dataset, const struct box *box,
+                           struct unfinished **unfinished);
+void cache_end_unfinished(struct unfinished *unfinished);
+
+/* Around a commit, which is a cache_flush of all and what puts the dims into the store. What is
+ * unfinished when it begins is so until it ends. What lies at or behind an end of the first dim is
+ * left out, too: that of what is unfinished at or behind `from`, but not less than from, or
+ * promised, or more than all. If something behind it is stored already it is `all`.
+ * UINT64_MAX for all: there is no such end. */
+void cache_begin_commit(struct cache_dataset *dataset, uint64_t from, uint64_t promised,
+                        uint64_t all);
+void cache_end_commit(struct cache_dataset *dataset);
+
+/* In a commit, after cache_flush: this end; UINT64_MAX: something behind it has been stored. */
+uint64_t cache_commit_end(struct cache_dataset *dataset);
 
 /* From the first to the last of these calls nothing of the dataset is stored, but by cache_flush.
  */

@@ -561,6 +561,7 @@ static void forget(struct cache_dataset *dataset, bool only_outside)
 void cache_forget_outside(struct cache_dataset *dataset)
 {
     forget(dataset, true);
+    unfinished_cut(dataset);
 }
 
 void cache_forget(struct cache_dataset *dataset)

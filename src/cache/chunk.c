@@ -171,6 +171,14 @@ void chunk_still_dirty(struct chunk *chunk, uint64_t since)
         DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
 }
 
+void chunk_dirty_again(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
+    chunk->dirty_since = ++cache->changes;
+    DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
+}
+
 void chunk_count(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -308,7 +316,8 @@ static void make_clean(struct cache *cache, struct chunk *dirty)
     if (cache->n_encoders > 0)
         pthread_cond_wait(&cache->freed, &cache->lock);
     else
-        (void)write_back(dirty); /* it may have been used meanwhile; an error stays with it */
+        (void)write_back(dirty,
+                         false); /* it may have been used meanwhile; an error stays with it */
     cache->waiting--;
 }
 
@@ -323,7 +332,7 @@ bool make_room(struct cache *cache, size_t bytes)
         return true;
     if ((victim = condensable(cache)))
         chunk_condense(victim); /* without memory for that it is encoded */
-    else if ((victim = encodable(cache, &later)))
+    else if ((victim = encodable(cache, true, &later)))
         make_clean(cache, victim);
     else if (cache->busy > 0 || later)
         pthread_cond_wait(&cache->freed, &cache->lock);

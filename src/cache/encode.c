@@ -57,16 +57,18 @@ static bool is_own(const struct layout *layout, int error)
 }
 
 /* The lock is not held. *own: an error is the chunk's. */
-static int encode_and_insert(struct chunk *chunk, struct chunk_record *record, bool *own)
+static int encode_and_insert(struct chunk *chunk, const struct cache_form *form,
+                             struct chunk_record *record, bool *own)
 {
     struct layout *layout = chunk->dataset->layout;
     struct pool *pool = &chunk->dataset->cache->pool;
-    struct encoded encoded = {.bytes = chunk->form.elements, .n = chunk->form.element_size};
+    struct encoded encoded = {.bytes = form->elements, .n = form->element_size};
     int error = 0;
-    bool empty = layout->ops->is_sparse && chunk->form.defined.elements == 0;
+    bool empty = layout->ops->is_sparse && form->defined.elements == 0;
+    unfinished_stored(chunk, form);
     if (layout->ops->encode && !empty) {
         encoded = (struct encoded){0};
-        error = layout->ops->encode(layout, chunk->scaled, &chunk->form, pool, &encoded);
+        error = layout->ops->encode(layout, chunk->scaled, form, pool, &encoded);
         *own = error;
     }
     if (!error) {
@@ -76,6 +78,20 @@ static int encode_and_insert(struct chunk *chunk, struct chunk_record *record, b
     if (encoded.room > 0)
         pool_put(pool, encoded.bytes, encoded.room);
     return error == -EILSEQ ? -EIO : error;
+}
+
+/* The same of a packed form without these positions. */
+static int encode_rest(struct chunk *chunk, const struct runs *positions,
+                       struct chunk_record *record, bool *own)
+{
+    struct pool *pool = &chunk->dataset->cache->pool;
+    struct cache_form rest = {0};
+    int error = form_erase(chunk->dataset->layout, &chunk->form, positions, pool, &rest);
+    *own = error; /* -ENOMEM */
+    if (!error)
+        error = encode_and_insert(chunk, &rest, record, own);
+    form_free(&rest, pool);
+    return error;
 }
 
 /* Tells those who wait for what an encoding began with that it has failed. Who has begun later than
@@ -120,7 +136,9 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
         tell_flushes(cache, encoding, error, own);
     } else {
         cache->encoded++;
-        if (now == chunk)
+        if (encoding->is_part)
+            chunk_dirty_again(now);
+        else if (now == chunk)
             chunk_mark_clean(chunk);
         if (cache->write_error) { /* it may have passed */
             encoders_retry(cache, true);
@@ -131,11 +149,22 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     pthread_cond_broadcast(&cache->freed);
 }
 
-int write_back(struct chunk *chunk)
+/* What of a chunk that is about to be written has to stay, as positions. The lock must be held. */
+static int find_unfinished(struct chunk *chunk, struct encoding *encoding, struct runs *positions)
+{
+    if (unfinished_share(chunk) == UNFINISHED_NOTHING || !chunk->dataset->layout->ops->is_sparse)
+        return 0;
+    int error = unfinished_positions(chunk, positions);
+    encoding->is_part = positions->n > 0;
+    return error;
+}
+
+int write_back(struct chunk *chunk, bool commits)
 {
     struct cache *cache = chunk->dataset->cache;
     struct encoding encoding = {
         .chunk = chunk, .since = chunk->dirty_since, .flushes = cache->n_flushes};
+    struct runs unfinished = {0};
     size_t bytes = encode_estimate(chunk);
     chunk->encoding = &encoding;
     DL_APPEND(cache->encodings, &encoding);
@@ -143,9 +172,11 @@ int write_back(struct chunk *chunk)
     encoders_wake(cache); /* another one can begin with the next */
     chunk_pin(chunk);
     int error = chunk->open ? chunk_condense(chunk) : 0;
+    if (!error && commits)
+        error = find_unfinished(chunk, &encoding, &unfinished);
     bool own = error; /* -ENOMEM */
     if (!error) {
-        size_t exact = encode_estimate(chunk);
+        size_t exact = encode_estimate(chunk) + (encoding.is_part ? chunk->form_bytes : 0);
         reserve_now(cache, exact);
         unreserve(cache, bytes);
         bytes = exact;
@@ -153,7 +184,9 @@ int write_back(struct chunk *chunk)
     struct chunk_record record = chunk->record;
     pthread_mutex_unlock(&cache->lock);
     if (!error)
-        error = encode_and_insert(chunk, &record, &own);
+        error = encoding.is_part ? encode_rest(chunk, &unfinished, &record, &own)
+                                 : encode_and_insert(chunk, &chunk->form, &record, &own);
+    runs_free(&unfinished);
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
     end_encoding(&encoding, &record, error, own);
@@ -177,24 +210,27 @@ static bool has_room(const struct cache *cache, const struct chunk *chunk)
 }
 
 /* Writes a chunk back that has_room, or evicts one that is in its way; false: that cannot be. */
-static bool begin_write_back(struct chunk *chunk)
+static bool begin_write_back(struct chunk *chunk, bool commits)
 {
     struct cache *cache = chunk->dataset->cache;
     if (cache->encodings && cache->used + encode_estimate(chunk) > cache->limit)
         return evict_clean(cache);
-    (void)write_back(chunk); /* an error stays with the chunk, and flushes are told */
+    (void)write_back(chunk, commits); /* an error stays with the chunk, and flushes are told */
     return true;
 }
 
-struct chunk *encodable(struct cache *cache, bool *later)
+struct chunk *encodable(struct cache *cache, bool needed, bool *later)
 {
-    struct chunk *chunk;
+    struct chunk *chunk, *unfinished = NULL;
     *later = cache->encodings;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
-        if (is_idle(chunk) && !chunk->write_error && !chunk->dataset->held)
+        if (!is_idle(chunk) || chunk->write_error || chunk->dataset->held)
+            continue;
+        if (unfinished_share(chunk) == UNFINISHED_NOTHING)
             return has_room(cache, chunk) ? chunk : NULL;
+        unfinished = unfinished ? unfinished : chunk;
     }
-    return NULL;
+    return needed && unfinished && has_room(cache, unfinished) ? unfinished : NULL;
 }
 
 /* A chunk that a flush has to write and that may be begun with, or NULL; in *more whether any is
@@ -209,6 +245,8 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
             break;
         if ((flush->dataset && chunk->dataset != flush->dataset) || chunk->failed >= flush->number)
             continue;
+        if (flush->commits && unfinished_share(chunk) == UNFINISHED_ALL && !chunk->encoding)
+            continue;
         *more = true;
         if (is_idle(chunk))
             return has_room(cache, chunk) ? chunk : NULL;
@@ -220,17 +258,20 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
     return NULL;
 }
 
-static struct chunk *next_chunk(struct cache *cache)
+/* *commits: it is for who commits. */
+static struct chunk *next_chunk(struct cache *cache, bool *commits)
 {
     const struct flush *flush;
     struct chunk *chunk;
-    bool more;
+    bool more, needed = cache->waiting > 0;
     DL_FOREACH (cache->flushes, flush) {
+        *commits = flush->commits;
         if (!flush->error && (chunk = next_of_flush(cache, flush, &more)))
             return chunk;
     }
-    return cache->waiting > 0 || cache->dirty_bytes > cache->limit / DIRTY_SHARE
-               ? encodable(cache, &more)
+    *commits = false;
+    return needed || cache->dirty_bytes > cache->limit / DIRTY_SHARE
+               ? encodable(cache, needed, &more)
                : NULL;
 }
 
@@ -240,10 +281,11 @@ static void *run(void *data)
 {
     struct cache *cache = data;
     struct chunk *chunk;
+    bool commits;
     pthread_mutex_lock(&cache->lock);
     while (!cache->ends) {
-        chunk = next_chunk(cache);
-        if (!chunk || !begin_write_back(chunk)) {
+        chunk = next_chunk(cache, &commits);
+        if (!chunk || !begin_write_back(chunk, commits)) {
             cache->idle_encoders++;
             pthread_cond_wait(&cache->wanted, &cache->lock);
             cache->idle_encoders--;
@@ -255,7 +297,8 @@ static void *run(void *data)
 
 void encoders_wake(struct cache *cache)
 {
-    if (!next_chunk(cache))
+    bool commits;
+    if (!next_chunk(cache, &commits))
         return;
     if (cache->idle_encoders > 0)
         pthread_cond_signal(&cache->wanted);
@@ -283,10 +326,13 @@ static int flush_most(struct cache *cache, struct cache_dataset *dataset, int *l
     struct chunk *chunk;
     bool more;
     pthread_mutex_lock(&cache->lock);
-    struct flush flush = {.dataset = dataset, .last = cache->changes, .number = ++cache->n_flushes};
+    struct flush flush = {.dataset = dataset,
+                          .last = cache->changes,
+                          .number = ++cache->n_flushes,
+                          .commits = !dataset};
     DL_APPEND(cache->flushes, &flush);
     while (!flush.error && ((chunk = next_of_flush(cache, &flush, &more)) || more)) {
-        if (!chunk || !begin_write_back(chunk))
+        if (!chunk || !begin_write_back(chunk, flush.commits))
             pthread_cond_wait(&cache->changed, &cache->lock);
     }
     DL_DELETE(cache->flushes, &flush);

@@ -97,6 +97,7 @@ struct encoding {
     struct chunk *chunk;
     uint64_t since;   /* dirty_since of what is being encoded */
     uint64_t flushes; /* that had begun when it began */
+    bool is_part;     /* what is unfinished was left out: the chunk stays dirty */
 };
 
 /* On the stack of who flushes. */
@@ -105,6 +106,7 @@ struct flush {
     const struct cache_dataset *dataset; /* NULL: all */
     uint64_t last;                       /* changes after this one are left */
     uint64_t number;                     /* of this one among all */
+    bool commits;                        /* leaves out what is unfinished */
     int error;                           /* it ends with it */
     int left;                            /* because of which chunks were left out */
 };
@@ -115,6 +117,10 @@ struct cache_dataset {
     struct chunk *chunks; /* hash table; under cache->lock */
     uint64_t epoch;       /* chunks of others are compared with what is stored; under cache->lock */
     unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
+    /* Under cache->lock (unfinished.c): */
+    struct unfinished *unfinished;
+    uint64_t commit_end; /* of the first dim, for the commit under way; UINT64_MAX: none */
+    uint64_t stored_end; /* of what was stored since the dataset was opened */
 };
 
 struct cache {
@@ -154,6 +160,21 @@ void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *byt
  */
 int stored_compare(struct cache *cache, struct chunk *chunk);
 
+/* ---- unfinished.c; the lock is held ---- */
+
+/* How much of a chunk is unfinished. */
+enum unfinished_share { UNFINISHED_NOTHING, UNFINISHED_PART, UNFINISHED_ALL };
+enum unfinished_share unfinished_share(const struct chunk *chunk);
+
+/* The positions of what is defined and unfinished in a packed chunk. -ENOMEM. */
+int unfinished_positions(const struct chunk *chunk, struct runs *positions);
+
+/* The lock is not held: this is about to be stored of a chunk. */
+void unfinished_stored(struct chunk *chunk, const struct cache_form *form);
+
+/* The same: nothing is stored outside of the dims any more. */
+void unfinished_cut(struct cache_dataset *dataset);
+
 /* ---- The lock is held; these do not drop it ---- */
 
 void chunk_pin(struct chunk *chunk);
@@ -190,6 +211,9 @@ void chunk_mark_clean(struct chunk *chunk);
 /* What the encoding that has failed began with is dirty in this chunk. */
 void chunk_still_dirty(struct chunk *chunk, uint64_t since);
 
+/* Only a part of a dirty chunk was written: what is left counts as changed now. */
+void chunk_dirty_again(struct chunk *chunk);
+
 /* Counts the bytes of a chunk's form anew. */
 void chunk_count(struct chunk *chunk);
 
@@ -204,8 +228,8 @@ void unreserve(struct cache *cache, size_t bytes);
 size_t encode_estimate(const struct chunk *chunk);
 
 /* The chunk that an encoder may begin with next to make room, if one may; in *later whether one may
- * when others have finished. */
-struct chunk *encodable(struct cache *cache, bool *later);
+ * when others have finished. What is unfinished comes last, and only where room is needed. */
+struct chunk *encodable(struct cache *cache, bool needed, bool *later);
 
 /* Chunks that could not be written may be tried again without a flush: the one longest dirty, or
  * all.
@@ -232,9 +256,9 @@ void reserve(struct cache *cache, size_t bytes);
  * open, and not to be condensed to save memory. */
 int chunk_condense(struct chunk *chunk);
 
-/* Writes a dirty chunk that is not changing or being encoded to the store. On error it stays dirty.
- */
-int write_back(struct chunk *chunk);
+/* Writes a dirty chunk that is not changing or being encoded to the store. On error it stays dirty,
+ * and if commits says that what is unfinished of it has to stay. */
+int write_back(struct chunk *chunk, bool commits);
 
 /* ---- The lock is not held ---- */
 

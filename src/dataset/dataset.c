@@ -183,6 +183,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->layout.commit_lock = &file->commit_lock;
     if (sfs_missing_filter(&dataset->info))
         dataset->layout.said_missing = &dataset->said_missing;
+    dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error)
@@ -243,7 +244,7 @@ static bool can_go(struct sfs_dataset *dataset)
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
-        error = sparse_flush(&dataset->layout);
+        error = dataset->header_differs ? -EBUSY : sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);
     }
     return error == 0;

@@ -97,23 +97,42 @@ static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     atomic_fetch_add(&dataset->use.extents, 1);
 }
 
-static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+static int set_library_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct sfs_file *file = dataset->file;
-    struct layout *layout = &dataset->layout;
+    int error = hdf5_set_extent(file->hdf5, dataset->address, dims);
+    if (error == -EIO)
+        log_error("%s: %s: cannot change the dims: %s", sfs_path(file), dataset->path,
+                  hdf5_error());
+    return error;
+}
+
+int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    struct sfs_file *file = dataset->file;
     struct why why;
-    pthread_rwlock_wrlock(&file->commit_lock);
+    if (!dataset->sparse)
+        return set_library_dims(dataset, dims);
     int error = dataset_header_set_dims(file->store, &file->superblock,
-                                        dataset_store_address(file, dataset->address), layout->rank,
-                                        dims, &why);
-    if (!error) {
-        memcpy(dataset->sparse->header.dataspace.dims, dims, (size_t)layout->rank * sizeof(*dims));
-        take_dims(dataset, dims);
-    }
-    pthread_rwlock_unlock(&file->commit_lock);
+                                        dataset_store_address(file, dataset->address),
+                                        dataset->layout.rank, dims, &why);
     if (error && error != -ENOMEM)
         log_error("%s: %s: cannot change the dims: %s", sfs_path(file), dataset->path, why.text);
     return error == -EILSEQ ? -EIO : error;
+}
+
+static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    struct sfs_file *file = dataset->file;
+    size_t bytes = (size_t)dataset->layout.rank * sizeof(*dims);
+    pthread_rwlock_wrlock(&file->commit_lock);
+    int error = dataset_put_dims(dataset, dims);
+    if (!error) {
+        memcpy(dataset->sparse->header.dataspace.dims, dims, bytes);
+        take_dims(dataset, dims);
+    }
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error;
 }
 
 static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
@@ -127,7 +146,9 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     bool edges = layout->unfiltered_edges;
     /* What is stored without filters at an edge is stored by the dims: not while they change. */
     cache_hold(dataset->cache);
-    int error = cache_flush(dataset->file->cache, dataset->cache); /* the index is to know all */
+    int error = 0;
+    if (edges || shrinks) /* the index is to know all */
+        error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && edges)
         error = layout_each_chunk(layout, NULL, note_edge, &chunks);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
@@ -153,18 +174,20 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
 static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct sfs_file *file = dataset->file;
-    int error = dataset->cache ? cache_flush(file->cache, dataset->cache) : 0;
+    bool stays = dataset->cache && !dataset->layout.unfiltered_edges;
+    for (int i = 0; i < dataset->info.rank; i++)
+        stays &= dims[i] >= dataset->info.dims[i]; /* what is stored of what is there */
+    int error = dataset->cache && !stays ? cache_flush(file->cache, dataset->cache) : 0;
     if (error)
         return error;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    error = hdf5_set_extent(file->hdf5, dataset->address, dims);
+    pthread_rwlock_wrlock(&file->commit_lock);
+    error = set_library_dims(dataset, dims);
+    if (!error && stays)
+        take_dims(dataset, dims);
     pthread_rwlock_unlock(&file->commit_lock);
-    if (error == -EIO)
-        log_error("%s: %s: cannot change the dims: %s", sfs_path(file), dataset->path,
-                  hdf5_error());
-    if (dataset->cache) /* chunks at the edges may be stored in another way now */
+    if (dataset->cache && !stays) /* chunks at the edges may be stored in another way now */
         cache_forget(dataset->cache);
-    if (!error)
+    if (!error && !stays)
         take_dims(dataset, dims);
     return error;
 }

@@ -198,6 +198,8 @@ static int settle(struct sfs_file *file)
     struct sfs_dataset *dataset, *next;
     HASH_ITER (hh, file->datasets, dataset, next) {
         int error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
+        if (!error)
+            error = unfinished_settle(dataset);
         if (error)
             return error;
     }
@@ -226,31 +228,52 @@ static int look_at_left(struct sfs_file *file)
     return held;
 }
 
+static void begin_commit(struct sfs_file *file, bool keeps_promises)
+{
+    struct sfs_dataset *dataset, *next;
+    pthread_mutex_lock(&file->lock);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    HASH_ITER (hh, file->datasets, dataset, next)
+        unfinished_begin_commit(dataset, keeps_promises);
+    pthread_rwlock_unlock(&file->commit_lock);
+    pthread_mutex_unlock(&file->lock);
+}
+
+static void end_commit(struct sfs_file *file, bool is_committed)
+{
+    struct sfs_dataset *dataset, *next;
+    pthread_mutex_lock(&file->lock);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    HASH_ITER (hh, file->datasets, dataset, next)
+        unfinished_end_commit(dataset, is_committed);
+    pthread_rwlock_unlock(&file->commit_lock);
+    pthread_mutex_unlock(&file->lock);
+}
+
 /* While the disk is busy datasets are opened and closed, read, and written in the cache; only what
  * would change the store waits. */
-static int commit(struct sfs_file *file, int *left)
+static int commit(struct sfs_file *file, bool keeps_promises, int *left)
 {
+    begin_commit(file, keeps_promises);
     int error = cache_flush_most(file->cache, left);
-    if (error)
-        return error;
-    pthread_mutex_lock(&file->lock);
-    if (*left)
-        error = look_at_left(file);
-    if (error) {
+    if (!error) {
+        pthread_mutex_lock(&file->lock);
+        error = *left ? look_at_left(file) : 0;
+        pthread_rwlock_wrlock(&file->commit_lock);
+        if (!error)
+            error = settle(file);
         pthread_mutex_unlock(&file->lock);
-        return error;
+        if (!error)
+            error = store_commit(file->store);
+        unfinished_restore(file);
+        pthread_rwlock_unlock(&file->commit_lock);
     }
-    pthread_rwlock_wrlock(&file->commit_lock);
-    error = settle(file);
-    pthread_mutex_unlock(&file->lock);
-    if (!error)
-        error = store_commit(file->store);
-    pthread_rwlock_unlock(&file->commit_lock);
+    end_commit(file, !error);
     return error;
 }
 
 /* *left: as of cache_flush_most. */
-static int flush(struct sfs_file *file, int *left)
+static int flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     struct flushing *flushing = &file->flushing;
     *left = 0;
@@ -258,13 +281,16 @@ static int flush(struct sfs_file *file, int *left)
         return 0;
     pthread_mutex_lock(&flushing->lock);
     uint64_t mine = flushing->begun + 1;
+    flushing->keeps_promises |= keeps_promises;
     while (flushing->running && flushing->ended < mine)
         pthread_cond_wait(&flushing->ended_one, &flushing->lock);
     if (flushing->ended < mine) {
+        keeps_promises = flushing->keeps_promises;
+        flushing->keeps_promises = false;
         flushing->running = true;
         flushing->begun++;
         pthread_mutex_unlock(&flushing->lock);
-        int mine_left = 0, error = commit(file, &mine_left);
+        int mine_left = 0, error = commit(file, keeps_promises, &mine_left);
         pthread_mutex_lock(&flushing->lock);
         flushing->left = mine_left;
         flushing->running = false;
@@ -280,19 +306,25 @@ static int flush(struct sfs_file *file, int *left)
 
 int sfs_flush(struct sfs_file *file)
 {
-    int left, error = flush(file, &left);
+    int left, error = flush(file, true, &left);
     return error ? error : left;
 }
 
 int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset)
 {
-    int left, error = flush(file, &left);
+    int left, error = flush(file, true, &left);
     return error || !left || !dataset || !dataset->cache ? error : cache_left(dataset->cache);
 }
 
 int sfs_flush_error(struct sfs_dataset *dataset)
 {
     return dataset->cache ? cache_left(dataset->cache) : 0;
+}
+
+int sfs_flush_finished(struct sfs_file *file)
+{
+    int left;
+    return flush(file, false, &left);
 }
 
 int sfs_settle(struct sfs_file *file)

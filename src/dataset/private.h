@@ -31,6 +31,12 @@ struct sfs_dataset {
     struct sparse *sparse;       /* NULL: dense */
     struct use use;
     atomic_bool said_missing;        /* the log says that a filter is missing */
+    /* Of who commits, one at a time; ends are of the first dim: */
+    uint64_t committed_end;
+    uint64_t flush_end;  /* as it is being committed */
+    bool header_differs; /* from the dims: the commit leaves some out */
+    struct sfs_dataset *next_differing;
+    atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
     pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
@@ -43,6 +49,8 @@ struct flushing {
     pthread_mutex_t lock; /* guards what follows; no other lock is taken under it */
     pthread_cond_t ended_one;
     bool running;
+    bool
+        keeps_promises; /* somebody who waits wants all that is finished, whatever it leaves open */
     uint64_t begun, ended; /* commits */
     int error;             /* of the one that ended last */
     int left;              /* the error for which it left something out, or 0 */
@@ -67,8 +75,9 @@ struct sfs_file {
      * writing while the store is committed. Who wants to write goes first, so whoever has it for
      * reading must not take it once more. Taken after `lock`. */
     pthread_rwlock_t commit_lock;
-    pthread_mutex_t lock;         /* guards what follows; held while a dataset is being opened */
-    struct sfs_dataset *datasets; /* all open ones, by address */
+    struct sfs_dataset *differing; /* of who commits: those whose header_differs */
+    pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
+    struct sfs_dataset *datasets;  /* all open ones, by address */
     struct sfs_dataset *unused;
     unsigned n_unused;
 };
@@ -135,6 +144,22 @@ int follow_end_copy(struct sfs_file *from, int error);
 
 /* In a call: whether libhdf5 knows the state that the file is in; else STORE_MOVED, and it will. */
 int library_current(struct sfs_file *file);
+
+/* ---- unfinished.c: what a commit leaves out ---- */
+
+/* Before the cache is flushed; commit_lock is held. keeps_promises: nothing that is finished. */
+void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
+
+/* Puts the dims that are to be committed into the header of a dataset; then, after the commit,
+ * those that are into all such headers. commit_lock is held for writing. */
+int unfinished_settle(struct sfs_dataset *dataset);
+void unfinished_restore(struct sfs_file *file);
+
+void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
+
+/* In extent.c: puts dims into the header of a sparse or chunked dataset; commit_lock is held for
+ * writing. */
+int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* Closes a dataset that nobody uses; `lock` is held. */
 void dataset_drop(struct sfs_dataset *dataset);

@@ -39,7 +39,8 @@ static int frame_of_name(struct mount *mount, struct views *views, struct inode 
     return *frame < INODE_MAX_FRAMES ? 0 : -EFBIG;
 }
 
-int mount_extend(struct mount *mount, struct inode directory, const char *name)
+int mount_extend(struct mount *mount, struct inode directory, const char *name,
+                 struct fresh_frame **fresh)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
     struct views *views;
@@ -51,6 +52,8 @@ int mount_extend(struct mount *mount, struct inode directory, const char *name)
         return error;
     error = frame_of_name(mount, views, directory, name, &frame);
     uint64_t frames = views_frames(views);
+    if (!error)
+        error = fresh_make(mount->fresh, node, frame, fresh);
     if (!error)
         error = views_extend(views, frame + 1);
     node_put_views(mount->nodes, node);

@@ -13,6 +13,7 @@
 
 struct commits {
     struct sfs_file *file;
+    struct fresh *fresh;
     unsigned seconds;
     atomic_bool has_changes; /* since the last commit */
     pthread_t thread;        /* if seconds > 0 */
@@ -25,6 +26,7 @@ struct commits {
 
 int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 {
+    fresh_finish_closed(commits->fresh);
     atomic_store(&commits->has_changes, false);
     int error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
     if (error)
@@ -36,7 +38,7 @@ int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 static int commit_most(struct commits *commits)
 {
     atomic_store(&commits->has_changes, false);
-    int error = sfs_flush_for(commits->file, NULL);
+    int error = sfs_flush_finished(commits->file);
     if (error)
         atomic_store(&commits->has_changes, true);
     return error;
@@ -45,6 +47,8 @@ static int commit_most(struct commits *commits)
 /* What was written is committed; when nothing was, there is time to settle what was before. */
 static void commit_in_background(struct commits *commits)
 {
+    if (fresh_age(commits->fresh))
+        commits_note(commits);
     int error =
         atomic_load(&commits->has_changes) ? commit_most(commits) : sfs_settle(commits->file);
     if (!error)
@@ -79,7 +83,8 @@ static void *commit_regularly(void *data)
     return NULL;
 }
 
-int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out)
+int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
+                   struct commits **out)
 {
     struct commits *commits = calloc(1, sizeof(*commits));
     if (!commits)
@@ -91,6 +96,7 @@ int commits_create(struct sfs_file *file, unsigned seconds, struct commits **out
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&commits->lock, NULL);
     commits->file = file;
+    commits->fresh = fresh;
     commits->seconds = seconds;
     int error = seconds ? thread_start(&commits->thread, commit_regularly, commits) : 0;
     if (!error) {

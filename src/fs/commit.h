@@ -3,20 +3,22 @@
 #ifndef SPARSEFS_FS_COMMIT_H
 #define SPARSEFS_FS_COMMIT_H
 
+#include "fs/fresh.h"
 #include "sparsefs/sparsefs.h"
 
 struct commits;
 
-/* seconds: between commits in the background; 0: there are none. file is open for writing and
- * outlives this. */
-int commits_create(struct sfs_file *file, unsigned seconds, struct commits **commits);
+/* seconds: between commits in the background, which leave out frames that are fresh; 0: there are
+ * none. file is open for writing and, like fresh, outlives this. */
+int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
+                   struct commits **commits);
 void commits_destroy(struct commits *commits);
 
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* Everything written before is durable when this returns 0, but for what cannot be stored of others
- * than dataset (NULL: everything). */
+/* Everything written before, but for frames that are fresh and were not closed, is durable when this
+ * returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
 /* How many commits in the background have failed so far; for a new reader of commits_error. */

@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Frames that take more than this share of the cache do not wait in it to be closed. */
+#define FRESH_SHARE 4
+
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file)
 {
     *mount = (struct mount){.options = options, .file = file, .is_writable = sfs_is_writable(file)};
@@ -15,7 +18,9 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
     if (!error && mount->is_writable)
         error = staging_create(mount->nodes, &mount->staging);
     if (!error && mount->is_writable)
-        error = commits_create(file, options->commit_interval, &mount->commits);
+        error = fresh_create(mount->nodes, options->cache_size / FRESH_SHARE, &mount->fresh);
+    if (!error && mount->is_writable)
+        error = commits_create(file, mount->fresh, options->commit_interval, &mount->commits);
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
     if (error)
@@ -27,6 +32,7 @@ void mount_destroy(struct mount *mount)
 {
     follow_destroy(mount->follow);
     commits_destroy(mount->commits);
+    fresh_destroy(mount->fresh);
     staging_destroy(mount->staging);
     times_destroy(mount->times);
     nodes_destroy(mount->nodes);

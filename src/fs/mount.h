@@ -11,6 +11,7 @@
 
 #include "fs/commit.h"
 #include "fs/follow.h"
+#include "fs/fresh.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/node.h"
@@ -30,6 +31,7 @@ struct mount {
     bool is_writable;
     /* NULL on a mount that is not: */
     struct times *times;
+    struct fresh *fresh;
     struct commits *commits;
     struct staging *staging;
     struct notify *notify;
@@ -79,9 +81,10 @@ struct change mount_change(const struct node *node, uint64_t first, uint64_t las
 /* Somebody looks at a view: waits for who may be closing the frame's selection. */
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
 
-/* Extends a dataset so that it has the frame that a name in one of its directories stands for.
- * -EPERM: it stands for none; -EFBIG: the dataset cannot be so large. */
-int mount_extend(struct mount *mount, struct inode directory, const char *name);
+/* Extends a dataset so that it has the frame that a name in one of its directories stands for,
+ * which is fresh then. -EPERM: it stands for none; -EFBIG: the dataset cannot be so large. */
+int mount_extend(struct mount *mount, struct inode directory, const char *name,
+                 struct fresh_frame **fresh);
 
 /* ---- control.c: .sparsefs and its files ---- */
 

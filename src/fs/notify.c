@@ -12,6 +12,7 @@
 #include <utlist.h>
 
 #include "common/thread.h"
+#include "fs/open.h"
 
 #define KNOWN_BITS     (1u << 23) /* 1 MiB */
 #define BLOCK_BITS     (1u << 20)
@@ -204,6 +205,14 @@ static bool concerns(const struct change *change, const struct node *node, struc
 
 /* ---- Answers ---- */
 
+/* Interrupted: no release will come. */
+static void answer_opened(fuse_req_t request, const struct answer *answer)
+{
+    struct mount *mount = fuse_req_userdata(request);
+    if (fuse_reply_open(request, &answer->info) == -ENOENT)
+        open_file_put(mount, open_file_of(&answer->info));
+}
+
 void answer_now(fuse_req_t request, const struct answer *answer)
 {
     if (answer->error || answer->kind == ANSWER_ERROR)
@@ -212,6 +221,8 @@ void answer_now(fuse_req_t request, const struct answer *answer)
         fuse_reply_write(request, answer->written);
     else if (answer->kind == ANSWER_ATTRIBUTES)
         fuse_reply_attr(request, &answer->st, answer->timeout);
+    else if (answer->kind == ANSWER_OPENED)
+        answer_opened(request, answer);
     else
         fuse_reply_entry(request, &answer->entry);
 }

@@ -9,14 +9,18 @@
  *
  *   - Requests are served by threads that never do this. They hand the request, with its answer and
  *     what has changed, to the one thread that does; afterwards another answers it (keeper.h).
- *   - While a WRITE of inode X goes on the kernel holds locks of pages of X. So when one of X has
- * been served and X is among what that thread has to invalidate still, it is answered at once, and
- *     its own invalidations are made soon after. (The rule can fail to hold only for who writes one
- *     frame through two views at the same time.) The pages of X itself are right by themselves.
- *   - A WRITE that the kernel makes of dirty pages of a mapping may be what an invalidation waits
- * for: it is always answered at once.
- *   - A truncation of X keeps such WRITEs of X back until it is answered. As a cure for this, and
- *     against what we do not know of kernels to come, no answer is held back longer than a second.
+ *   - While a WRITE of inode X goes on the kernel holds pages of X: locked, or, when it is one that
+ *     the kernel makes of dirty pages of a mapping, as being written. So when one of X has been
+ *     served and X is among what that thread has to invalidate still, it is answered as soon as its
+ *     own invalidations are in the queue, and these are made soon after. (That happens only while
+ *     others write the same frame through other views.) The pages of X itself are right by
+ *     themselves.
+ *   - Closing and syncing hold no pages: they are answered when all that was in the queue is done,
+ *     and so is opening a view. So who has closed or synced what he has written, and who opens what
+ *     others have, finds nothing older.
+ *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. As a cure for
+ *     this, and against what we do not know of kernels to come, no answer is held back longer than
+ *     a second.
  *
  * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
  * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
@@ -66,12 +70,13 @@ struct change {
 
 /* How a request is answered. */
 struct answer {
-    enum { ANSWER_ERROR, ANSWER_WRITTEN, ANSWER_ATTRIBUTES, ANSWER_ENTRY } kind;
+    enum { ANSWER_ERROR, ANSWER_WRITTEN, ANSWER_ATTRIBUTES, ANSWER_ENTRY, ANSWER_OPENED } kind;
     int error;                     /* 0 or negative errno */
     size_t written;                /* bytes */
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
     struct fuse_entry_param entry; /* ANSWER_ENTRY */
+    struct fuse_file_info info;    /* ANSWER_OPENED: of a file that is put if nobody waits for it */
 };
 
 /* Sends an answer now. */

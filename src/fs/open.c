@@ -29,6 +29,7 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
         return NULL;
     atomic_init(&file->users, 1);
     atomic_init(&file->has_staged, false);
+    atomic_init(&file->has_written, false);
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
     pthread_mutex_lock(&open_lock);
@@ -75,6 +76,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
     pthread_mutex_unlock(&open_lock);
     if (file->staged)
         end_staging(mount, file);
+    if (fresh_end(mount->fresh, file->fresh))
+        commits_note(mount->commits);
     if (file->views)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
@@ -116,8 +119,11 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
     file->is_for_writing = true;
     file->commits_seen = commits_failures(mount->commits);
-    if (kind != VIEW_DEFINED)
-        return 0;
+    int error = kind < VIEW_STACK_RAW
+                    ? fresh_open(mount->fresh, file->node, file->inode.frame, &file->fresh)
+                    : 0;
+    if (error || kind != VIEW_DEFINED)
+        return error;
     return staging_begin(mount->staging, file->node, file->inode.frame, &file->staged);
 }
 
@@ -212,12 +218,11 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     LOOKING(request);
     struct mount *mount = fuse_req_userdata(request);
+    struct answer answer = {.kind = ANSWER_OPENED};
     struct open_file *file;
-    int error = open_file_open(mount, number, info, &file);
-    if (error)
-        fuse_reply_err(request, -error);
-    else if (fuse_reply_open(request, info) == -ENOENT) /* interrupted: no release will come */
-        open_file_put(mount, file);
+    answer.error = open_file_open(mount, number, info, &file);
+    answer.info = *info;
+    notify_answer(mount->notify, request, &answer);
 }
 
 /* A name that is there is opened; one of a frame behind the last makes the dataset larger. */
@@ -230,10 +235,11 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
+    struct fresh_frame *fresh = NULL;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
     if (error == -ENOENT) {
-        error = mount_extend(mount, inode_unpack(parent), name);
+        error = mount_extend(mount, inode_unpack(parent), name, &fresh);
         if (!error)
             error = mount_lookup(mount, inode_unpack(parent), name, &inode);
     } else if (!error && info->flags & O_EXCL) {
@@ -243,6 +249,8 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
         error = open_file_open(mount, inode_pack(inode), info, &file);
+    if (fresh_end(mount->fresh, fresh)) /* it is not open: nobody will close it */
+        commits_note(mount->commits);
     if (error) {
         fuse_reply_err(request, -error);
     } else {
@@ -272,6 +280,8 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error = commits_error(mount->commits, &file->commits_seen);
     if (!answer.error && file->is_for_writing && file->views)
         answer.error = sfs_flush_error(file->views->dataset);
+    if (atomic_exchange(&file->has_written, false))
+        fresh_closed(mount->fresh, file->fresh);
     if (changed)
         frame_changed(mount, file, request, &answer);
     else

@@ -19,9 +19,11 @@ struct open_file {
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
     bool is_for_writing;
-    struct staged *staged;  /* for writing N.defined */
-    atomic_bool has_staged; /* through this file, since the last close */
-    unsigned commits_seen;  /* for writing: see commits_error */
+    struct staged *staged;     /* for writing N.defined */
+    atomic_bool has_staged;    /* through this file, since the last close */
+    struct fresh_frame *fresh; /* for writing a frame for the first time */
+    atomic_bool has_written;   /* to it, since the last close */
+    unsigned commits_seen;     /* for writing: see commits_error */
 };
 
 struct open_file *open_file_of(const struct fuse_file_info *info);

@@ -10,8 +10,10 @@
 
 #include "common/hash.h"
 
-/* The kernel needs microseconds to tell of the last close. */
-#define PATIENCE_NANOS 200000000
+/* The kernel needs microseconds to tell of the last close, once close(2) has returned. While that
+ * waits for an invalidation which waits for somebody who waits here it needs as long as an answer
+ * is held back at most (notify.h); this must be longer. */
+#define PATIENCE_SECONDS 2
 
 struct staged_key {
     uint64_t object; /* of the dataset */
@@ -257,7 +259,7 @@ static int truncate_to(struct staged *staged, uint64_t size)
 }
 
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
-                     uint64_t size, bool *changed)
+                     uint64_t size, bool by_name, bool *changed)
 {
     int error = 0;
     *changed = false;
@@ -266,12 +268,12 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     if (!staged)
         error = add(staging, node, frame, &staged);
     if (!error) {
+        bool at_once = staged->writers == 0 || (by_name && size > 0 && !staged->is_staged);
         error = truncate_to(staged, size);
-        if (staged->writers == 0) {
-            if (!error)
-                error = apply(staged, changed);
+        if (!error && at_once)
+            error = apply(staged, changed);
+        if (staged->writers == 0)
             drop(staging, staged);
-        }
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
@@ -327,9 +329,7 @@ void staging_settle(struct staging *staging, const struct node *node, uint64_t f
     if (!staging || atomic_load(&staging->n) == 0)
         return;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += PATIENCE_NANOS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    end.tv_sec += PATIENCE_SECONDS;
     pthread_mutex_lock(&staging->lock);
     while ((staged = find_closed(staging, node, frame)))
         if (pthread_cond_timedwait(&staging->ended, &staging->lock, &end) == ETIMEDOUT &&

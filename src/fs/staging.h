@@ -46,9 +46,11 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                   uint64_t offset);
 
-/* ftruncate(2), or truncate(2): applied at once if nobody has the file open for writing. */
+/* ftruncate(2), or truncate(2): applied at once if nobody has the file open for writing. by_name:
+ * by who need not have, so that it is applied at once also if nothing is staged; but to nothing is
+ * what opening does, too. */
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
-                     uint64_t size, bool *changed);
+                     uint64_t size, bool by_name, bool *changed);
 
 /* Whether something is staged for the frame, and its size in bytes. */
 bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size);

@@ -75,6 +75,8 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
     struct change change = {0};
     open_file_use(file);
+    atomic_store(&file->has_written, true);
+    fresh_written(mount->fresh, file->fresh);
     if (!file->is_for_writing)
         answer.error = -EBADF;
     else if (is_appending(info))
@@ -84,16 +86,16 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     else
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
-    if (!answer.error && !file->staged && is_synchronous(info))
+    if (!answer.error && !file->staged && is_synchronous(info)) {
+        fresh_finish(mount->fresh, file->fresh);
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
+    }
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = file->staged ? 0 : number;
-    if (info->writepage || !change.node) { /* an invalidation may wait for this very answer */
-        answer_now(request, &answer);
-        request = NULL;
-    }
     if (change.node)
         notify_change(mount->notify, &change, writer, request, &answer);
+    else
+        answer_now(request, &answer);
     open_file_put(mount, file);
 }
 
@@ -132,7 +134,7 @@ static bool is_same(const struct stat *is, const struct stat *attributes, int to
 
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
-                         struct inode inode, uint64_t size, struct change *change)
+                         struct inode inode, uint64_t size, bool by_name, struct change *change)
 {
     enum view_kind kind = inode_view(inode);
     uint64_t total, first = inode.frame, last = inode.frame;
@@ -144,7 +146,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     int error;
     mount_settle(mount, node, inode);
     if (kind == VIEW_DEFINED) {
-        error = staging_truncate(mount->staging, node, inode.frame, size, &changed);
+        error = staging_truncate(mount->staging, node, inode.frame, size, by_name, &changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
         if (error)
@@ -162,7 +164,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     return error;
 }
 
-static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size,
+static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size, bool by_name,
                           struct change *change)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
@@ -176,7 +178,7 @@ static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = truncate_view(mount, node, views, inode, size, change);
+    error = truncate_view(mount, node, views, inode, size, by_name, change);
     node_put_views(mount->nodes, node);
     return error;
 }
@@ -194,7 +196,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     if (!answer.error && !is_same(&answer.st, attributes, to_set))
         answer.error = -EPERM;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
-        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, &change);
+        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, !file, &change);
         if (!answer.error && file && file->staged && attributes->st_size > 0)
             atomic_store(&file->has_staged, true);
         if (!answer.error)
@@ -295,6 +297,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         change = mount_change(file->node, file->inode.frame, file->inode.frame);
         mount_written(mount, file->node, file->inode.frame, file->inode.frame);
     }
+    fresh_finish(mount->fresh, file->fresh);
     if (!answer.error && mount->commits)
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */

@@ -425,3 +425,11 @@ int count_of_all(struct views *views, uint64_t *elements)
     pthread_mutex_unlock(&views->counting);
     return error;
 }
+
+bool view_is_blank(struct views *views, uint64_t frame)
+{
+    LOOKING_AT(views);
+    uint64_t n;
+    return views->is_sparse && views->frame_chunks <= FEW_CHUNKS &&
+           count_of_frame(views, frame, &n) == 0 && n == 0;
+}

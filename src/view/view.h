@@ -182,6 +182,14 @@ int view_set_defined(struct views *views, uint64_t frame, const void *bytes, siz
  * dims or its layout do not allow that, or it is not the first axis alone that numbers frames. */
 int views_extend(struct views *views, uint64_t frames);
 
+/* Whether nothing of a frame is defined; false also if it has many chunks to look at. */
+bool view_is_blank(struct views *views, uint64_t frame);
+
+/* A frame that is there, or is about to be, is unfinished until sfs_end_unfinished; *unfinished is
+ * NULL if it has more than most_bytes. Errors as of sfs_begin_unfinished. */
+int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes,
+                          struct sfs_unfinished **unfinished);
+
 /* The frames, first to last, that a range of bytes of a view touches; the frame itself for views of
  * one frame. */
 void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,

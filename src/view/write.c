@@ -190,6 +190,19 @@ int views_extend(struct views *views, uint64_t frames)
     return error ? error : geometry_renew(views);
 }
 
+int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes,
+                          struct sfs_unfinished **unfinished)
+{
+    LOOKING_AT(views);
+    struct sfs_slab slab = view_frame_slab(views, frame);
+    *unfinished = NULL;
+    if (views->info->rank - views->frame_rank == 1)
+        slab.start[0] = frame; /* also behind the last */
+    if (views->frame_bytes > most_bytes)
+        return 0;
+    return sfs_begin_unfinished(views->dataset, &slab, unfinished);
+}
+
 void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                     uint64_t n, uint64_t *first, uint64_t *last)
 {

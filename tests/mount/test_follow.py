@@ -299,6 +299,166 @@ def test_a_mount_that_writes(tmp_path, mounts):
     assert frames_of(mount, "plain") > 3
 
 
+ROWS, COLUMNS = 64, 512
+WHOLE = np.arange(1, ROWS * COLUMNS + 1, dtype="<u2").tobytes()
+HALF = WHOLE[:len(WHOLE) // 2]
+
+
+def make_frames(path, kind):
+    """A dataset that grows, and one to write to so that there is something to commit."""
+    frames, rows = {"sparse": (1, 16), "sparse, frames share chunks": (5, 16), "dense": (1, 16)}[kind]
+    if kind == "dense":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("data", (0, ROWS, COLUMNS), "<u2", maxshape=(None, ROWS, COLUMNS),
+                                chunks=(frames, rows, COLUMNS), compression=1)
+    else:
+        subprocess.run([SPARSECTL, "create", path, "/data", "--dims", f"0,{ROWS},{COLUMNS}", "--maxdims",
+                        f"inf,{ROWS},{COLUMNS}", "--chunk", f"{frames},{rows},{COLUMNS}", "--dtype", "uint16",
+                        "--filter", "values:deflate=1"], check=True)
+    subprocess.run([SPARSECTL, "create", path, "/other", "--dims", "1,64", "--dtype", "uint64"], check=True)
+    return path
+
+
+class Watched:
+    """A mount that writes, and one that follows it."""
+
+    def __init__(self, mounts, path, options):
+        self.writer = mounts(path, "rw," + options, log="warning")
+        self.watcher = mounts(path, "follow=0.05", log="warning")
+        self.number = 0
+
+    def commits(self):
+        return json.loads((self.writer / ".sparsefs/stats.json").read_text())["store_commits"]
+
+    def write_elsewhere(self, sync=False):
+        """And waits until a commit has brought it to the watcher."""
+        before = self.commits()
+        self.number += 1
+        number = self.number.to_bytes(8, "little")
+        with open(self.writer / "other/frames/0.raw", "r+b", buffering=0) as file:
+            file.write(number)
+            if sync:
+                os.fsync(file.fileno())
+        wait_for(lambda: self.commits() > before)
+        wait_for(lambda: (self.watcher / "other/frames/0.raw").read_bytes()[:8] == number)
+
+    def wait_for_commit(self):
+        """Of two that come by time one has begun after this."""
+        self.write_elsewhere()
+        self.write_elsewhere()
+
+    def sync(self, name=""):
+        fd = os.open(self.writer / name, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+    def frame(self, number):
+        return self.writer / f"data/frames/{number}.raw"
+
+    def look(self):
+        """The frames that the watcher shows."""
+        folder = self.watcher / "data/frames"
+        return [(folder / f"{i}.raw").read_bytes() for i in range(sum(n.endswith(".raw") for n in os.listdir(folder)))]
+
+
+KINDS = ["sparse", "sparse, frames share chunks", "dense"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["by time", "by fsync"])
+def test_a_frame_is_seen_when_it_is_closed(tmp_path, mounts, kind, how):
+    """Commits come between its making, the halves of its writing, and its end."""
+    watched = Watched(mounts, make_frames(tmp_path / "a.h5", kind), f"commit_interval={int(how == 'by time')}")
+
+    def commit():
+        if how == "by fsync":
+            watched.write_elsewhere(sync=True)
+            watched.sync()
+        else:
+            watched.wait_for_commit()
+
+    watched.frame(0).write_bytes(WHOLE)
+    commit()
+    wait_for(lambda: watched.look() == [WHOLE])
+    for number in 1, 2, 3:
+        with open(watched.frame(number), "wb", buffering=0) as file:
+            commit()
+            assert watched.look() == [WHOLE] * number
+            file.write(HALF)
+            commit()
+            assert watched.look() == [WHOLE] * number
+            assert watched.frame(number).read_bytes() == HALF + bytes(len(WHOLE) - len(HALF))
+            file.write(WHOLE[len(HALF):])
+        commit()
+        wait_for(lambda: watched.look() == [WHOLE] * (number + 1))
+    watched.watcher.unmount()
+    watched.writer.unmount()
+    assert subprocess.run([SPARSECTL, "check", tmp_path / "a.h5"], stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_that_is_synced_before_it_is_whole(tmp_path, mounts, kind):
+    """What fsync has promised is there, as it is then, and nothing of the others that are open."""
+    watched = Watched(mounts, make_frames(tmp_path / "a.h5", kind), "commit_interval=0")
+    with open(watched.frame(0), "wb", buffering=0) as first, open(watched.frame(1), "wb", buffering=0) as second:
+        first.write(HALF)
+        second.write(HALF)
+        os.fsync(second.fileno())
+        half = HALF + bytes(len(WHOLE) - len(HALF))
+        wait_for(lambda: watched.look() == [bytes(len(WHOLE)), half])
+        first.write(WHOLE[len(HALF):])
+        second.write(WHOLE[len(HALF):])
+        watched.sync()
+        wait_for(lambda: watched.look() == [bytes(len(WHOLE)), WHOLE])
+    watched.sync()
+    wait_for(lambda: watched.look() == [WHOLE, WHOLE])
+
+
+def test_frames_that_are_closed_out_of_order(tmp_path, mounts):
+    """A commit by time leaves out what lies behind one that is open still; one that somebody has asked
+    for does not, as it has to hold all that was closed."""
+    watched = Watched(mounts, make_frames(tmp_path / "a.h5", "sparse"), "commit_interval=1")
+    with open(watched.frame(0), "wb", buffering=0) as first:
+        first.write(HALF)
+        watched.frame(1).write_bytes(WHOLE)
+        watched.wait_for_commit()
+        assert watched.look() == []
+        watched.sync()
+        wait_for(lambda: watched.look() == [bytes(len(WHOLE)), WHOLE])
+        first.write(WHOLE[len(HALF):])
+    watched.wait_for_commit()
+    assert watched.look() == [WHOLE, WHOLE]
+
+
+def test_an_empty_frame_that_is_there(tmp_path, mounts):
+    """It is written for the first time, too."""
+    path = tmp_path / "a.h5"
+    subprocess.run([SPARSECTL, "create", path, "/data", "--dims", f"4,{ROWS},{COLUMNS}", "--chunk",
+                    f"2,16,{COLUMNS}", "--dtype", "uint16"], check=True)
+    subprocess.run([SPARSECTL, "create", path, "/other", "--dims", "1,64", "--dtype", "uint64"], check=True)
+    watched = Watched(mounts, path, "commit_interval=1")
+    empty = bytes(len(WHOLE))
+    with open(watched.frame(2), "r+b", buffering=0) as file:
+        file.write(HALF)
+        watched.wait_for_commit()
+        assert watched.look() == [empty] * 4
+        file.write(WHOLE[len(HALF):])
+    watched.wait_for_commit()
+    assert watched.look() == [empty, empty, WHOLE, empty]
+
+
+@pytest.mark.parametrize("options", ["commit_interval=1", "commit_interval=1,cache_size=256K"])
+def test_a_frame_that_stays_open(tmp_path, mounts, options):
+    """It is committed in the end; where there is no room for it in the cache, earlier."""
+    watched = Watched(mounts, make_frames(tmp_path / "a.h5", "sparse"), options)
+    with open(watched.frame(0), "wb", buffering=0) as file:
+        file.write(HALF)
+        wait_for(lambda: watched.look() == [HALF + bytes(len(WHOLE) - len(HALF))])
+        file.write(WHOLE[len(HALF):])
+    watched.wait_for_commit()
+    assert watched.look() == [WHOLE]
+
+
 def test_a_writer_that_is_killed(tmp_path, mounts, grow):
     """Again and again, wherever it is; what it said was committed is there, also before the next
     writer repairs what was left."""

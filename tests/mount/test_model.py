@@ -1,10 +1,14 @@
 """A short run of the model test (model.py) in each way of mounting; model.py itself runs for long. And
 what it found, in fewer words."""
+import contextlib
+import ctypes
 import errno
+import mmap
 import os
 import threading
 import time
 
+import h5py
 import numpy as np
 import pytest
 
@@ -54,6 +58,69 @@ def test_reading_after_a_truncated_selection_was_closed(mounts, tmp_path):
             with open(folder / "frames/3.defined", "wb", buffering=0):
                 assert os.pread(raw.fileno(), 4800, 0) == b"ab" * 2400
             assert os.pread(raw.fileno(), 4800, 0) == bytes(4800)
+
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+MS_SYNC = 4
+
+
+def store_through_map(path, offset, content, how):
+    """What writes the pages back is the call that `how` names; Python's own maps keep a descriptor,
+    closing which does."""
+    fd = os.open(path, os.O_RDWR)
+    area = LIBC.mmap(None, len(content), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset)
+    assert area != ctypes.c_void_p(-1).value
+    if how == "munmap":
+        os.close(fd)
+    ctypes.memmove(area, content, len(content))
+    if how == "msync":
+        assert LIBC.msync(area, len(content), MS_SYNC) == 0
+    elif how == "close":
+        os.close(fd)
+    elif how == "munmap":
+        assert LIBC.munmap(area, len(content)) == 0
+        return lambda: None
+
+    def end():
+        LIBC.munmap(area, len(content))
+        if how == "msync":
+            os.close(fd)
+
+    return end
+
+
+@pytest.mark.parametrize("how", ["close", "munmap", "msync"])
+def test_stores_through_a_map_are_seen_through_all_views(mounts, tmp_path, how):
+    """When the call has returned that writes them back, by who has the other view open already, with
+    pages of it, and by who opens it."""
+    path = tmp_path / "a.h5"
+    page = mmap.PAGESIZE
+    with h5py.File(path, "w") as file:
+        file["data"] = np.zeros((4, 4 * page), "u1")
+    folder = mounts(path, "rw,frame_rank=1") / "data"
+    stack = folder / "stack.raw"
+    random = np.random.default_rng(1)
+    with contextlib.ExitStack() as opened:
+        files = {view: opened.enter_context(open(view, "rb", buffering=0)) for view in
+                 [stack, *folder.glob("frames/*.raw"), *folder.glob("npy/*.npy")]}
+        for number in range(3000):
+            frame, first = int(random.integers(4)), int(random.integers(4)) * page
+            mapped = [(folder / f"frames/{frame}.raw", first), (stack, frame * 4 * page + first)]
+            random.shuffle(mapped)
+            others = [mapped[1], (folder / f"npy/{frame:06d}.npy", 128 + first)]
+            content = bytes([1 + number % 255]) * page
+            end = store_through_map(*mapped[0], content, how)
+            try:
+                for view, at in others:
+                    assert os.pread(files[view].fileno(), page, at) == content, (number, view)
+                    with open(view, "rb", buffering=0) as file:
+                        assert os.pread(file.fileno(), page, at) == content, (number, view)
+            finally:
+                end()
 
 
 @pytest.mark.parametrize("name", ["points", "entry/together"])

@@ -209,6 +209,121 @@ static void a_flush_of_nothing_commits_nothing(void **state)
     close_file();
 }
 
+/* ---- What is unfinished ---- */
+
+#define COPY  "flush_copy.h5"
+#define STEPS 1500
+
+struct expected {
+    uint16_t value[ROWS], committed[ROWS]; /* 0: nothing was written */
+    struct sfs_unfinished *unfinished[ROWS];
+    uint64_t rows, committed_rows, finished_rows;
+};
+
+static void make_growing(uint64_t rows_of_chunk)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {0, COLUMNS},
+                                        .max_dims = {SFS_UNLIMITED, COLUMNS},
+                                        .chunk_dims = {rows_of_chunk, 20}};
+    void *type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+    free(type);
+    assert_int_equal(sfs_flush(file), 0);
+}
+
+/* What a reader finds in the file as it is on the disk now. */
+static void check_committed(const struct expected *expected)
+{
+    struct sfs_file *copy;
+    struct sfs_dataset *of;
+    uint64_t address, dims[2];
+    assert_int_equal(system("cp " PATH " " COPY), 0);
+    assert_int_equal(sfs_open(COPY, NULL, &copy), 0);
+    assert_int_equal(sfs_find(copy, sfs_root(copy), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(copy, address, "/x", &of), 0);
+    sfs_dataset_dims(of, dims);
+    assert_int_equal(dims[0], expected->committed_rows);
+    for (uint64_t i = 0; i < dims[0]; i++)
+        assert_int_equal(read_row(of, i), expected->committed[i]);
+    sfs_dataset_close(of);
+    assert_int_equal(sfs_close(copy), 0);
+}
+
+static void flush_and_check(struct expected *expected, bool keeps_promises)
+{
+    uint64_t end = expected->rows;
+    assert_int_equal(keeps_promises ? sfs_flush(file) : sfs_flush_finished(file), 0);
+    for (uint64_t i = ROWS; i-- > expected->committed_rows;)
+        end = expected->unfinished[i] && i < end ? i : end;
+    if (keeps_promises && end < expected->finished_rows)
+        end = expected->finished_rows;
+    for (uint64_t i = 0; i < end; i++)
+        if (!expected->unfinished[i])
+            expected->committed[i] = expected->value[i];
+    expected->committed_rows = end;
+    check_committed(expected);
+}
+
+static void step(struct expected *expected)
+{
+    uint64_t i = random_below(expected->rows + 3), dims[] = {i + 1, COLUMNS};
+    struct sfs_slab slab = row(i);
+    i = i < ROWS ? i : ROWS - 1;
+    slab.start[0] = i;
+    dims[0] = i + 1;
+    switch (random_below(8)) {
+    case 0:
+        if (!expected->unfinished[i] && !expected->committed[i])
+            assert_int_equal(sfs_begin_unfinished(dataset, &slab, &expected->unfinished[i]), 0);
+        break;
+    case 1:
+    case 2:
+        if (!expected->unfinished[i] || i >= expected->rows)
+            break;
+        sfs_end_unfinished(expected->unfinished[i]);
+        expected->unfinished[i] = NULL;
+        if (expected->finished_rows <= i)
+            expected->finished_rows = i + 1;
+        break;
+    case 3:
+        flush_and_check(expected, random_below(2));
+        break;
+    case 4:
+        assert_int_equal(sfs_extend(dataset, dims), 0);
+        expected->rows = dims[0] > expected->rows ? dims[0] : expected->rows;
+        break;
+    default:
+        if (i >= expected->rows)
+            break;
+        expected->value[i] = (uint16_t)(1 + random_below(60000));
+        assert_int_equal(write_row(i, expected->value[i]), 0);
+    }
+}
+
+static void what_is_unfinished_is_left_out(void **state)
+{
+    (void)state;
+    for (uint64_t rows_of_chunk = 1; rows_of_chunk <= 5; rows_of_chunk += 2) {
+        struct expected expected = {0};
+        make_growing(rows_of_chunk);
+        for (int i = 0; i < STEPS; i++)
+            step(&expected);
+        for (int i = 0; i < ROWS; i++) {
+            sfs_end_unfinished(expected.unfinished[i]);
+            expected.unfinished[i] = NULL;
+        }
+        flush_and_check(&expected, false);
+        assert_int_equal(expected.committed_rows, expected.rows);
+        close_file();
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
-          cmocka_unit_test(a_flush_of_nothing_commits_nothing))
+          cmocka_unit_test(a_flush_of_nothing_commits_nothing),
+          cmocka_unit_test(what_is_unfinished_is_left_out))

@@ -1,0 +1,47 @@
+/* Frames that are being written for the first time: those that were made by creating their file,
+ * and those in which nothing is defined when they are opened for writing. Commits leave them out
+ * until they are closed, so that who follows the file sees a frame whole or not at all.
+ *
+ * The kernel tells at once when a descriptor was closed, but not whether it was the last one; that
+ * it tells a little later. A commit by time waits for the last; one that somebody has asked for,
+ * who may have closed his file before, takes what was closed once since it was written. A frame is
+ * no longer fresh when it is synced itself, and after MOST_COMMITS by time. Thread-safe. */
+#ifndef SPARSEFS_FS_FRESH_H
+#define SPARSEFS_FS_FRESH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/node.h"
+
+struct fresh;
+struct fresh_frame;
+
+/* most_bytes: larger frames are never fresh. */
+int fresh_create(struct nodes *nodes, size_t most_bytes, struct fresh **fresh);
+void fresh_destroy(struct fresh *fresh);
+
+/* Somebody makes a frame, or opens one for writing; given back with fresh_end. *frame is NULL if it
+ * is not fresh. To be called before a dataset is extended for it. -ENOMEM. */
+int fresh_make(struct fresh *fresh, const struct node *node, uint64_t frame,
+               struct fresh_frame **out);
+int fresh_open(struct fresh *fresh, const struct node *node, uint64_t frame,
+               struct fresh_frame **out);
+
+/* The rest take NULL for a frame that is not fresh. Those that return something say whether there
+ * is something more to commit now. */
+bool fresh_end(struct fresh *fresh, struct fresh_frame *frame);
+
+/* It was written; then a descriptor was closed through which it was. */
+void fresh_written(struct fresh *fresh, struct fresh_frame *frame);
+void fresh_closed(struct fresh *fresh, struct fresh_frame *frame);
+
+/* It is synced, or all that were closed are. */
+void fresh_finish(struct fresh *fresh, struct fresh_frame *frame);
+void fresh_finish_closed(struct fresh *fresh);
+
+/* A commit by time is about to be made. */
+bool fresh_age(struct fresh *fresh);
+
+#endif
