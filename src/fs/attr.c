@@ -79,21 +79,43 @@ double mount_timeout(const struct mount *mount, struct inode inode)
     return is_live || mount->follow ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
+bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
+                         struct inode inode)
+{
+    enum view_kind kind = inode_view(inode);
+    return mount->is_writable && ((kind < VIEW_STACK_RAW && inode.frame >= views_frames(views)) ||
+                                  staging_is_empty(mount->staging, node, kind, inode.frame));
+}
+
+/* Size and allocated bytes of a view. */
+static int size_of(struct mount *mount, const struct node *node, struct views *views,
+                   struct inode inode, uint64_t *size, uint64_t *allocated)
+{
+    enum view_kind kind = inode_view(inode);
+    bool is_empty = mount_shows_nothing(mount, node, views, inode);
+    if (kind == VIEW_DEFINED &&
+        (staging_size(mount->staging, node, inode.frame, size) || is_empty)) {
+        *allocated = *size;
+        return 0;
+    }
+    int error = view_size(views, kind, inode.frame, size);
+    if (error)
+        return error;
+    *allocated = is_empty ? view_empty_allocated(views, kind, *size)
+                          : view_allocated(views, kind, inode.frame, *size);
+    return 0;
+}
+
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st)
 {
     enum view_kind kind = inode_view(inode);
-    uint64_t size, allocated;
+    uint64_t size = 0, allocated;
     notify_known(mount->notify, inode);
     mount_settle(mount, node, inode);
-    if (kind == VIEW_DEFINED && staging_size(mount->staging, node, inode.frame, &size)) {
-        allocated = size;
-    } else {
-        int error = view_size(views, kind, inode.frame, &size);
-        if (error)
-            return error;
-        allocated = view_allocated(views, kind, inode.frame, size);
-    }
+    int error = size_of(mount, node, views, inode, &size, &allocated);
+    if (error)
+        return error;
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, inode, st);
     as_file(st, size, allocated);

@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "fs/selection.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 
@@ -28,6 +29,8 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
         return NULL;
     atomic_init(&file->users, 1);
     atomic_init(&file->has_staged, false);
+    atomic_init(&file->has_asked, false);
+    atomic_init(&file->is_fresh, false);
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
     pthread_mutex_lock(&open_lock);
@@ -36,18 +39,48 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     return file;
 }
 
+bool open_file_is_selection(const struct open_file *file)
+{
+    return inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
+}
+
 void open_file_use(struct open_file *file)
 {
+    atomic_store(&file->is_fresh, false);
     atomic_fetch_add(&file->users, 1);
 }
 
-/* The kernel must know nothing older of the frame than what is staged or has been applied. */
-static void frame_changed(struct mount *mount, const struct open_file *file, fuse_req_t request,
-                          const struct answer *answer)
+struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
 {
-    uint64_t frame = file->inode.frame;
-    const struct change change = mount_change(file->node, frame, frame);
-    mount_written(mount, file->node, frame, frame);
+    struct open_file *file;
+    pthread_mutex_lock(&open_lock);
+    DL_FOREACH (open_files, file)
+        if (inode_pack(file->inode) == number && file->opener == opener &&
+            atomic_exchange(&file->is_fresh, false))
+            break;
+    if (file)
+        atomic_fetch_add(&file->users, 1);
+    pthread_mutex_unlock(&open_lock);
+    return file;
+}
+
+struct change open_file_change(const struct open_file *file, uint64_t frames)
+{
+    uint64_t first, last, size = 0;
+    enum view_kind kind = inode_view(file->inode);
+    if (kind >= VIEW_STACK_RAW)
+        (void)view_size(file->views, kind, 0, &size);
+    view_frames_of(file->views, kind, file->inode.frame, 0, size, &first, &last);
+    struct change change = mount_change_since(file->node, file->views, frames, first, last);
+    change.names |= kind < VIEW_STACK_RAW && last >= frames; /* it is to come to be */
+    return change;
+}
+
+static void frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
+                          fuse_req_t request, const struct answer *answer)
+{
+    const struct change change = open_file_change(file, frames);
+    mount_written(mount, file->node, change.first, change.last);
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
@@ -55,13 +88,14 @@ static void frame_changed(struct mount *mount, const struct open_file *file, fus
 static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed;
-    int error = staging_end(mount->staging, file->staged, &changed);
+    uint64_t frames = views_frames(file->views);
+    int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error)
-        log_error("%s: what was written to %s frame %llu.defined is lost: %s",
-                  sfs_path(mount->file), file->node->name, (unsigned long long)file->inode.frame,
-                  strerror(-error));
+        log_error("%s: what was written to %s frame %llu%s is lost: %s", sfs_path(mount->file),
+                  file->node->name, (unsigned long long)file->inode.frame,
+                  open_file_is_selection(file) ? ".defined" : "", strerror(-error));
     if (changed)
-        frame_changed(mount, file, NULL, NULL);
+        frame_changed(mount, file, frames, NULL, NULL);
 }
 
 void open_file_put(struct mount *mount, struct open_file *file)
@@ -73,6 +107,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
     pthread_mutex_unlock(&open_lock);
     if (file->staged)
         end_staging(mount, file);
+    selection_end(file);
     if (file->views)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
@@ -114,9 +149,9 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
     file->is_for_writing = true;
     file->commits_seen = commits_failures(mount->commits);
-    if (kind != VIEW_DEFINED)
-        return 0;
-    return staging_begin(mount->staging, file->node, file->inode.frame, &file->staged);
+    atomic_store(&file->has_asked, kind < VIEW_STACK_RAW && kind != VIEW_DEFINED &&
+                                       file->inode.frame >= views_frames(file->views));
+    return staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
 }
 
 static bool is_text(struct inode inode)
@@ -159,6 +194,8 @@ static int open_view(struct mount *mount, struct open_file *file, bool write)
         mount_settle(mount, file->node, file->inode);
     if (!error && write)
         error = open_view_for_writing(mount, file);
+    if (!error && open_file_is_selection(file) && file->views->is_sparse)
+        error = selection_begin(file);
     if (!error && mount->follow && is_text(file->inode))
         error = take_text(file);
     return error;
@@ -181,13 +218,14 @@ static int open_content(struct mount *mount, struct open_file *file, bool write)
     return open_datatype(file);
 }
 
-int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info *info,
-                   struct open_file **out)
+/* A frame that is not there yet comes to be, even if it is not opened for writing. */
+static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
+                          struct fuse_file_info *info, struct open_file **out)
 {
     struct open_file *file = open_file_new(mount, number);
     if (!file)
         return -ENOMEM;
-    int error = open_content(mount, file, (info->flags & O_ACCMODE) != O_RDONLY);
+    int error = open_content(mount, file, is_new || (info->flags & O_ACCMODE) != O_RDONLY);
     if (error) {
         open_file_put(mount, file);
         return error;
@@ -195,11 +233,12 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
     info->fh = (uintptr_t)file;
     /* A selection changes its size with its content, is read once, and mapped by nobody: the page
      * cache would cost a third of the time of reading it, and show a new one too late. */
-    bool is_selection = inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
-    info->direct_io =
-        mount->options->direct_io || is_control(file->inode) || is_selection || file->text;
+    info->direct_io = mount->options->direct_io || is_control(file->inode) ||
+                      open_file_is_selection(file) || file->text;
     info->keep_cache = !info->direct_io;
     info->noflush = !file->is_for_writing;
+    file->opener = fuse_req_ctx(request)->pid;
+    atomic_store(&file->is_fresh, file->is_for_writing);
     *out = file;
     return 0;
 }
@@ -208,42 +247,73 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *file;
-    int error = open_file_open(mount, number, info, &file);
+    int error = open_file_open(mount, request, number, false, info, &file);
     if (error)
         fuse_reply_err(request, -error);
     else if (fuse_reply_open(request, info) == -ENOENT) /* interrupted: no release will come */
         open_file_put(mount, file);
 }
 
-/* A name that is there is opened; one of a frame behind the last makes the dataset larger. */
+/* An interrupted call: nobody has the file open, and nothing is to come of it. */
+static void forget_created(struct mount *mount, struct open_file *file)
+{
+    bool changed;
+    if (file->staged)
+        staging_refuse(mount->staging, file->staged, &changed);
+    open_file_put(mount, file);
+}
+
+/* O_TRUNC of a frame that somebody has made since the kernel looked for it. */
+static int truncate_opened(struct mount *mount, struct open_file *file)
+{
+    bool changed;
+    int error = 0;
+    if (open_file_is_selection(file))
+        error = staging_truncate(mount->staging, file->node, file->inode.frame, 0, &changed);
+    else
+        staging_truncate_dense(mount->staging, file->staged);
+    atomic_store(&file->has_asked, !open_file_is_selection(file));
+    if (!error)
+        frame_changed(mount, file, views_frames(file->views), NULL, NULL);
+    return error;
+}
+
+/* A name that is there is opened, and so is one of a frame behind the last: it comes to be when
+ * something is written, or when it is closed. As it may not, the kernel keeps nothing of it. */
 void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *info)
 {
     (void)mode;
     struct mount *mount = fuse_req_userdata(request);
-    struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
+    struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
+    bool is_new;
     notify_begin_lookup(mount->notify);
-    int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+    bool is_there = !error && !is_new;
     if (error == -ENOENT) {
-        error = mount_extend(mount, inode_unpack(parent), name);
-        if (!error)
-            error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+        is_new = true;
+        error = mount_new_frame(mount, inode_unpack(parent), name, &inode);
     } else if (!error && info->flags & O_EXCL) {
         error = -EEXIST;
     }
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr);
     if (!error)
-        error = open_file_open(mount, inode_pack(inode), info, &file);
+        error = open_file_open(mount, request, inode_pack(inode), is_new, info, &file);
+    if (!error && is_there && info->flags & O_TRUNC && file->is_for_writing)
+        error = truncate_opened(mount, file);
     if (error) {
+        if (file)
+            forget_created(mount, file);
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(mount, inode);
+        entry.attr_timeout = is_new ? 0 : mount_timeout(mount, inode);
+        entry.entry_timeout = is_new ? 0 : mount_name_timeout(mount);
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
-            open_file_put(mount, file);
+            forget_created(mount, file);
     }
     notify_end_lookup(mount->notify);
 }
@@ -258,14 +328,15 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_ERROR};
     bool changed = false;
+    uint64_t frames = file->staged ? views_frames(file->views) : 0;
     open_file_use(file);
-    if (file->staged)
+    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked)))
         answer.error = staging_close(mount->staging, file->staged,
                                      atomic_exchange(&file->has_staged, false), &changed);
     if (!answer.error && file->is_for_writing)
         answer.error = commits_error(mount->commits, &file->commits_seen);
     if (changed)
-        frame_changed(mount, file, request, &answer);
+        frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
     open_file_put(mount, file);

@@ -10,6 +10,7 @@
 
 #include "fs/open.h"
 #include "fs/requests.h"
+#include "fs/selection.h"
 
 static struct mount *mount_of(fuse_req_t request)
 {
@@ -38,13 +39,15 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct mount *mount = mount_of(request);
     struct fuse_entry_param entry = {.entry_timeout = mount_name_timeout(mount)};
     struct inode inode;
+    bool is_new;
     notify_begin_lookup(mount->notify);
-    int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr);
     if (!error) {
         entry.ino = entry.attr.st_ino;
-        entry.attr_timeout = mount_timeout(mount, inode);
+        entry.attr_timeout = is_new ? 0 : mount_timeout(mount, inode);
+        entry.entry_timeout = is_new ? 0 : entry.entry_timeout;
     }
     /* What is not there now may be there later, unless nobody can write. */
     if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
@@ -129,29 +132,26 @@ static void read_image(fuse_req_t request, const struct open_file *file, size_t 
         fuse_reply_buf(request, buffer, n);
 }
 
-/* What is staged of a selection; false if nothing is. */
-static bool read_staged(fuse_req_t request, const struct mount *mount, const struct open_file *file,
-                        char *buffer, size_t size, off_t offset)
+/* Into a buffer. */
+static int read_made(struct mount *mount, struct open_file *file, size_t size, off_t offset,
+                     char *buffer, size_t *n)
 {
-    size_t n;
-    if (inode_view(file->inode) != VIEW_DEFINED ||
-        !staging_read(mount->staging, file->node, file->inode.frame, (uint64_t)offset, size, buffer,
-                      &n))
-        return false;
-    fuse_reply_buf(request, buffer, n);
-    return true;
+    if (file->reading)
+        return selection_read(mount, file, (uint64_t)offset, size, buffer, n);
+    return view_read_empty(file->views, inode_view(file->inode), (uint64_t)offset, size, buffer, n);
 }
 
-static void read_view(fuse_req_t request, struct mount *mount, const struct open_file *file,
-                      size_t size, off_t offset)
+static void read_view(fuse_req_t request, struct mount *mount, struct open_file *file, size_t size,
+                      off_t offset)
 {
     char *buffer = thread_buffer(size);
-    struct view_part part;
+    struct view_part part = {.bytes = buffer};
     int error = buffer ? 0 : -ENOMEM;
     mount_settle(mount, file->node, file->inode);
-    if (!error && read_staged(request, mount, file, buffer, size, offset))
-        return;
-    if (!error)
+    if (!error &&
+        (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
+        error = read_made(mount, file, size, offset, buffer, &part.n);
+    else if (!error)
         error = view_read(file->views, inode_view(file->inode), file->inode.frame, (uint64_t)offset,
                           size, buffer, &part);
     if (error) {
@@ -178,7 +178,8 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     open_file_put(mount, file);
 }
 
-/* A text has no holes, nor has an image, or a selection, which may be staged. */
+/* A text has no holes, nor has an image, or a selection, which may be staged; nor has what shows
+ * nothing, for as long as that is so. */
 static int seek_in_text(struct mount *mount, const struct open_file *file, uint64_t offset,
                         bool data, uint64_t *found)
 {
@@ -209,7 +210,8 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         error = -EINVAL;
     else if (offset < 0)
         error = -ENXIO;
-    else if (file->views && inode_view(inode) != VIEW_DEFINED)
+    else if (file->views && inode_view(inode) != VIEW_DEFINED &&
+             !mount_shows_nothing(mount, file->node, file->views, inode))
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
     else
