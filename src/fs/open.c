@@ -50,16 +50,25 @@ void open_file_use(struct open_file *file)
     atomic_fetch_add(&file->users, 1);
 }
 
+/* Unless nobody uses it any more. */
+static bool use_again(struct open_file *file)
+{
+    unsigned users = atomic_load(&file->users);
+    while (users > 0 && !atomic_compare_exchange_weak(&file->users, &users, users + 1))
+        ;
+    return users > 0;
+}
+
 struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
 {
     struct open_file *file;
     pthread_mutex_lock(&open_lock);
     DL_FOREACH (open_files, file)
-        if (inode_pack(file->inode) == number && file->opener == opener &&
-            atomic_exchange(&file->is_fresh, false))
+        if (atomic_load(&file->is_fresh) && inode_pack(file->inode) == number &&
+            file->opener == opener && use_again(file))
             break;
     if (file)
-        atomic_fetch_add(&file->users, 1);
+        atomic_store(&file->is_fresh, false);
     pthread_mutex_unlock(&open_lock);
     return file;
 }
