@@ -638,6 +638,12 @@ SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 /* The same, but no dim becomes less than it is: for several threads that append. */
 SFS_API int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims);
 
+/* The same, and then an action, which may call anything on this dataset but what changes its dims.
+ * If the action fails its error is returned, and the dims are those of before: nobody has seen
+ * others. */
+SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
+                            int (*action)(void *context), void *context);
+
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
 
 /* The elements of slab, which may lie behind the dims and of which nothing is committed yet (what

@@ -236,11 +236,38 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     return change_dims(dataset, dims);
 }
 
+/* The larger ones of these dims and those that the dataset has. */
+static void at_least(const struct sfs_dataset *dataset, const uint64_t *dims, uint64_t *larger)
+{
+    for (int i = 0; i < dataset->info.rank; i++)
+        larger[i] = dims[i] > dataset->info.dims[i] ? dims[i] : dataset->info.dims[i];
+}
+
 int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     uint64_t larger[SFS_MAX_RANK];
     ALONE(dataset);
-    for (int i = 0; i < dataset->info.rank; i++)
-        larger[i] = dims[i] > dataset->info.dims[i] ? dims[i] : dataset->info.dims[i];
+    at_least(dataset, dims, larger);
     return change_dims(dataset, larger);
+}
+
+int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*action)(void *context),
+                    void *context)
+{
+    uint64_t larger[SFS_MAX_RANK], before[SFS_MAX_RANK];
+    struct call call;
+    ALONE(dataset);
+    at_least(dataset, dims, larger);
+    memcpy(before, dataset->info.dims, sizeof(before));
+    int error = change_dims(dataset, larger);
+    if (error)
+        return error;
+    alone_call_begin(&dataset->use, &call);
+    error = action(context);
+    alone_call_end(&call);
+    int undone = error ? change_dims(dataset, before) : 0;
+    if (undone)
+        log_error("%s: %s: the dims stay extended although nothing could be written: %s",
+                  sfs_path(dataset->file), dataset->path, strerror(-undone));
+    return error;
 }

@@ -123,6 +123,10 @@ void change_end(struct use **use);
 struct use *alone_begin(struct use *use);
 void alone_end(struct use **use);
 
+/* In such a block: what is called between them may be USING the dataset. */
+void alone_call_begin(struct use *use, struct call *call);
+void alone_call_end(struct call *call);
+
 /* The result of a call of this library that reads, and is made again as long as a followed file
  * moves under it. Calls in the middle of others leave that to these. */
 #define FOLLOWING(file, call)                                                                      \

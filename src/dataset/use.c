@@ -85,6 +85,18 @@ void alone_end(struct use **use)
     pthread_rwlock_unlock(&(*use)->lock);
 }
 
+void alone_call_begin(struct use *use, struct call *call)
+{
+    *call = (struct call){use, calls};
+    calls = call;
+}
+
+void alone_call_end(struct call *call)
+{
+    assert(calls == call);
+    calls = call->outer;
+}
+
 uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset)
 {
     uint64_t changes = atomic_load(&dataset->use.changes);

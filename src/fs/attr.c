@@ -87,6 +87,32 @@ static double timeout_of(const struct mount *mount, struct inode inode)
     return is_live || mount->follow || is_doubtful(mount, inode) ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
+bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
+                         struct inode inode)
+{
+    enum view_kind kind = inode_view(inode);
+    return mount->is_writable && ((kind < VIEW_STACK_RAW && inode.frame >= views_frames(views)) ||
+                                  staging_is_empty(mount->staging, node, kind, inode.frame));
+}
+
+/* Size and allocated bytes of a view, if its size is known. */
+static bool size_of(struct mount *mount, const struct node *node, struct views *views,
+                    struct inode inode, uint64_t *size, uint64_t *allocated)
+{
+    enum view_kind kind = inode_view(inode);
+    bool is_empty = mount_shows_nothing(mount, node, views, inode);
+    if (kind == VIEW_DEFINED &&
+        (staging_size(mount->staging, node, inode.frame, size) || is_empty)) {
+        *allocated = *size;
+        return true;
+    }
+    if (!view_size_is_known(views, kind, inode.frame, size))
+        return false;
+    *allocated = is_empty ? view_empty_allocated(views, kind, *size)
+                          : view_allocated(views, kind, inode.frame, *size);
+    return true;
+}
+
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout)
 {
@@ -95,13 +121,8 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     *timeout = timeout_of(mount, inode);
     notify_known(mount->notify, inode);
     mount_settle(mount, node, inode);
-    if (kind == VIEW_DEFINED && staging_size(mount->staging, node, inode.frame, &size)) {
-        allocated = size;
-    } else if (view_size_is_known(views, kind, inode.frame, &size)) {
-        allocated = view_allocated(views, kind, inode.frame, size);
-    } else {
+    if (!size_of(mount, node, views, inode, &size, &allocated))
         *timeout = 0; /* the kernel asks again after it was opened */
-    }
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, inode, st);
     as_file(st, size, allocated);

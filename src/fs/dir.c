@@ -53,6 +53,8 @@ int directory_open(struct mount *mount, struct inode inode, struct directory **o
     directory->inode = inode;
     directory->node = node;
     int error = 0;
+    if (node->type == NODE_DATASET)
+        mount_settle_names(mount, node);
     if (inode.entry == ENTRY_CONTROL)
         error = 0;
     else if (node->type == NODE_GROUP)

@@ -51,7 +51,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
 }
 
 static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
-                             const char *name, struct inode *inode)
+                             const char *name, struct inode *inode, bool *is_new)
 {
     *inode = (struct inode){.node = directory.node};
     const struct entry_name *fixed = entry_names(directory.entry);
@@ -66,8 +66,15 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     enum view_kind view;
     unsigned first = mount->options->first;
     if (!series || !entry_parse(series, name, &number, &view) || number < first ||
-        number - first >= views_frames(views) || !view_exists(views, view))
+        !view_exists(views, view))
         return -ENOENT;
+    if (number - first >= views_frames(views)) {
+        const struct node *node = node_get(mount->nodes, directory.node);
+        mount_settle_names(mount, node);
+        *is_new = number - first >= views_frames(views);
+        if (*is_new && !staging_is_new(mount->staging, node, view, number - first))
+            return -ENOENT;
+    }
     if (number - first >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
     inode->frame = number - first;
@@ -75,9 +82,11 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     return 0;
 }
 
-int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode)
+int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode,
+                 bool *is_new)
 {
     struct views *views;
+    *is_new = false;
     if (directory.entry == ENTRY_CONTROL)
         return control_lookup(mount, name, inode);
     pthread_rwlock_rdlock(&mount->tree_lock);
@@ -94,7 +103,7 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
     error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = lookup_in_dataset(mount, views, directory, name, inode);
+    error = lookup_in_dataset(mount, views, directory, name, inode, is_new);
     node_put_views(mount->nodes, node);
     return error;
 }

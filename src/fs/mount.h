@@ -59,6 +59,11 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout);
 
+/* Whether a view shows header and fill values alone, whatever there is: it was truncated and not
+ * written to, or its frame is not there yet. */
+bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
+                         struct inode inode);
+
 bool mount_is_directory(const struct node *node, struct inode inode);
 
 /* How long the kernel may keep names of an inode, in seconds. */
@@ -66,9 +71,10 @@ double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
 
-/* The inode of a name in a directory; -ENOENT. */
-int mount_lookup(struct mount *mount, struct inode directory, const char *name,
-                 struct inode *inode);
+/* The inode of a name in a directory; -ENOENT. *is_new: it is of a frame that may come to be, and
+ * not be there any more at any time. */
+int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode,
+                 bool *is_new);
 
 /* ---- change.c ---- */
 
@@ -78,13 +84,19 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
 /* All views of the frames first to last of a dataset, and of all of it. */
 struct change mount_change(const struct node *node, uint64_t first, uint64_t last);
 
-/* Somebody looks at a view: waits for who may be closing the frame's selection. */
-void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
+/* The same of a dataset that had so many frames before: if it has more, of those, too. */
+struct change mount_change_since(const struct node *node, struct views *views, uint64_t frames,
+                                 uint64_t first, uint64_t last);
 
-/* Extends a dataset so that it has the frame that a name in one of its directories stands for,
- * which is fresh then. -EPERM: it stands for none; -EFBIG: the dataset cannot be so large. */
-int mount_extend(struct mount *mount, struct inode directory, const char *name,
-                 struct fresh_frame **fresh);
+/* Somebody looks at a view, or at which frames there are: waits for who may be closing a file of
+ * which it is not known yet whether it changes that. */
+void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
+void mount_settle_names(struct mount *mount, const struct node *node);
+
+/* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the
+ * name stands for none; -EFBIG: the dataset cannot be so large. */
+int mount_new_frame(struct mount *mount, struct inode directory, const char *name,
+                    struct inode *inode);
 
 /* ---- control.c: .sparsefs and its files ---- */
 

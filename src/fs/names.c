@@ -54,6 +54,7 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     struct answer answer = {.kind = ANSWER_ENTRY};
     struct inode inode;
     const struct node *group;
+    bool is_new;
     pthread_rwlock_wrlock(&mount->tree_lock);
     answer.error = get_group(mount, inode_unpack(parent), &group);
     if (!answer.error)
@@ -62,7 +63,7 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     if (!answer.error) {
         const struct change change = {.node = group};
         commits_note(mount->commits);
-        answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+        answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
         if (!answer.error)
             answer.error = mount_attributes(mount, inode, &answer.entry.attr,
                                             &answer.entry.attr_timeout);
@@ -95,7 +96,8 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct answer answer = {.kind = ANSWER_ERROR};
     struct inode inode;
     const struct node *group = NULL, *child;
-    answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    bool is_new;
+    answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     pthread_rwlock_wrlock(&mount->tree_lock);
     if (!answer.error)
         answer.error = get_group(mount, inode_unpack(parent), &group);

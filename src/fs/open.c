@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "fs/interrupt.h"
+#include "fs/selection.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 
@@ -30,6 +31,8 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     atomic_init(&file->users, 1);
     atomic_init(&file->has_staged, false);
     atomic_init(&file->has_written, false);
+    atomic_init(&file->has_asked, false);
+    atomic_init(&file->is_unused, false);
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
     pthread_mutex_lock(&open_lock);
@@ -38,18 +41,57 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     return file;
 }
 
+bool open_file_is_selection(const struct open_file *file)
+{
+    return inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
+}
+
 void open_file_use(struct open_file *file)
 {
+    atomic_store(&file->is_unused, false);
     atomic_fetch_add(&file->users, 1);
 }
 
-/* The kernel must know nothing older of the frame than what is staged or has been applied. */
-static void frame_changed(struct mount *mount, const struct open_file *file, fuse_req_t request,
-                          const struct answer *answer)
+/* Unless nobody uses it any more. */
+static bool use_again(struct open_file *file)
 {
-    uint64_t frame = file->inode.frame;
-    const struct change change = mount_change(file->node, frame, frame);
-    mount_written(mount, file->node, frame, frame);
+    unsigned users = atomic_load(&file->users);
+    while (users > 0 && !atomic_compare_exchange_weak(&file->users, &users, users + 1))
+        ;
+    return users > 0;
+}
+
+struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
+{
+    struct open_file *file;
+    pthread_mutex_lock(&open_lock);
+    DL_FOREACH (open_files, file)
+        if (atomic_load(&file->is_unused) && inode_pack(file->inode) == number &&
+            file->opener == opener && use_again(file))
+            break;
+    if (file)
+        atomic_store(&file->is_unused, false);
+    pthread_mutex_unlock(&open_lock);
+    return file;
+}
+
+struct change open_file_change(const struct open_file *file, uint64_t frames)
+{
+    uint64_t first, last, size = 0;
+    enum view_kind kind = inode_view(file->inode);
+    if (kind >= VIEW_STACK_RAW)
+        (void)view_size(file->views, kind, 0, &size);
+    view_frames_of(file->views, kind, file->inode.frame, 0, size, &first, &last);
+    struct change change = mount_change_since(file->node, file->views, frames, first, last);
+    change.names |= kind < VIEW_STACK_RAW && last >= frames; /* it is to come to be */
+    return change;
+}
+
+static void frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
+                          fuse_req_t request, const struct answer *answer)
+{
+    const struct change change = open_file_change(file, frames);
+    mount_written(mount, file->node, change.first, change.last);
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
@@ -58,13 +100,14 @@ static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed;
     NOT_INTERRUPTIBLE();
-    int error = staging_end(mount->staging, file->staged, &changed);
+    uint64_t frames = views_frames(file->views);
+    int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error)
-        log_error("%s: what was written to %s frame %llu.defined is lost: %s",
-                  sfs_path(mount->file), file->node->name, (unsigned long long)file->inode.frame,
-                  strerror(-error));
+        log_error("%s: what was written to %s frame %llu%s is lost: %s", sfs_path(mount->file),
+                  file->node->name, (unsigned long long)file->inode.frame,
+                  open_file_is_selection(file) ? ".defined" : "", strerror(-error));
     if (changed)
-        frame_changed(mount, file, NULL, NULL);
+        frame_changed(mount, file, frames, NULL, NULL);
 }
 
 void open_file_put(struct mount *mount, struct open_file *file)
@@ -78,6 +121,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
         end_staging(mount, file);
     if (fresh_end(mount->fresh, file->fresh))
         commits_note(mount->commits);
+    selection_end(file);
     if (file->views)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
@@ -119,12 +163,15 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
     file->is_for_writing = true;
     file->commits_seen = commits_failures(mount->commits);
-    int error = kind < VIEW_STACK_RAW
-                    ? fresh_open(mount->fresh, file->node, file->inode.frame, &file->fresh)
-                    : 0;
-    if (error || kind != VIEW_DEFINED)
-        return error;
-    return staging_begin(mount->staging, file->node, file->inode.frame, &file->staged);
+    bool is_of_frame = kind < VIEW_STACK_RAW;
+    bool is_missing = is_of_frame && file->inode.frame >= views_frames(file->views);
+    atomic_store(&file->has_asked, is_missing && kind != VIEW_DEFINED);
+    int error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(
+                                  mount->fresh, file->node, file->inode.frame, &file->fresh)
+                            : 0;
+    return error ? error
+                 : staging_begin(mount->staging, file->node, kind, file->inode.frame,
+                                 &file->staged);
 }
 
 static bool is_text(struct inode inode)
@@ -164,18 +211,20 @@ static int open_view(struct mount *mount, struct open_file *file, bool read, boo
     int error = node_get_views(mount->nodes, file->node, &file->views);
     if (!error)
         mount_settle(mount, file->node, file->inode);
-    if (!error && read)
+    if (!error && read && !mount_shows_nothing(mount, file->node, file->views, file->inode))
         error = view_prepare(file->views, inode_view(file->inode), file->inode.frame);
     if (!error && write)
         error = open_view_for_writing(mount, file);
+    if (!error && open_file_is_selection(file) && file->views->is_sparse)
+        error = selection_begin(file);
     if (!error && mount->follow && is_text(file->inode))
         error = take_text(file);
     return error;
 }
 
-static int open_content(struct mount *mount, struct open_file *file, int access)
+static int open_content(struct mount *mount, struct open_file *file, int access, bool is_new)
 {
-    bool read = access != O_WRONLY, write = access != O_RDONLY;
+    bool read = !is_new && access != O_WRONLY, write = is_new || access != O_RDONLY;
     if (!file->node)
         return -ESTALE;
     if (write && !(mount->is_writable && sfs_is_writable(file->node->file)))
@@ -191,13 +240,14 @@ static int open_content(struct mount *mount, struct open_file *file, int access)
     return open_datatype(file);
 }
 
-int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info *info,
-                   struct open_file **out)
+/* A frame that is not there yet comes to be, even if it is not opened for writing. */
+static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
+                          struct fuse_file_info *info, struct open_file **out)
 {
     struct open_file *file = open_file_new(mount, number);
     if (!file)
         return -ENOMEM;
-    int error = open_content(mount, file, info->flags & O_ACCMODE);
+    int error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
     if (error) {
         open_file_put(mount, file);
         return error;
@@ -205,11 +255,12 @@ int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info
     info->fh = (uintptr_t)file;
     /* A selection changes its size with its content, is read once, and mapped by nobody: the page
      * cache would cost a third of the time of reading it, and show a new one too late. */
-    bool is_selection = inode_is_view(file->inode) && inode_view(file->inode) == VIEW_DEFINED;
-    info->direct_io =
-        mount->options->direct_io || is_control(file->inode) || is_selection || file->text;
+    info->direct_io = mount->options->direct_io || is_control(file->inode) ||
+                      open_file_is_selection(file) || file->text;
     info->keep_cache = !info->direct_io;
     info->noflush = !file->is_for_writing;
+    file->opener = fuse_req_ctx(request)->pid;
+    atomic_store(&file->is_unused, file->is_for_writing);
     *out = file;
     return 0;
 }
@@ -220,12 +271,37 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     struct mount *mount = fuse_req_userdata(request);
     struct answer answer = {.kind = ANSWER_OPENED};
     struct open_file *file;
-    answer.error = open_file_open(mount, number, info, &file);
+    answer.error = open_file_open(mount, request, number, false, info, &file);
     answer.info = *info;
     notify_answer(mount->notify, request, &answer);
 }
 
-/* A name that is there is opened; one of a frame behind the last makes the dataset larger. */
+/* An interrupted call: nobody has the file open, and nothing is to come of it. */
+static void forget_created(struct mount *mount, struct open_file *file)
+{
+    bool changed;
+    if (file->staged)
+        staging_refuse(mount->staging, file->staged, &changed);
+    open_file_put(mount, file);
+}
+
+/* O_TRUNC of a frame that somebody has made since the kernel looked for it. */
+static int truncate_opened(struct mount *mount, struct open_file *file)
+{
+    bool changed;
+    int error = 0;
+    if (open_file_is_selection(file))
+        error = staging_truncate(mount->staging, file->node, file->inode.frame, 0, false, &changed);
+    else
+        staging_truncate_dense(mount->staging, file->staged);
+    atomic_store(&file->has_asked, !open_file_is_selection(file));
+    if (!error)
+        frame_changed(mount, file, views_frames(file->views), NULL, NULL);
+    return error;
+}
+
+/* A name that is there is opened, and so is one of a frame behind the last: it comes to be when
+ * something is written, or when it is closed. As it may not, the kernel keeps nothing of it. */
 void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *info)
 {
@@ -235,29 +311,33 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
-    struct fresh_frame *fresh = NULL;
+    bool is_new;
     notify_begin_lookup(mount->notify);
-    int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+    bool is_there = !error && !is_new;
     if (error == -ENOENT) {
-        error = mount_extend(mount, inode_unpack(parent), name, &fresh);
-        if (!error)
-            error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+        is_new = true;
+        error = mount_new_frame(mount, inode_unpack(parent), name, &inode);
     } else if (!error && info->flags & O_EXCL) {
         error = -EEXIST;
     }
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
-        error = open_file_open(mount, inode_pack(inode), info, &file);
-    if (fresh_end(mount->fresh, fresh)) /* it is not open: nobody will close it */
-        commits_note(mount->commits);
+        error = open_file_open(mount, request, inode_pack(inode), is_new, info, &file);
+    if (!error && is_there && info->flags & O_TRUNC && file->is_for_writing)
+        error = truncate_opened(mount, file);
     if (error) {
+        if (file)
+            forget_created(mount, file);
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
         entry.entry_timeout = mount_name_timeout(mount, inode);
+        if (is_new)
+            entry.attr_timeout = entry.entry_timeout = 0;
         if (fuse_reply_create(request, &entry, info) == -ENOENT)
-            open_file_put(mount, file);
+            forget_created(mount, file);
     }
     notify_end_lookup(mount->notify);
 }
@@ -272,8 +352,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_ERROR};
     bool changed = false;
+    uint64_t frames = file->staged ? views_frames(file->views) : 0;
     open_file_use(file);
-    if (file->staged)
+    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked)))
         answer.error = staging_close(mount->staging, file->staged,
                                      atomic_exchange(&file->has_staged, false), &changed);
     if (!answer.error && file->is_for_writing)
@@ -283,7 +364,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount->fresh, file->fresh);
     if (changed)
-        frame_changed(mount, file, request, &answer);
+        frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
     open_file_put(mount, file);

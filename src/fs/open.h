@@ -18,12 +18,16 @@ struct open_file {
     size_t text_bytes;
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
+    struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
     bool is_for_writing;
-    struct staged *staged;     /* for writing N.defined */
-    atomic_bool has_staged;    /* through this file, since the last close */
+    struct staged *staged;     /* for writing */
+    atomic_bool has_staged;    /* a selection through this file, since the last close */
+    atomic_bool has_asked;     /* of a dense view: by it a truncation or a new frame was asked for */
     struct fresh_frame *fresh; /* for writing a frame for the first time */
     atomic_bool has_written;   /* to it, since the last close */
     unsigned commits_seen;     /* for writing: see commits_error */
+    pid_t opener;              /* for writing: the thread that has opened it, */
+    atomic_bool is_unused;     /* and nothing was done with it since */
 };
 
 struct open_file *open_file_of(const struct fuse_file_info *info);
@@ -33,10 +37,16 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number);
 void open_file_use(struct open_file *file);
 void open_file_put(struct mount *mount, struct open_file *file);
 
-/* Opens an inode that is no directory; on success info is what the reply needs. -EPERM: it is not
- * for writing. */
-int open_file_open(struct mount *mount, fuse_ino_t number, struct fuse_file_info *info,
-                   struct open_file **file);
+bool open_file_is_selection(const struct open_file *file);
+
+/* A thread truncates a view to nothing, without saying by which file: the one that it has just
+ * opened for writing, which is how the kernel tells of O_TRUNC; in use until open_file_put. NULL:
+ * there is none. */
+struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener);
+
+/* What waited for a file has been applied, or soon will be, in a dataset that had so many frames:
+ * all that its view shows has changed. */
+struct change open_file_change(const struct open_file *file, uint64_t frames);
 
 /* Closes what is open still, after the last request: the kernel does not say more. */
 void open_files_close(struct mount *mount);

@@ -11,6 +11,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
+#include "fs/selection.h"
 
 static struct mount *mount_of(fuse_req_t request)
 {
@@ -40,13 +41,16 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct mount *mount = mount_of(request);
     struct fuse_entry_param entry = {0};
     struct inode inode = {0};
+    bool is_new = false;
     notify_begin_lookup(mount->notify);
-    int error = mount_lookup(mount, inode_unpack(parent), name, &inode);
+    int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
         entry.ino = entry.attr.st_ino;
     entry.entry_timeout = mount_name_timeout(mount, inode);
+    if (is_new)
+        entry.attr_timeout = entry.entry_timeout = 0;
     /* What is not there now may be there later, unless nobody can write. */
     if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
         fuse_reply_entry(request, &entry);
@@ -131,29 +135,26 @@ static void read_image(fuse_req_t request, const struct open_file *file, size_t 
         fuse_reply_buf(request, buffer, n);
 }
 
-/* What is staged of a selection; false if nothing is. */
-static bool read_staged(fuse_req_t request, const struct mount *mount, const struct open_file *file,
-                        char *buffer, size_t size, off_t offset)
+/* Into a buffer. */
+static int read_made(struct mount *mount, struct open_file *file, size_t size, off_t offset,
+                     char *buffer, size_t *n)
 {
-    size_t n;
-    if (inode_view(file->inode) != VIEW_DEFINED ||
-        !staging_read(mount->staging, file->node, file->inode.frame, (uint64_t)offset, size, buffer,
-                      &n))
-        return false;
-    fuse_reply_buf(request, buffer, n);
-    return true;
+    if (file->reading)
+        return selection_read(mount, file, (uint64_t)offset, size, buffer, n);
+    return view_read_empty(file->views, inode_view(file->inode), (uint64_t)offset, size, buffer, n);
 }
 
-static void read_view(fuse_req_t request, struct mount *mount, const struct open_file *file,
-                      size_t size, off_t offset)
+static void read_view(fuse_req_t request, struct mount *mount, struct open_file *file, size_t size,
+                      off_t offset)
 {
     char *buffer = thread_buffer(size);
-    struct view_part part;
+    struct view_part part = {.bytes = buffer};
     int error = buffer ? 0 : -ENOMEM;
     mount_settle(mount, file->node, file->inode);
-    if (!error && read_staged(request, mount, file, buffer, size, offset))
-        return;
-    if (!error)
+    if (!error &&
+        (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
+        error = read_made(mount, file, size, offset, buffer, &part.n);
+    else if (!error)
         error = view_read(file->views, inode_view(file->inode), file->inode.frame, (uint64_t)offset,
                           size, buffer, &part);
     if (error) {
@@ -181,7 +182,8 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     open_file_put(mount, file);
 }
 
-/* A text has no holes, nor has an image, or a selection, which may be staged. */
+/* A text has no holes, nor has an image, or a selection, which may be staged; nor has what shows
+ * nothing, for as long as that is so. */
 static int seek_in_text(struct mount *mount, const struct open_file *file, uint64_t offset,
                         bool data, uint64_t *found)
 {
@@ -214,7 +216,8 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         error = -EINVAL;
     else if (offset < 0)
         error = -ENXIO;
-    else if (file->views && inode_view(inode) != VIEW_DEFINED)
+    else if (file->views && inode_view(inode) != VIEW_DEFINED &&
+             !mount_shows_nothing(mount, file->node, file->views, inode))
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
     else

@@ -1,4 +1,4 @@
-/* A table of the frames whose selections are open for writing. */
+/* A table of the views that are open for writing. */
 #include "fs/staging.h"
 
 #include <errno.h>
@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/hash.h"
 
@@ -18,6 +20,7 @@
 struct staged_key {
     uint64_t object; /* of the dataset */
     uint64_t frame;
+    uint64_t view; /* an enum view_kind */
 };
 
 struct staged {
@@ -26,20 +29,27 @@ struct staged {
     const struct node *node;
     struct views *views;
     unsigned writers;
-    /* Once is_staged, the new content: */
-    bool is_staged;
-    bool is_written; /* not just truncated to nothing */
-    bool is_closed;  /* truncated to nothing, and a descriptor was closed since */
-    char *bytes;
+    pthread_mutex_t order; /* of a dense view: held while something of it is applied; taken before
+                            * the lock of the table */
+    atomic_bool waits;     /* something is to be applied; read without the lock */
+    bool is_new;           /* the frame is to come to be, */
+    bool is_refused;       /* but not by closing: something was refused */
+    bool is_staged;        /* a new content; of a dense view: truncated to nothing */
+    bool is_closed;        /* nothing was written, and a descriptor was closed since */
+    /* VIEW_DEFINED, once is_staged, the new content: */
+    bool is_written;  /* not just truncated to nothing */
+    uint64_t version; /* another one after each change; odd */
+    char *bytes;      /* mapped: what was never written costs no memory */
     size_t n, room;
 };
 
 struct staging {
     struct nodes *nodes;
-    pthread_mutex_t lock; /* guards what follows, also while a content is applied */
+    pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
     struct staged *table;
     pthread_cond_t ended; /* somebody has closed his file */
-    atomic_uint n;        /* in the table; read without the lock by those who only look */
+    uint64_t version;     /* the last one given */
+    atomic_uint waiting;  /* in the table; read without the lock by those who only look */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -48,6 +58,7 @@ int staging_create(struct nodes *nodes, struct staging **out)
     if (!staging)
         return -ENOMEM;
     staging->nodes = nodes;
+    staging->version = 1;
     pthread_mutex_init(&staging->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -67,32 +78,55 @@ void staging_destroy(struct staging *staging)
     free(staging);
 }
 
-/* The lock must be held. */
-static struct staged *find(struct staging *staging, const struct node *node, uint64_t frame)
+/* The lock must be held, here and in what follows. */
+static struct staged *find(struct staging *staging, const struct node *node, enum view_kind view,
+                           uint64_t frame)
 {
-    const struct staged_key key = {node->object, frame};
+    const struct staged_key key = {node->object, frame, view};
     struct staged *staged;
     HASH_FIND(hh, staging->table, &key, sizeof(key), staged);
     return staged;
 }
 
-/* The lock must be held. */
-static int add(struct staging *staging, const struct node *node, uint64_t frame,
-               struct staged **out)
+static bool is_selection(const struct staged *staged)
+{
+    return staged->key.view == VIEW_DEFINED;
+}
+
+/* Whether the frame is not there yet. */
+static bool is_missing(const struct staged *staged)
+{
+    return staged->key.view < VIEW_STACK_RAW && staged->key.frame >= views_frames(staged->views);
+}
+
+/* To be called after every change of what is to be applied. */
+static void note(struct staging *staging, struct staged *staged)
+{
+    bool waits = staged->is_staged || (staged->is_new && !staged->is_refused);
+    staged->version = staging->version += 2;
+    if (!waits)
+        staged->is_closed = false;
+    if (atomic_exchange(&staged->waits, waits) != waits)
+        waits ? atomic_fetch_add(&staging->waiting, 1) : atomic_fetch_sub(&staging->waiting, 1);
+}
+
+static int add(struct staging *staging, const struct node *node, enum view_kind view,
+               uint64_t frame, struct staged **out)
 {
     struct staged *staged = calloc(1, sizeof(*staged));
     int error = staged ? node_get_views(staging->nodes, node, &staged->views) : -ENOMEM;
     if (error)
         goto failed;
     staged->node = node;
-    staged->key = (struct staged_key){node->object, frame};
+    staged->key = (struct staged_key){node->object, frame, view};
     HASH_ADD(hh, staging->table, key, sizeof(staged->key), staged);
     if (hash_failed()) {
         node_put_views(staging->nodes, node);
         error = -ENOMEM;
         goto failed;
     }
-    atomic_fetch_add(&staging->n, 1);
+    atomic_init(&staged->waits, false);
+    pthread_mutex_init(&staged->order, NULL);
     *out = staged;
     return 0;
 
@@ -101,42 +135,98 @@ failed:
     return error;
 }
 
-/* The lock must be held. */
-static void drop(struct staging *staging, struct staged *staged)
+static void free_content(struct staged *staged)
 {
+    if (staged->bytes)
+        munmap(staged->bytes, staged->room);
+    staged->bytes = NULL;
+    staged->n = staged->room = 0;
+}
+
+/* What waits still is forgotten. */
+static void unlist(struct staging *staging, struct staged *staged)
+{
+    staged->is_staged = staged->is_new = false;
+    note(staging, staged);
     HASH_DEL(staging->table, staged);
-    atomic_fetch_sub(&staging->n, 1);
+}
+
+/* The lock need not be held: nobody finds it any more. */
+static void destroy(struct staging *staging, struct staged *staged)
+{
     node_put_views(staging->nodes, staged->node);
-    free(staged->bytes);
+    free_content(staged);
+    pthread_mutex_destroy(&staged->order);
     free(staged);
 }
 
-int staging_begin(struct staging *staging, const struct node *node, uint64_t frame,
-                  struct staged **out)
+int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, struct staged **out)
 {
     int error = 0;
     pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find(staging, node, frame);
+    struct staged *staged = find(staging, node, view, frame);
     if (!staged)
-        error = add(staging, node, frame, &staged);
+        error = add(staging, node, view, frame, &staged);
     if (!error) {
         staged->writers++;
+        if (is_missing(staged)) {
+            staged->is_new = true;
+            staged->is_refused = false;
+            staged->is_staged |= is_selection(staged);
+            note(staging, staged);
+        }
         *out = staged;
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
 }
 
-/* Applied or not, nothing is staged afterwards. The lock must be held. */
-static int apply(struct staged *staged, bool *changed)
+/* From here on nothing else of a dense view is applied. */
+static void enter(struct staging *staging, struct staged *staged)
 {
-    int error = staged->is_written
-                    ? view_set_defined(staged->views, staged->key.frame, staged->bytes, staged->n)
-                    : view_truncate(staged->views, VIEW_DEFINED, staged->key.frame, 0);
-    free(staged->bytes);
-    staged->bytes = NULL;
-    staged->n = staged->room = 0;
-    staged->is_staged = staged->is_written = staged->is_closed = false;
+    if (!is_selection(staged))
+        pthread_mutex_lock(&staged->order);
+    pthread_mutex_lock(&staging->lock);
+}
+
+static void leave(struct staging *staging, struct staged *staged)
+{
+    pthread_mutex_unlock(&staging->lock);
+    if (!is_selection(staged))
+        pthread_mutex_unlock(&staged->order);
+}
+
+static int apply_selection(struct staged *staged)
+{
+    uint64_t frame = staged->key.frame;
+    if (staged->is_written)
+        return view_set_defined(staged->views, frame, staged->bytes, staged->n);
+    return staged->is_new ? views_extend(staged->views, frame + 1)
+                          : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+}
+
+/* Of a frame that was to come to be, and is there by now, nothing is erased. The lock is dropped
+ * meanwhile. */
+static int apply_dense(struct staging *staging, struct staged *staged)
+{
+    bool is_new = staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = is_new ? views_extend(staged->views, staged->key.frame + 1)
+                       : view_truncate(staged->views, staged->key.view, staged->key.frame, 0);
+    pthread_mutex_lock(&staging->lock);
+    return error;
+}
+
+/* Applied or not, nothing waits afterwards. It has been entered. */
+static int apply(struct staging *staging, struct staged *staged, bool *changed)
+{
+    int error = is_selection(staged) ? apply_selection(staged) : apply_dense(staging, staged);
+    free_content(staged);
+    staged->is_staged = staged->is_written = false;
+    staged->is_new &= error != 0;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
     *changed = true; /* what the file shows is something else now in any case */
     return error;
 }
@@ -144,9 +234,9 @@ static int apply(struct staged *staged, bool *changed)
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
 {
     *changed = false;
-    pthread_mutex_lock(&staging->lock);
-    int error = staged->is_staged ? apply(staged, changed) : 0;
-    pthread_mutex_unlock(&staging->lock);
+    enter(staging, staged);
+    int error = atomic_load(&staged->waits) ? apply(staging, staged, changed) : 0;
+    leave(staging, staged);
     return error;
 }
 
@@ -154,54 +244,150 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
 {
     int error = 0;
     *changed = false;
+    if (!atomic_load(&staged->waits))
+        return 0;
     pthread_mutex_lock(&staging->lock);
     if (staged->is_staged && staged->is_written && wrote)
-        error = apply(staged, changed);
-    else if (staged->is_staged && !staged->is_written)
+        error = apply(staging, staged, changed);
+    else if (atomic_load(&staged->waits) && !staged->is_written)
         *changed = staged->is_closed = true;
     pthread_mutex_unlock(&staging->lock);
     return error;
 }
 
-int staging_end(struct staging *staging, struct staged *staged, bool *changed)
+int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
 {
     int error = 0;
     *changed = false;
-    pthread_mutex_lock(&staging->lock);
-    if (--staged->writers == 0) {
-        if (staged->is_staged)
-            error = apply(staged, changed);
-        drop(staging, staged);
-        pthread_cond_broadcast(&staging->ended);
-    }
-    pthread_mutex_unlock(&staging->lock);
+    enter(staging, staged);
+    if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
+        error = apply(staging, staged, changed);
+    bool is_last = --staged->writers == 0; /* others may have come meanwhile */
+    if (is_last)
+        unlist(staging, staged);
+    pthread_cond_broadcast(&staging->ended);
+    leave(staging, staged);
+    if (is_last)
+        destroy(staging, staged);
     return error;
 }
 
-/* Makes room for a content of n bytes, and clears what is new in it. */
+bool staging_waits(const struct staged *staged)
+{
+    return atomic_load(&staged->waits);
+}
+
+void staging_refuse(struct staging *staging, struct staged *staged, bool *changed)
+{
+    pthread_mutex_lock(&staging->lock);
+    *changed = atomic_load(&staged->waits);
+    free_content(staged);
+    staged->is_staged = staged->is_written = false;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
+    pthread_mutex_unlock(&staging->lock);
+}
+
+/* ---- Dense views ---- */
+
+int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
+                        uint64_t offset, bool sparsify, size_t *written)
+{
+    struct views *views = staged->views;
+    enum view_kind view = staged->key.view;
+    uint64_t frame = staged->key.frame;
+    if (!atomic_load(&staged->waits))
+        return view_write(views, view, frame, offset, bytes, n, sparsify, written);
+    enter(staging, staged);
+    bool is_truncated = staged->is_staged && !staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = (is_truncated ? view_replace : view_write)(views, view, frame, offset, bytes, n,
+                                                           sparsify, written);
+    bool counts = !error && offset + *written > view_head_size(views, view);
+    pthread_mutex_lock(&staging->lock);
+    staged->is_closed = false;
+    if (counts)
+        staged->is_staged = staged->is_new = staged->is_refused = false;
+    note(staging, staged);
+    leave(staging, staged);
+    return error;
+}
+
+void staging_truncate_dense(struct staging *staging, struct staged *staged)
+{
+    enter(staging, staged);
+    staged->is_new &= is_missing(staged);
+    staged->is_staged = true;
+    staged->is_closed = false;
+    note(staging, staged);
+    leave(staging, staged);
+}
+
+bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,
+                      uint64_t frame)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_empty = staged && staged->is_staged && !is_selection(staged);
+    pthread_mutex_unlock(&staging->lock);
+    return is_empty;
+}
+
+bool staging_is_new(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_new = staged && staged->is_new && !staged->is_refused;
+    pthread_mutex_unlock(&staging->lock);
+    return is_new;
+}
+
+/* ---- Selections ---- */
+
+/* Clears what lies behind n bytes, and gives its memory back. */
+static void clear_behind(struct staged *staged, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
+    size_t end = staged->n < whole ? staged->n : whole;
+    if (end > n)
+        memset(staged->bytes + n, 0, end - n);
+    if (staged->n > whole)
+        (void)madvise(staged->bytes + whole, staged->room - whole, MADV_DONTNEED);
+}
+
+/* Room for a content of n bytes; what is new of it is zero. */
 static int resize(struct staged *staged, uint64_t n)
 {
-    if (n > views_selection_limit(staged->views))
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t limit = views_selection_limit(staged->views);
+    if (n > limit || n > SIZE_MAX - page)
         return -EFBIG;
+    if (n < staged->n)
+        clear_behind(staged, (size_t)n);
     if (n > staged->room) {
-        size_t room = staged->room > n / 2 ? 2 * staged->room : n;
-        char *grown = realloc(staged->bytes, room);
-        if (!grown)
+        size_t room = ((size_t)n + page - 1) / page * page;
+        char *bytes = staged->bytes ? mremap(staged->bytes, staged->room, room, MREMAP_MAYMOVE)
+                                    : mmap(NULL, room, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (bytes == MAP_FAILED)
             return -ENOMEM;
-        staged->bytes = grown;
+        staged->bytes = bytes;
         staged->room = room;
     }
-    if (n > staged->n)
-        memset(staged->bytes + staged->n, 0, n - staged->n);
-    staged->n = n;
+    staged->n = (size_t)n;
     return 0;
 }
 
 /* Begins a new content with the present one. The lock must be held. */
 static int stage_present(struct staged *staged)
 {
-    uint64_t size, frame = staged->key.frame;
-    int error = view_size(staged->views, VIEW_DEFINED, frame, &size);
+    uint64_t size = 0, frame = staged->key.frame;
+    int error = is_missing(staged) ? 0 : view_size(staged->views, VIEW_DEFINED, frame, &size);
     if (!error)
         error = resize(staged, size);
     for (uint64_t at = 0; at < size && !error;) {
@@ -239,13 +425,13 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
         memcpy(staged->bytes + offset, bytes, n);
         staged->is_written = true; /* also after a truncation to nothing */
         staged->is_closed = false;
+        note(staging, staged);
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
 }
 
-/* The lock must be held. */
-static int truncate_to(struct staged *staged, uint64_t size)
+static int truncate_to(struct staging *staging, struct staged *staged, uint64_t size)
 {
     int error = staged->is_staged || size == 0 ? 0 : stage_present(staged);
     if (!error)
@@ -254,6 +440,7 @@ static int truncate_to(struct staged *staged, uint64_t size)
         staged->is_staged = true;
         staged->is_written = size > 0;
         staged->is_closed = false;
+        note(staging, staged);
     }
     return error;
 }
@@ -264,16 +451,18 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     int error = 0;
     *changed = false;
     pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find(staging, node, frame);
+    struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
     if (!staged)
-        error = add(staging, node, frame, &staged);
+        error = add(staging, node, VIEW_DEFINED, frame, &staged);
     if (!error) {
         bool at_once = staged->writers == 0 || (by_name && size > 0 && !staged->is_staged);
-        error = truncate_to(staged, size);
+        error = truncate_to(staging, staged, size);
         if (!error && at_once)
-            error = apply(staged, changed);
-        if (staged->writers == 0)
-            drop(staging, staged);
+            error = apply(staging, staged, changed);
+        if (staged->writers == 0) {
+            unlist(staging, staged);
+            destroy(staging, staged);
+        }
     }
     pthread_mutex_unlock(&staging->lock);
     return error;
@@ -281,10 +470,10 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
 
 bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size)
 {
-    if (!staging || atomic_load(&staging->n) == 0)
+    if (!staging || atomic_load(&staging->waiting) == 0)
         return false;
     pthread_mutex_lock(&staging->lock);
-    const struct staged *staged = find(staging, node, frame);
+    const struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
     bool is_staged = staged && staged->is_staged;
     if (is_staged)
         *size = staged->n;
@@ -293,16 +482,17 @@ bool staging_size(struct staging *staging, const struct node *node, uint64_t fra
 }
 
 bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
-                  size_t n, void *buffer, size_t *got)
+                  size_t n, void *buffer, size_t *got, uint64_t *version)
 {
-    if (!staging || atomic_load(&staging->n) == 0)
+    if (!staging || atomic_load(&staging->waiting) == 0)
         return false;
     pthread_mutex_lock(&staging->lock);
-    const struct staged *staged = find(staging, node, frame);
+    const struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
     bool is_staged = staged && staged->is_staged;
     if (is_staged) {
         size_t left = offset < staged->n ? staged->n - (size_t)offset : 0;
         *got = left < n ? left : n;
+        *version = staged->version;
         if (*got > 0)
             memcpy(buffer, staged->bytes + offset, *got);
     }
@@ -310,30 +500,34 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
     return is_staged;
 }
 
-/* One of those somebody may have closed for good; the lock must be held. */
+/* One of those somebody may have closed for good, of which another view of a frame shows something;
+ * VIEW_KINDS: of all views. */
 static struct staged *find_closed(const struct staging *staging, const struct node *node,
-                                  uint64_t frame)
+                                  enum view_kind view, uint64_t frame)
 {
-    struct staged *staged;
-    for (staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->is_closed && staged->key.object == node->object &&
-            (frame == STAGING_ANY_FRAME || staged->key.frame == frame))
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next) {
+        const struct staged_key *key = &staged->key;
+        bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
+        if (staged->is_closed && key->object == node->object &&
+            (!is_of_frame || key->frame == frame) && (key->view != view || key->frame != frame))
             return staged;
+    }
     return NULL;
 }
 
-void staging_settle(struct staging *staging, const struct node *node, uint64_t frame)
+void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame)
 {
     struct timespec end;
     struct staged *staged;
-    if (!staging || atomic_load(&staging->n) == 0)
+    if (!staging || atomic_load(&staging->waiting) == 0)
         return;
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += PATIENCE_SECONDS;
     pthread_mutex_lock(&staging->lock);
-    while ((staged = find_closed(staging, node, frame)))
+    while ((staged = find_closed(staging, node, view, frame)))
         if (pthread_cond_timedwait(&staging->ended, &staging->lock, &end) == ETIMEDOUT &&
-            (staged = find_closed(staging, node, frame)))
+            (staged = find_closed(staging, node, view, frame)))
             staged->is_closed = false; /* it is open still: nobody else need wait for it */
     pthread_mutex_unlock(&staging->lock);
 }

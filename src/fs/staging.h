@@ -1,12 +1,21 @@
-/* New contents of N.defined on their way. A selection means something only as a whole, so what is
- * written to such a file is collected, one content per frame for all who have it open, and given to
- * the dataset when one of them who has written syncs or closes. Until then it is what reading the
- * file shows.
+/* What waits until it counts: what is refused must have changed nothing, also by what went before
+ * it.
  *
- * A file is truncated before it is written, and a shell that runs `command > 7.defined` even closes
- * it once in between. So a content that was truncated to nothing and not written to, which erases
- * the frame, waits for an fsync or for the last one to close. The kernel tells of that soon after
- * close(2) has returned: who looks at another view of the frame then waits for it. Thread-safe. */
+ * New contents of N.defined. A selection means something only as a whole, so what is written to
+ * such a file is collected, one content per frame for all who have it open, and given to the
+ * dataset when one of them who has written syncs or closes. Until then it is what reading the file
+ * shows.
+ *
+ * Truncations to nothing, and frames behind the last one, of files that are open for writing. Who
+ * copies a file truncates or creates it first, and only then may it turn out that what he writes is
+ * refused. So the truncation is shown by the file itself and the new frame by nobody, until the
+ * first bytes are written behind the header, or the file is synced, or closed. If a write is
+ * refused before that, they are forgotten.
+ *
+ * A shell that runs `command > 7.defined` closes the file once between truncating and writing it.
+ * So what nothing was written to waits for an fsync or for the last one to close. The kernel tells
+ * of that soon after close(2) has returned: who looks at another view of the frame then waits for
+ * it. Thread-safe. */
 #ifndef SPARSEFS_FS_STAGING_H
 #define SPARSEFS_FS_STAGING_H
 
@@ -24,23 +33,48 @@ int staging_create(struct nodes *nodes, struct staging **staging);
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);
 
-/* Somebody opens the selection of a frame for writing; given back with staging_end. */
-int staging_begin(struct staging *staging, const struct node *node, uint64_t frame,
-                  struct staged **staged);
+/* Somebody opens a view for writing; given back with staging_end. A frame behind the last one is to
+ * come to be by that. */
+int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, struct staged **staged);
 
-/* Somebody who wrote closes: applies what is staged, of the last one also a truncation to nothing.
- * *changed: the frame has changed (also of the others below). */
-int staging_end(struct staging *staging, struct staged *staged, bool *changed);
+/* Somebody closes. asked: a truncation or a new frame that waits still was asked for by him, and is
+ * applied; by the last one everything is. *changed: the frame has changed (also of the others
+ * below). */
+int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed);
 
-/* Applies what is staged. -EINVAL: it is no selection of this frame; nothing has changed then, and
- * it is forgotten. */
+/* Applies what waits. -EINVAL: it is no selection of this frame; nothing has changed then, and it
+ * is forgotten. */
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
 
 /* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something
- * was written, which is applied as above. *changed is also set if a truncation to nothing may be
- * applied soon: what is known of other views must not outlast this, so that they are asked for
- * again. */
+ * was written, which is applied as above. *changed is also set if a truncation to nothing or a new
+ * frame may be applied soon: what is known of other views must not outlast this, so that they are
+ * asked for again. */
 int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed);
+
+/* Whether anything waits. */
+bool staging_waits(const struct staged *staged);
+
+/* Something was refused: what waits is forgotten. *changed: the file shows something else now. */
+void staging_refuse(struct staging *staging, struct staged *staged, bool *changed);
+
+/* ---- Dense views ---- */
+
+/* As view_write, or as view_replace if the view is truncated. */
+int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
+                        uint64_t offset, bool sparsify, size_t *written);
+
+/* Truncates it to nothing; *staged is of the file by which that was asked for. */
+void staging_truncate_dense(struct staging *staging, struct staged *staged);
+
+/* Whether a view is truncated, and whether its frame is to come to be. */
+bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,
+                      uint64_t frame);
+bool staging_is_new(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame);
+
+/* ---- Selections ---- */
 
 /* -EFBIG: more than any encoded selection of this frame. */
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
@@ -55,13 +89,14 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
 /* Whether something is staged for the frame, and its size in bytes. */
 bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size);
 
-/* Up to n bytes of it into buffer, *got in all; false if nothing is staged. */
+/* Up to n bytes of it into buffer, *got in all; false if nothing is staged. Contents are the same
+ * as long as the version, which is odd, is. */
 bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
-                  size_t n, void *buffer, size_t *got);
+                  size_t n, void *buffer, size_t *got, uint64_t *version);
 
-/* Somebody looks at another view of a frame of a dataset, or (STAGING_ANY_FRAME) of all of it:
- * waits for those who may have closed. */
-#define STAGING_ANY_FRAME UINT64_MAX
-void staging_settle(struct staging *staging, const struct node *node, uint64_t frame);
+/* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: waits for those who may have
+ * closed another one that shows the same. */
+void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame);
 
 #endif

@@ -8,6 +8,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
+#include "fs/selection.h"
 
 #define PERMISSION_BITS 07777
 #define NOW_SECONDS     2 /* as long a time is still now */
@@ -41,16 +42,38 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
                       uint64_t offset, size_t *written, struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
-    uint64_t frame = file->inode.frame, first, last;
+    uint64_t frame = file->inode.frame, first, last, frames = views_frames(file->views);
     mount_settle(mount, file->node, file->inode);
-    int error =
-        view_write(file->views, kind, frame, offset, bytes, n, mount->options->sparsify, written);
+    bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
+    int error = staging_write_dense(mount->staging, file->staged, bytes, n, offset,
+                                    mount->options->sparsify, written);
+    if (!staging_waits(file->staged))
+        atomic_store(&file->has_asked, false);
     if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
-    *change = mount_change(file->node, first, last);
-    mount_written(mount, file->node, first, last);
+    *change = was_empty ? open_file_change(file, frames)
+                        : mount_change_since(file->node, file->views, frames, first, last);
+    mount_written(mount, file->node, change->first, change->last);
     return error;
+}
+
+/* What waited for the file is forgotten. Returns whether it shows something else now. */
+static bool refuse(struct mount *mount, struct open_file *file)
+{
+    bool changed;
+    staging_refuse(mount->staging, file->staged, &changed);
+    atomic_store(&file->has_asked, false);
+    return changed;
+}
+
+/* The kernel may have pages of the file that show what was forgotten. It is told after the answer,
+ * because it may hold some of them until then, and before a close is answered. */
+static void notify_refused(struct mount *mount, const struct open_file *file)
+{
+    struct change change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    change.views = 1u << inode_view(file->inode);
+    notify_change(mount->notify, &change, 0, NULL, NULL);
 }
 
 /* O_SYNC and O_DSYNC. For a file that goes through its page cache the kernel sends an fsync, too,
@@ -74,28 +97,33 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
     struct change change = {0};
+    bool is_selection = open_file_is_selection(file);
     open_file_use(file);
+    selection_forget(file);
     atomic_store(&file->has_written, true);
     fresh_written(mount->fresh, file->fresh);
     if (!file->is_for_writing)
         answer.error = -EBADF;
     else if (is_appending(info))
         answer.error = -EFBIG;
-    else if (file->staged)
+    else if (is_selection)
         answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
     else
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
-    if (!answer.error && !file->staged && is_synchronous(info)) {
+    bool is_refused = answer.error && file->staged && refuse(mount, file);
+    if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount->fresh, file->fresh);
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
     }
     /* Of a selection the kernel holds no pages. */
-    uint64_t writer = file->staged ? 0 : number;
+    uint64_t writer = is_selection ? 0 : number;
     if (change.node)
         notify_change(mount->notify, &change, writer, request, &answer);
     else
         answer_now(request, &answer);
+    if (is_refused)
+        notify_refused(mount, file);
     open_file_put(mount, file);
 }
 
@@ -132,9 +160,20 @@ static bool is_same(const struct stat *is, const struct stat *attributes, int to
                         &attributes->st_mtim, &is->st_mtim);
 }
 
-/* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
+/* What comes before a write that may be refused waits for it: a truncation when the file is opened,
+ * or one that leaves no whole header. */
+static bool is_before_writing(struct views *views, enum view_kind kind,
+                              const struct open_file *file, bool by_opening, uint64_t size)
+{
+    return file && kind != VIEW_DEFINED &&
+           (by_opening ? size == 0 : size < view_head_size(views, kind));
+}
+
+/* Sets *change, whose node is NULL if nothing can have changed; so do the others. file: through
+ * which it is done, or (by_opening) which is being opened; or NULL. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
-                         struct inode inode, uint64_t size, bool by_name, struct change *change)
+                         struct inode inode, struct open_file *file, bool by_opening, uint64_t size,
+                         struct change *change)
 {
     enum view_kind kind = inode_view(inode);
     uint64_t total, first = inode.frame, last = inode.frame;
@@ -143,10 +182,17 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return -EROFS;
     if (!view_writable(views, kind))
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
-    int error;
+    int error = 0;
     mount_settle(mount, node, inode);
+    if (is_before_writing(views, kind, file, by_opening, size)) {
+        staging_truncate_dense(mount->staging, file->staged);
+        atomic_store(&file->has_asked, true);
+        *change = mount_change(node, first, last);
+        change->views = 1u << kind;
+        return 0;
+    }
     if (kind == VIEW_DEFINED) {
-        error = staging_truncate(mount->staging, node, inode.frame, size, by_name, &changed);
+        error = staging_truncate(mount->staging, node, inode.frame, size, by_opening, &changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
         if (error)
@@ -164,8 +210,8 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     return error;
 }
 
-static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size, bool by_name,
-                          struct change *change)
+static int truncate_inode(struct mount *mount, struct inode inode, struct open_file *file,
+                          bool by_opening, uint64_t size, struct change *change)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
     struct views *views;
@@ -178,7 +224,7 @@ static int truncate_inode(struct mount *mount, struct inode inode, uint64_t size
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = truncate_view(mount, node, views, inode, size, by_name, change);
+    error = truncate_view(mount, node, views, inode, file, by_opening, size, change);
     node_put_views(mount->nodes, node);
     return error;
 }
@@ -190,14 +236,22 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     struct mount *mount = mount_of(request);
     struct inode inode = inode_unpack(number);
     struct open_file *file = info ? open_file_of(info) : NULL;
+    bool by_opening = !file && to_set & FUSE_SET_ATTR_SIZE;
+    if (file)
+        open_file_use(file);
+    else if (by_opening)
+        file = open_file_just_opened(number, fuse_req_ctx(request)->pid);
     struct answer answer = {.kind = ANSWER_ATTRIBUTES};
     struct change change = {0};
     answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     if (!answer.error && !is_same(&answer.st, attributes, to_set))
         answer.error = -EPERM;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
-        answer.error = truncate_inode(mount, inode, (uint64_t)attributes->st_size, !file, &change);
-        if (!answer.error && file && file->staged && attributes->st_size > 0)
+        answer.error =
+            truncate_inode(mount, inode, file, by_opening, (uint64_t)attributes->st_size, &change);
+        if (file)
+            selection_forget(file);
+        if (!answer.error && file && open_file_is_selection(file) && attributes->st_size > 0)
             atomic_store(&file->has_staged, true);
         if (!answer.error)
             answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
@@ -206,6 +260,8 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
         notify_change(mount->notify, &change, 0, request, &answer);
     else
         answer_now(request, &answer);
+    if (file)
+        open_file_put(mount, file);
 }
 
 /* ---- fallocate ---- */
@@ -219,7 +275,19 @@ static int reserve(const struct open_file *file, uint64_t offset, uint64_t n)
     return offset <= size && n <= size - offset ? 0 : -EFBIG;
 }
 
-static int allocate(struct mount *mount, const struct open_file *file, int mode, uint64_t offset,
+/* What waited counts, if there is anything. */
+static int apply_before(struct mount *mount, struct open_file *file, struct change *change)
+{
+    bool changed;
+    uint64_t frames = views_frames(file->views);
+    int error = staging_apply(mount->staging, file->staged, &changed);
+    atomic_store(&file->has_asked, false);
+    if (changed)
+        *change = open_file_change(file, frames);
+    return error;
+}
+
+static int allocate(struct mount *mount, struct open_file *file, int mode, uint64_t offset,
                     uint64_t n, struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
@@ -227,18 +295,23 @@ static int allocate(struct mount *mount, const struct open_file *file, int mode,
     bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     bool zero =
         mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
-    if (kind == VIEW_DEFINED || (mode != 0 && !punch && !zero))
+    bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
+    if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
         return -EOPNOTSUPP;
-    if (mode == 0)
-        return reserve(file, offset, n);
+    int error = punch ? 0 : reserve(file, offset, n);
+    if (error || reserves)
+        return error;
     mount_settle(mount, file->node, file->inode);
-    int error = punch ? view_punch(file->views, kind, frame, offset, n)
-                      : view_zero(file->views, kind, frame, offset, n);
+    error = apply_before(mount, file, change);
+    if (!error)
+        error = punch ? view_punch(file->views, kind, frame, offset, n)
+                      : view_zero(file->views, kind, frame, offset, n, mount->options->sparsify);
     if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, n, &first, &last);
-    *change = mount_change(file->node, first, last);
-    mount_written(mount, file->node, first, last);
+    if (!change->node)
+        *change = mount_change(file->node, first, last);
+    mount_written(mount, file->node, change->first, change->last);
     return error;
 }
 
@@ -287,16 +360,14 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_ERROR};
     struct change change = {0};
-    bool changed = false;
     open_file_use(file);
     if (file->staged) {
-        answer.error = staging_apply(mount->staging, file->staged, &changed);
+        answer.error = apply_before(mount, file, &change);
+        selection_forget(file);
         atomic_store(&file->has_staged, false);
     }
-    if (changed) {
-        change = mount_change(file->node, file->inode.frame, file->inode.frame);
-        mount_written(mount, file->node, file->inode.frame, file->inode.frame);
-    }
+    if (change.node)
+        mount_written(mount, file->node, change.first, change.last);
     fresh_finish(mount->fresh, file->fresh);
     if (!answer.error && mount->commits)
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
@@ -305,7 +376,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         if (!answer.error)
             answer.error = earlier;
     }
-    if (changed)
+    if (change.node)
         notify_change(mount->notify, &change, 0, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);

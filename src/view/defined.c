@@ -194,3 +194,24 @@ int defined_get(struct views *views, uint64_t frame, enum defined_form form,
     pthread_mutex_unlock(&frames->lock);
     return error;
 }
+
+int view_hold_defined(struct views *views, uint64_t frame, struct defined_frame **held)
+{
+    LOOKING_AT(views);
+    return defined_get(views, frame, DEFINED_ENCODED, held);
+}
+
+struct view_head view_held_bytes(const struct defined_frame *held)
+{
+    return held->encoded;
+}
+
+uint64_t view_held_version(const struct defined_frame *held)
+{
+    return held->changes;
+}
+
+void view_release_defined(struct views *views, struct defined_frame *held)
+{
+    defined_put(views, held);
+}

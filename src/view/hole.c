@@ -193,6 +193,12 @@ int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     return error;
 }
 
+uint64_t view_empty_allocated(struct views *views, enum view_kind kind, uint64_t size)
+{
+    LOOKING_AT(views);
+    return view_has_holes(views, kind) ? view_head_bytes(views, kind) : size;
+}
+
 uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size)
 {
     LOOKING_AT(views);

@@ -453,6 +453,34 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     return error;
 }
 
+int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, size_t n,
+                    void *buffer, size_t *got)
+{
+    LOOKING_AT(views);
+    struct source source;
+    int error = view_is_dense(kind) ? source_begin(views, kind, 0, false, &source) : -EINVAL;
+    if (error)
+        return error;
+    const struct view_head *head = &source.head;
+    uint64_t size = head->n + source.body_bytes, left = offset < size ? size - offset : 0;
+    size_t item = views->info->type.size, from_head = 0;
+    char *out = buffer;
+    *got = left < n ? (size_t)left : n;
+    if (offset < head->n)
+        from_head = head->n - (size_t)offset < *got ? head->n - (size_t)offset : *got;
+    if (from_head > 0)
+        memcpy(out, head->bytes + offset, from_head);
+    if (views->info->fill_is_zero) {
+        memset(out + from_head, 0, *got - from_head);
+    } else {
+        const char *fill = views->info->fill;
+        for (size_t i = from_head; i < *got; i++)
+            out[i] = fill[(offset + i - head->n) % item];
+    }
+    source_end(&source);
+    return 0;
+}
+
 void view_return(struct views *views, struct view_part *part)
 {
     if (part->loan.holder)

@@ -150,6 +150,13 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
               void *buffer, struct view_part *part);
 void view_return(struct views *views, struct view_part *part);
 
+/* The encoded selection of a frame of a sparse dataset, as it is now; it stays so until it is
+ * released. The version is another one after each change; 0: it was changing. */
+int view_hold_defined(struct views *views, uint64_t frame, struct defined_frame **held);
+struct view_head view_held_bytes(const struct defined_frame *held);
+uint64_t view_held_version(const struct defined_frame *held);
+void view_release_defined(struct views *views, struct defined_frame *held);
+
 /* ---- Writing. Whoever looks at any view afterwards sees the change. -EROFS: the file is not open
  * for writing; -EOPNOTSUPP: such a view or such elements cannot be written; errors as of
  * sfs_write_bytes. ---- */
@@ -159,28 +166,48 @@ bool view_writable(struct views *views, enum view_kind kind);
 
 /* Writes n bytes at offset of a raw, npy, tiff or stack view. Header bytes must be the ones shown,
  * else -EINVAL, and nothing is written. Of a range that reaches over the end *written bytes are
- * written, up to it; -EFBIG: it begins at or behind the end. sparsify as sfs_write_bytes has it. */
+ * written, up to it; -EFBIG: it begins at or behind the end. sparsify as sfs_write_bytes has it.
+ * With its first bytes behind the header a frame behind the last comes to be, if views_may_extend
+ * says so; after an error there are as many as before. */
 int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                const void *bytes, size_t n, bool sparsify, size_t *written);
+
+/* The same for a view that was truncated to nothing before: if bytes of the body are written the
+ * rest of it is erased, so that nothing is gone when they cannot be. Header bytes alone change
+ * nothing. */
+int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+                 const void *bytes, size_t n, bool sparsify, size_t *written);
+
+/* Of a view that can be written: the bytes before its body. */
+size_t view_head_size(struct views *views, enum view_kind kind);
+
+/* The bytes of a dense view as if nothing were defined in it, and how many of its `size` bytes are
+ * no holes then; the frame need not be there. */
+int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, size_t n,
+                    void *buffer, size_t *got);
+uint64_t view_empty_allocated(struct views *views, enum view_kind kind, uint64_t size);
 
 /* Erases the elements that begin at or after byte `size` of such a view; -EFBIG: it is larger than
  * the view. Of VIEW_DEFINED only size 0 is possible, which erases the frame; else -EINVAL. */
 int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
 
-/* Elements wholly inside the range of bytes are erased (punch); or its bytes are written as zero
- * (zero). Header bytes stay as they are. What lies behind the end is left out. */
+/* Elements wholly inside the range of bytes are erased (punch), what lies behind the end is left
+ * out; or its bytes are written as zero (zero; -EFBIG, and nothing is: it reaches over the end).
+ * Header bytes stay as they are. */
 int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                uint64_t n);
-int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-              uint64_t n);
+int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,
+              bool sparsify);
 
-/* VIEW_DEFINED: the whole new content. Errors as of sfs_decode_defined; nothing has changed then.
- */
+/* VIEW_DEFINED: the whole new content, also of a frame behind the last, as view_write has it.
+ * Errors as of sfs_decode_defined; nothing has changed then. */
 int view_set_defined(struct views *views, uint64_t frame, const void *bytes, size_t n);
 
 /* Extends the dataset along its first axis so that it has at least so many frames. -EFBIG: its max
- * dims or its layout do not allow that, or it is not the first axis alone that numbers frames. */
+ * dims or its layout do not allow that, or it is not the first axis alone that numbers frames. The
+ * second only says whether they do. */
 int views_extend(struct views *views, uint64_t frames);
+int views_may_extend(struct views *views, uint64_t frames);
 
 /* Whether nothing of a frame is defined; false also if it has many chunks to look at. */
 bool view_is_blank(struct views *views, uint64_t frame);

@@ -66,7 +66,9 @@ struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame)
     for (int i = info->rank - 1; i >= 0; i--) {
         bool in_frame = i >= info->rank - views->frame_rank;
         slab.count[i] = in_frame ? views->dims[i] : 1;
-        if (!in_frame && views->dims[i] > 0) {
+        if (!in_frame && i == 0) {
+            slab.start[i] = frame; /* also of one behind the last */
+        } else if (!in_frame && views->dims[i] > 0) {
             slab.start[i] = frame % views->dims[i];
             frame /= views->dims[i];
         }
@@ -352,6 +354,12 @@ bool view_has_holes(const struct views *views, enum view_kind kind)
 size_t view_head_bytes(const struct views *views, enum view_kind kind)
 {
     return view_is_dense(kind) ? views->heads[kind].n : 0;
+}
+
+size_t view_head_size(struct views *views, enum view_kind kind)
+{
+    LOOKING_AT(views);
+    return view_head_bytes(views, kind);
 }
 
 bool view_size_is_cheap(struct views *views, enum view_kind kind)

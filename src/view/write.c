@@ -49,30 +49,119 @@ static int target_of(const struct views *views, enum view_kind kind, uint64_t fr
     return 0;
 }
 
+/* Whether a frame is not there yet, of a view of one. */
+static bool is_new(const struct views *views, enum view_kind kind, uint64_t frame)
+{
+    return !view_is_stack(kind) && frame >= views->frames;
+}
+
+static int can_extend(const struct views *views, uint64_t frames)
+{
+    const struct sfs_dataset_info *info = views->info;
+    uint64_t elements;
+    if (!sfs_is_writable(views->file))
+        return -EROFS;
+    bool can = (info->layout == SFS_SPARSE || info->layout == SFS_CHUNKED) &&
+               info->rank - views->frame_rank == 1 && frames <= info->max_dims[0] &&
+               !__builtin_mul_overflow(frames, views->frame_elements, &elements) &&
+               elements <= INT64_MAX;
+    return can ? 0 : -EFBIG;
+}
+
+/* Changes something in a frame. One behind the last comes to be by that; if it fails there are as
+ * many as before. */
+static int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
+                        int (*change)(void *context), void *context)
+{
+    if (!is_new(views, kind, frame))
+        return change(context);
+    int error = can_extend(views, frame + 1);
+    if (error)
+        return error;
+    const uint64_t dims[SFS_MAX_RANK] = {frame + 1}; /* the others stay as they are */
+    error = sfs_extend_with(views->dataset, dims, change, context);
+    return error == -EOPNOTSUPP ? -EFBIG : error;
+}
+
+/* Bytes for the body of a dense view. */
+struct body_bytes {
+    struct views *views;
+    const struct target *target;
+    uint64_t offset; /* in the body */
+    const char *bytes;
+    size_t n;
+    bool sparsify;
+};
+
+static int write_body(void *context)
+{
+    const struct body_bytes *body = context;
+    return sfs_write_bytes(body->views->dataset, &body->target->slab, body->offset, body->bytes,
+                           body->n, body->sparsify);
+}
+
+/* Cuts a range off at the end of the view, and its header bytes, which must be those that are
+ * shown. */
+static int take_body(struct views *views, const struct target *target, uint64_t offset,
+                     const char *bytes, size_t *n, struct body_bytes *body)
+{
+    size_t head = target->head->n, in_head = 0;
+    uint64_t size = head + target->body_bytes;
+    if (offset >= size)
+        return -EFBIG;
+    *n = *n < size - offset ? *n : (size_t)(size - offset);
+    if (offset < head) {
+        in_head = *n < head - offset ? *n : head - (size_t)offset;
+        if (memcmp(bytes, target->head->bytes + offset, in_head) != 0)
+            return -EINVAL;
+    }
+    *body = (struct body_bytes){.views = views,
+                                .target = target,
+                                .offset = in_head < *n ? offset + in_head - head : 0,
+                                .bytes = bytes + in_head,
+                                .n = *n - in_head};
+    return 0;
+}
+
 int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                const void *bytes, size_t n, bool sparsify, size_t *written)
 {
     LOOKING_AT(views);
     struct target target;
+    struct body_bytes body;
     int error = target_of(views, kind, frame, &target);
+    if (!error)
+        error = take_body(views, &target, offset, bytes, &n, &body);
     if (error)
         return error;
-    size_t head = target.head->n, in_head = 0;
-    uint64_t size = head + target.body_bytes;
-    if (offset >= size)
-        return -EFBIG;
-    n = n < size - offset ? n : (size_t)(size - offset);
-    if (offset < head) {
-        in_head = n < head - offset ? n : head - (size_t)offset;
-        if (memcmp(bytes, target.head->bytes + offset, in_head) != 0)
-            return -EINVAL;
-    }
-    if (in_head < n)
-        error = sfs_write_bytes(views->dataset, &target.slab, offset + in_head - head,
-                                (const char *)bytes + in_head, n - in_head, sparsify);
+    body.sparsify = sparsify;
+    if (body.n > 0)
+        error = change_frame(views, kind, frame, write_body, &body);
     if (!error)
         *written = n;
     return error;
+}
+
+/* Fills what is missing of the first and of the last element with the fill value; *padded is to be
+ * freed. */
+static int pad_elements(struct body_bytes *body, char **padded)
+{
+    size_t item = body->target->item, before = (size_t)(body->offset % item);
+    size_t behind = (item - (before + body->n) % item) % item;
+    const char *fill = body->views->info->fill;
+    *padded = NULL;
+    if (before + behind == 0)
+        return 0;
+    *padded = malloc(before + body->n + behind);
+    if (!*padded)
+        return -ENOMEM;
+    memcpy(*padded, fill, before);
+    memcpy(*padded + before, body->bytes, body->n);
+    memcpy(*padded + before + body->n, fill + item - behind, behind);
+    body->bytes = *padded;
+    body->offset -= before;
+    body->n += before + behind;
+    return 0;
 }
 
 /* Erases the elements of the body that lie wholly in its bytes [first, last). */
@@ -81,6 +170,34 @@ static int erase_bytes(struct views *views, const struct target *target, uint64_
 {
     uint64_t from = first / target->item + (first % target->item > 0), to = last / target->item;
     return from < to ? sfs_erase_range(views->dataset, &target->slab, from, to - from) : 0;
+}
+
+int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
+                 const void *bytes, size_t n, bool sparsify, size_t *written)
+{
+    LOOKING_AT(views);
+    struct target target;
+    struct body_bytes body;
+    char *padded = NULL;
+    int error = target_of(views, kind, frame, &target);
+    if (!error)
+        error = take_body(views, &target, offset, bytes, &n, &body);
+    if (!error && body.n > 0)
+        error = pad_elements(&body, &padded);
+    if (error)
+        return error;
+    body.sparsify = sparsify;
+    bool was_new = is_new(views, kind, frame);
+    if (body.n > 0)
+        error = change_frame(views, kind, frame, write_body, &body);
+    if (!error && body.n > 0 && !was_new)
+        error = erase_bytes(views, &target, 0, body.offset);
+    if (!error && body.n > 0 && !was_new)
+        error = erase_bytes(views, &target, body.offset + body.n, target.body_bytes);
+    free(padded);
+    if (!error)
+        *written = n;
+    return error;
 }
 
 static int erase_frame(struct views *views, uint64_t frame)
@@ -130,7 +247,8 @@ int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_
     return erase_bytes(views, &target, first, last);
 }
 
-int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n)
+int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,
+              bool sparsify)
 {
     LOOKING_AT(views);
     struct target target;
@@ -138,6 +256,9 @@ int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     int error = target_of(views, kind, frame, &target);
     if (error)
         return error;
+    uint64_t size = target.head->n + target.body_bytes;
+    if (offset > size || n > size - offset)
+        return -EFBIG;
     cut_to_body(&target, offset, n, &first, &last);
     /* Pieces begin with an element, all but the first: no element is written twice. */
     size_t most = target.item < ZERO_BYTES ? ZERO_BYTES / target.item * target.item : target.item;
@@ -148,46 +269,57 @@ int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     while (first < last && !error) {
         uint64_t here = most - first % target.item % most;
         here = last - first < here ? last - first : here;
-        error = sfs_write_bytes(views->dataset, &target.slab, first, zeros, (size_t)here, false);
+        error = sfs_write_bytes(views->dataset, &target.slab, first, zeros, (size_t)here, sparsify);
         first += here;
     }
     free(zeros);
     return error;
 }
 
+/* What is to be defined in a frame. */
+struct selected {
+    struct views *views;
+    struct sfs_slab slab;
+    struct sfs_defined defined;
+};
+
+static int set_defined(void *context)
+{
+    const struct selected *selected = context;
+    return sfs_set_defined(selected->views->dataset, &selected->slab, &selected->defined);
+}
+
 int view_set_defined(struct views *views, uint64_t frame, const void *bytes, size_t n)
 {
     LOOKING_AT(views);
-    struct sfs_defined defined;
     if (!is_writable(views, VIEW_DEFINED))
         return cannot_write(views);
-    struct sfs_slab slab = view_frame_slab(views, frame);
-    int error = sfs_decode_defined(views->dataset, &slab, views->frame_rank, bytes, n, &defined);
+    struct selected selected = {.views = views, .slab = view_frame_slab(views, frame)};
+    int error = sfs_decode_defined(views->dataset, &selected.slab, views->frame_rank, bytes, n,
+                                   &selected.defined);
     if (error)
         return error;
-    error = sfs_set_defined(views->dataset, &slab, &defined);
-    sfs_defined_free(&defined);
+    error = change_frame(views, VIEW_DEFINED, frame, set_defined, &selected);
+    sfs_defined_free(&selected.defined);
     return error;
 }
 
-static int extend(struct views *views, uint64_t frames)
+int views_may_extend(struct views *views, uint64_t frames)
 {
-    const struct sfs_dataset_info *info = views->info;
-    uint64_t dims[SFS_MAX_RANK] = {frames}; /* the others stay as they are */
-    if (!sfs_is_writable(views->file))
-        return -EROFS;
-    if (info->rank - views->frame_rank != 1 || frames > info->max_dims[0])
-        return -EFBIG;
-    int error = sfs_extend(views->dataset, dims);
-    return error == -EINVAL || error == -EOPNOTSUPP ? -EFBIG : error;
+    LOOKING_AT(views);
+    return frames <= views->frames ? 0 : can_extend(views, frames);
 }
 
 int views_extend(struct views *views, uint64_t frames)
 {
-    if (views_frames(views) >= frames)
-        return 0;
-    int error = extend(views, frames);
-    return error ? error : geometry_renew(views);
+    const uint64_t dims[SFS_MAX_RANK] = {frames}; /* the others stay as they are */
+    int error = views_may_extend(views, frames);
+    if (error || frames <= views_frames(views))
+        return error;
+    error = sfs_extend(views->dataset, dims);
+    if (error)
+        return error == -EINVAL || error == -EOPNOTSUPP ? -EFBIG : error;
+    return geometry_renew(views);
 }
 
 int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes,

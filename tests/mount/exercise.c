@@ -59,6 +59,7 @@ struct exercise {
     uint8_t *mapping; /* all of the file, or NULL */
     uint8_t *buffer;  /* of the file's size */
     size_t difference;
+    bool opened_truncated; /* other files show that when this one is written, or synced */
 };
 
 static struct exercise *running; /* for the handler of SIGBUS */
@@ -370,6 +371,7 @@ static bool do_reopen_truncated(struct exercise *x)
         return truncate_to(x, 0);
     if (!flush_mapping(x) || !close_file(x) || !open_file(x, O_TRUNC))
         return false;
+    x->opened_truncated = true;
     expected_truncate(&x->expected, 0);
     return same_size(x);
 }
@@ -437,8 +439,9 @@ static uint8_t *read_all(const struct exercise *x, const char *path)
 static bool do_defined(struct exercise *x)
 {
     note(x, "defined", 0, 0);
-    if (!flush_mapping(x))
+    if (!flush_mapping(x) || (x->opened_truncated && fsync(x->fd)))
         return false;
+    x->opened_truncated = false;
     uint8_t *encoded = read_all(x, x->options.defined);
     bool good = encoded && expected_same_defined(&x->expected, encoded);
     free(encoded);

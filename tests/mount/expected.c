@@ -52,7 +52,7 @@ void expected_write(struct expected *expected, size_t offset, const uint8_t *byt
     else
         memset(expected->content + offset, 0, n);
     define(expected, offset / expected->element, (offset + n - 1) / expected->element + 1,
-           bytes && expected->sparsify);
+           expected->sparsify);
 }
 
 static void erase(struct expected *expected, size_t first, size_t end)

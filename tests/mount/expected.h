@@ -29,8 +29,7 @@ struct expected {
 bool expected_create(struct expected *expected, size_t size, size_t element, const uint8_t *fill);
 void expected_destroy(struct expected *expected);
 
-/* bytes were written at offset; NULL stands for zero bytes of a zeroed range, which sparsify does
- * not concern. */
+/* bytes were written at offset; NULL stands for zero bytes. */
 void expected_write(struct expected *expected, size_t offset, const uint8_t *bytes, size_t n);
 /* Elements wholly inside are undefined now. */
 void expected_punch(struct expected *expected, size_t offset, size_t n);

@@ -134,12 +134,12 @@ class Dataset:
     def touched(self, start, end):
         return slice(start // self.item, -(-end // self.item))
 
-    def write(self, frame, start, data, sparsify=None):
+    def write(self, frame, start, data):
         end = start + len(data)
         if start == end:
             return
         self.flat(frame)[start:end] = np.frombuffer(data, "u1")
-        self.define(frame, start, end, self.sparsify if sparsify is None else sparsify)
+        self.define(frame, start, end, self.sparsify)
 
     def define(self, frame, start, end, sparsify):
         part = self.touched(start, end)
@@ -395,7 +395,7 @@ class Worker:
                 dataset.erase(frame, 0, dataset.bytes)
             dataset.write(frame, 0, data)
             if head:
-                with refused(errno.EINVAL), open(path, "r+b", buffering=0) as file:
+                with refused(errno.EINVAL), open(path, self.random.choice(["r+b", "wb"]), buffering=0) as file:
                     file.write(bytes([head[0] ^ 1]))
 
     def read(self):
@@ -453,11 +453,16 @@ class Worker:
             head = size - dataset.bytes
             to = self.random.choice([0, self.random.randrange(size), size - 1])
             self.note(f"truncate {dataset.kind.path}/{view} {frame} to {to}")
+            before_writing = to == 0 or to < head  # then it counts when the file is written or synced
             if self.random.random() < 0.5:
+                if before_writing and path in self.open_files:
+                    os.close(self.open_files.pop(path))  # or it looks like O_TRUNC of that
                 os.truncate(path, to)
             else:
                 with self.opened(path) as fd:
                     os.ftruncate(fd, to)
+                    if before_writing:
+                        os.fsync(fd)
             dataset.erase(frame, max(0, to - head), dataset.bytes)
             assert os.stat(path).st_size == size
 
@@ -473,7 +478,7 @@ class Worker:
                 fallocate(fd, FALLOC_FL_ZERO_RANGE if zero else FALLOC_FL_PUNCH_HOLE, head + start,
                           end - start)
             if zero:
-                dataset.write(frame, start, bytes(end - start), sparsify=False)
+                dataset.write(frame, start, bytes(end - start))
             else:
                 dataset.erase(frame, start, end)
 

@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 
 import sparse_files
+from compare import selected
 from conftest import BUILD, START_SECONDS, TOP, Mount, is_mounted
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
 SHAPE = (5, 30, 41)
 FRAME_BYTES = 30 * 41 * 2
-PUNCH, ZERO, KEEP_SIZE, COLLAPSE = 2, 16, 1, 8  # linux/falloc.h
+PUNCH, ZERO, KEEP_SIZE, COLLAPSE, INSERT, UNSHARE = 2, 16, 1, 8, 32, 64  # linux/falloc.h
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
@@ -226,6 +227,7 @@ def test_the_end(mounts, data):
         path, size = d / name, (d / name).stat().st_size
         fd = os.open(path, os.O_RDWR)
         assert os.pwrite(fd, b"abcdef", size - 2) == 2  # a short write, up to the end
+        data.write((5 if "stack" in name else 2) * FRAME_BYTES - 2, b"ab")
         for offset in (size, size + 1000):
             with refused(errno.EFBIG):
                 os.pwrite(fd, b"abc", offset)
@@ -242,10 +244,6 @@ def test_the_end(mounts, data):
             os.write(fd, b"abc")
         os.close(fd)
         assert path.stat().st_size == size
-        if name == "frames/1.raw" or name == "npy/000001.npy":
-            data.erase(1230, 2460)
-        else:
-            data.erase(0, data.array.size)
     done = shell(f"echo more >> {d}/frames/1.raw")
     assert "File too large" in done.stderr
     data.check_file(mounts)
@@ -297,7 +295,7 @@ def test_fallocate(mounts, data):
     do(f"fallocate -z -o 1001 -l 100 {d}/frames/1.raw")
     data.write(FRAME_BYTES + 1001, bytes(100))
     data.check()
-    do(f"fallocate -z -n -o {FRAME_BYTES - 10} -l 1000 {d}/frames/3.raw")
+    do(f"fallocate -z -n -o {FRAME_BYTES - 10} -l 10 {d}/frames/3.raw")
     data.write(4 * FRAME_BYTES - 10, bytes(10))
     data.check()
     do(f"fallocate -p -o {3 * FRAME_BYTES - 20} -l {FRAME_BYTES + 40} {d}/stack.raw")
@@ -309,13 +307,224 @@ def test_fallocate(mounts, data):
     fd = os.open(d / "frames/1.raw", os.O_RDWR)
     fallocate(fd, 0, 0, FRAME_BYTES)
     fallocate(fd, 0, FRAME_BYTES - 1, 1)
+    fallocate(fd, KEEP_SIZE, 0, FRAME_BYTES)
+    os.posix_fallocate(fd, 100, FRAME_BYTES - 100)
+    fallocate(fd, PUNCH | KEEP_SIZE, FRAME_BYTES, 4096)
+    for mode in (0, KEEP_SIZE, ZERO, ZERO | KEEP_SIZE):
+        for offset, n in ((1, FRAME_BYTES), (FRAME_BYTES, 1), (2**40, 4096)):
+            with refused(errno.EFBIG):
+                fallocate(fd, mode, offset, n)
     with refused(errno.EFBIG):
-        fallocate(fd, 0, 1, FRAME_BYTES)
-    for mode in (KEEP_SIZE, COLLAPSE):
+        os.posix_fallocate(fd, 1, FRAME_BYTES)
+    for mode in (COLLAPSE, INSERT, UNSHARE):
         with refused(errno.EOPNOTSUPP):
             fallocate(fd, mode, 0, 4096)
     os.close(fd)
+    data.check()
+    if data.fill == 0:  # what is zero is found by reading; or it would become the fill value
+        do(f"fallocate -d {d}/frames/0.raw")
+        assert (d / "frames/0.raw").read_bytes() == data.array[0].tobytes()
+        assert np.array_equal(np.load(d / "npy/000000.npy"), data.array[0])
+        return
     data.check_file(mounts)
+
+
+def test_zeroing_with_sparsify(mounts, tmp_path):
+    for fill in (0, 7):
+        data = Data(tmp_path, True, fill)
+        d = data.mount(mounts, "sparsify")
+        data.check()
+        do(f"fallocate -z -o 1001 -l 100 {d}/frames/1.raw")
+        data.write(FRAME_BYTES + 1001, bytes(100))
+        touched = slice(1230 + 500, 1230 + 551)
+        data.defined.reshape(-1)[touched] = data.array.reshape(-1)[touched] != fill
+        data.check_file(mounts)
+
+
+# ---- What is refused changes nothing, by what goes before it either ----
+
+
+def other_headers(content, d):
+    """What other programs write: a TIFF and a NumPy file that are not as they are shown."""
+    shown = (d / "npy/000001.npy").read_bytes()[:-FRAME_BYTES]
+    return [b"II*\0" + bytes(4) + content, b"hello", shown[:100] + b"x" + shown[101:] + content,
+            shown.replace(b"<u2", b"<f4") + 2 * content]
+
+
+REFUSED_WAYS = ["cp bad {0}", "cat bad > {0}", "dd if=bad of={0} bs=101 status=none", "tee {0} < bad > /dev/null",
+                "dd if=bad of={0} conv=notrunc,fsync status=none",
+                "python3 -c 'f = open(\"{0}\", \"r+b\", 0); f.truncate(0); f.write(open(\"bad\", \"rb\").read())'",
+                "python3 -c 'f = open(\"{0}\", \"ab\", 0); f.truncate(0); f.write(b\"more\")'"]
+
+
+@pytest.mark.parametrize("way", REFUSED_WAYS)
+def test_a_refused_write_changes_nothing(mounts, data, tmp_path, way):
+    d = data.mount(mounts)
+    data.check()
+    for bad in other_headers(new_content(), d):
+        (tmp_path / "bad").write_bytes(bad)
+        for name in "npy/000001.npy", "tiff/000001.tif", "stack.npy":
+            if "tiff" in name and not bad.startswith(b"II"):
+                continue
+            assert shell(way.format(d / name), cwd=tmp_path).returncode
+            assert np.array_equal(np.load(d / "npy/000001.npy"), data.array[1])
+            assert (d / "frames/1.raw").read_bytes() == data.array[1].tobytes()
+    data.check_file(mounts)
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+@pytest.mark.parametrize("way", [way for way in REFUSED_WAYS if "open(" not in way])
+def test_a_refused_write_makes_no_frame(mounts, tmp_path, way, is_sparse):
+    data = Data(tmp_path, is_sparse, maxshape=(20, 30, 41))
+    d = data.mount(mounts, expect_log=True)
+    data.check()
+    (tmp_path / "bad").write_bytes(other_headers(new_content(), d)[0])
+    names = ["npy/000009.npy", "tiff/000005.tif"] + ["frames/7.defined"] * is_sparse
+    for name in names:
+        assert shell(way.format(d / name), cwd=tmp_path).returncode
+        assert not (d / name).exists()
+        assert len(os.listdir(d / "tiff")) == 5 and (d / "stack.raw").stat().st_size == 5 * FRAME_BYTES
+    data.check()
+    # Those who write behind the end of a new frame, or append to it, make none either.
+    for flags, offset in (os.O_APPEND, 0), (0, FRAME_BYTES):
+        fd = os.open(d / "raw/000008.raw", os.O_CREAT | os.O_WRONLY | flags)
+        with refused(errno.EFBIG):
+            os.pwrite(fd, b"more", offset)
+        os.close(fd)
+    data.check_file(mounts)
+
+
+def test_numpy_saves_what_does_not_fit(mounts, tmp_path):
+    data = Data(tmp_path, True, maxshape=(20, 30, 41))
+    d = data.mount(mounts)
+    for name in "npy/000001.npy", "npy/000014.npy", "stack.npy":
+        for array in np.ones(SHAPE[1:], "f4"), np.ones((41, 30), "u2"), np.ones(SHAPE[1:], "u2", "F").T:
+            with refused(errno.EINVAL):
+                np.save(d / name, array)
+    data.check()
+    np.save(d / "npy/000001.npy", new := np.ones(SHAPE[1:], "<u2"))
+    data.write(FRAME_BYTES, new.tobytes())
+    data.check_file(mounts)
+
+
+def test_a_truncated_file_until_it_is_written(mounts, data):
+    """Its own view is empty, all others show what there is; with the first bytes of the body it counts,
+    and with a refusal it is forgotten."""
+    d = data.mount(mounts)
+    data.check()
+    other = "frames/2.raw"
+    for name in "npy/000002.npy", "tiff/000002.tif":
+        whole = (d / name).read_bytes()
+        head, empty = whole[:-FRAME_BYTES], bytes([data.fill, 0]) * 1230
+        with open(d / name, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            fd = os.open(d / name, os.O_RDWR | os.O_TRUNC)
+            assert os.pread(fd, 10**6, 0) == mapped[:] == (d / name).read_bytes() == head + empty
+            assert (d / other).read_bytes() == data.array[2].tobytes()
+            with refused(errno.EINVAL):
+                os.pwrite(fd, b"x" + whole[1:], 0)
+            os.close(fd)
+            assert mapped[:] == (d / name).read_bytes() == whole
+            data.check()
+            for how in "write", "fsync", "close":
+                fd = os.open(d / name, os.O_WRONLY)
+                os.ftruncate(fd, 7)
+                assert mapped[:] == head + empty
+                os.pwrite(fd, head, 0)
+                assert (d / other).read_bytes() == data.array[2].tobytes()
+                data.erase(2 * 1230, 3 * 1230)
+                if how == "write":
+                    os.pwrite(fd, b"abcdefg", len(head) + 101)  # which begins and ends in an element
+                    data.write(2 * FRAME_BYTES + 101, b"abcdefg")
+                elif how == "fsync":
+                    os.fsync(fd)
+                if how != "close":
+                    assert (d / other).read_bytes() == data.array[2].tobytes()
+                os.close(fd)
+                assert mapped[len(head):] == data.array[2].tobytes()
+                data.check()
+                whole_frame = new_content(seed=len(how))
+                (d / other).write_bytes(whole_frame)
+                data.write(2 * FRAME_BYTES, whole_frame)
+    fd = os.open(d / "stack.raw", os.O_RDWR | os.O_TRUNC)
+    assert (d / "stack.npy").read_bytes()[-5 * FRAME_BYTES:] == data.array.tobytes()
+    os.pwrite(fd, b"abc", FRAME_BYTES + 5)
+    data.erase(0, data.array.size)
+    data.write(FRAME_BYTES + 5, b"abc")
+    data.check()
+    os.close(fd)
+    data.check_file(mounts)
+
+
+def test_a_new_frame_until_it_is_written(mounts, tmp_path):
+    data = Data(tmp_path, True, 7, maxshape=(20, 30, 41))
+    d = data.mount(mounts)
+    head = (d / "npy/000000.npy").read_bytes()[:-FRAME_BYTES]
+    fd = os.open(d / "npy/000006.npy", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    assert os.fstat(fd).st_size == (d / "npy/000006.npy").stat().st_size == len(head) + FRAME_BYTES
+    assert os.pread(fd, 10**6, 0) == head + bytes([7, 0]) * 1230
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 0
+    os.pwrite(fd, head, 0)
+    assert len(os.listdir(d / "raw")) == 5 and not (d / "raw/000006.raw").exists()
+    with refused(errno.EEXIST):
+        open(d / "npy/000006.npy", "xb")
+    # Somebody else may make it meanwhile: what he writes is not erased.
+    (d / "raw/000006.raw").write_bytes(new_content())
+    assert os.pread(fd, 10**6, 0) == head + new_content()
+    os.close(fd)
+    assert (d / "npy/000006.npy").read_bytes() == head + new_content()
+    fd = os.open(d / "raw/000008.raw", os.O_WRONLY | os.O_CREAT)
+    os.fsync(fd)
+    assert len(os.listdir(d / "npy")) == 9
+    os.close(fd)
+    os.close(os.open(d / "raw/000010.raw", os.O_RDONLY | os.O_CREAT))
+    assert len(os.listdir(d / "npy")) == 11
+    os.close(os.open(d / "frames/11.defined", os.O_WRONLY | os.O_CREAT))
+    assert len(os.listdir(d / "npy")) == 12
+    (d / "frames/13.defined").write_bytes(encoded(np.ones(SHAPE[1:], bool)))
+    assert len(os.listdir(d / "npy")) == 14
+    defined = np.zeros((14, *SHAPE[1:]), bool)
+    array = np.full(defined.shape, 7, "<u2")
+    defined[:5], array[:5] = data.defined, data.array
+    defined[[6, 13]] = True
+    array[6] = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    check_sparse(d, Expected(array, defined, False))
+
+
+def test_no_room(mounts, full_disk):
+    """What cannot be taken is refused, and nothing is gone, nor is there a frame that was to come."""
+    mount = mounts(full_disk, "rw,cache_size=128K,commit_interval=0", expect_log=True)
+    size = 128 * 128 * 2
+    content = {n: new_content(size, n) for n in range(3)}
+    for n in content:
+        (mount / f"d/frames/{n}.raw").write_bytes(content[n])
+    do(f"sync {mount.root}")
+    frames = 40
+    refusals = {"new": 0, "old": 0}
+
+    def check(root):
+        assert len(os.listdir(root / "d/raw")) == frames
+        for n in range(frames):
+            assert (root / f"d/frames/{n}.raw").read_bytes() == content.get(n, bytes(size)), n
+
+    for attempt in range(20):
+        for name in [frames, *range(3)]:
+            new = new_content(size, 100 * attempt + name)
+            try:
+                with open(mount / f"d/raw/{name:06}.raw", "wb", 0) as file:
+                    file.write(new)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                refusals["new" if name == frames else "old"] += 1
+                check(mount)
+                continue
+            content[name] = new
+            frames = max(frames, name + 1)
+        if all(refusals.values()):
+            break
+    assert all(refusals.values()), refusals
+    subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)
+    mount.unmount()
+    check(mounts(full_disk))
 
 
 # ---- Which elements are defined ----
@@ -329,6 +538,11 @@ def encoded(mask):
     else:
         space.select_none()
     return space.encode()
+
+
+def mask_of(content):
+    """The elements that an encoded selection of a frame has."""
+    return selected(content, SHAPE[1:])
 
 
 def define(data, frame, mask):
@@ -411,6 +625,78 @@ def test_what_is_no_selection_changes_nothing(mounts, sparse):
         with refused(errno.EOPNOTSUPP):
             fallocate(file.fileno(), PUNCH | KEEP_SIZE, 0, 10)
     sparse.check_file(mounts)
+
+
+def test_a_refused_selection_erases_nothing(mounts, sparse):
+    """Not even if the file was truncated before, and is closed after."""
+    d = sparse.mount(mounts)
+    sparse.check()
+    with open(d / "frames/3.defined", "wb", 0) as file:
+        file.seek(30 * 41 * 2 * 8 + 5000)
+        with refused(errno.EFBIG):
+            file.write(b"x")
+    with open(d / "frames/3.defined", "ab", 0) as file:
+        os.ftruncate(file.fileno(), 0)
+        with refused(errno.EFBIG):
+            file.write(b"x")
+    sparse.check_file(mounts)
+
+
+def test_one_open_file_reads_one_selection(mounts, sparse):
+    """In several requests, while the frame and its selection change."""
+    d = sparse.mount(mounts)
+    path, before = d / "frames/3.defined", (d / "frames/3.defined").read_bytes()
+    reader, late = os.open(path, os.O_RDONLY), os.open(path, os.O_RDWR)
+    first = os.pread(reader, 50, 0)
+    mask = np.zeros(SHAPE[1:], bool)
+    mask[3, 5:9] = mask[7, 1:30] = True
+    (d / "frames/3.raw").write_bytes(new_content())
+    path.write_bytes(encoded(mask))
+    define(sparse, 3, mask)
+    for fd, content in (reader, before), (late, path.read_bytes()):
+        parts = [os.pread(fd, 10, at) for at in range(0, len(content) + 20, 10)]
+        assert b"".join(parts) == content
+    assert first == before[:50]
+    # Who writes reads what he has written; who reads that sees it change.
+    os.ftruncate(late, 0)
+    os.pwrite(late, before[:60], 0)
+    assert os.pread(late, 100, 0) == before[:60]
+    newcomer = os.open(path, os.O_RDONLY)
+    assert os.pread(newcomer, 20, 0) == before[:20]
+    os.pwrite(late, before[60:], 60)
+    with refused(errno.ESTALE):
+        os.pread(newcomer, 20, 20)
+    assert os.pread(newcomer, 10**6, 0) == before
+    assert os.pread(reader, 10**6, 0) == before
+    for fd in reader, late, newcomer:
+        os.close(fd)
+    sparse.array[3], sparse.defined[3] = 0, mask_of(before)
+    sparse.array[3][mask & sparse.defined[3]] = np.frombuffer(new_content(), "<u2").reshape(30, 41)[
+        mask & sparse.defined[3]]
+    sparse.check_file(mounts)
+
+
+def test_a_selection_far_behind_costs_no_memory(mounts, tmp_path):
+    subprocess.run([BUILD / "sparsectl", "create", tmp_path / "large.h5", "/d", "--dims", "1,30000,30000",
+                    "--chunk", "1,512,512", "--dtype", "uint8"], check=True)
+    mount = mounts(tmp_path / "large.h5", "rw", expect_log=True)
+
+    def used():
+        status = open(f"/proc/{mount.process.pid}/status").read()
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+    before = used()
+    with open(mount / "d/frames/0.defined", "r+b", 0) as file:
+        os.pwrite(file.fileno(), b"x", 1 << 32)
+        assert os.fstat(file.fileno()).st_size == (1 << 32) + 1
+        assert os.pread(file.fileno(), 5, (1 << 32) - 3) == bytes(3) + b"x"
+        with refused(errno.EFBIG):
+            os.pwrite(file.fileno(), b"x", 1 << 40)
+        file.truncate(1 << 33)
+        os.pwrite(file.fileno(), b"x", 1 << 32)
+        with refused(errno.EINVAL):
+            os.fsync(file.fileno())
+    assert used() - before < 64 << 20
 
 
 @pytest.mark.parametrize("way", [": > {0}", "truncate -s 0 {0}", "cp /dev/null {0}",
@@ -835,8 +1121,8 @@ def full_disk(tmp_path):
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
     path = disk / "small.h5"
-    subprocess.run([BUILD / "sparsectl", "create", path, "/d", "--dims", "40,128,128", "--chunk", "1,128,128",
-                    "--dtype", "uint16", "--filter", "values:shuffle"], check=True)
+    subprocess.run([BUILD / "sparsectl", "create", path, "/d", "--dims", "40,128,128", "--maxdims", "inf,128,128",
+                    "--chunk", "1,128,128", "--dtype", "uint16", "--filter", "values:shuffle"], check=True)
     yield path
     subprocess.run(["umount", "-l", disk], check=True)
 

@@ -300,6 +300,59 @@ static void extending_never_shrinks(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* What is done to an extended dataset. */
+struct behind {
+    struct sfs_dataset *dataset;
+    int result;
+};
+
+static int write_behind(void *context)
+{
+    const struct behind *behind = context;
+    const struct sfs_slab slab = {.rank = 2, .start = {11, 1}, .count = {1, 3}};
+    const int16_t values[] = {1, 2, 3};
+    uint64_t dims[2];
+    sfs_dataset_dims(behind->dataset, dims);
+    assert_int_equal(dims[0], 12);
+    assert_int_equal(sfs_write(behind->dataset, &slab, values), 0);
+    return behind->result;
+}
+
+/* The dims go back, and what was written behind the old ones does not come again. */
+static void extending_for_what_fails(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        if (kinds[i].rank != 2)
+            continue;
+        struct behind behind = {.result = -ENOSPC};
+        struct sfs_file *file = create(&kinds[i], &behind.dataset);
+        const struct sfs_slab slab = {.rank = 2, .start = {11, 1}, .count = {1, 3}};
+        const uint64_t larger[] = {12, 0};
+        int16_t values[3], fill;
+        uint64_t dims[2], before[2];
+        memcpy(&fill, sfs_dataset_info(behind.dataset)->fill, sizeof(fill));
+        sfs_dataset_dims(behind.dataset, before);
+        assert_int_equal(sfs_extend_with(behind.dataset, larger, write_behind, &behind), -ENOSPC);
+        sfs_dataset_dims(behind.dataset, dims);
+        assert_memory_equal(dims, before, sizeof(dims));
+        assert_int_equal(sfs_extend(behind.dataset, larger), 0);
+        assert_int_equal(sfs_read(behind.dataset, &slab, 0, values, sizeof(values)), 0);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(values[k], fill);
+        behind.result = 0;
+        assert_int_equal(sfs_extend_with(behind.dataset, larger, write_behind, &behind), 0);
+        assert_int_equal(sfs_read(behind.dataset, &slab, 0, values, sizeof(values)), 0);
+        assert_int_equal(values[2], 3);
+        const uint64_t too_large[] = {SIDE + 1, 0};
+        if (kinds[i].max_dims[0] == SIDE)
+            assert_int_equal(sfs_extend_with(behind.dataset, too_large, write_behind, &behind),
+                             -EINVAL);
+        sfs_dataset_close(behind.dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
 static struct {
     struct sfs_dataset *dataset;
     pthread_t extender;
@@ -456,7 +509,7 @@ static void what_an_index_cannot_hold_is_refused_at_once(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
-          cmocka_unit_test(extending_never_shrinks),
+          cmocka_unit_test(extending_never_shrinks), cmocka_unit_test(extending_for_what_fails),
           cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),
           cmocka_unit_test(every_change_is_counted),
           cmocka_unit_test(a_dataset_of_too_many_elements_is_refused),

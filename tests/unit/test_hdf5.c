@@ -405,7 +405,7 @@ static void fill_disk(bool repeat)
         assert_int_equal(hdf5_create_group(opened.hdf5, path), 0);
     }
     assert_int_equal(hdf5_flush(opened.hdf5), 0);
-    assert_int_equal(store_commit(opened.store), -EFBIG);
+    assert_int_equal(store_commit(opened.store), -ENOSPC);
     setrlimit(RLIMIT_FSIZE, &enough);
     if (repeat)
         commit(&opened);

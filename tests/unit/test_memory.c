@@ -882,7 +882,7 @@ static int write_views(void)
     while (failed(&sparse, view_punch(views, VIEW_STACK_RAW, 0, 140, 10)))
         ;
     memset((char *)sparse.model + 140, 0, 10);
-    while (failed(&sparse, view_zero(views, VIEW_STACK_RAW, 0, 161, 30)))
+    while (failed(&sparse, view_zero(views, VIEW_STACK_RAW, 0, 161, 30, false)))
         ;
     memset((char *)sparse.model + 161, 0, 30);
     struct sfs_slab row = {.rank = 2, .start = {2}, .count = {1, 30}};
@@ -893,6 +893,9 @@ static int write_views(void)
     for (int k = 0; k < 30; k++) /* what frame 2 has not, goes */
         if (!sparse.model[2][k])
             sparse.model[3][k] = 0;
+    while (failed(&sparse, view_write(views, VIEW_RAW, SPARSE_ROWS + 1, 1, bytes, 7, false,
+                                      &written))) /* which has no frame left behind */
+        assert_int_equal(views_frames(views), SPARSE_ROWS);
     while (failed(&sparse, views_extend(views, SPARSE_ROWS + 2)))
         ;
     while (failed(&sparse, view_size(views, VIEW_STACK_NPY, 0, &size)))

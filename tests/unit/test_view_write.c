@@ -378,12 +378,43 @@ static void change_by_zero(struct model *model)
 {
     struct body body = random_body(model);
     uint64_t offset, n, size = body.head + body.bytes;
+    bool sparsify = random_below(2);
     random_range(size, &offset, &n);
-    assert_int_equal(view_zero(either(model), body.kind, body.frame, offset, n), 0);
-    uint64_t end = offset + n < size ? offset + n : size;
-    uint64_t begin = offset > body.head ? offset : body.head;
-    if (begin < end)
-        write_model(model, &body, begin - body.head, end - body.head, NULL, false);
+    bool inside = offset + n <= size;
+    assert_int_equal(view_zero(either(model), body.kind, body.frame, offset, n, sparsify),
+                     inside ? 0 : -EFBIG);
+    uint64_t end = offset + n, begin = offset > body.head ? offset : body.head;
+    if (inside && begin < end)
+        write_model(model, &body, begin - body.head, end - body.head, NULL, sparsify);
+}
+
+/* Header bytes alone replace nothing. */
+static void change_by_replacing(struct model *model)
+{
+    struct body body = random_body(model);
+    uint64_t offset, n, size = body.head + body.bytes;
+    bool sparsify = random_below(2);
+    size_t written = 0, all;
+    random_range(size, &offset, &n);
+    unsigned char *bytes = allocate(n);
+    random_fill(bytes, n);
+    unsigned char *before = read_all(either(model), body.kind, body.frame, &all);
+    if (offset < body.head)
+        memcpy(bytes, before + offset, n < body.head - offset ? n : body.head - offset);
+    free(before);
+    assert_int_equal(
+        view_replace(either(model), body.kind, body.frame, offset, bytes, n, sparsify, &written),
+        0);
+    n = n < size - offset ? n : size - offset;
+    assert_int_equal(written, n);
+    uint64_t skip = offset < body.head ? body.head - offset : 0;
+    if (skip < n) {
+        for (uint64_t i = 0; i < body.bytes / model->item; i++)
+            erase(model, body.first + i);
+        write_model(model, &body, offset + skip - body.head, offset + n - body.head, bytes + skip,
+                    sparsify);
+    }
+    free(bytes);
 }
 
 /* A selection of the elements of a frame, encoded by libhdf5. */
@@ -509,7 +540,10 @@ static void change_dataset(struct model *model)
 
 static void change(struct model *model)
 {
-    switch (random_below(13)) {
+    switch (random_below(14)) {
+    case 13:
+        change_by_replacing(model);
+        break;
     case 0:
         change_by_truncate(model);
         break;
@@ -718,7 +752,9 @@ static void behind_the_end_nothing_is_written(void **state)
         assert_int_equal(view_truncate(views, dense_kinds[i], 2, size + 1), -EFBIG);
         assert_int_equal(view_punch(views, dense_kinds[i], 2, size, 100), 0);
         assert_int_equal(view_punch(views, dense_kinds[i], 2, UINT64_MAX, UINT64_MAX), 0);
-        assert_int_equal(view_zero(views, dense_kinds[i], 2, size, UINT64_MAX), 0);
+        assert_int_equal(view_zero(views, dense_kinds[i], 2, size, UINT64_MAX, false), -EFBIG);
+        assert_int_equal(view_zero(views, dense_kinds[i], 2, size - 1, 2, false), -EFBIG);
+        assert_int_equal(view_zero(views, dense_kinds[i], 2, size, 0, false), 0);
     }
     check_unchanged(&model);
     close_model(&model);
@@ -799,7 +835,7 @@ static void check_not_writable(struct views *views, enum view_kind kind, int err
     assert_int_equal(view_write(views, kind, 0, 0, bytes, 4, false, &written), error);
     assert_int_equal(view_truncate(views, kind, 0, 0), error);
     assert_int_equal(view_punch(views, kind, 0, 0, 4), error);
-    assert_int_equal(view_zero(views, kind, 0, 0, 4), error);
+    assert_int_equal(view_zero(views, kind, 0, 0, 4, false), error);
 }
 
 static void computed_views_cannot_be_written(void **state)
@@ -902,6 +938,61 @@ static void what_libhdf5_cannot_write_is_refused(void **state)
     assert_int_equal(views_extend(views, 5), -EFBIG);
     views_close(views);
     assert_int_equal(sfs_close(file), 0);
+}
+
+/* What is refused before that, and header bytes alone, make no frame. */
+static void a_frame_comes_to_be_with_its_first_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        static struct model model;
+        if (!kinds[i].grows || kinds[i].frame_rank >= 0 || kinds[i].rank != 3)
+            continue;
+        create_model(&model, &kinds[i]);
+        struct views *views = model.views[0];
+        uint64_t frames = frames_of(&model), size;
+        size_t all, written;
+        assert_int_equal(views_may_extend(views, frames + 3), 0);
+        unsigned char *bytes = read_all(views, VIEW_NPY, 0, &all);
+        assert_int_equal(view_size(views, VIEW_NPY, frames + 2, &size), 0);
+        size_t head = view_head_size(views, VIEW_NPY);
+        assert_int_equal(size, all);
+        bytes[20] ^= 1;
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, all, false, &written),
+                         -EINVAL);
+        bytes[20] ^= 1;
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, head, false, &written),
+                         0);
+        assert_int_equal(view_replace(views, VIEW_NPY, frames + 2, 0, bytes, head, false, &written),
+                         0);
+        assert_int_equal(view_write(views, VIEW_RAW, frames + 2, all, bytes, 1, false, &written),
+                         -EFBIG);
+        log_quietly();
+        if (kinds[i].how == SPARSE)
+            assert_int_equal(view_set_defined(views, frames + 1, bytes, all), -EINVAL);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(views_frames(model.views[k]), frames);
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, all, false, &written),
+                         0);
+        assert_int_equal(written, all);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(views_frames(model.views[k]), frames + 3);
+            unsigned char *now = read_all(model.views[k], VIEW_NPY, frames + 2, &all);
+            assert_memory_equal(now, bytes, all);
+            free(now);
+        }
+        unsigned char *empty = allocate(all + 9), *shown = read_all(views, VIEW_NPY, frames, &all);
+        assert_int_equal(view_read_empty(views, VIEW_NPY, 0, all + 9, empty, &written), 0);
+        assert_int_equal(written, all);
+        assert_memory_equal(empty, shown, all);
+        assert_int_equal(view_read_empty(views, VIEW_NPY, head + 3, 5, empty, &written), 0);
+        assert_int_equal(written, 5);
+        assert_memory_equal(empty, shown + head + 3, 5);
+        free(empty);
+        free(shown);
+        free(bytes);
+        close_model(&model);
+    }
 }
 
 static void an_empty_dataset_takes_nothing_until_it_has_grown(void **state)
@@ -1217,6 +1308,7 @@ TEST_MAIN(cmocka_unit_test(views_show_what_was_written),
           cmocka_unit_test(computed_views_cannot_be_written),
           cmocka_unit_test(a_file_open_for_reading_is_not_written),
           cmocka_unit_test(what_libhdf5_cannot_write_is_refused),
+          cmocka_unit_test(a_frame_comes_to_be_with_its_first_bytes),
           cmocka_unit_test(an_empty_dataset_takes_nothing_until_it_has_grown),
           cmocka_unit_test(ranges_out_of_bounds_are_refused),
           cmocka_unit_test(intervals_that_are_none_change_nothing),
