@@ -144,8 +144,6 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
 {
     char coordinates[SFS_MAX_RANK * 21 + 1] = "";
     size_t n = 0;
-    if (layout->said_missing && atomic_exchange(layout->said_missing, true))
-        return -EIO;
     for (int i = 0; i < layout->rank; i++)
         n += (size_t)snprintf(coordinates + n, sizeof(coordinates) - n, "%s%" PRIu64, i ? "," : "",
                               scaled[i]);
@@ -156,4 +154,11 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
         log_error("%s: %s: chunk (%s) at address %" PRIu64 ": %s", store_path(layout->store),
                   layout->path, coordinates, address, why);
     return -EIO;
+}
+
+int layout_library_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address)
+{
+    if (layout->said_missing && atomic_exchange(layout->said_missing, true))
+        return -EIO;
+    return layout_failed(layout, scaled, address, hdf5_error());
 }

@@ -153,9 +153,12 @@ bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
                    uint64_t *count);
 
-/* Logs that a chunk cannot be read or written; where a filter is missing, the first time only.
- * scaled coordinates; returns -EIO. */
+/* Logs that a chunk cannot be read or written. scaled coordinates; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why);
+
+/* The same of what libhdf5 could not do; where a filter is missing, which each chunk may lack, the
+ * first time only. */
+int layout_library_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address);
 
 #endif

@@ -35,7 +35,7 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     if (!error)
         error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims,
                           form->elements);
-    return error == -EIO ? layout_failed(layout, scaled, UINT64_MAX, hdf5_error()) : error;
+    return error == -EIO ? layout_library_failed(layout, scaled, UINT64_MAX) : error;
 }
 
 const struct layout_ops layout_library = {

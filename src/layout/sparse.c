@@ -163,7 +163,7 @@ static int filter_failed(const struct layout *layout, const uint64_t *scaled,
                                  ? "its selection section is damaged: checksum or compressed data"
                                  : "its values section is damaged: checksum or compressed data");
     if (error == -EOPNOTSUPP || error == -EINVAL)
-        return layout_failed(layout, scaled, record->address, hdf5_error());
+        return layout_library_failed(layout, scaled, record->address);
     return error;
 }
 
