@@ -67,7 +67,7 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
         return -EINVAL;
     }
     if (is_taken(image)) {
-        log_error("%s: cannot open an image of this name: there is a file", how.name);
+        log_error("%s: there is a file of this name already", how.name);
         return -EEXIST;
     }
     int error = store_open_image(buffer, n, &how, &store);

@@ -316,15 +316,11 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
 }
 
 /* When it is answered the kernel clears the range in its own pages: whether that is what the view
- * shows. It is not where an element is punched in part, or erased and not zero, nor in a header. */
-static bool is_cleared(const struct open_file *file, int mode, uint64_t offset, uint64_t n)
+ * shows. It is not where what is erased is not zero, nor in a header. */
+static bool is_cleared(const struct open_file *file, int mode, uint64_t offset)
 {
-    enum view_kind kind = inode_view(file->inode);
-    const struct sfs_dataset_info *info = file->views->info;
-    if (kind != VIEW_RAW && kind != VIEW_STACK_RAW)
-        return false;
-    return !(mode & FALLOC_FL_PUNCH_HOLE) ||
-           (info->fill_is_zero && offset % info->type.size == 0 && n % info->type.size == 0);
+    return offset >= view_head_size(file->views, inode_view(file->inode)) &&
+           (!(mode & FALLOC_FL_PUNCH_HOLE) || file->views->info->fill_is_zero);
 }
 
 void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
@@ -343,7 +339,7 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
     if (change.node) {
         notify_change(mount->notify, &change, 0, request, &answer);
         change.views = 1u << inode_view(file->inode);
-        if (!is_cleared(file, mode, (uint64_t)offset, (uint64_t)n))
+        if (!is_cleared(file, mode, (uint64_t)offset))
             notify_again(mount->notify, &change);
     } else {
         answer_now(request, &answer);

@@ -234,6 +234,23 @@ static void cut_to_body(const struct target *target, uint64_t offset, uint64_t n
         *first = *last;
 }
 
+/* Of an element that is punched in part the bytes become zero, as those of a hole are and as the
+ * kernel shows them at once: where that is also what holes look like. An element of which nothing
+ * else is left is erased. */
+static int punch_part(struct views *views, const struct target *target, uint64_t first,
+                      uint64_t last)
+{
+    if (first >= last || !views->info->fill_is_zero)
+        return 0;
+    char *zeros = calloc(1, (size_t)(last - first));
+    if (!zeros)
+        return -ENOMEM;
+    int error = sfs_write_bytes(views->dataset, &target->slab, first, zeros, (size_t)(last - first),
+                                true);
+    free(zeros);
+    return error;
+}
+
 int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                uint64_t n)
 {
@@ -244,7 +261,14 @@ int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_
     if (error)
         return error;
     cut_to_body(&target, offset, n, &first, &last);
-    return erase_bytes(views, &target, first, last);
+    uint64_t from = first + (target.item - first % target.item) % target.item;
+    uint64_t to = last - last % target.item;
+    if (from > to) /* all of it lies in one element */
+        return punch_part(views, &target, first, last);
+    error = punch_part(views, &target, first, from);
+    if (!error)
+        error = punch_part(views, &target, to, last);
+    return error ? error : erase_bytes(views, &target, from, to);
 }
 
 int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,

@@ -173,4 +173,7 @@ def sparse_files():
     return extra_files("prototype")
 
 
-signal.signal(signal.SIGTERM, signal.default_int_handler)  # fixtures clean up on SIGTERM, too
+# Fixtures clean up whatever ends the tests; and daemons do not inherit that a signal is ignored, as
+# what a shell starts in the background does.
+for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(ending, signal.default_int_handler)

@@ -68,9 +68,26 @@ static size_t rounded_up(const struct expected *expected, size_t offset)
     return (offset + expected->element - 1) / expected->element;
 }
 
+static void punch_part(struct expected *expected, size_t offset, size_t end)
+{
+    static const uint8_t zero[64];
+    size_t n = expected->element < sizeof(zero) ? expected->element : sizeof(zero);
+    if (offset >= end || memcmp(expected->fill, zero, n) != 0)
+        return;
+    memset(expected->content + offset, 0, end - offset);
+    define(expected, offset / expected->element, offset / expected->element + 1, expected->erases);
+}
+
 void expected_punch(struct expected *expected, size_t offset, size_t n)
 {
-    erase(expected, rounded_up(expected, offset), (offset + n) / expected->element);
+    size_t first = rounded_up(expected, offset), last = (offset + n) / expected->element;
+    if (first > last) {
+        punch_part(expected, offset, offset + n);
+        return;
+    }
+    punch_part(expected, offset, first * expected->element);
+    punch_part(expected, last * expected->element, offset + n);
+    erase(expected, first, last);
 }
 
 void expected_truncate(struct expected *expected, size_t size)

@@ -152,6 +152,15 @@ class Dataset:
         self.content[frame, part] = self.fill
         self.defined[frame, part] = not self.kind.sparse
 
+    def punch(self, frame, start, end):
+        """Of elements that are cut the bytes become zero, if the fill value is."""
+        first, last = -(-start // self.item) * self.item, end // self.item * self.item
+        for a, b in [(start, end)] if first > last else [(start, first), (last, end)]:
+            if a < b and not self.fill.any():
+                self.flat(frame)[a:b] = 0
+                self.define(frame, a, b, self.kind.sparse)
+        self.erase(frame, start, end)
+
     def select(self, frame, mask):
         """Just these are defined."""
         self.content[frame, ~(mask & self.defined[frame])] = self.fill
@@ -480,7 +489,7 @@ class Worker:
             if zero:
                 dataset.write(frame, start, bytes(end - start))
             else:
-                dataset.erase(frame, start, end)
+                dataset.punch(frame, start, end)
 
     def over_end(self):
         dataset = self.pick_dataset()
@@ -628,7 +637,7 @@ class Worker:
                 with self.opened(self.root / dataset.kind.path / "stack.raw") as fd:
                     fallocate(fd, FALLOC_FL_PUNCH_HOLE, start, end - start)
                 for frame, first, last in parts:
-                    dataset.erase(frame, first - frame * dataset.bytes, last - frame * dataset.bytes)
+                    dataset.punch(frame, first - frame * dataset.bytes, last - frame * dataset.bytes)
 
     def extend(self):
         """Creates a frame past the end."""

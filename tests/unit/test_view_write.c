@@ -368,10 +368,14 @@ static void change_by_punch(struct model *model)
     uint64_t offset, n;
     random_range(body.head + body.bytes, &offset, &n);
     assert_int_equal(view_punch(either(model), body.kind, body.frame, offset, n), 0);
-    for (uint64_t i = 0; i < body.bytes / model->item; i++)
-        if (body.head + i * model->item >= offset &&
-            body.head + (i + 1) * model->item <= offset + n)
+    for (uint64_t i = 0; i < body.bytes / model->item; i++) {
+        uint64_t at = body.head + i * model->item, end = at + model->item;
+        uint64_t from = at > offset ? at : offset, to = end < offset + n ? end : offset + n;
+        if (from == at && to == end)
             erase(model, body.first + i);
+        else if (from < to && model->kind->fill == 0)
+            write_model(model, &body, from - body.head, to - body.head, NULL, true);
+    }
 }
 
 static void change_by_zero(struct model *model)
