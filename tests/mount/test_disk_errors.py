@@ -276,6 +276,8 @@ def test_in_the_background(disk, tmp_path, end):
         with contextlib.ExitStack() as stack:
             fd = os.open(mount / "data/frames/2.raw", os.O_WRONLY)
             stack.callback(close_quietly, fd)
+            os.pwrite(fd, noise(1), 0)
+            os.fsync(fd)  # from now on the frame is committed although it is open
             disk.fail()
             assert os.pwrite(fd, noise(2), 0) == FRAME_BYTES
             wait_for(mount, os.strerror(disk.error))
