@@ -157,9 +157,7 @@ static int ask_for_root(const struct starting *starting, struct stat *st)
         return error;
     pthread_join(thread, NULL);
     *st = asking.st;
-    return asking.error                          ? asking.error
-           : asking.st.st_dev == starting->below ? ENOTCONN /* it was unmounted meanwhile */
-                                                 : 0;
+    return asking.error;
 }
 
 static void *watch_start(void *data)
@@ -177,7 +175,8 @@ static void *watch_start(void *data)
         loop_end(starting->loop);
         return NULL;
     }
-    raise_readahead(st.st_dev);
+    if (st.st_dev != starting->below) /* else it was unmounted again meanwhile */
+        raise_readahead(st.st_dev);
     if (!starting->options->foreground) {
         openlog("sparsefs", LOG_PID, LOG_DAEMON);
         atomic_store(&use_syslog, true);
