@@ -529,7 +529,8 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
         assert "is aborted" in done.stdout and machine.mounted(mnt) is None
         assert waiting.wait(SECONDS) != 0
     finally:
-        kill_started(waiting)
+        if waiting.poll() is None:
+            kill_started(waiting)
     refused = machine.run(*user, "mount.sparsefs", "/run/run42.h5", mnt)
     assert refused.returncode == 32 and f"sparsefs (process {daemon})" in refused.stderr
     machine.check("kill", "-CONT", keeper, daemon)
