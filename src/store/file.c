@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "store/holder.h"
 #include "store/private.h"
 
 #define PIECE_BYTES ((size_t)4 << 20) /* that are written at a time */
@@ -19,6 +20,24 @@ bool file_may_lock(void)
     return !setting || (strcmp(setting, "FALSE") != 0 && strcmp(setting, "0") != 0);
 }
 
+int file_try_lock(int fd, int operation)
+{
+    int error;
+    do
+        error = flock(fd, operation | LOCK_NB) < 0 ? -errno : 0;
+    while (error == -EINTR);
+    return error;
+}
+
+static int refuse(int fd, const char *path, int operation)
+{
+    char who[HOLDER_TEXT];
+    holder_describe(fd, path, who);
+    log_error("%s: another program has it open%s%s", path,
+              operation == LOCK_SH ? " for writing" : "", who);
+    return -EBUSY;
+}
+
 /* The rules for locks are those of the HDF5 1.10.7 release notes. */
 static int take_lock(int fd, const char *path, int operation)
 {
@@ -26,29 +45,24 @@ static int take_lock(int fd, const char *path, int operation)
     if (!file_may_lock())
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
-
-    while (flock(fd, operation | LOCK_NB) < 0) {
-        switch (errno) {
-        case EINTR:
-            continue;
-        case EWOULDBLOCK:
-            log_error("%s: another program has it open%s", path,
-                      operation == LOCK_SH ? " for writing" : "");
-            return -EBUSY;
-        case ENOSYS:
-        case EOPNOTSUPP:
-        case ENOLCK:
-            if (!must_lock)
-                return 0;
-            /* fall through */
-        default: {
-            int error = -errno;
-            log_error("%s: cannot lock: %s", path, strerror(-error));
-            return error;
-        }
-        }
+    int error = file_try_lock(fd, operation);
+    if (error == -EWOULDBLOCK)
+        error = holder_outlive(fd, path, operation);
+    switch (error) {
+    case 0:
+        return 0;
+    case -EWOULDBLOCK:
+        return refuse(fd, path, operation);
+    case -ENOSYS:
+    case -EOPNOTSUPP:
+    case -ENOLCK:
+        if (!must_lock)
+            return 0;
+        /* fall through */
+    default:
+        log_error("%s: cannot lock: %s", path, strerror(-error));
+        return error;
     }
-    return 0;
 }
 
 int file_lock(struct store *store)

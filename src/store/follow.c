@@ -14,15 +14,14 @@
  * read as it is. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
+#include "store/holder.h"
 #include "store/private.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */
@@ -95,19 +94,8 @@ int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
 
 bool store_is_held_by_stranger(const struct store *store)
 {
-    char line[256];
-    unsigned major_number, minor_number;
-    unsigned long long inode;
-    bool held = false;
-    FILE *locks = store->state.number[0] ? NULL : fopen("/proc/locks", "re"); /* proc(5) */
-    while (locks && !held && fgets(line, sizeof(line), locks))
-        held = sscanf(line, "%*u: FLOCK ADVISORY WRITE %*d %x:%x:%llu", &major_number,
-                      &minor_number, &inode) == 3 &&
-               inode == store->st.st_ino && major_number == major(store->st.st_dev) &&
-               minor_number == minor(store->st.st_dev);
-    if (locks)
-        fclose(locks);
-    return held;
+    struct holder holder;
+    return !store->state.number[0] && holder_find(&store->st, true, &holder);
 }
 
 void store_set_live(struct store *store, bool live)

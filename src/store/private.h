@@ -141,6 +141,9 @@ struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
 
+/* file.c: flock(2) without waiting. */
+int file_try_lock(int fd, int operation);
+
 /* file.c: a lock for whom those who read must not keep out those who write, however many they are.
  * Who has it for reading must not take it once more. */
 void file_init_lock(pthread_rwlock_t *lock);

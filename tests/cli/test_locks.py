@@ -11,6 +11,8 @@ import pytest
 from test_sparsectl import BUILD, FAILED, SPARSECTL, done, failed, make, run
 
 WRITER = BUILD / "tests/crash/writer"
+SPARSEFS = BUILD / "sparsefs"
+UMOUNT = BUILD / "mount-helpers/umount.sparsefs"
 WRITTEN = "another program has it open for writing"
 OPEN = "another program has it open"
 
@@ -45,7 +47,7 @@ def test_writing_commands_are_refused(written, tmp_path):
     dense = make(tmp_path / "dense.h5", x=np.eye(4))
     for command in (["create", written, "/d", "--dims", "3", "--dtype", "u1"],
                     ["import", dense, written], ["recover", written]):
-        result = failed(*command, says=OPEN)
+        result = failed(*command, says=f"{OPEN}: writer (process ")
         assert WRITTEN not in result.stderr  # it may be a reader
 
 
@@ -83,6 +85,22 @@ def test_readers_keep_a_writer_out(tmp_path):
         failed("recover", path, says=OPEN)
         assert "sound" in done("check", path)
     done("create", path, "/d", "--dims", "3", "--dtype", "u1")
+
+
+def test_a_mount_is_named(tmp_path):
+    """What has the file open, and where it can be unmounted."""
+    path, folder = make(tmp_path / "a.h5", x=np.eye(4)), tmp_path / "a mount"
+    folder.mkdir()
+    for option in "rw", "ro":
+        started = subprocess.run([SPARSEFS, "-o", option, path, folder], capture_output=True, text=True)
+        if started.returncode != 0 and "fuse" in started.stderr:
+            pytest.skip("no FUSE here: " + started.stderr)
+        try:
+            pid = (folder / ".sparsefs/pid").read_text().strip()
+            failed("recover", path, says=f"{OPEN}: sparsefs (process {pid}), mounted at {folder}")
+        finally:
+            subprocess.run([UMOUNT, folder], check=True)
+    done("recover", path)
 
 
 def test_writers_of_h5py_are_respected(tmp_path):

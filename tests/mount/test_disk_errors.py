@@ -24,6 +24,7 @@ from compare import check_mount
 from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, wait_for_end
 
 SPARSECTL = BUILD / "sparsectl"
+UMOUNT = BUILD / "mount-helpers/umount.sparsefs"
 
 FRAMES, SIDE = 6, 256
 FRAME_BYTES = SIDE * SIDE * 2
@@ -582,16 +583,17 @@ def test_signals_during_the_commit_of_a_command(slow, tmp_path, numbers):
     assert sorted(p.name for p in slow.path.iterdir() if p.name not in ("fail", "hold")) == ["a.h5"]
 
 
-def test_a_killed_daemon_ends_whoever_waits_for_it(slow, tmp_path):
-    """Frame 0 is written while readers of the stack wait for frames that the disk does not give, the
-    last of them without a thread of the daemon that listens to it. All of them have pages of the stack
-    locked, which writing frame 0 has to invalidate."""
+@contextlib.contextmanager
+def invalidating(slow, tmp_path, environment=None):
+    """A mount and its readers, who wait for frames of the stack that the disk does not give, the last
+    of them without a thread of the daemon that listens to it, while frame 0 was written. All of them
+    have pages of the stack locked, which that has to invalidate."""
     path = slow.path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
         for n in range(4):
             file["x"][n] = n + 1
-    mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0,threads=3")
+    mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0,threads=3", environment=environment)
     frame_bytes = 64 * 64 * 2
     readers = []
     try:
@@ -604,18 +606,104 @@ def test_a_killed_daemon_ends_whoever_waits_for_it(slow, tmp_path):
         for n, page in ((3, 3 * frame_bytes), (3, 3 * frame_bytes + 4096)):
             readers.append(start_reading(mount / "x/stack.raw", page))
             slow.wait_for_held(n)
+        yield mount, readers
+    finally:
+        slow.let_go()
+        mount.process.kill()
+        mount.umount("-f", "-l")
+        for reader in readers:
+            reader.kill()
+
+
+def all_failed(readers):
+    return all(reader.wait(START_SECONDS) != 0 for reader in readers)
+
+
+def keeper_of(pid):
+    [child] = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert pathlib.Path(f"/proc/{child}/comm").read_text() == "fuse-keeper\n"
+    return int(child)
+
+
+def test_a_killed_daemon_ends_whoever_waits_for_it(slow, tmp_path):
+    with invalidating(slow, tmp_path) as (mount, readers):
         mount.process.kill()
         slow.let_go()
         assert mount.wait() == -signal.SIGKILL
-        for reader in readers:
-            assert reader.wait(START_SECONDS) != 0
-        subprocess.run([SPARSECTL, "recover", path], check=True, capture_output=True) # not locked
-    finally:
-        slow.let_go()
-        mount.umount("-f", "-l")
+        assert all_failed(readers)
+        subprocess.run([SPARSECTL, "recover", mount.path], check=True, capture_output=True) # not locked
+
+
+def test_umount_ends_a_daemon_that_was_killed_with_its_keeper(slow, tmp_path):
+    """Readers that nobody will answer keep the mount busy: umount.sparsefs ends them."""
+    with invalidating(slow, tmp_path) as (mount, readers):
+        os.kill(keeper_of(mount.process.pid), signal.SIGKILL)
         mount.process.kill()
-        for reader in readers:
-            reader.kill()
+        slow.let_go()
+        done = subprocess.run([UMOUNT, "-v", mount.root], capture_output=True, text=True,
+                              timeout=START_SECONDS)
+        assert done.returncode == 0, done.stderr
+        assert "is aborted" in done.stdout and not is_mounted(mount.root)
+        assert mount.wait() == -signal.SIGKILL
+        assert all_failed(readers)
+
+
+@pytest.fixture(scope="module")
+def one_table(tmp_path_factory):
+    """An environment in which all threads of a daemon have one table of descriptors, as they had in
+    versions without a keeper: the lock lasts as long as the last thread."""
+    if not shutil.which("cc"):
+        pytest.skip("cc is not installed")
+    if "libasan" in subprocess.run(["ldd", SPARSEFS], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("nothing can be preloaded into a build with sanitizers")
+    folder = tmp_path_factory.mktemp("preloaded")
+    (folder / "table.c").write_text("""
+#include <errno.h>
+int unshare(int what)
+{
+    (void)what;
+    errno = EPERM;
+    return -1;
+}
+""")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "table.so", folder / "table.c"],
+                   check=True)
+    return {"LD_PRELOAD": str(folder / "table.so")}
+
+
+@pytest.mark.parametrize("what", ["mount", "info", "create"])
+def test_who_opens_the_file_ends_a_killed_daemon(slow, one_table, tmp_path, what):
+    """It has the file locked, and cannot end while its connection is there."""
+    with invalidating(slow, tmp_path, one_table) as (mount, readers):
+        mount.process.kill()
+        slow.let_go()
+        if what == "mount":
+            with mounted(mount.path, tmp_path / "next") as following:
+                said = following.log()
+                assert (following / "x/frames/1.raw").read_bytes() == b"\2\0" * 4096
+                (following / "x/frames/1.raw").write_bytes(b"\5" * 8192)
+        else:
+            arguments = ["/y", "--dims", "3", "--dtype", "u1"] if what == "create" else []
+            said = subprocess.run([SPARSECTL, what, mount.path, *arguments], check=True,
+                                  capture_output=True, text=True).stderr
+        assert f"sparsefs (process {mount.process.pid}) was killed and does not end: its connection " \
+            "is aborted" in said
+        assert mount.wait() == -signal.SIGKILL
+        assert all_failed(readers)
+
+
+def test_a_killed_daemon_that_waits_for_the_disk_is_named(slow, tmp_path):
+    """Nothing but the disk can end it."""
+    with invalidating(slow, tmp_path) as (mount, readers):
+        mount.process.kill()
+        done = subprocess.run([SPARSECTL, "recover", mount.path], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == (
+            f"sparsectl: {mount.path}: another program has it open: sparsefs (process "
+            f"{mount.process.pid}, killed, but it has not ended), mounted at {mount.root}")
+        slow.let_go()
+        assert mount.wait() == -signal.SIGKILL
+        assert all_failed(readers)
 
 
 def start_reading(path, offset):

@@ -499,6 +499,46 @@ def test_umount_after_the_daemon_died(machine, source):
     assert machine.mounted(mnt) is None
 
 
+@pytest.mark.parametrize("user", [[], NOBODY], ids=["root", "user"])
+def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, user):
+    """A user can where fusectl is mounted. What was written is committed when the daemon goes on."""
+    mnt = machine.directory()
+    machine.check("chmod", "777", "/run")
+    machine.check("cp", source, "/run/run42.h5")
+    if user:
+        machine.check("sh", "-c", "mknod -m 666 /run/fuse c 10 229 && mount --bind /run/fuse /dev/fuse")
+        machine.check("mount", "-t", "fusectl", "none", "/sys/fs/fuse/connections")
+        machine.check("chown", "65534", mnt, "/run/run42.h5")
+    mount = machine.run(*user, "mount.sparsefs", "/run/run42.h5", mnt)
+    if user and mount.returncode != 0 and "fusermount3" in mount.stderr:
+        pytest.skip("users may not mount here: " + mount.stderr)
+    assert (mount.returncode, mount.stderr) == (0, "")
+    machine.check(*user, "dd", "if=/dev/zero", f"of={mnt}/data/frames/2.raw", "bs=60", "count=1")
+    daemon = machine.check(*user, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
+    [keeper] = machine.check("cat", f"/proc/{daemon}/task/{daemon}/children").stdout.split()
+    machine.check("kill", "-STOP", daemon, keeper)
+    waiting = machine.start(*user, "sh", "-c",
+                            f"cd {mnt} && touch /run/inside && exec cat data/frames/0.raw")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-e", "/run/inside").returncode != 0:
+            assert time.monotonic() < deadline
+        done = machine.run(*user, "umount.sparsefs", "-fv", mnt)
+        assert (done.returncode, done.stderr) == (
+            0, f"umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
+        assert "is aborted" in done.stdout and machine.mounted(mnt) is None
+        assert waiting.wait(SECONDS) != 0
+    finally:
+        if waiting.poll() is None:
+            kill_started(waiting)
+    refused = machine.run(*user, "mount.sparsefs", "/run/run42.h5", mnt)
+    assert refused.returncode == 32 and f"sparsefs (process {daemon})" in refused.stderr
+    machine.check("kill", "-CONT", keeper, daemon)
+    machine.wait_until_ended(daemon)
+    machine.check("mount.sparsefs", "-r", "/run/run42.h5", mnt)
+    assert frame_as_list(machine, mnt, 2) == [0] * 30
+
+
 def test_umount_does_not_wait_for_a_bind_mount(machine, source):
     mnt, other = machine.directory(), machine.directory("/run/other")
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)

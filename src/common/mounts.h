@@ -1,0 +1,26 @@
+/* The mounts of sparsefs that this process sees (proc(5), /proc/self/mountinfo). */
+#ifndef SPARSEFS_COMMON_MOUNTS_H
+#define SPARSEFS_COMMON_MOUNTS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* What is seen of one, until the next is. */
+struct mounts {
+    FILE *table; /* NULL: it cannot be read */
+    char *line;
+    size_t size;
+    unsigned minor;     /* of its device: the number of its connection, too */
+    const char *point;  /* where it is mounted */
+    const char *source; /* the file, as it was called then */
+    bool is_writable;
+};
+
+void mounts_begin(struct mounts *mounts);
+
+/* False: there are no more. Bind mounts of what is below the top are none. */
+bool mounts_next(struct mounts *mounts);
+
+void mounts_end(struct mounts *mounts);
+
+#endif
