@@ -2,7 +2,7 @@
  * that runs the loop. A thread that is to end is told so by a signal of its own, which makes its
  * read(2) return: again and again until it has ended, as it may come just before that. It is sent
  * under the lock and only to those that read, so that it never interrupts the serving of a request.
- * There are more threads only for as long as some wait. */
+ * What those wait for who serve others is read by more threads, which then stay. */
 #include "fs/loop.h"
 
 #include <errno.h>
@@ -23,7 +23,6 @@ struct server {
     struct loop *loop;
     pthread_t thread;
     bool is_reading; /* or has just read */
-    bool has_ended;  /* but for being joined */
 };
 
 struct loop {
@@ -33,7 +32,8 @@ struct loop {
     unsigned most;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ended; /* a server has */
-    bool ends, is_gone;   /* the mount is, and nothing comes from it */
+    bool ends;
+    bool is_gone; /* the mount, or who reads from it: nothing comes any more */
     int error;
     struct server *servers;
     unsigned running, reading, waiting; /* of them */
@@ -48,11 +48,10 @@ static void end(struct loop *loop)
     pthread_kill(loop->runner, WAKE);
 }
 
-/* Whether requests are still to be read, by so many servers in all. The lock must be held. */
-static bool needs(const struct loop *loop, unsigned servers)
+/* Whether requests are still to be read. The lock must be held. */
+static bool goes_on(const struct loop *loop)
 {
-    return !loop->is_gone && (!loop->ends || loop->waiting > 0) &&
-           servers - loop->waiting <= loop->most;
+    return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
 /* With the lock held, but dropped meanwhile. */
@@ -88,7 +87,7 @@ static void *serve(void *data)
     sigaddset(&wake, WAKE);
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
     pthread_mutex_lock(&loop->lock);
-    while (needs(loop, loop->running)) {
+    while (goes_on(loop)) {
         int n = read_request(loop, &buffer);
         if (n > 0) {
             serve_request(server, &buffer);
@@ -99,7 +98,6 @@ static void *serve(void *data)
         }
     }
     server->is_reading = false;
-    server->has_ended = true;
     loop->reading--;
     loop->running--;
     pthread_cond_signal(&loop->ended);
@@ -108,24 +106,10 @@ static void *serve(void *data)
     return NULL;
 }
 
-/* They have nothing more to do but to end. The lock must be held. */
-static void join_ended(struct loop *loop)
-{
-    struct server *server, *next;
-    DL_FOREACH_SAFE (loop->servers, server, next) {
-        if (!server->has_ended)
-            continue;
-        pthread_join(server->thread, NULL);
-        DL_DELETE(loop->servers, server);
-        free(server);
-    }
-}
-
 /* If there may be one more and can be. The lock must be held. */
 static void start_server(struct loop *loop)
 {
-    join_ended(loop);
-    if (!needs(loop, loop->running + 1))
+    if (!goes_on(loop) || loop->running - loop->waiting >= loop->most)
         return;
     struct server *server = calloc(1, sizeof(*server));
     if (!server)
@@ -245,9 +229,15 @@ int loop_stop(struct loop *loop)
     loop->ends = true;
     while (loop->running > 0)
         wake_readers(loop);
-    join_ended(loop);
+    loop->is_gone = true; /* who serves now does so without them */
     int error = loop->error;
     pthread_mutex_unlock(&loop->lock);
+    struct server *server, *next;
+    DL_FOREACH_SAFE (loop->servers, server, next) {
+        pthread_join(server->thread, NULL);
+        free(server);
+    }
+    loop->servers = NULL;
     return error;
 }
 
