@@ -13,12 +13,6 @@
 #include "fs/requests.h"
 #include "fs/selection.h"
 
-/* The kernel tells of the last close of a file (staging.h) as it reads ahead: in the background. So
- * many such requests it sends at a time; by itself 12, which those may be who wait for that one. Of
- * reading ahead there is no more than it has by itself. */
-#define BACKGROUND    4096
-#define READING_AHEAD 9
-
 static struct mount *mount_of(fuse_req_t request)
 {
     return fuse_req_userdata(request);
@@ -31,10 +25,6 @@ static void on_init(void *data, struct fuse_conn_info *connection)
     connection->want &=
         ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
     connection->want |= connection->capable & (FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_PARALLEL_DIROPS);
-    if (mount->is_writable && connection->max_background < BACKGROUND)
-        connection->max_background = BACKGROUND;
-    if (mount->is_writable && connection->congestion_threshold == 0)
-        connection->congestion_threshold = READING_AHEAD;
     /* The kernel is told when its pages are old: it need not conclude that from other times. With
      * O_TRUNC in OPEN it would take the file for empty until it asks again, and readers of a
      * mapping would die meanwhile; with a truncation of its own the size in the answer is what it
