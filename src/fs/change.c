@@ -25,16 +25,26 @@ struct change mount_change_since(const struct node *node, struct views *views, u
     return change;
 }
 
-void mount_settle(struct mount *mount, const struct node *node, struct inode inode)
+/* Who is waited for may need requests that are still to be read. */
+static void settle(struct mount *mount, const struct node *node, enum view_kind view,
+                   uint64_t frame)
 {
     NOT_INTERRUPTIBLE();
-    staging_settle(mount->staging, node, inode_view(inode), inode.frame);
+    if (staging_is_settled(mount->staging, node, view, frame))
+        return;
+    loop_begin_wait(mount->loop);
+    staging_settle(mount->staging, node, view, frame);
+    loop_end_wait(mount->loop);
+}
+
+void mount_settle(struct mount *mount, const struct node *node, struct inode inode)
+{
+    settle(mount, node, inode_view(inode), inode.frame);
 }
 
 void mount_settle_names(struct mount *mount, const struct node *node)
 {
-    NOT_INTERRUPTIBLE();
-    staging_settle(mount->staging, node, VIEW_KINDS, 0);
+    settle(mount, node, VIEW_KINDS, 0);
 }
 
 /* The view and frame that a name in a directory stands for, whether the frame is there or not. */

@@ -2,7 +2,7 @@
  * that runs the loop. A thread that is to end is told so by a signal of its own, which makes its
  * read(2) return: again and again until it has ended, as it may come just before that. It is sent
  * under the lock and only to those that read, so that it never interrupts the serving of a request.
- */
+ * What those wait for who serve others is read by more threads, which then stay. */
 #include "fs/loop.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "common/thread.h"
 
@@ -18,6 +19,7 @@
 #define AGAIN_NANOS 10000000
 
 struct server {
+    struct server *prev, *next;
     struct loop *loop;
     pthread_t thread;
     bool is_reading; /* or has just read */
@@ -31,9 +33,10 @@ struct loop {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ended; /* a server has */
     bool ends;
+    bool is_gone; /* the mount, or who reads from it: nothing comes any more */
     int error;
-    unsigned n, running, reading; /* servers */
-    struct server server[];
+    struct server *servers;
+    unsigned running, reading, waiting; /* of them */
 };
 
 static void start_server(struct loop *loop);
@@ -43,6 +46,12 @@ static void end(struct loop *loop)
 {
     loop->ends = true;
     pthread_kill(loop->runner, WAKE);
+}
+
+/* Whether requests are still to be read. The lock must be held. */
+static bool goes_on(const struct loop *loop)
+{
+    return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
 /* With the lock held, but dropped meanwhile. */
@@ -78,12 +87,13 @@ static void *serve(void *data)
     sigaddset(&wake, WAKE);
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
     pthread_mutex_lock(&loop->lock);
-    while (!loop->ends) {
+    while (goes_on(loop)) {
         int n = read_request(loop, &buffer);
         if (n > 0) {
             serve_request(server, &buffer);
         } else if (n != -EINTR && n != -EAGAIN) { /* 0: the mount is gone */
             loop->error = loop->error ? loop->error : n;
+            loop->is_gone = true;
             end(loop);
         }
     }
@@ -99,13 +109,17 @@ static void *serve(void *data)
 /* If there may be one more and can be. The lock must be held. */
 static void start_server(struct loop *loop)
 {
-    struct server *server = &loop->server[loop->n];
-    if (loop->ends || loop->n == loop->most)
+    if (!goes_on(loop) || loop->running - loop->waiting >= loop->most)
+        return;
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server)
         return;
     *server = (struct server){.loop = loop, .is_reading = true};
-    if (thread_start(&server->thread, serve, server) != 0)
+    if (thread_start(&server->thread, serve, server) != 0) {
+        free(server);
         return;
-    loop->n++;
+    }
+    DL_APPEND(loop->servers, server);
     loop->running++;
     loop->reading++;
 }
@@ -131,7 +145,7 @@ static void block_signals(struct loop *loop)
 
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **out)
 {
-    struct loop *loop = calloc(1, sizeof(*loop) + threads * sizeof(*loop->server));
+    struct loop *loop = calloc(1, sizeof(*loop));
     if (!loop)
         return -ENOMEM;
     loop->session = session;
@@ -163,7 +177,7 @@ int loop_run(struct loop *loop)
     sigaddset(&awaited, WAKE);
     pthread_mutex_lock(&loop->lock);
     start_server(loop);
-    int error = loop->n > 0 || loop->ends ? 0 : -EAGAIN;
+    int error = loop->running > 0 || loop->ends ? 0 : -EAGAIN;
     pthread_mutex_unlock(&loop->lock);
     while (!error && !has_to_end(loop))
         if (sigwait(&awaited, &number) == 0 && number != WAKE)
@@ -178,13 +192,30 @@ void loop_end(struct loop *loop)
     pthread_mutex_unlock(&loop->lock);
 }
 
+void loop_begin_wait(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->waiting++;
+    if (loop->reading == 0)
+        start_server(loop);
+    pthread_mutex_unlock(&loop->lock);
+}
+
+void loop_end_wait(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->waiting--;
+    pthread_mutex_unlock(&loop->lock);
+}
+
 /* The lock must be held. */
 static void wake_readers(struct loop *loop)
 {
     struct timespec deadline;
-    for (unsigned i = 0; i < loop->n; i++)
-        if (loop->server[i].is_reading)
-            pthread_kill(loop->server[i].thread, WAKE);
+    const struct server *server;
+    DL_FOREACH (loop->servers, server)
+        if (server->is_reading)
+            pthread_kill(server->thread, WAKE);
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_nsec += AGAIN_NANOS;
     deadline.tv_sec += deadline.tv_nsec / 1000000000;
@@ -198,10 +229,15 @@ int loop_stop(struct loop *loop)
     loop->ends = true;
     while (loop->running > 0)
         wake_readers(loop);
+    loop->is_gone = true; /* who serves now does so without them */
     int error = loop->error;
     pthread_mutex_unlock(&loop->lock);
-    while (loop->n > 0)
-        pthread_join(loop->server[--loop->n].thread, NULL);
+    struct server *server, *next;
+    DL_FOREACH_SAFE (loop->servers, server, next) {
+        pthread_join(server->thread, NULL);
+        free(server);
+    }
+    loop->servers = NULL;
     return error;
 }
 

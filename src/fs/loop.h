@@ -15,13 +15,19 @@
 struct loop;
 
 /* From now on, and when the loop is gone, too, SIGTERM, SIGINT and SIGHUP, unless they are ignored,
- * do nothing but end loop_run, which the same thread must call. threads: at most so many. */
+ * do nothing but end loop_run, which the same thread must call. threads: at most so many, and as
+ * many more as have waited at a time. */
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **loop);
 
 /* Serves until the mount is gone, such a signal comes, or loop_end is called. Requests are still
  * served when it returns. */
 int loop_run(struct loop *loop);
 void loop_end(struct loop *loop); /* any thread */
+
+/* Around what a thread waits for that serves a request, if that may take the serving of another
+ * one: somebody else reads meanwhile, also when the loop ends, however many wait. */
+void loop_begin_wait(struct loop *loop);
+void loop_end_wait(struct loop *loop);
 
 /* Ends the threads, each after the request that it serves. Returns what reading requests has failed
  * with, or 0. */

@@ -194,8 +194,9 @@ static void end_notify(struct mount *mount)
     mount->keeper = NULL;
 }
 
-static int serve(struct fuse_session *session, struct loop *loop, struct mount *mount, dev_t below)
+static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
 {
+    struct loop *loop = mount->loop;
     const struct options *options = mount->options;
     struct starting starting = {.options = options, .loop = loop, .below = below};
     int status = 0;
@@ -258,18 +259,18 @@ static int mount_and_serve(struct mount *mount, struct options *options)
         fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
     if (!session)
         return EXIT_USAGE;
-    struct loop *loop = NULL;
     struct stat below;
-    int error = loop_create(session, options->threads, &loop);
+    int error = loop_create(session, options->threads, &mount->loop);
     if (!error && stat(options->mountpoint, &below) < 0)
         error = -errno;
     if (error) {
         fail(options->file, strerror(-error));
         status = EXIT_SYSTEM;
     } else if (fuse_session_mount(session, options->mountpoint) == 0) {
-        status = serve(session, loop, mount, below.st_dev);
+        status = serve(session, mount, below.st_dev);
     }
-    loop_destroy(loop);
+    loop_destroy(mount->loop);
+    mount->loop = NULL;
     fuse_session_destroy(session);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "fs/fresh.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
+#include "fs/loop.h"
 #include "fs/node.h"
 #include "fs/notify.h"
 #include "fs/options.h"
@@ -36,6 +37,7 @@ struct mount {
     struct staging *staging;
     struct notify *notify;
     struct keeper *keeper;
+    struct loop *loop;     /* that serves it; not NULL */
     struct follow *follow; /* NULL: the files are not followed */
 };
 
@@ -43,8 +45,8 @@ struct mount {
  * followed files it keeps it for less. */
 #define MOUNT_TIMEOUT_SECONDS 86400.0
 
-/* Makes all of a mount of an open file but notify, which needs a session, and the keeper, which is
- * older than the file; frees it (not the file) after the last request. */
+/* Makes all of a mount of an open file but notify and loop, which need a session, and the keeper,
+ * which is older than the file; frees it (not the file) after the last request. */
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
 void mount_destroy(struct mount *mount);
 

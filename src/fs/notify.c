@@ -14,11 +14,12 @@
 #include "common/thread.h"
 #include "fs/open.h"
 
-#define KNOWN_BITS     (1u << 23) /* 1 MiB */
-#define BLOCK_BITS     (1u << 20)
-#define BLOCK_FRAMES   1024 /* frames of which one bit says whether any of them may be known */
-#define PATIENCE_NANOS 1000000000
-#define POLL_MILLIS    20
+#define KNOWN_BITS    (1u << 23) /* 1 MiB */
+#define BLOCK_BITS    (1u << 20)
+#define BLOCK_FRAMES  1024 /* frames of which one bit says whether any of them may be known */
+#define SECONDS       1    /* that an answer is held back at most, */
+#define CLOSE_SECONDS 20   /* and that of ANSWER_CLOSED: longer than who looks waits (staging.c) */
+#define POLL_MILLIS   20
 
 /* When to invalidate again what the kernel may still be about to clear. */
 static const long again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
@@ -215,7 +216,7 @@ static void answer_opened(fuse_req_t request, const struct answer *answer)
 
 void answer_now(fuse_req_t request, const struct answer *answer)
 {
-    if (answer->error || answer->kind == ANSWER_ERROR)
+    if (answer->error || answer->kind == ANSWER_ERROR || answer->kind == ANSWER_CLOSED)
         fuse_reply_err(request, -answer->error);
     else if (answer->kind == ANSWER_WRITTEN)
         fuse_reply_write(request, answer->written);
@@ -254,10 +255,34 @@ static bool is_over(const struct timespec *deadline)
            (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
+static bool is_close(const struct job *job)
+{
+    return job->request && job->answer.kind == ANSWER_CLOSED;
+}
+
+/* Whether a request can be answered after a change, which must then be done; in_any_case: it can.
+ */
+static bool may_answer(const struct change *change, fuse_req_t request, const struct answer *answer,
+                       bool in_any_case)
+{
+    const struct mount *mount = fuse_req_userdata(request);
+    return answer->kind != ANSWER_CLOSED ||
+           staging_closed(mount->staging, change->node, inode_view(answer->inode),
+                          answer->inode.frame, in_any_case);
+}
+
+static void forget_looks(const struct job *job)
+{
+    const struct mount *mount = fuse_req_userdata(job->request);
+    staging_forget_looks(mount->staging, job->change.node, inode_view(job->answer.inode),
+                         job->answer.inode.frame);
+}
+
 /* The lock must be held. */
 static void append_job(struct notify *notify, struct job *job)
 {
-    job->deadline = time_in(PATIENCE_NANOS);
+    job->deadline = time_in(0);
+    job->deadline.tv_sec += is_close(job) ? CLOSE_SECONDS : SECONDS;
     DL_APPEND(notify->jobs, job);
     pthread_cond_broadcast(&notify->changed);
 }
@@ -283,9 +308,9 @@ static bool say_yes(struct notify *notify, uint64_t inode)
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer)
 {
-    struct job *job = NULL;
-    if (notify && visit_change(notify, change, writer, say_yes))
-        job = calloc(1, sizeof(*job));
+    bool is_known = notify && visit_change(notify, change, writer, say_yes);
+    bool may = request && !is_known && may_answer(change, request, answer, false);
+    struct job *job = notify && (is_known || (request && !may)) ? calloc(1, sizeof(*job)) : NULL;
     if (job) {
         *job = (struct job){.has_change = true, .change = *change, .writer = writer};
         pthread_mutex_lock(&notify->lock);
@@ -302,6 +327,8 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         if (has_ended)
             free(job);
     }
+    if (request && !may)
+        (void)may_answer(change, request, answer, true);
     if (request)
         answer_now(request, answer);
 }
@@ -387,6 +414,8 @@ static void *work(void *data)
         if (!job)
             break;
         bool send = job->has_change && !notify->is_ending;
+        if (is_close(job))
+            forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
             wait_for_lookups(&notify->lookups);
@@ -394,7 +423,10 @@ static void *work(void *data)
         }
         pthread_mutex_lock(&notify->lock);
         DL_DELETE(notify->jobs, job);
-        if (job->request) {
+        if (is_close(job) &&
+            !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
+            DL_APPEND(notify->jobs, job);
+        } else if (job->request) {
             DL_APPEND(notify->done, job);
             pthread_cond_broadcast(&notify->changed);
         } else {
@@ -407,15 +439,15 @@ static void *work(void *data)
     return NULL;
 }
 
-/* The first job that somebody waits for, which has the earliest deadline. The lock must be held. */
+/* The job with the earliest deadline that somebody waits for. The lock must be held. */
 static struct job *first_awaited(const struct notify *notify)
 {
-    struct job *job;
+    struct job *job, *first = NULL;
     DL_FOREACH (notify->jobs, job) {
-        if (job->request)
-            return job;
+        if (job->request && (!first || compare_deadlines(job, first) < 0))
+            first = job;
     }
-    return NULL;
+    return first;
 }
 
 /* The lock must be held; it is dropped. */
@@ -444,6 +476,7 @@ static void *guard(void *data)
             pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
         } else {
             struct answer answer = job->answer;
+            (void)may_answer(&job->change, job->request, &answer, true);
             fuse_req_t request = take_request(job);
             pthread_mutex_unlock(&notify->lock);
             answer_now(request, &answer);

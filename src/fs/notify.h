@@ -18,9 +18,11 @@
  *   - Closing and syncing hold no pages: they are answered when all that was in the queue is done,
  *     and so is opening a view. So who has closed or synced what he has written, and who opens what
  *     others have, finds nothing older.
+ *   - Closing what waits for the last close (staging.h) is answered when the kernel was told of
+ *     all other views and nobody has looked at one meanwhile; otherwise it is told again.
  *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. As a cure for
  *     this, and against what we do not know of kernels to come, no answer is held back longer than
- *     a second.
+ *     a second, or in the case before, where none of this can be, twenty.
  *
  * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
  * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
@@ -70,13 +72,21 @@ struct change {
 
 /* How a request is answered. */
 struct answer {
-    enum { ANSWER_ERROR, ANSWER_WRITTEN, ANSWER_ATTRIBUTES, ANSWER_ENTRY, ANSWER_OPENED } kind;
+    enum {
+        ANSWER_ERROR,
+        ANSWER_WRITTEN,
+        ANSWER_ATTRIBUTES,
+        ANSWER_ENTRY,
+        ANSWER_OPENED,
+        ANSWER_CLOSED
+    } kind;
     int error;                     /* 0 or negative errno */
     size_t written;                /* bytes */
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
     struct fuse_entry_param entry; /* ANSWER_ENTRY */
     struct fuse_file_info info;    /* ANSWER_OPENED: of a file that is put if nobody waits for it */
+    struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 
 /* Sends an answer now. */

@@ -31,6 +31,7 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     atomic_init(&file->users, 1);
     atomic_init(&file->has_staged, false);
     atomic_init(&file->has_written, false);
+    atomic_init(&file->has_closed, false);
     atomic_init(&file->has_asked, false);
     atomic_init(&file->is_unused, false);
     file->inode = inode_unpack(number);
@@ -169,9 +170,9 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     int error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(
                                   mount->fresh, file->node, file->inode.frame, &file->fresh)
                             : 0;
-    return error ? error
-                 : staging_begin(mount->staging, file->node, kind, file->inode.frame,
-                                 &file->staged);
+    return error
+               ? error
+               : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
 }
 
 static bool is_text(struct inode inode)
@@ -351,12 +352,17 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *file = open_file_of(info);
     struct answer answer = {.kind = ANSWER_ERROR};
-    bool changed = false;
+    bool changed = false, closing = false;
     uint64_t frames = file->staged ? views_frames(file->views) : 0;
     open_file_use(file);
     if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked)))
-        answer.error = staging_close(mount->staging, file->staged,
-                                     atomic_exchange(&file->has_staged, false), &changed);
+        answer.error =
+            staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
+                          atomic_exchange(&file->has_closed, true), &changed, &closing);
+    if (closing) {
+        answer.kind = ANSWER_CLOSED;
+        answer.inode = file->inode;
+    }
     if (!answer.error && file->is_for_writing)
         answer.error = commits_error(mount->commits, &file->commits_seen);
     if (!answer.error && file->is_for_writing && file->views)

@@ -20,11 +20,12 @@ struct open_file {
     struct directory *directory;
     struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
     bool is_for_writing;
-    struct staged *staged;     /* for writing */
-    atomic_bool has_staged;    /* a selection through this file, since the last close */
-    atomic_bool has_asked;     /* of a dense view: by it a truncation or a new frame was asked for */
+    struct staged *staged;  /* for writing */
+    atomic_bool has_staged; /* a selection through this file, since the last close */
+    atomic_bool has_asked;  /* of a dense view: by it a truncation or a new frame was asked for */
     struct fresh_frame *fresh; /* for writing a frame for the first time */
     atomic_bool has_written;   /* to it, since the last close */
+    atomic_bool has_closed;    /* a descriptor, perhaps not the last one */
     unsigned commits_seen;     /* for writing: see commits_error */
     pid_t opener;              /* for writing: the thread that has opened it, */
     atomic_bool is_unused;     /* and nothing was done with it since */

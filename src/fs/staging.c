@@ -12,10 +12,12 @@
 
 #include "common/hash.h"
 
-/* The kernel needs microseconds to tell of the last close, once close(2) has returned. While that
- * waits for an invalidation which waits for somebody who waits here it needs as long as an answer
- * is held back at most (notify.h); this must be longer. */
-#define PATIENCE_SECONDS 2
+/* The kernel tells of the last close before close(2) returns. Who has waited so long for that looks
+ * at a file of which another descriptor is open. */
+#define PATIENCE_SECONDS 5
+
+/* So long who looks waits for the answer to a close, which may wait for him. */
+#define CLOSING_NANOS 2000000
 
 struct staged_key {
     uint64_t object; /* of the dataset */
@@ -35,7 +37,9 @@ struct staged {
     bool is_new;           /* the frame is to come to be, */
     bool is_refused;       /* but not by closing: something was refused */
     bool is_staged;        /* a new content; of a dense view: truncated to nothing */
-    bool is_closed;        /* nothing was written, and a descriptor was closed since */
+    unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
+    bool is_looked_at;     /* meanwhile, at another view */
+    bool is_closed;        /* the same, and answered: perhaps nobody has it open any more */
     /* VIEW_DEFINED, once is_staged, the new content: */
     bool is_written;  /* not just truncated to nothing */
     uint64_t version; /* another one after each change; odd */
@@ -47,9 +51,9 @@ struct staging {
     struct nodes *nodes;
     pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
     struct staged *table;
-    pthread_cond_t ended; /* somebody has closed his file */
-    uint64_t version;     /* the last one given */
-    atomic_uint waiting;  /* in the table; read without the lock by those who only look */
+    pthread_cond_t changed; /* what waits, or who closes */
+    uint64_t version;       /* the last one given */
+    atomic_uint waiting;    /* in the table; read without the lock by those who only look */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -63,7 +67,7 @@ int staging_create(struct nodes *nodes, struct staging **out)
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&staging->ended, &monotonic);
+    pthread_cond_init(&staging->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     *out = staging;
     return 0;
@@ -73,7 +77,7 @@ void staging_destroy(struct staging *staging)
 {
     if (!staging)
         return;
-    pthread_cond_destroy(&staging->ended);
+    pthread_cond_destroy(&staging->changed);
     pthread_mutex_destroy(&staging->lock);
     free(staging);
 }
@@ -108,6 +112,7 @@ static void note(struct staging *staging, struct staged *staged)
         staged->is_closed = false;
     if (atomic_exchange(&staged->waits, waits) != waits)
         waits ? atomic_fetch_add(&staging->waiting, 1) : atomic_fetch_sub(&staging->waiting, 1);
+    pthread_cond_broadcast(&staging->changed);
 }
 
 static int add(struct staging *staging, const struct node *node, enum view_kind view,
@@ -240,19 +245,51 @@ int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
     return error;
 }
 
-int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed)
+int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
+                  bool *changed, bool *closing)
 {
     int error = 0;
-    *changed = false;
+    *changed = *closing = false;
     if (!atomic_load(&staged->waits))
         return 0;
     pthread_mutex_lock(&staging->lock);
     if (staged->is_staged && staged->is_written && wrote)
         error = apply(staging, staged, changed);
     else if (atomic_load(&staged->waits) && !staged->is_written)
-        *changed = staged->is_closed = true;
+        *changed = *closing = true;
+    if (*closing && staged->closing++ == 0)
+        staged->is_looked_at = false;
+    if (*closing && again) { /* the last time was not for good */
+        staged->is_closed = false;
+        pthread_cond_broadcast(&staging->changed);
+    }
     pthread_mutex_unlock(&staging->lock);
     return error;
+}
+
+void staging_forget_looks(struct staging *staging, const struct node *node, enum view_kind view,
+                          uint64_t frame)
+{
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, view, frame);
+    if (staged)
+        staged->is_looked_at = false;
+    pthread_mutex_unlock(&staging->lock);
+}
+
+bool staging_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame, bool in_any_case)
+{
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, view, frame);
+    bool is_done = !staged || !staged->is_looked_at || in_any_case;
+    if (staged && staged->closing > 0 && is_done) {
+        staged->closing--;
+        staged->is_closed = atomic_load(&staged->waits) && !staged->is_written;
+        pthread_cond_broadcast(&staging->changed);
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return is_done;
 }
 
 int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
@@ -265,7 +302,7 @@ int staging_end(struct staging *staging, struct staged *staged, bool asked, bool
     bool is_last = --staged->writers == 0; /* others may have come meanwhile */
     if (is_last)
         unlist(staging, staged);
-    pthread_cond_broadcast(&staging->ended);
+    pthread_cond_broadcast(&staging->changed);
     leave(staging, staged);
     if (is_last)
         destroy(staging, staged);
@@ -500,34 +537,79 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
     return is_staged;
 }
 
-/* One of those somebody may have closed for good, of which another view of a frame shows something;
- * VIEW_KINDS: of all views. */
-static struct staged *find_closed(const struct staging *staging, const struct node *node,
-                                  enum view_kind view, uint64_t frame)
+/* Whether another view, or (VIEW_KINDS) all of a dataset, shows what is staged. */
+static bool is_shown_by(const struct staged *staged, const struct node *node, enum view_kind view,
+                        uint64_t frame)
 {
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next) {
-        const struct staged_key *key = &staged->key;
-        bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
-        if (staged->is_closed && key->object == node->object &&
-            (!is_of_frame || key->frame == frame) && (key->view != view || key->frame != frame))
+    const struct staged_key *key = &staged->key;
+    bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
+    return key->object == node->object && (!is_of_frame || key->frame == frame) &&
+           (key->view != view || key->frame != frame);
+}
+
+/* One of those that are being closed, or (closed) were closed and may have been so for good. */
+static struct staged *find_closed(const struct staging *staging, const struct node *node,
+                                  enum view_kind view, uint64_t frame, bool closed)
+{
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if ((closed ? staged->is_closed : staged->closing > 0) &&
+            is_shown_by(staged, node, view, frame))
             return staged;
-    }
     return NULL;
+}
+
+bool staging_is_settled(struct staging *staging, const struct node *node, enum view_kind view,
+                        uint64_t frame)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return true;
+    pthread_mutex_lock(&staging->lock);
+    bool is_settled = !find_closed(staging, node, view, frame, false) &&
+                      !find_closed(staging, node, view, frame, true);
+    pthread_mutex_unlock(&staging->lock);
+    return is_settled;
+}
+
+static struct timespec time_in(long nanos)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_nsec += nanos;
+    time.tv_sec += time.tv_nsec / 1000000000;
+    time.tv_nsec %= 1000000000;
+    return time;
+}
+
+/* The lock must be held; it is dropped meanwhile. */
+static void wait_for_answers(struct staging *staging, const struct node *node, enum view_kind view,
+                             uint64_t frame)
+{
+    const struct timespec end = time_in(CLOSING_NANOS);
+    while (find_closed(staging, node, view, frame, false))
+        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT)
+            return;
+}
+
+static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
+                              uint64_t frame)
+{
+    struct timespec end = time_in(0);
+    struct staged *staged;
+    end.tv_sec += PATIENCE_SECONDS;
+    while ((staged = find_closed(staging, node, view, frame, true)))
+        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
+            (staged = find_closed(staging, node, view, frame, true)))
+            staged->is_closed = false; /* it is open still: nobody else need wait for it */
 }
 
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
                     uint64_t frame)
 {
-    struct timespec end;
-    struct staged *staged;
-    if (!staging || atomic_load(&staging->waiting) == 0)
-        return;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += PATIENCE_SECONDS;
     pthread_mutex_lock(&staging->lock);
-    while ((staged = find_closed(staging, node, view, frame)))
-        if (pthread_cond_timedwait(&staging->ended, &staging->lock, &end) == ETIMEDOUT &&
-            (staged = find_closed(staging, node, view, frame)))
-            staged->is_closed = false; /* it is open still: nobody else need wait for it */
+    wait_for_answers(staging, node, view, frame);
+    wait_for_releases(staging, node, view, frame);
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if (staged->closing > 0 && is_shown_by(staged, node, view, frame))
+            staged->is_looked_at = true;
     pthread_mutex_unlock(&staging->lock);
 }

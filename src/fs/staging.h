@@ -14,8 +14,14 @@
  *
  * A shell that runs `command > 7.defined` closes the file once between truncating and writing it.
  * So what nothing was written to waits for an fsync or for the last one to close. The kernel tells
- * of that soon after close(2) has returned: who looks at another view of the frame then waits for
- * it. Thread-safe. */
+ * of that when every close is answered, and before close(2) returns: who looks at another view of
+ * the frame then waits for it. It does not say that there is another descriptor, which looks the
+ * same: he who waits for its close gives up after a while, and sees what there was before.
+ *
+ * Closing is answered when the kernel knows nothing of other views any more (notify.h). Who looks
+ * at one before that may hold a page, or a look-up, that this waits for. He, too, is held up, but
+ * for a moment only, sees what there was before, and it is noted that the kernel has to be told
+ * again. Thread-safe. */
 #ifndef SPARSEFS_FS_STAGING_H
 #define SPARSEFS_FS_STAGING_H
 
@@ -48,10 +54,20 @@ int staging_end(struct staging *staging, struct staged *staged, bool asked, bool
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
 
 /* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something
- * was written, which is applied as above. *changed is also set if a truncation to nothing or a new
- * frame may be applied soon: what is known of other views must not outlast this, so that they are
- * asked for again. */
-int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool *changed);
+ * was written, which is applied as above. again: not the first one of its file. *changed is also
+ * set if (closing) a truncation to nothing or a new frame may be applied soon: what is known of
+ * other views must not outlast this, so that they are asked for again. */
+int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
+                  bool *changed, bool *closing);
+
+/* Other views begin to be told of, again. */
+void staging_forget_looks(struct staging *staging, const struct node *node, enum view_kind view,
+                          uint64_t frame);
+
+/* They have been: the close can be answered, to be called for each one that is *closing. False: it
+ * cannot, as somebody has looked at them since, unless that must not matter (in_any_case). */
+bool staging_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame, bool in_any_case);
 
 /* Whether anything waits. */
 bool staging_waits(const struct staged *staged);
@@ -94,8 +110,10 @@ bool staging_size(struct staging *staging, const struct node *node, uint64_t fra
 bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
                   size_t n, void *buffer, size_t *got, uint64_t *version);
 
-/* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: waits for those who may have
- * closed another one that shows the same. */
+/* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: whether nobody may have
+ * closed another one that shows the same, and waiting for him. */
+bool staging_is_settled(struct staging *staging, const struct node *node, enum view_kind view,
+                        uint64_t frame);
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
                     uint64_t frame);
 

@@ -1,9 +1,11 @@
 """A short run of the model test (model.py) in each way of mounting; model.py itself runs for long. And
 what it found, in fewer words."""
+import concurrent.futures
 import contextlib
 import ctypes
 import errno
 import mmap
+import multiprocessing
 import os
 import threading
 import time
@@ -58,6 +60,82 @@ def test_reading_after_a_truncated_selection_was_closed(mounts, tmp_path):
             with open(folder / "frames/3.defined", "wb", buffering=0):
                 assert os.pread(raw.fileno(), 4800, 0) == b"ab" * 2400
             assert os.pread(raw.fileno(), 4800, 0) == bytes(4800)
+
+
+def test_more_wait_for_a_close_than_can_be_served(mounts, tmp_path):
+    """They do not take the threads from others, of which the last close is one."""
+    path = tmp_path / "a.h5"
+    model.make_file(path)
+    folder = mounts(path, "rw,threads=2") / "points"
+    page, content = mmap.PAGESIZE, b"ab" * 2400
+    stack = bytearray(9 * content)
+    other = folder.parent / "one/frames/0.raw"
+    for frame in range(9):
+        (folder / f"frames/{frame}.raw").write_bytes(content)
+    stack[3 * 4800:4 * 4800] = bytes(4800)
+    with contextlib.ExitStack() as opened:
+        views = {name: opened.enter_context(open(folder / name, "rb", buffering=0)).fileno()
+                 for name in ("frames/3.raw", "stack.raw", "stack.npy")}
+        for fd in views.values():
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        wanted = {"frames/3.raw": bytes(4800), "stack.raw": bytes(stack)}
+        wanted["stack.npy"] = os.pread(views["stack.npy"], 128, 0) + wanted["stack.raw"]
+        (folder / "frames/3.raw").write_bytes(content)
+        parts = [(name, at) for name in views for at in range(0, len(wanted[name]), page)]
+        assert len(parts) > 20
+        fd = os.open(folder / "frames/3.defined", os.O_WRONLY | os.O_TRUNC)
+        another = os.dup(fd)
+        os.close(fd)  # as far as anybody knows that was the last one
+        with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+            found = [pool.submit(os.pread, views[name], page, at) for name, at in parts]
+            try:
+                time.sleep(0.1)  # most of them wait; the less do, the less is tested
+                assert other.read_bytes() == b"\xff" * 6300
+                time.sleep(0.1)  # who has been answered meanwhile is heard of
+                assert not any(part.done() for part in found)
+            finally:
+                os.close(another)
+        for name, at in parts:
+            assert os.pread(views[name], page, at) == wanted[name][at:at + page], (name, at)
+
+
+def read_on_and_on(folder, views, done):
+    fds = [os.open(folder / view, os.O_RDONLY) for view in views]
+    while not done.is_set():
+        for fd, view in zip(fds, views):
+            os.pread(fd, 4096, 0)
+            (folder / view).read_bytes()
+
+
+@pytest.mark.parametrize("options", ["rw", "rw,threads=2,commit_interval=1"])
+def test_closing_a_truncated_selection_beside_readers(mounts, tmp_path, options):
+    """Neither does closing wait for who waits for it, nor do they leave what was there before in the
+    kernel's pages."""
+    path = tmp_path / "a.h5"
+    model.make_file(path)
+    folder = mounts(path, options) / "points"
+    views = ["frames/3.raw", "raw/000003.raw", "npy/000003.npy", "values/000003.values", "stack.raw"]
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    readers = [context.Process(target=read_on_and_on, args=(folder, views, done)) for _ in range(3)]
+    (folder / "frames/3.raw").write_bytes(b"ab" * 2400)
+    for reader in readers:
+        reader.start()
+    try:
+        with contextlib.ExitStack() as opened:
+            fds = [opened.enter_context(open(folder / view, "rb", buffering=0)).fileno()
+                   for view in ("frames/3.raw", "raw/000003.raw", "npy/000003.npy")]
+            for number in range(200):
+                (folder / "frames/3.raw").write_bytes(b"ab" * 2400)
+                os.close(os.open(folder / "frames/3.defined", os.O_WRONLY | os.O_TRUNC))
+                for fd in fds:
+                    assert not any(os.pread(fd, 4096, os.fstat(fd).st_size - 4096)), (number, fd)
+                assert (folder / "values/000003.values").read_bytes() == b"", number
+                assert not any((folder / "stack.raw").read_bytes()[3 * 4800:4 * 4800]), number
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)
