@@ -30,6 +30,10 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 /* The limit that it was made with. */
 size_t cache_limit(const struct cache *cache);
 
+/* Whether so many bytes can be changed without waiting for the disk; if not, what is in the way is
+ * written, and what is returned is why it cannot be. Others may take the room. */
+int cache_make_room(struct cache *cache, size_t bytes);
+
 /* The threads of the cache, for whatever can be done chunk by chunk. */
 struct workers *cache_workers(struct cache *cache);
 

@@ -252,6 +252,16 @@ static int reserve_for_change(struct cache *cache, size_t bytes)
     return 0;
 }
 
+int cache_make_room(struct cache *cache, size_t bytes)
+{
+    pthread_mutex_lock(&cache->lock);
+    int error = reserve_for_change(cache, bytes);
+    if (!error)
+        unreserve(cache, bytes);
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
 /* The same, for one that is changing, and does not go meanwhile: a pin must not keep memory while
  * this thread waits for some. */
 static int reserve_beside(struct chunk *chunk, size_t bytes)

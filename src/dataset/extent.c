@@ -251,6 +251,16 @@ int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
     return change_dims(dataset, larger);
 }
 
+/* Bytes at one index of the first axis, but no more than half of what the cache may take. */
+static size_t bytes_of_slab(const struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    size_t most = cache_limit(dataset->file->cache) / 2, bytes = dataset->info.type.size;
+    for (int i = 1; i < dataset->info.rank; i++)
+        if (__builtin_mul_overflow(bytes, dims[i], &bytes) || bytes > most)
+            return most;
+    return bytes < most ? bytes : most;
+}
+
 int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*action)(void *context),
                     void *context)
 {
@@ -259,7 +269,10 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     ALONE(dataset);
     at_least(dataset, dims, larger);
     memcpy(before, dataset->info.dims, sizeof(before));
-    int error = change_dims(dataset, larger);
+    /* On a full disk what is in the way of the action is in the way of going back, too. */
+    int error = cache_make_room(dataset->file->cache, bytes_of_slab(dataset, larger));
+    if (!error)
+        error = change_dims(dataset, larger);
     if (error)
         return error;
     alone_call_begin(&dataset->use, &call);

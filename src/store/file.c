@@ -390,7 +390,9 @@ static int write_piece(struct store *store, uint64_t address, const char *bytes,
                        bool or_keep)
 {
     size_t done = 0;
-    int error = make_room(store, n);
+    int error = file_check_end(store); /* what is cut off cannot be read, either */
+    if (!error)
+        error = make_room(store, n);
     if (error && !or_keep)
         return error;
     error = unsynced_note(store, address, bytes, n);
