@@ -79,6 +79,10 @@ struct answer {
     struct fuse_file_info info;    /* ANSWER_OPENED: of a file that is put if nobody waits for it */
 };
 
+/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if nobody waits.
+ */
+void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
+
 /* Sends an answer now. */
 void answer_now(fuse_req_t request, const struct answer *answer);
 
