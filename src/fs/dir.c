@@ -1,8 +1,7 @@
 /* Listings. Names in the directories of a dataset are computed from the offset; only for a group
- * are its links read, when it is opened and when it is read from its beginning again, if they have
- * changed, and held until it is closed. The offset of an entry is its place in the listing plus
- * one,
- * "." and ".." being the first two. */
+ * are its links read, when it is opened and, if they have changed, when it is read from its
+ * beginning again, and held until it is closed. The offset of an entry is its place in the listing
+ * plus one, "." and ".." being the first two. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

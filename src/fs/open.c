@@ -173,9 +173,9 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     int error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(
                                   mount->fresh, file->node, file->inode.frame, &file->fresh)
                             : 0;
-    return error
-               ? error
-               : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
+    return error ? error
+                 : staging_begin(mount->staging, file->node, kind, file->inode.frame,
+                                 &file->staged);
 }
 
 static bool is_text(struct inode inode)
