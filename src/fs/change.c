@@ -7,6 +7,7 @@
 
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
+    node_keep_object(mount->nodes, node);
     times_note(mount->times, node->object, first, last);
     commits_note(mount->commits);
 }

@@ -1,6 +1,7 @@
 /* Listings. Names in the directories of a dataset are computed from the offset; only for a group
- * are its links read, once when it is opened, and held until it is closed. The offset of an entry
- * is its place in the listing plus one, "." and ".." being the first two. */
+ * are its links read, when it is opened and, if they have changed, when it is read from its
+ * beginning again, and held until it is closed. The offset of an entry is its place in the listing
+ * plus one, "." and ".." being the first two. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,9 @@
 struct directory {
     struct inode inode;
     const struct node *node;
-    struct views *views;    /* directories of a dataset */
-    struct sfs_links links; /* of a group */
-    unsigned removals;      /* mount->removals when they were read */
+    struct views *views;           /* directories of a dataset */
+    pthread_mutex_t lock;          /* held while it is read */
+    const struct listing *listing; /* of a group */
 };
 
 /* One entry as readdir wants it; of readdirplus also the attributes, if they are at hand. */
@@ -22,22 +23,34 @@ struct listed {
     char name[NAME_BYTES];
     struct inode inode;
     mode_t type;
+    bool is_held; /* its node, which is another one than the directory's */
     bool has_attributes;
     struct stat st;
     double timeout; /* of st */
 };
 
-/* Reads the links of a group that is still there. */
-static int read_links(struct mount *mount, struct directory *directory)
+/* The links of a group that is still there. */
+static int get_listing(struct mount *mount, const struct node *group,
+                       const struct listing **listing)
 {
-    const struct node *node = directory->node;
     pthread_rwlock_rdlock(&mount->tree_lock);
-    directory->removals = atomic_load(&mount->removals);
-    int error = node_get(mount->nodes, node->number)
-                    ? sfs_list(node->file, node->address, &directory->links)
+    int error = node_get(mount->nodes, group->number)
+                    ? listing_get(mount->listings, group, atomic_load(&mount->removals), listing)
                     : -ESTALE;
     pthread_rwlock_unlock(&mount->tree_lock);
     return error;
+}
+
+/* rewinddir: what has changed since is seen. A group that is gone is listed as before, of which
+ * nothing is there any more. */
+static void refresh_listing(struct mount *mount, struct directory *directory)
+{
+    const struct listing *now;
+    if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||
+        get_listing(mount, directory->node, &now) != 0)
+        return;
+    listing_put(mount->listings, directory->listing);
+    directory->listing = now;
 }
 
 int directory_open(struct mount *mount, struct inode inode, struct directory **out)
@@ -58,24 +71,28 @@ int directory_open(struct mount *mount, struct inode inode, struct directory **o
     if (inode.entry == ENTRY_CONTROL)
         error = 0;
     else if (node->type == NODE_GROUP)
-        error = read_links(mount, directory);
+        error = get_listing(mount, node, &directory->listing);
     else if (node->type == NODE_DATASET)
         error = node_get_views(mount->nodes, node, &directory->views);
     else
         /* Says in the log, once more, why it cannot be read. */
         error = sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
-    if (error)
+    if (error) {
         free(directory);
-    else
-        *out = directory;
-    return error;
+        return error;
+    }
+    pthread_mutex_init(&directory->lock, NULL);
+    *out = directory;
+    return 0;
 }
 
 void directory_close(struct mount *mount, struct directory *directory)
 {
     if (directory->views)
         node_put_views(mount->nodes, directory->node);
-    sfs_links_free(&directory->links);
+    if (directory->listing)
+        listing_put(mount->listings, directory->listing);
+    pthread_mutex_destroy(&directory->lock);
     free(directory);
 }
 
@@ -92,14 +109,14 @@ static void set_type(struct mount *mount, struct listed *listed, bool want_attri
                                                                                          : S_IFREG;
 }
 
-/* The node of a link that was read when the directory was opened; -EAGAIN: it is gone. */
+/* The node of a link that was read, which is held then; -EAGAIN: it is gone. */
 static int node_of_link(struct mount *mount, const struct directory *directory,
                         const struct sfs_link *link, const struct node **child)
 {
     const struct node *group = directory->node;
     int error;
     pthread_rwlock_rdlock(&mount->tree_lock);
-    if (atomic_load(&mount->removals) == directory->removals) {
+    if (atomic_load(&mount->removals) == directory->listing->removals) {
         error = node_child(mount->nodes, group, link, child);
     } else if (!node_get(mount->nodes, group->number)) {
         error = -EAGAIN;
@@ -123,20 +140,22 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
 {
     const struct node *child;
     bool is_root = !directory->node->parent;
-    if (at >= directory->links.n) {
-        if (!is_root || at > directory->links.n)
+    const struct sfs_links *links = &directory->listing->links;
+    if (at >= links->n) {
+        if (!is_root || at > links->n)
             return -ENOENT;
         strcpy(listed->name, NAME_CONTROL);
         listed->inode = (struct inode){.entry = ENTRY_CONTROL};
         set_type(mount, listed, false);
         return 0;
     }
-    const struct sfs_link *link = &directory->links.link[at];
+    const struct sfs_link *link = &links->link[at];
     int error = node_of_link(mount, directory, link, &child);
     if (error)
         return error;
     name_encode(link->name, is_root, listed->name);
     listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    listed->is_held = true;
     set_type(mount, listed, plus);
     return 0;
 }
@@ -200,7 +219,7 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
                    struct listed *listed)
 {
     const struct entry_series *series = entry_series(directory->inode.entry);
-    listed->has_attributes = false;
+    listed->has_attributes = listed->is_held = false;
     if (at < 2) {
         strcpy(listed->name, at == 0 ? "." : "..");
         listed->inode = directory->inode; /* of ".." readdir's users look only at the type */
@@ -235,6 +254,36 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
 }
 
+/* As many entries as there is room for. */
+static int fill(struct mount *mount, const struct directory *directory, fuse_req_t request,
+                char *buffer, size_t size, uint64_t at, bool plus, size_t *used)
+{
+    uint64_t n_looked_up = 0; /* of the directory's own node */
+    int error;
+    *used = 0;
+    for (;; at++) {
+        struct listed listed;
+        error = list_at(mount, directory, at, plus, &listed);
+        if (error == -EAGAIN)
+            continue;
+        if (error)
+            break;
+        size_t n = add_entry(request, buffer + *used, size - *used, &listed, plus, (off_t)at + 1);
+        bool fits = n <= size - *used, is_looked_up = fits && plus && listed.has_attributes;
+        if (listed.is_held && is_looked_up)
+            node_looked_up(mount->nodes, listed.inode.node, 1);
+        else
+            n_looked_up += is_looked_up;
+        if (listed.is_held)
+            node_put(mount->nodes, listed.inode.node);
+        if (!fits)
+            break;
+        *used += n;
+    }
+    node_looked_up(mount->nodes, directory->inode.node, n_looked_up);
+    return error;
+}
+
 void directory_read(struct mount *mount, struct directory *directory, fuse_req_t request,
                     size_t size, off_t offset, bool plus)
 {
@@ -243,21 +292,13 @@ void directory_read(struct mount *mount, struct directory *directory, fuse_req_t
         fuse_reply_err(request, ENOMEM);
         return;
     }
-    size_t used = 0;
-    int error = 0;
+    size_t used;
     notify_begin_lookup(mount->notify);
-    for (uint64_t at = (uint64_t)offset;; at++) {
-        struct listed listed;
-        error = list_at(mount, directory, at, plus, &listed);
-        if (error == -EAGAIN)
-            continue;
-        if (error)
-            break;
-        size_t n = add_entry(request, buffer + used, size - used, &listed, plus, (off_t)at + 1);
-        if (n > size - used)
-            break;
-        used += n;
-    }
+    pthread_mutex_lock(&directory->lock);
+    if (offset == 0)
+        refresh_listing(mount, directory);
+    int error = fill(mount, directory, request, buffer, size, (uint64_t)offset, plus, &used);
+    pthread_mutex_unlock(&directory->lock);
     /* What was listed before an error is given first; the error comes with the next call. */
     if (error && error != -ENOENT && used == 0)
         fuse_reply_err(request, -error);

@@ -1,13 +1,13 @@
 /* Inode numbers. A number is a triple, packed; nothing is stored for it:
  *
  *   node   which group, dataset, link or committed datatype: its number in the node table, which
- *          holds one entry for every path that was ever looked up
+ *          holds one entry for every path that is in use
  *   frame  which frame of a dataset, 0 where there is none
  *   entry  which directory or view below the node
  *
  * From a number one gets all three, and so the content. What one cannot get from it is the name by
  * which it was looked up: 42.raw, 000042.raw and raw/000042.raw have one number. Numbers hold for
- * the life of a mount. FUSE's root, 1, is the root group: node 0, frame 0, ENTRY_NODE. */
+ * as long as somebody uses them, and mostly for much longer (node.h). FUSE's root, 1, is the root group: node 0, frame 0, ENTRY_NODE. */
 #ifndef SPARSEFS_FS_INODE_H
 #define SPARSEFS_FS_INODE_H
 

@@ -25,6 +25,7 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
     return error;
 }
 
+/* The node of the inode is held then. */
 static int lookup_in_group(struct mount *mount, const struct node *group, const char *name,
                            struct inode *inode)
 {
@@ -33,6 +34,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     int error;
     if (!group->parent && !strcmp(name, NAME_CONTROL)) {
         *inode = (struct inode){.entry = ENTRY_CONTROL};
+        node_hold(mount->nodes, inode->node);
         return 0;
     }
     if (name_decode(name, !group->parent, link_name)) {
@@ -87,8 +89,12 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
 {
     struct views *views;
     *is_new = false;
-    if (directory.entry == ENTRY_CONTROL)
-        return control_lookup(mount, name, inode);
+    if (directory.entry == ENTRY_CONTROL) {
+        int error = control_lookup(mount, name, inode);
+        if (!error)
+            node_hold(mount->nodes, inode->node);
+        return error;
+    }
     pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, directory.node);
     bool is_group = node && node->type == NODE_GROUP;
@@ -104,6 +110,8 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
     if (error)
         return error;
     error = lookup_in_dataset(mount, views, directory, name, inode, is_new);
+    if (!error)
+        node_hold(mount->nodes, inode->node);
     node_put_views(mount->nodes, node);
     return error;
 }

@@ -13,6 +13,9 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
     pthread_rwlock_init(&mount->tree_lock, NULL);
     atomic_init(&mount->removals, 0);
     int error = nodes_create(file, options->external_links, options->frame_rank, &mount->nodes);
+    mount->listings = error ? NULL : listings_create();
+    if (!error && !mount->listings)
+        error = -ENOMEM;
     if (!error && mount->is_writable)
         error = times_create(&mount->times);
     if (!error && mount->is_writable)
@@ -35,6 +38,7 @@ void mount_destroy(struct mount *mount)
     fresh_destroy(mount->fresh);
     staging_destroy(mount->staging);
     times_destroy(mount->times);
+    listings_destroy(mount->listings);
     nodes_destroy(mount->nodes);
     pthread_rwlock_destroy(&mount->tree_lock);
 }

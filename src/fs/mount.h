@@ -14,6 +14,7 @@
 #include "fs/fresh.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
+#include "fs/listing.h"
 #include "fs/loop.h"
 #include "fs/node.h"
 #include "fs/notify.h"
@@ -25,6 +26,7 @@ struct mount {
     const struct options *options;
     struct sfs_file *file;
     struct nodes *nodes;
+    struct listings *listings;
     /* Held for reading from when a link is read until its node is in the table, for writing while
      * links are made and removed. */
     pthread_rwlock_t tree_lock;
@@ -73,8 +75,8 @@ double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
 
-/* The inode of a name in a directory; -ENOENT. *is_new: it is of a frame that may come to be, and
- * not be there any more at any time. */
+/* The inode of a name in a directory, whose node the caller holds then; -ENOENT. *is_new: it is of
+ * a frame that may come to be, and not be there any more at any time. */
 int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode,
                  bool *is_new);
 

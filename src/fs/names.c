@@ -47,28 +47,42 @@ static int make_group(const struct node *group, const char *name)
     return error;
 }
 
+/* Looks up a name that was made. */
+static int entry_of(struct mount *mount, struct inode parent, const char *name,
+                    struct fuse_entry_param *entry)
+{
+    struct inode inode;
+    bool is_new;
+    int error = mount_lookup(mount, parent, name, &inode, &is_new);
+    if (error)
+        return error;
+    error = mount_attributes(mount, inode, &entry->attr, &entry->attr_timeout);
+    if (!error) {
+        entry->ino = entry->attr.st_ino;
+        entry->entry_timeout = MOUNT_TIMEOUT_SECONDS;
+        node_looked_up(mount->nodes, inode.node, 1);
+    }
+    node_put(mount->nodes, inode.node);
+    return error;
+}
+
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)
 {
     (void)mode;
     struct mount *mount = mount_of(request);
     struct answer answer = {.kind = ANSWER_ENTRY};
-    struct inode inode;
     const struct node *group;
-    bool is_new;
     pthread_rwlock_wrlock(&mount->tree_lock);
     answer.error = get_group(mount, inode_unpack(parent), &group);
     if (!answer.error)
         answer.error = make_group(group, name);
+    if (!answer.error)
+        listings_changed(mount->listings, group);
     pthread_rwlock_unlock(&mount->tree_lock);
     if (!answer.error) {
         const struct change change = {.node = group};
         commits_note(mount->commits);
-        answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-        if (!answer.error)
-            answer.error = mount_attributes(mount, inode, &answer.entry.attr,
-                                            &answer.entry.attr_timeout);
-        answer.entry.ino = answer.entry.attr.st_ino;
-        answer.entry.entry_timeout = MOUNT_TIMEOUT_SECONDS;
+        answer.error = entry_of(mount, inode_unpack(parent), name, &answer.entry);
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
         answer_now(request, &answer);
@@ -87,7 +101,8 @@ static int remove_group(struct mount *mount, const struct node *group, const str
     if (error)
         return error;
     atomic_fetch_add(&mount->removals, 1);
-    return node_forget(mount->nodes, group, child->name);
+    listings_changed(mount->listings, group);
+    return node_remove(mount->nodes, group, child->name);
 }
 
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
@@ -98,6 +113,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
     const struct node *group = NULL, *child;
     bool is_new;
     answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+    bool is_held = !answer.error;
     pthread_rwlock_wrlock(&mount->tree_lock);
     if (!answer.error)
         answer.error = get_group(mount, inode_unpack(parent), &group);
@@ -111,6 +127,8 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
             answer.error = remove_group(mount, group, child);
     }
     pthread_rwlock_unlock(&mount->tree_lock);
+    if (is_held)
+        node_put(mount->nodes, inode.node);
     if (!answer.error) {
         const struct change change = {.node = group};
         commits_note(mount->commits);

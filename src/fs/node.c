@@ -33,17 +33,23 @@ struct object_key {
 struct object {
     UT_hash_handle hh;
     struct object_key key;
-    uint32_t number;
-    struct entry_of_node *nodes; /* at least one */
+    uint64_t number;
+    bool is_kept;                /* others know it by its number */
+    struct entry_of_node *nodes; /* at least one, unless it is kept */
 };
 
 struct entry_of_node {
     struct node node; /* must be first */
-    UT_hash_handle hh;
+    UT_hash_handle hh, hh_number;
     struct node_key *key;
-    struct object *object;                       /* NULL: of a symlink, or removed */
-    struct entry_of_node *prev_same, *next_same; /* in the list of the object's nodes */
-    bool is_removed;                             /* its link is gone */
+    uint64_t holds;                                  /* the kernel's look-ups count as one */
+    uint64_t lookups;                                /* that the kernel has not taken back */
+    uint64_t children;                               /* in the table */
+    struct entry_of_node *prev_unused, *next_unused; /* in the list of those that are not used */
+    atomic_bool is_kept;                             /* its object is */
+    struct object *object;                           /* NULL: of a symlink, or removed */
+    struct entry_of_node *prev_same, *next_same;     /* in the list of the object's nodes */
+    bool is_removed;                                 /* its link is gone */
     struct views *views;
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
@@ -60,7 +66,7 @@ struct mounted_file {
 
 struct node_attributes {
     atomic_uint users;
-    uint32_t number;
+    uint64_t object;
     uint64_t states; /* the sfs_states that they are of */
     struct sfs_attributes attributes;
 };
@@ -72,11 +78,13 @@ struct nodes {
     struct mounted_file *files; /* first: the one of the command line */
     pthread_mutex_t lock;       /* guards what follows; never held while libhdf5 works */
     pthread_cond_t opened;      /* an entry is no longer `opening` */
-    struct entry_of_node **by_number;
-    uint32_t n, room;
-    struct entry_of_node *by_key;
+    struct entry_of_node *by_number;
+    uint32_t next_number;
+    struct entry_of_node *by_key; /* those whose link is there */
+    struct entry_of_node *unused; /* without holds and children, unused longest first */
+    unsigned n_unheld;            /* without holds, with children or not */
     struct object *by_object;
-    uint32_t n_objects; /* that there ever were */
+    uint64_t n_objects; /* that there ever were */
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
@@ -364,47 +372,156 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
     return 0;
 }
 
-/* The last node takes the object with it. The lock must be held. */
+/* The last node takes the object with it, unless it is kept. The lock must be held. */
 static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct object *object = entry->object;
     DL_DELETE2(object->nodes, entry, prev_same, next_same);
     entry->object = NULL;
-    if (object->nodes)
+    if (object->nodes || object->is_kept)
         return;
     HASH_DEL(nodes->by_object, object);
     free(object);
 }
 
-/* Gives a node its number and place. The lock must be held. */
-static int add_node(struct nodes *nodes, struct entry_of_node *entry)
+/* The lock must be held, here and in what follows. */
+static struct entry_of_node *find_number(struct nodes *nodes, uint32_t number)
 {
-    if (nodes->n >= INODE_MAX_NODES)
+    struct entry_of_node *entry;
+    HASH_FIND(hh_number, nodes->by_number, &number, sizeof(number), entry);
+    return entry;
+}
+
+static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    entry->kept_bytes = views_kept_bytes(entry->views);
+    nodes->idle_bytes += entry->kept_bytes;
+    nodes->n_idle++;
+    DL_APPEND(nodes->idle, entry);
+}
+
+static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    DL_DELETE(nodes->idle, entry);
+    nodes->n_idle--;
+    nodes->idle_bytes -= entry->kept_bytes;
+}
+
+static struct entry_of_node *parent_of(const struct entry_of_node *entry)
+{
+    return (struct entry_of_node *)entry->node.parent;
+}
+
+static void hold(struct nodes *nodes, struct entry_of_node *entry)
+{
+    if (entry->holds++ > 0)
+        return;
+    nodes->n_unheld--;
+    if (entry->children == 0)
+        DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
+}
+
+/* The number that was free for longest, or nearly so: the kernel knows no inode of it any more, but
+ * programs may remember some. */
+static int take_number(struct nodes *nodes, uint32_t *number)
+{
+    if (HASH_CNT(hh_number, nodes->by_number) >= INODE_MAX_NODES)
         return -ENFILE;
-    if (nodes->n == nodes->room) {
-        uint32_t room = nodes->room ? 2 * nodes->room : 64;
-        struct entry_of_node **grown = reallocarray(nodes->by_number, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        nodes->by_number = grown;
-        nodes->room = room;
-    }
-    entry->node.number = nodes->n;
-    bool has_object = entry->node.type != NODE_SYMLINK;
-    int error = has_object ? add_to_object(nodes, entry) : 0;
-    if (error)
-        return error;
-    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, key_bytes(entry->node.name), entry);
-    if (hash_failed()) {
-        if (has_object)
-            remove_from_object(nodes, entry);
-        return -ENOMEM;
-    }
-    nodes->by_number[nodes->n++] = entry;
+    while (find_number(nodes, nodes->next_number))
+        nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
+    *number = nodes->next_number;
+    nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
     return 0;
 }
 
-/* The lock must be held. */
+/* Gives a node its number and place; it is the caller's to hold. */
+static int add_node(struct nodes *nodes, struct entry_of_node *entry)
+{
+    bool has_object = entry->node.type != NODE_SYMLINK;
+    int error = take_number(nodes, &entry->node.number);
+    if (!error && has_object)
+        error = add_to_object(nodes, entry);
+    if (error)
+        return error;
+    HASH_ADD(hh_number, nodes->by_number, node.number, sizeof(entry->node.number), entry);
+    if (hash_failed())
+        goto failed;
+    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, key_bytes(entry->node.name), entry);
+    if (hash_failed()) {
+        HASH_DELETE(hh_number, nodes->by_number, entry);
+        goto failed;
+    }
+    entry->holds = 1;
+    if (entry->node.parent)
+        parent_of(entry)->children++;
+    return 0;
+
+failed:
+    if (has_object)
+        remove_from_object(nodes, entry);
+    return -ENOMEM;
+}
+
+/* The link is gone: the node is found by its number only. */
+static void unlink_node(struct nodes *nodes, struct entry_of_node *entry)
+{
+    HASH_DEL(nodes->by_key, entry);
+    if (entry->object)
+        remove_from_object(nodes, entry);
+    entry->is_removed = true;
+}
+
+/* Takes a node out of the table; it is added to *gone, which the caller frees without the lock. */
+static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    if (!entry->is_removed)
+        unlink_node(nodes, entry);
+    if (entry->views)
+        remove_idle(nodes, entry);
+    HASH_DELETE(hh_number, nodes->by_number, entry);
+    nodes->n_unheld--;
+    parent_of(entry)->children--;
+    LL_PREPEND2(*gone, entry, next_unused);
+}
+
+static bool is_used(const struct entry_of_node *entry)
+{
+    return entry->holds > 0 || entry->children > 0;
+}
+
+/* A node may not be used any more: nobody finds it if it was removed, and so on with those above
+ * it. The root is always used. */
+static void let_go(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    for (; !is_used(entry) && entry->is_removed; entry = parent_of(entry))
+        take_out(nodes, entry, gone);
+    if (!is_used(entry))
+        DL_APPEND2(nodes->unused, entry, prev_unused, next_unused);
+}
+
+static void put(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    if (--entry->holds > 0)
+        return;
+    nodes->n_unheld++;
+    let_go(nodes, entry, gone);
+    while (nodes->n_unheld > NODES_UNHELD && nodes->unused) {
+        entry = nodes->unused;
+        DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
+        take_out(nodes, entry, gone);
+        let_go(nodes, parent_of(entry), gone);
+    }
+}
+
+static void free_gone(struct entry_of_node *gone)
+{
+    struct entry_of_node *next;
+    for (; gone; gone = next) {
+        next = gone->next_unused;
+        free_node(gone);
+    }
+}
+
 static struct entry_of_node *find_node(struct nodes *nodes, const struct node_key *key,
                                        const char *name)
 {
@@ -412,6 +529,8 @@ static struct entry_of_node *find_node(struct nodes *nodes, const struct node_ke
     HASH_FIND(hh, nodes->by_key, key, key_bytes(name), entry);
     return entry;
 }
+
+/* ---- Making and freeing it ---- */
 
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
 {
@@ -457,9 +576,11 @@ void nodes_destroy(struct nodes *nodes)
         HASH_DEL(nodes->by_object, object);
         free(object);
     }
-    for (uint32_t i = 0; i < nodes->n; i++)
-        free_node(nodes->by_number[i]);
-    free(nodes->by_number);
+    struct entry_of_node *entry, *next_entry;
+    HASH_ITER (hh_number, nodes->by_number, entry, next_entry) {
+        HASH_DELETE(hh_number, nodes->by_number, entry);
+        free_node(entry);
+    }
     node_put_attributes(nodes->last);
     /* The first file is the caller's; the others share its cache and go before it. */
     struct mounted_file *mounted, *next;
@@ -506,7 +627,7 @@ void nodes_interrupt(struct nodes *nodes)
 const struct node *node_get(struct nodes *nodes, uint32_t number)
 {
     pthread_mutex_lock(&nodes->lock);
-    const struct entry_of_node *entry = number < nodes->n ? nodes->by_number[number] : NULL;
+    const struct entry_of_node *entry = find_number(nodes, number);
     if (entry && entry->is_removed)
         entry = NULL;
     pthread_mutex_unlock(&nodes->lock);
@@ -530,35 +651,103 @@ size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **number
     return n;
 }
 
-/* The lock must be held. */
-static void forget_node(struct nodes *nodes, struct entry_of_node *entry)
+void node_hold(struct nodes *nodes, uint32_t number)
 {
-    HASH_DEL(nodes->by_key, entry);
+    pthread_mutex_lock(&nodes->lock);
+    hold(nodes, find_number(nodes, number));
+    pthread_mutex_unlock(&nodes->lock);
+}
+
+void node_put(struct nodes *nodes, uint32_t number)
+{
+    struct entry_of_node *gone = NULL;
+    pthread_mutex_lock(&nodes->lock);
+    put(nodes, find_number(nodes, number), &gone);
+    pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
+}
+
+void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times)
+{
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *entry = find_number(nodes, number);
+    if (entry->lookups == 0 && times > 0)
+        hold(nodes, entry);
+    entry->lookups += times;
+    pthread_mutex_unlock(&nodes->lock);
+}
+
+void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times)
+{
+    struct entry_of_node *gone = NULL;
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *entry = find_number(nodes, number);
+    if (entry && entry->lookups > 0) {
+        entry->lookups -= times < entry->lookups ? times : entry->lookups;
+        if (entry->lookups == 0)
+            put(nodes, entry, &gone);
+    }
+    pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
+}
+
+size_t nodes_count(struct nodes *nodes)
+{
+    pthread_mutex_lock(&nodes->lock);
+    size_t n = HASH_CNT(hh_number, nodes->by_number);
+    pthread_mutex_unlock(&nodes->lock);
+    return n;
+}
+
+void node_keep_object(struct nodes *nodes, const struct node *node)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node;
+    if (atomic_load_explicit(&entry->is_kept, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&nodes->lock);
+    atomic_store(&entry->is_kept, true);
     if (entry->object)
-        remove_from_object(nodes, entry);
-    entry->is_removed = true;
+        entry->object->is_kept = true;
+    pthread_mutex_unlock(&nodes->lock);
 }
 
 /* The lock must be held. */
-static void forget_child(struct nodes *nodes, const struct node *group, struct node_key *key,
-                         const char *name)
+static void remove_child(struct nodes *nodes, struct entry_of_node *child,
+                         struct entry_of_node **removed)
 {
-    key->parent = group->number;
-    struct entry_of_node *child = find_node(nodes, key, name);
-    if (child)
-        forget_node(nodes, child);
+    hold(nodes, child);
+    unlink_node(nodes, child);
+    LL_PREPEND2(*removed, child, next_unused);
 }
 
-int node_forget(struct nodes *nodes, const struct node *group, const char *name)
+/* Of what was removed, all that nobody else holds is gone. The lock must be held. */
+static void put_removed(struct nodes *nodes, struct entry_of_node *removed,
+                        struct entry_of_node **gone)
+{
+    struct entry_of_node *next;
+    for (; removed; removed = next) {
+        next = removed->next_unused;
+        put(nodes, removed, gone);
+    }
+}
+
+int node_remove(struct nodes *nodes, const struct node *group, const char *name)
 {
     const struct entry_of_node *entry = (const struct entry_of_node *)group, *same;
+    struct entry_of_node *removed = NULL, *gone = NULL;
     struct node_key *key = new_key(group, name);
     if (!key)
         return -ENOMEM;
     pthread_mutex_lock(&nodes->lock);
-    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next_same)
-        forget_child(nodes, &same->node, key, name);
+    for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next_same) {
+        key->parent = same->node.number;
+        struct entry_of_node *child = find_node(nodes, key, name);
+        if (child)
+            remove_child(nodes, child, &removed);
+    }
+    put_removed(nodes, removed, &gone);
     pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
     free(key);
     return 0;
 }
@@ -568,7 +757,7 @@ int node_forget(struct nodes *nodes, const struct node *group, const char *name)
 static int make_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                       struct entry_of_node **out)
 {
-    struct entry_of_node *entry, *found;
+    struct entry_of_node *entry, *found, *removed = NULL, *gone = NULL;
     int error = new_node(group, link->name, find_file(nodes, group->file), &entry);
     if (error)
         return error;
@@ -580,12 +769,16 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     pthread_mutex_lock(&nodes->lock);
     found = find_node(nodes, entry->key, link->name);
     if (found && found->node.is_doubtful && !entry->node.is_doubtful) {
-        forget_node(nodes, found);
+        remove_child(nodes, found, &removed);
         found = NULL;
     }
-    if (!found)
+    if (found)
+        hold(nodes, found);
+    else
         error = add_node(nodes, entry);
+    put_removed(nodes, removed, &gone);
     pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
     if (found || error)
         free_node(entry);
     *out = found ? found : entry;
@@ -607,15 +800,22 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
         return -ENOMEM;
     pthread_mutex_lock(&nodes->lock);
     struct entry_of_node *entry = find_node(nodes, key, link->name);
+    if (entry)
+        hold(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
     free(key);
     int error = 0;
-    if (entry && is_another(&entry->node, link)) {
-        error = node_forget(nodes, group, link->name);
+    struct entry_of_node *found = entry;
+    if (found && is_another(&found->node, link)) {
+        error = node_remove(nodes, group, link->name);
         entry = NULL;
     }
     if (!error && (!entry || entry->node.is_doubtful))
         error = make_child(nodes, group, link, &entry);
+    else if (!error)
+        found = NULL; /* the caller holds it */
+    if (found)
+        node_put(nodes, found->node.number);
     if (!error)
         *child = &entry->node;
     return error;
@@ -641,23 +841,6 @@ char *node_path(const struct node *node)
     return path;
 }
 
-/* The lock must be held. */
-static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
-{
-    entry->kept_bytes = views_kept_bytes(entry->views);
-    nodes->idle_bytes += entry->kept_bytes;
-    nodes->n_idle++;
-    DL_APPEND(nodes->idle, entry);
-}
-
-/* The lock must be held. */
-static void remove_idle(struct nodes *nodes, struct entry_of_node *entry)
-{
-    DL_DELETE(nodes->idle, entry);
-    nodes->n_idle--;
-    nodes->idle_bytes -= entry->kept_bytes;
-}
-
 /* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
 {
@@ -678,29 +861,34 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
 
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
-    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
+    hold(nodes, entry);
     while (entry->opening)
         pthread_cond_wait(&nodes->opened, &nodes->lock);
     if (!entry->views)
         error = open_views(nodes, entry);
     else if (entry->users == 0)
         remove_idle(nodes, entry);
-    if (!error) {
+    if (error) {
+        put(nodes, entry, &gone);
+    } else {
         entry->users++;
         *views = entry->views;
     }
     pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
     return error;
 }
 
 void node_put_views(struct nodes *nodes, const struct node *node)
 {
-    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
     pthread_mutex_lock(&nodes->lock);
     if (--entry->users == 0)
         append_idle(nodes, entry);
+    put(nodes, entry, &gone);
     while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
         struct entry_of_node *oldest = nodes->idle;
         struct views *views = oldest->views;
@@ -711,6 +899,7 @@ void node_put_views(struct nodes *nodes, const struct node *node)
         pthread_mutex_lock(&nodes->lock);
     }
     pthread_mutex_unlock(&nodes->lock);
+    free_gone(gone);
 }
 
 int node_get_attributes(struct nodes *nodes, const struct node *node, struct node_attributes **out)
@@ -718,7 +907,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *attributes = nodes->last;
     uint64_t states = sfs_states(node->file);
-    if (attributes && attributes->number == node->number && attributes->states == states) {
+    if (attributes && attributes->object == node->object && attributes->states == states) {
         atomic_fetch_add(&attributes->users, 1);
         pthread_mutex_unlock(&nodes->lock);
         *out = attributes;
@@ -734,7 +923,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
         free(attributes);
         return error;
     }
-    attributes->number = node->number;
+    attributes->object = node->object;
     attributes->states = states;
     atomic_init(&attributes->users, 2); /* the caller's and that of nodes->last */
     pthread_mutex_lock(&nodes->lock);

@@ -1,8 +1,10 @@
-/* The node table: one entry for every path below the mount point that was ever looked up and is a
- * group, a dataset, a committed datatype or a link. Their number is the node part of an inode
- * number and is never given again: the node of a group that was removed stays, for those who have
- * it open, but can no longer be found. A hard link to a group above itself becomes a symbolic link,
- * so that no walk through the mount is endless. Thread-safe. */
+/* The node table: one entry for every path below the mount point that is in use and is a group, a
+ * dataset, a committed datatype or a link, and for as many more as were used last. Their number is
+ * the node part of an inode number. A node is in use as long as the kernel knows an inode of it,
+ * somebody holds it, or one below it is in the table; only then is a pointer to it good. A number
+ * is given again, late, after its node was dropped. The node of a group that was removed stays, for
+ * those who use it, but can no longer be found. A hard link to a group above itself becomes a
+ * symbolic link, so that no walk through the mount is endless. Thread-safe. */
 #ifndef SPARSEFS_FS_NODE_H
 #define SPARSEFS_FS_NODE_H
 
@@ -12,6 +14,9 @@
 
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
+
+/* So many nodes that are not in use are kept, at half a kilobyte each. */
+#define NODES_UNHELD 16384
 
 struct nodes;
 
@@ -31,11 +36,13 @@ struct node {
     struct sfs_file *file;
     const struct stat *file_stat; /* of file, as of opening */
     uint64_t address;             /* not of a symlink */
-    uint32_t object;              /* the same for all hard links to an object; not of a symlink */
-    char *name;                   /* the HDF5 link's; "" for the root */
-    char *target;                 /* of a symlink */
-    /* What the link leads to could not be read. That may pass: neither we nor the kernel may keep it
-     * for an answer. */
+    /* The same for all hard links to an object, as long as one of their nodes is in the table or it
+     * is kept, and never that of another; not of a symlink. */
+    uint64_t object;
+    char *name;   /* the HDF5 link's; "" for the root */
+    char *target; /* of a symlink */
+    /* What the link leads to could not be read. That may pass: neither we nor the kernel may keep
+     * it for an answer. */
     bool is_doubtful;
 };
 
@@ -49,25 +56,42 @@ int nodes_refresh(struct nodes *nodes);
 /* The mount ends: nobody waits for writers of files that are followed any more. */
 void nodes_interrupt(struct nodes *nodes);
 
-/* By number; NULL if there is none, or no longer. */
+/* How many there are. */
+size_t nodes_count(struct nodes *nodes);
+
+/* By number, of an inode that the kernel knows or of a node that is held; NULL if there is none, or
+ * no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
+
+/* Of a node that is in use: it stays so. */
+void node_hold(struct nodes *nodes, uint32_t number);
+void node_put(struct nodes *nodes, uint32_t number);
+
+/* The kernel gets to know inodes of a node that is in use, as often as that, before it is told; and
+ * does not know them any more. */
+void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times);
+void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times);
+
+/* The object of a node keeps its number. */
+void node_keep_object(struct nodes *nodes, const struct node *node);
 
 /* The numbers of all nodes of the same object, in memory that the caller frees; returns how many: 0
  * also if there is no memory. */
 size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **numbers);
 
 /* The link `name` of a group is gone, of a group that no longer can be found. */
-int node_forget(struct nodes *nodes, const struct node *group, const char *name);
+int node_remove(struct nodes *nodes, const struct node *group, const char *name);
 
 /* The HDF5 path of a node; the caller frees it. NULL: no memory. */
 char *node_path(const struct node *node);
 
-/* The child of a group that a link leads to. -ENFILE: the table is full. */
+/* The child of a group that a link leads to, which the caller holds then. -ENFILE: the table is
+ * full. */
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                const struct node **child);
 
 /* The views of a dataset's node, opened on first use, kept open for a while after the last
- * node_put_views. */
+ * node_put_views. They hold the node until then. */
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 

@@ -214,6 +214,13 @@ static void answer_opened(fuse_req_t request, const struct answer *answer)
         open_file_put(mount, open_file_of(&answer->info));
 }
 
+void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry)
+{
+    struct mount *mount = fuse_req_userdata(request);
+    if (fuse_reply_entry(request, entry) == -ENOENT && entry->ino)
+        node_forgotten(mount->nodes, inode_unpack(entry->ino).node, 1);
+}
+
 void answer_now(fuse_req_t request, const struct answer *answer)
 {
     if (answer->error || answer->kind == ANSWER_ERROR || answer->kind == ANSWER_CLOSED)
@@ -225,7 +232,7 @@ void answer_now(fuse_req_t request, const struct answer *answer)
     else if (answer->kind == ANSWER_OPENED)
         answer_opened(request, answer);
     else
-        fuse_reply_entry(request, &answer->entry);
+        answer_entry(request, &answer->entry);
 }
 
 /* Takes the request from a job, so that only one thread answers it. The lock must be held. */
@@ -237,6 +244,18 @@ static fuse_req_t take_request(struct job *job)
 }
 
 /* ---- The queue ---- */
+
+/* A change holds its node. NULL: no memory. */
+static struct job *new_change_job(struct notify *notify, const struct change *change)
+{
+    struct job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return NULL;
+    job->has_change = true;
+    job->change = *change;
+    node_hold(notify->nodes, change->node->number);
+    return job;
+}
 
 static struct timespec time_in(long nanos)
 {
@@ -310,9 +329,10 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
 {
     bool is_known = notify && visit_change(notify, change, writer, say_yes);
     bool may = request && !is_known && may_answer(change, request, answer, false);
-    struct job *job = notify && (is_known || (request && !may)) ? calloc(1, sizeof(*job)) : NULL;
+    struct job *job =
+        notify && (is_known || (request && !may)) ? new_change_job(notify, change) : NULL;
     if (job) {
-        *job = (struct job){.has_change = true, .change = *change, .writer = writer};
+        job->writer = writer;
         pthread_mutex_lock(&notify->lock);
         bool has_ended = notify->has_ended; /* nobody would take it */
         if (!has_ended && request &&
@@ -324,8 +344,10 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         if (!has_ended)
             append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
-        if (has_ended)
+        if (has_ended) {
+            node_put(notify->nodes, change->node->number);
             free(job);
+        }
     }
     if (request && !may)
         (void)may_answer(change, request, answer, true);
@@ -348,11 +370,10 @@ void notify_again(struct notify *notify, const struct change *change)
         return;
     pthread_mutex_lock(&notify->lock);
     for (size_t i = 0; i < sizeof(again_nanos) / sizeof(*again_nanos); i++) {
-        struct job *job = calloc(1, sizeof(*job));
+        struct job *job = new_change_job(notify, change);
         if (!job)
             break;
-        *job = (struct job){
-            .has_change = true, .change = *change, .deadline = time_in(again_nanos[i])};
+        job->deadline = time_in(again_nanos[i]);
         DL_INSERT_INORDER(notify->later, job, compare_deadlines);
     }
     pthread_cond_broadcast(&notify->changed);
@@ -403,6 +424,16 @@ static struct job *next_job(struct notify *notify)
     }
 }
 
+/* The lock must be held; it is dropped, as the node's dataset may be closed. */
+static void put_node(struct notify *notify, const struct node *node)
+{
+    if (!node)
+        return;
+    pthread_mutex_unlock(&notify->lock);
+    node_put(notify->nodes, node->number);
+    pthread_mutex_lock(&notify->lock);
+}
+
 /* It cannot answer itself: it has nothing but what it invalidates through. */
 static void *work(void *data)
 {
@@ -423,15 +454,18 @@ static void *work(void *data)
         }
         pthread_mutex_lock(&notify->lock);
         DL_DELETE(notify->jobs, job);
+        const struct node *held = job->has_change ? job->change.node : NULL;
         if (is_close(job) &&
             !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
             DL_APPEND(notify->jobs, job);
+            held = NULL;
         } else if (job->request) {
             DL_APPEND(notify->done, job);
             pthread_cond_broadcast(&notify->changed);
         } else {
             free(job);
         }
+        put_node(notify, held);
     }
     notify->has_ended = true;
     pthread_cond_broadcast(&notify->changed);

@@ -36,6 +36,8 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     atomic_init(&file->is_unused, false);
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
+    if (file->node)
+        node_hold(mount->nodes, file->inode.node);
     pthread_mutex_lock(&open_lock);
     DL_APPEND(open_files, file);
     pthread_mutex_unlock(&open_lock);
@@ -127,6 +129,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
         directory_close(mount, file->directory);
+    if (file->node)
+        node_put(mount->nodes, file->inode.node);
     sfs_snapshot_close(file->snapshot);
     free(file->text);
     free(file);
@@ -315,7 +319,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     bool is_new;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-    bool is_there = !error && !is_new;
+    bool is_there = !error && !is_new, is_held = !error;
     if (error == -ENOENT) {
         is_new = true;
         error = mount_new_frame(mount, inode_unpack(parent), name, &inode);
@@ -337,9 +341,14 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         entry.entry_timeout = mount_name_timeout(mount, inode);
         if (is_new)
             entry.attr_timeout = entry.entry_timeout = 0;
-        if (fuse_reply_create(request, &entry, info) == -ENOENT)
+        node_looked_up(mount->nodes, inode.node, 1);
+        if (fuse_reply_create(request, &entry, info) == -ENOENT) {
             forget_created(mount, file);
+            node_forgotten(mount->nodes, inode.node, 1);
+        }
     }
+    if (is_held)
+        node_put(mount->nodes, inode.node);
     notify_end_lookup(mount->notify);
 }
 

@@ -44,19 +44,44 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     bool is_new = false;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+    bool is_held = !error;
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
+    entry.entry_timeout = mount_name_timeout(mount, inode);
     if (!error)
         entry.ino = entry.attr.st_ino;
-    entry.entry_timeout = mount_name_timeout(mount, inode);
+    if (!error)
+        node_looked_up(mount->nodes, inode.node, 1);
+    if (is_held)
+        node_put(mount->nodes, inode.node);
     if (is_new)
         entry.attr_timeout = entry.entry_timeout = 0;
     /* What is not there now may be there later, unless nobody can write. */
     if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
-        fuse_reply_entry(request, &entry);
+        answer_entry(request, &entry);
     else
         fuse_reply_err(request, -error);
     notify_end_lookup(mount->notify);
+}
+
+/* The root is there for as long as the mount. */
+static void forget(struct mount *mount, fuse_ino_t number, uint64_t times)
+{
+    if (number != FUSE_ROOT_ID)
+        node_forgotten(mount->nodes, inode_unpack(number).node, times);
+}
+
+static void on_forget(fuse_req_t request, fuse_ino_t number, uint64_t times)
+{
+    forget(mount_of(request), number, times);
+    fuse_reply_none(request);
+}
+
+static void on_forget_multi(fuse_req_t request, size_t n, struct fuse_forget_data *forgotten)
+{
+    for (size_t i = 0; i < n; i++)
+        forget(mount_of(request), forgotten[i].ino, forgotten[i].nlookup);
+    fuse_reply_none(request);
 }
 
 static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
@@ -246,20 +271,25 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         open_file_put(mount, file);
 }
 
+static void read_directory(fuse_req_t request, struct fuse_file_info *info, size_t size,
+                           off_t offset, bool plus)
+{
+    LOOKING(request);
+    directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, plus);
+}
+
 static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                        struct fuse_file_info *info)
 {
-    LOOKING(request);
     (void)number;
-    directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, false);
+    read_directory(request, info, size, offset, false);
 }
 
 static void on_readdirplus(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                            struct fuse_file_info *info)
 {
-    LOOKING(request);
     (void)number;
-    directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, true);
+    read_directory(request, info, size, offset, true);
 }
 
 static void on_statfs(fuse_req_t request, fuse_ino_t number)
@@ -278,6 +308,8 @@ static void on_statfs(fuse_req_t request, fuse_ino_t number)
 const struct fuse_lowlevel_ops mount_requests = {
     .init = on_init,
     .lookup = on_lookup,
+    .forget = on_forget,
+    .forget_multi = on_forget_multi,
     .getattr = on_getattr,
     .readlink = on_readlink,
     .setattr = on_setattr,

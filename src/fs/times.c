@@ -14,14 +14,14 @@
 
 struct place {
     bool is_taken;
-    uint32_t object;
+    uint64_t object;
     uint64_t frame;
     struct timespec time;
 };
 
 struct dataset_times {
     UT_hash_handle hh;
-    uint32_t object;
+    uint64_t object;
     struct timespec latest; /* of any frame */
     struct timespec floor;  /* of every frame */
 };
@@ -62,14 +62,14 @@ static void raise_to(struct timespec *time, struct timespec other)
         *time = other;
 }
 
-static struct place *place_of(struct times *times, uint32_t object, uint64_t frame)
+static struct place *place_of(struct times *times, uint64_t object, uint64_t frame)
 {
-    uint64_t mixed = (frame + ((uint64_t)object << 34)) * 0x9E3779B97F4A7C15u;
+    uint64_t mixed = (frame + (object << 34)) * 0x9E3779B97F4A7C15u;
     return &times->places[(mixed >> 32) % PLACES];
 }
 
 /* The lock must be held. NULL: there is none, or no memory for a new one. */
-static struct dataset_times *find_dataset(struct times *times, uint32_t object, bool add)
+static struct dataset_times *find_dataset(struct times *times, uint64_t object, bool add)
 {
     struct dataset_times *dataset;
     HASH_FIND(hh, times->datasets, &object, sizeof(object), dataset);
@@ -87,7 +87,7 @@ static struct dataset_times *find_dataset(struct times *times, uint32_t object, 
 }
 
 /* The lock must be held. */
-static void take_place(struct times *times, uint32_t object, uint64_t frame, struct timespec now)
+static void take_place(struct times *times, uint64_t object, uint64_t frame, struct timespec now)
 {
     struct place *place = place_of(times, object, frame);
     if (place->is_taken && (place->object != object || place->frame != frame)) {
@@ -98,7 +98,7 @@ static void take_place(struct times *times, uint32_t object, uint64_t frame, str
     *place = (struct place){.is_taken = true, .object = object, .frame = frame, .time = now};
 }
 
-void times_note(struct times *times, uint32_t object, uint64_t first, uint64_t last)
+void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -115,7 +115,7 @@ void times_note(struct times *times, uint32_t object, uint64_t first, uint64_t l
     pthread_mutex_unlock(&times->lock);
 }
 
-void times_raise(struct times *times, uint32_t object, uint64_t frame, struct timespec *time)
+void times_raise(struct times *times, uint64_t object, uint64_t frame, struct timespec *time)
 {
     pthread_mutex_lock(&times->lock);
     const struct dataset_times *dataset = find_dataset(times, object, false);

@@ -14,10 +14,10 @@ int times_create(struct times **times);
 void times_destroy(struct times *times);
 
 /* The frames first to last are written now. */
-void times_note(struct times *times, uint32_t object, uint64_t first, uint64_t last);
+void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last);
 
 /* Raises *time to that of the last writing of a frame, or of any frame. */
 #define TIMES_ANY_FRAME UINT64_MAX
-void times_raise(struct times *times, uint32_t object, uint64_t frame, struct timespec *time);
+void times_raise(struct times *times, uint64_t object, uint64_t frame, struct timespec *time);
 
 #endif

@@ -17,6 +17,8 @@ import pytest
 import files
 from conftest import SPARSEFS, START_SECONDS, is_mounted, wait_for_end
 
+MOST_UNUSED_NODES = 16384  # src/fs/node.h
+
 
 @pytest.fixture
 def small(tmp_path):
@@ -301,6 +303,98 @@ def test_large_group(mounts, tmp_path):
     mount = mounts(path)
     assert set(os.listdir(mount.root)) == {f"group {n}" for n in range(20000)} | {".sparsefs"}
     assert (mount / "group 19999").is_dir() and not (mount / "group 20000").exists()
+
+
+def resident_bytes(mount):
+    status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
+    return 1024 * int(re.search(r"VmRSS:\s*(\d+)", status)[1])
+
+
+def test_what_the_kernel_forgets_is_forgotten(mounts, tmp_path):
+    """A diamond of hard links, of which every level has twice as many paths as the one above."""
+    path = tmp_path / "diamond.h5"
+    levels = 16
+    with h5py.File(path, "w", libver="latest") as f:
+        above = f
+        for _ in range(levels):
+            above["b"] = above.create_group("a")
+            above = above["a"]
+    mount = mounts(path)
+
+    def nodes():
+        return json.loads((mount / ".sparsefs/stats.json").read_text())["nodes"]
+
+    def walk():
+        found = subprocess.run(["find", mount.root, "-name", "[ab]"], capture_output=True,
+                               check=True).stdout
+        assert found.count(b"\n") == 2 ** (levels + 1) - 2
+
+    assert nodes() == 1
+    walk()
+    working_directory = mount / "/".join("ab" * (levels // 2))
+    held = os.open(working_directory, os.O_RDONLY)
+    try:
+        number = os.stat(held).st_ino
+        # The kernel drops all names of a file system that it mounts anew.
+        remounted = subprocess.run(["mount", "-i", "-o", "remount,ro", mount.root],
+                                   capture_output=True, text=True)
+        if remounted.returncode != 0:
+            pytest.skip(f"cannot make the kernel forget: {remounted.stderr}")
+        deadline = time.monotonic() + START_SECONDS  # FORGETs come when the kernel likes
+        while nodes() > MOST_UNUSED_NODES + levels + 2:
+            assert time.monotonic() < deadline, f"{nodes()} nodes are left"
+            time.sleep(0.01)
+        assert os.stat(held).st_ino == os.stat(working_directory).st_ino == number
+        assert os.listdir(held) == []
+    finally:
+        os.close(held)
+    walk()
+
+
+def test_listings_are_shared(mounts, tmp_path):
+    path = tmp_path / "links.h5"
+    n = 20000
+    with h5py.File(path, "w", libver="latest") as f:
+        target = f.create_group("g/target")
+        for i in range(n - 1):
+            f["g"][f"link number {i}"] = target
+    mount = mounts(path)
+    handles = [os.open(mount / "g", os.O_RDONLY)]
+    before = resident_bytes(mount)
+    try:
+        handles += [os.open(mount / "g", os.O_RDONLY) for _ in range(50)]
+        grown = resident_bytes(mount) - before
+        assert len(os.listdir(handles[-1])) == n
+    finally:
+        for handle in handles:
+            os.close(handle)
+    assert grown < n * 40 * 5  # five listings and not fifty; of an entry the name alone takes 18
+
+
+def test_a_directory_that_is_read_again(mounts, tmp_path):
+    """From its beginning (rewinddir, in os.listdir) it is read as it is by then; a reading that goes
+    on finds all that was there all the time, and once."""
+    path = tmp_path / "groups.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        for i in range(5000):
+            f.create_group(f"g/{i:04}")
+    mount = mounts(path, "rw")
+    group = mount / "g"
+    all_the_time = {f"{i:04}" for i in range(100, 5000)}
+    held = os.open(group, os.O_RDONLY)
+    try:
+        assert len(os.listdir(held)) == 5000
+        with os.scandir(group) as entries:
+            found = [next(entries).name]
+            for i in range(100):
+                (group / f"{i:04}").rmdir()
+                (group / f"new {i}").mkdir()
+            found += [entry.name for entry in entries]
+        assert all_the_time <= set(found) and len(found) == len(set(found))
+        expected = all_the_time | {f"new {i}" for i in range(100)}
+        assert set(os.listdir(held)) == expected and set(os.listdir(group)) == expected
+    finally:
+        os.close(held)
 
 
 def test_many_attributes(mounts, tmp_path):

@@ -10,7 +10,7 @@
 
 static const struct timespec long_ago = {.tv_sec = 1000};
 
-static time_t seconds(struct times *times, uint32_t object, uint64_t frame)
+static time_t seconds(struct times *times, uint64_t object, uint64_t frame)
 {
     struct timespec time = long_ago;
     times_raise(times, object, frame, &time);

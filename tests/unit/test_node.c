@@ -1,0 +1,315 @@
+/* The table of nodes: what is in use stays and what nobody uses goes, in a diamond of hard links,
+ * which has more paths than there is memory. Listings are shared by those who list the same. */
+#include "support.h"
+
+#include <errno.h>
+#include <hdf5.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/inode.h"
+#include "fs/listing.h"
+#include "fs/node.h"
+#include "sparsefs/sparsefs.h"
+
+#define LEVELS  14 /* below the root: 2^14 paths to the last */
+#define THREADS 4
+#define WALKS   1500
+
+struct table {
+    struct sfs_file *file;
+    struct nodes *nodes;
+};
+
+/* Every level is a group with the links a and b to the next; the last has a dataset, d. */
+static void make_diamond(const char *path)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), space = H5Screate(H5S_SCALAR);
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t above = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl), file = above;
+    for (unsigned i = 0; i < LEVELS; i++) {
+        hid_t group = H5Gcreate2(above, "a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(H5Lcreate_hard(above, "a", above, "b", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+        if (above != file)
+            H5Gclose(above);
+        above = group;
+    }
+    H5Dclose(H5Dcreate2(above, "d", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(above);
+    H5Sclose(space);
+    H5Pclose(fapl);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static struct table open_table(void)
+{
+    struct table table;
+    make_diamond("diamond.h5");
+    assert_int_equal(sfs_open("diamond.h5", NULL, &table.file), 0);
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    return table;
+}
+
+static void close_table(struct table table)
+{
+    nodes_destroy(table.nodes);
+    sfs_close(table.file);
+}
+
+static const struct node *root_of(struct table table)
+{
+    return node_get(table.nodes, 0);
+}
+
+/* As the kernel looks up. */
+static const struct node *look_up(struct table table, const struct node *group, const char *name)
+{
+    const struct node *child;
+    struct sfs_link link;
+    assert_int_equal(sfs_lookup(group->file, group->address, name, &link), 0);
+    assert_int_equal(node_child(table.nodes, group, &link, &child), 0);
+    sfs_link_free(&link);
+    node_looked_up(table.nodes, child->number, 1);
+    node_put(table.nodes, child->number);
+    return child;
+}
+
+/* The kernel walks down a path, of which a bit says a or b at each level, and forgets those above
+ * the last, which it keeps. */
+static const struct node *walk(struct table table, unsigned path, unsigned levels)
+{
+    const struct node *node = root_of(table), *child;
+    for (unsigned i = 0; i < levels; i++) {
+        child = look_up(table, node, path >> i & 1 ? "b" : "a");
+        if (i > 0)
+            node_forgotten(table.nodes, node->number, 1);
+        node = child;
+    }
+    return node;
+}
+
+static void walk_below(struct table table, const struct node *group, unsigned levels)
+{
+    static const char *const names[] = {"a", "b"};
+    for (size_t i = 0; i < COUNT(names) && levels > 0; i++) {
+        const struct node *child = look_up(table, group, names[i]);
+        walk_below(table, child, levels - 1);
+        node_forgotten(table.nodes, child->number, 1);
+    }
+}
+
+static void walk_everywhere(struct table table)
+{
+    walk_below(table, root_of(table), LEVELS);
+}
+
+static void what_nobody_uses_goes(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    walk_everywhere(table);
+    assert_true(nodes_count(table.nodes) <= NODES_UNHELD + 1);
+    walk_everywhere(table);
+    assert_true(nodes_count(table.nodes) <= NODES_UNHELD + 1);
+    close_table(table);
+}
+
+static void the_kernel_may_keep_all(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    size_t n = (size_t)1 << LEVELS;
+    uint32_t *numbers = allocate(n * sizeof(*numbers));
+    for (unsigned path = 0; path < n; path++)
+        numbers[path] = walk(table, path, LEVELS)->number;
+    assert_int_equal(nodes_count(table.nodes), 2 * n - 1);
+    for (unsigned path = 0; path < n; path++) {
+        const struct node *node = node_get(table.nodes, numbers[path]);
+        assert_non_null(node);
+        for (unsigned i = LEVELS; i-- > 0; node = node->parent)
+            assert_string_equal(node->name, path >> i & 1 ? "b" : "a");
+        assert_null(node->parent);
+    }
+    for (unsigned path = 0; path < n; path++)
+        node_forgotten(table.nodes, numbers[path], 1);
+    assert_int_equal(nodes_count(table.nodes), NODES_UNHELD + 1);
+    free(numbers);
+    close_table(table);
+}
+
+/* Each in its own way, all but the last: that goes. */
+static void what_is_used_stays(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    struct views *views;
+    const struct node *node[4];
+    uint32_t number[4];
+    for (unsigned i = 0; i < 4; i++) {
+        const struct node *group = walk(table, i, LEVELS);
+        node[i] = look_up(table, group, "d");
+        number[i] = node[i]->number;
+        node_forgotten(table.nodes, group->number, 1);
+    }
+    node_hold(table.nodes, number[1]);
+    assert_int_equal(node_get_views(table.nodes, node[2], &views), 0);
+    for (unsigned i = 1; i < 4; i++)
+        node_forgotten(table.nodes, number[i], 1);
+    walk_everywhere(table);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_ptr_equal(node_get(table.nodes, number[i]), node[i]);
+        char *path = node_path(node[i]);
+        assert_int_equal(strlen(path), 2 * LEVELS + 2);
+        free(path);
+    }
+    assert_null(node_get(table.nodes, number[3]));
+    node_put_views(table.nodes, node[2]);
+    node_put(table.nodes, number[1]);
+    node_forgotten(table.nodes, number[0], 1);
+    walk_everywhere(table);
+    for (unsigned i = 0; i < 3; i++)
+        assert_null(node_get(table.nodes, number[i]));
+    close_table(table);
+}
+
+/* What the kernel forgets more often than it was told does not free what others hold. */
+static void forgetting_too_much(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    const struct node *group = look_up(table, root_of(table), "a");
+    uint32_t number = group->number;
+    node_looked_up(table.nodes, number, 2);
+    node_hold(table.nodes, number);
+    node_forgotten(table.nodes, number, 1000);
+    node_forgotten(table.nodes, number, 1);
+    walk_everywhere(table);
+    assert_ptr_equal(node_get(table.nodes, number), group);
+    node_put(table.nodes, number);
+    node_forgotten(table.nodes, INODE_MAX_NODES - 1, 1);
+    close_table(table);
+}
+
+static void a_number_is_not_given_again_at_once(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    uint32_t number = walk(table, 0, LEVELS)->number;
+    node_forgotten(table.nodes, number, 1);
+    walk_everywhere(table);
+    assert_null(node_get(table.nodes, number));
+    assert_true(walk(table, 0, LEVELS)->number > number);
+    close_table(table);
+}
+
+/* By it others know when it was written. */
+static void an_object_that_is_kept_has_one_number(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    const struct node *group = walk(table, 0, LEVELS), *dataset = look_up(table, group, "d");
+    uint64_t object = dataset->object;
+    node_keep_object(table.nodes, dataset);
+    node_forgotten(table.nodes, dataset->number, 1);
+    node_forgotten(table.nodes, group->number, 1);
+    walk_everywhere(table);
+    group = walk(table, 5, LEVELS);
+    assert_true(look_up(table, group, "d")->object == object);
+    close_table(table);
+}
+
+/* All nodes of a link that was removed are for those who use them only. */
+static void removed_while_in_use(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    const struct node *a = look_up(table, root_of(table), "a");
+    const struct node *b = look_up(table, root_of(table), "b");
+    const struct node *below_a = look_up(table, a, "a"), *below_b = look_up(table, b, "a");
+    const struct node *far_below = look_up(table, below_b, "b");
+    uint32_t number = below_b->number, far_number = far_below->number;
+    node_forgotten(table.nodes, below_a->number, 1);
+    size_t n = nodes_count(table.nodes);
+    assert_int_equal(node_remove(table.nodes, a, "a"), 0);
+    assert_int_equal(nodes_count(table.nodes), n - 1);
+    assert_null(node_get(table.nodes, number));
+    assert_ptr_equal(node_get(table.nodes, far_number), far_below);
+    node_forgotten(table.nodes, number, 1);
+    assert_int_equal(nodes_count(table.nodes), n - 1);
+    assert_ptr_equal(far_below->parent, below_b);
+    assert_int_equal(node_remove(table.nodes, below_b, "b"), 0); /* nothing, of one that is gone */
+    node_hold(table.nodes, far_number);
+    node_forgotten(table.nodes, far_number, 1);
+    node_put(table.nodes, far_number);
+    assert_true(look_up(table, b, "a")->number != number);
+    close_table(table);
+}
+
+static void *walk_at_random(void *data)
+{
+    const struct table *table = data;
+    struct views *views;
+    for (unsigned i = 0; i < WALKS; i++) {
+        const struct node *group = walk(*table, (unsigned)random_below(1u << LEVELS), LEVELS);
+        const struct node *dataset = look_up(*table, group, "d");
+        node_forgotten(table->nodes, group->number, 1);
+        if (random_below(8) == 0) {
+            assert_int_equal(node_get_views(table->nodes, dataset, &views), 0);
+            node_put_views(table->nodes, dataset);
+        }
+        assert_string_equal(dataset->name, "d");
+        node_forgotten(table->nodes, dataset->number, 1);
+    }
+    return NULL;
+}
+
+static void by_many_threads(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    pthread_t thread[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, walk_at_random, &table), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    assert_true(nodes_count(table.nodes) <= NODES_UNHELD + 1);
+    close_table(table);
+}
+
+static void listings_are_shared(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    struct listings *listings = listings_create();
+    const struct node *a = look_up(table, root_of(table), "a");
+    const struct node *b = look_up(table, root_of(table), "b");
+    const struct listing *first, *same, *other, *later;
+    assert_int_equal(listing_get(listings, a, 7, &first), 0);
+    assert_int_equal(listing_get(listings, b, 8, &same), 0);
+    assert_int_equal(listing_get(listings, root_of(table), 8, &other), 0);
+    assert_ptr_equal(same, first);
+    assert_int_equal(first->removals, 7);
+    assert_ptr_not_equal(other, first);
+    listings_changed(listings, b);
+    assert_true(listing_is_old(listings, first) && !listing_is_old(listings, other));
+    assert_int_equal(listing_get(listings, a, 9, &later), 0);
+    assert_ptr_not_equal(later, first);
+    assert_int_equal(later->removals, 9);
+    listing_put(listings, first);
+    assert_int_equal(same->links.n, 2); /* as it was, for who has it still */
+    assert_string_equal(same->links.link[1].name, "b");
+    listing_put(listings, same);
+    listing_put(listings, later);
+    listing_put(listings, other);
+    listings_destroy(listings);
+    close_table(table);
+}
+
+TEST_MAIN(cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),
+          cmocka_unit_test(what_is_used_stays), cmocka_unit_test(forgetting_too_much),
+          cmocka_unit_test(a_number_is_not_given_again_at_once),
+          cmocka_unit_test(an_object_that_is_kept_has_one_number),
+          cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
+          cmocka_unit_test(listings_are_shared))
