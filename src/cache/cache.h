@@ -117,12 +117,15 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
  * this runs may be among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
-/* The same of all, but what cannot be stored for a reason of its own (its index or its filters, want
- * of memory) is left changed, and the error is in *left, or 0; what is returned concerns all. */
+/* The same of all, but what cannot be stored for a reason of its own (its index or its filters,
+ * want of memory) is left changed, and the error is in *left, or 0; what is returned concerns all.
+ */
 int cache_flush_most(struct cache *cache, int *left);
 
-/* The error for which something of a dataset was left so, when it was tried last; 0: nothing was. */
+/* The error for which something of a dataset was left so, when it was tried last; 0: nothing was.
+ */
 int cache_left(struct cache_dataset *dataset);
+
 /* The elements of a box are unfinished until the second call: a commit leaves them out. The box may
  * lie outside of the dims. They are stored all the same if memory is short, and by cache_flush of
  * their dataset; what is stored of a chunk that is not sparse is stored whole. -ENOMEM. */

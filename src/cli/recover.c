@@ -9,7 +9,8 @@ static const char help[] =
     "Brings a file whose writer has died to its last committed state, and says what that took:\n"
     "replays the journal that stands beside it, or where the file was before it was moved, or\n"
     "discards an incomplete one; clears the mark of a program with libhdf5 that had the file open\n"
-    "for writing; removes unfinished new files of that name. Journals are also replayed or discarded\n"
+    "for writing; removes unfinished new files of that name. Journals are also replayed or "
+    "discarded\n"
     "by whoever opens the file next.\n"
     "\n"
     "A file that is open in a program now is refused.";

@@ -30,7 +30,7 @@ struct sfs_dataset {
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
     struct use use;
-    atomic_bool said_missing;        /* the log says that a filter is missing */
+    atomic_bool said_missing; /* the log says that a filter is missing */
     /* Of who commits, one at a time; ends are of the first dim: */
     uint64_t committed_end;
     uint64_t flush_end;  /* as it is being committed */

@@ -39,8 +39,9 @@ struct superblock {
  * wrong). The result is plain data. Any thread. */
 int superblock_read(struct store *store, struct superblock *superblock, struct why *why);
 
-/* Rewrites it for a file that ends at this address of the store, without the mark, and with the base
- * that is its own; *superblock is kept in step. -EFBIG: the address does not fit; -EIO, -ENOSPC and what else the store says. */
+/* Rewrites it for a file that ends at this address of the store, without the mark, and with the
+ * base that is its own; *superblock is kept in step. -EFBIG: the address does not fit; -EIO,
+ * -ENOSPC and what else the store says. */
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end);
 
 /* Changes the first n bytes of a file from its superblock on, so that they begin a file without the

@@ -17,8 +17,8 @@ void commits_destroy(struct commits *commits);
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* Everything written before, but for frames that are fresh and were not closed, is durable when this
- * returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
+/* Everything written before, but for frames that are fresh and were not closed, is durable when
+ * this returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
 /* How many commits in the background have failed so far; for a new reader of commits_error. */

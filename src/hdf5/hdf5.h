@@ -112,9 +112,9 @@ int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
                      const void *bytes, size_t n);
 
-/* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of its
- * elements and in the store already; element is any one. On return *address is where they are now:
- * if elsewhere, those bytes are not used, and what is there may be anything. */
+/* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of
+ * its elements and in the store already; element is any one. On return *address is where they are
+ * now: if elsewhere, those bytes are not used, and what is there may be anything. */
 int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
                const void *element);
 

@@ -41,8 +41,8 @@ struct hdf5 {
     atomic_uint links_changed;  /* counts changes of links that are made here */
     pthread_mutex_t names_lock; /* taken before the library lock; guards what follows */
     struct names *names;        /* that were made last */
-    struct hdf5 *prev, *next; /* all open ones; under the library lock */
-    bool is_doubtful;         /* what libhdf5 keeps of it may be half of what it wanted to read */
+    struct hdf5 *prev, *next;   /* all open ones; under the library lock */
+    bool is_doubtful;           /* what libhdf5 keeps of it may be half of what it wanted to read */
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences

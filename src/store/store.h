@@ -151,9 +151,9 @@ int store_free(struct store *store, uint64_t address, uint64_t n);
 
 /* Everything written since the last commit becomes durable at once, or nothing of it. On error the
  * committed state is whole (the old one or, if only the last steps failed, already the new one) and
- * all changes are still there to be committed again. Errors: those of write(2) (-ENOSPC for EFBIG) and fsync(2),
- * -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file was removed or
- * replaced by another, and so it stays until its name leads to it again. */
+ * all changes are still there to be committed again. Errors: those of write(2) (-ENOSPC for EFBIG)
+ * and fsync(2), -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file
+ * was removed or replaced by another, and so it stays until its name leads to it again. */
 int store_commit(struct store *store);
 
 /* An address (0, unless it is told) that every program writes to when it changes the file: by it a

@@ -245,8 +245,8 @@ static int punch_part(struct views *views, const struct target *target, uint64_t
     char *zeros = calloc(1, (size_t)(last - first));
     if (!zeros)
         return -ENOMEM;
-    int error = sfs_write_bytes(views->dataset, &target->slab, first, zeros, (size_t)(last - first),
-                                true);
+    int error =
+        sfs_write_bytes(views->dataset, &target->slab, first, zeros, (size_t)(last - first), true);
     free(zeros);
     return error;
 }
