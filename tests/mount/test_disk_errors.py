@@ -598,14 +598,15 @@ def invalidating(slow, tmp_path, environment=None):
     readers = []
     try:
         (mount / "x/frames/0.raw").read_bytes()
+        readers += [start_reader(mount / "x/stack.raw") for _ in range(4)]
         slow.hold("reads")
         for n in (1, 2):
-            readers.append(start_reading(mount / "x/stack.raw", n * frame_bytes))
+            read_page(readers[n - 1], n * frame_bytes)
             slow.wait_for_held(n)
         (mount / "x/frames/0.raw").write_bytes(b"\7" * frame_bytes)
-        for n, page in ((3, 3 * frame_bytes), (3, 3 * frame_bytes + 4096)):
-            readers.append(start_reading(mount / "x/stack.raw", page))
-            slow.wait_for_held(n)
+        read_page(readers[2], 3 * frame_bytes)
+        slow.wait_for_held(3)
+        read_page(readers[3], 3 * frame_bytes + 4096)
         yield mount, readers
     finally:
         slow.let_go()
@@ -706,11 +707,24 @@ def test_a_killed_daemon_that_waits_for_the_disk_is_named(slow, tmp_path):
         assert all_failed(readers)
 
 
-def start_reading(path, offset):
-    """One page, without readahead; it fails when that does."""
-    return subprocess.Popen([sys.executable, "-c", f"""
-import os
+def start_reader(path):
+    """Has the file open when this returns; see read_page."""
+    reader = subprocess.Popen([sys.executable, "-c", f"""
+import os, sys
 fd = os.open({str(path)!r}, os.O_RDONLY)
 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-os.pread(fd, 4096, {offset})
-"""], stderr=subprocess.DEVNULL)
+print(flush=True)
+os.pread(fd, 4096, int(sys.stdin.readline()))
+"""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert reader.stdout.readline() == "\n"
+    return reader
+
+
+def read_page(reader, offset):
+    """One page, without readahead; returns when the reader waits for it, who fails when that does."""
+    print(offset, file=reader.stdin, flush=True)
+    deadline = time.monotonic() + START_SECONDS
+    syscall = pathlib.Path(f"/proc/{reader.pid}/syscall")  # its number, its arguments, ...
+    while syscall.read_text().split()[3:5] != ["0x1000", hex(offset)]:
+        assert time.monotonic() < deadline and reader.poll() is None, "it does not read"
+        time.sleep(0.01)
