@@ -17,6 +17,7 @@ import time
 import h5py
 
 THREADS = 4
+HANG_SECONDS = 120
 
 
 class Writer:
@@ -24,6 +25,7 @@ class Writer:
 
     def __init__(self, program, path, rows):
         self.rows = rows
+        self.has_flushed = threading.Event()
         self.process = subprocess.Popen([program, "write", path, str(THREADS)],
                                         stdout=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self.read)
@@ -34,6 +36,7 @@ class Writer:
             if line.endswith("\n"):  # the last one may be cut
                 thread, rows = map(int, line.split())
                 self.rows[thread] = rows
+                self.has_flushed.set()
 
     def kill(self):
         ended = self.process.poll()
@@ -45,7 +48,7 @@ class Writer:
 
 
 def must(command):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     if result.returncode:
         sys.exit(f"{' '.join(map(str, command))}: {result.returncode}\n{result.stdout}{result.stderr}")
     return result.stdout
@@ -64,8 +67,10 @@ def run(arguments, directory):
     path = directory / "killed.h5"
     chance = random.Random(arguments.seed)
     rows, journals, flushed = [0] * THREADS, 0, 0
-    for _ in range(arguments.rounds):
+    for n in range(arguments.rounds):
         process = Writer(writer, path, rows)
+        if n % 2:  # while it begins, and while it goes on, however slow the machine is
+            process.has_flushed.wait(HANG_SECONDS)
         time.sleep(chance.choice((0.02, 0.1, 0.3)) * chance.random())
         if process.kill() is not None:
             sys.exit("the writer has ended by itself")
