@@ -2,12 +2,13 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "sparsefs/sparsefs.h"
 
-#define LONG_SECONDS 1
+#define LONG_NANOS 1000000000u
 
 static atomic_bool mount_ends;
 
@@ -18,7 +19,7 @@ struct served {
     fuse_req_t request;
     bool only_looks;
     bool is_asked;
-    time_t since; /* it was asked first; 0: it was not */
+    uint64_t since; /* clock_now when it was asked first; 0: it was not */
     _Atomic(fuse_req_t) interrupted;
 };
 
@@ -45,11 +46,10 @@ static void note(fuse_req_t request, void *data)
 
 static bool takes_long(struct served *of)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t now = clock_now();
     if (of->since == 0)
-        of->since = now.tv_sec;
-    return now.tv_sec - of->since > LONG_SECONDS;
+        of->since = now;
+    return now - of->since > LONG_NANOS;
 }
 
 static bool is_interrupted(void *context)
