@@ -62,6 +62,7 @@ class Tmpfs:
 class Failfs:
     def __init__(self, path, error):
         self.path, self.error = path, error
+        path.mkdir(exist_ok=True)
         self.process = subprocess.Popen([BUILD / "tests/mount/failfs", path])
         deadline = time.monotonic() + START_SECONDS
         while not is_mounted(path):
@@ -427,9 +428,7 @@ def test_disk_goes_away(tmp_path):
 
 @pytest.fixture
 def unreadable(tmp_path):
-    path = tmp_path / "unreadable"
-    path.mkdir()
-    disk = Failfs(path, errno.EIO)
+    disk = Failfs(tmp_path / "unreadable", errno.EIO)
     yield disk
     disk.end()
 
@@ -491,9 +490,7 @@ def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_
 
 @pytest.fixture
 def slow(tmp_path):
-    path = tmp_path / "slow"
-    path.mkdir()
-    disk = Failfs(path, errno.EIO)
+    disk = Failfs(tmp_path / "slow", errno.EIO)
     yield disk
     disk.let_go()
     disk.end()
