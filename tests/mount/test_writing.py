@@ -405,6 +405,30 @@ def test_a_refused_write_makes_no_frame(mounts, tmp_path, way, is_sparse):
     data.check_file(mounts)
 
 
+def test_datasets_that_cannot_be_written(mounts, tmp_path):
+    path, new = tmp_path / "file.h5", tmp_path / "new"
+    array = np.arange(5 * 6 * 7, dtype="<u2").reshape(5, 6, 7)
+    with h5py.File(path, "w") as f:
+        twelve_bits, plist = h5py.h5t.STD_U16LE.copy(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        twelve_bits.set_precision(12)
+        plist.set_chunk((1, 6, 7))
+        space = h5py.h5s.create_simple((5, 6, 7), (9, 6, 7))
+        h5py.h5d.create(f.id, b"bits", twelve_bits, space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, array)
+        layout = h5py.VirtualLayout((5, 6, 7), "<u2")
+        layout[...] = h5py.VirtualSource(f["bits"])
+        f.create_virtual_dataset("virtual", layout)
+    new.write_bytes(bytes(84))
+    mount = mounts(path, "rw")
+    for d in mount / "bits", mount / "virtual":
+        for name in "frames/1.raw", "npy/000001.npy", "tiff/000001.tif", "stack.raw", "raw/000007.raw":
+            for way in (f"cp {new} {{0}}", "> {0}", "truncate -s 10 {0}", f"dd if={new} of={{0}} bs=20",
+                        "fallocate -z -o 0 -l 10 {0}"):
+                done = shell(way.format(d / name))
+                assert done.returncode and ("Operation not permitted" in done.stderr or "7.raw" in name), done.stderr
+            assert not (d / name).exists() or not (d / name).stat().st_mode & 0o222
+        assert len(os.listdir(d / "tiff")) == 5 and (d / "stack.raw").read_bytes() == array.tobytes()
+
+
 def test_numpy_saves_what_does_not_fit(mounts, tmp_path):
     data = Data(tmp_path, True, maxshape=(20, 30, 41))
     d = data.mount(mounts)
