@@ -36,7 +36,7 @@ void options_print_help(void)
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
         "     external_links         follow external links\n"
-        "     threads=N              FUSE threads, and more while some wait for others\n"
+        "     threads=N              FUSE threads, and more while some wait or take long\n"
         "                            (default: one per processor, at least two)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"
         "     commit_interval=SECONDS\n"

@@ -1515,7 +1515,7 @@ def vast(mounts, tmp_path):
     path = tmp_path / "vast.h5"
     do(f"{BUILD}/sparsectl create {path} /d --dims 3,500000000000,16 --maxdims inf,500000000000,16"
        " --chunk 1,1000,16 --dtype uint8 --filter values:deflate")
-    return mounts(path, "rw")
+    return mounts(path, "rw,threads=2")
 
 
 def test_vast_frames(vast):
@@ -1553,22 +1553,28 @@ def test_vast_frames(vast):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_work_without_an_end_is_interrupted(vast, number):
-    """Its maker is killed; or the mount ends. Others are served meanwhile."""
-    with subprocess.Popen(["fallocate", "-z", "-o", "0", "-l", str(VAST), vast / "d/frames/0.raw"],
-                          stderr=subprocess.DEVNULL) as process:
+    """Its makers are killed, of whom there are more than threads; or the mount ends. Others are served
+    meanwhile."""
+    processes = [subprocess.Popen(["fallocate", "-z", "-o", "0", "-l", str(VAST), vast / f"d/frames/{frame}.raw"],
+                                  stderr=subprocess.DEVNULL) for frame in range(3)]
+    try:
         counted = 0
         while counted == 0:  # it has begun
             counted = json.loads((vast / ".sparsefs/stats.json").read_text())["chunks_encoded"]
-            assert process.poll() is None
+            assert all(process.poll() is None for process in processes)
         do(f"ls -la {vast.root}/d/frames")
         if number == signal.SIGKILL:
-            process.kill()
-            process.wait(START_SECONDS)
-            assert (vast / "d/frames/1.raw").stat().st_size == VAST
+            for process in processes:
+                process.kill()
         else:
             vast.process.terminate()
             assert vast.wait() == 0
+        for process in processes:
             process.wait(START_SECONDS)
+        assert number == signal.SIGTERM or (vast / "d/frames/1.raw").stat().st_size == VAST
+    finally:
+        for process in processes:
+            process.kill()
 
 
 # ---- A file that somebody else cuts short ----
