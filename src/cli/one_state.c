@@ -1,14 +1,15 @@
 /* Commands beside a program that writes the file that they read: what they print, or copy, is of
  * one commit. */
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "cli/target.h"
+#include "common/clock.h"
 
-#define MOST_TRIES   100
-#define MOST_SECONDS 30 /* from the first of them to the last */
+#define MOST_TRIES 100
+#define MOST_NANOS 30000000000u /* from the first of them to the last */
 
 /* What is printed is kept back until it is known to be of one state. */
 static int try(struct sfs_file *file, int (*action)(void *context), void *context, bool *moved)
@@ -34,19 +35,12 @@ static int try(struct sfs_file *file, int (*action)(void *context), void *contex
     return *moved || whole ? code : fail(-ENOMEM, "%s", sfs_path(file));
 }
 
-static time_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec;
-}
-
 int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context)
 {
     if (!sfs_is_following(file))
         return action(context);
-    time_t begin = now();
-    for (unsigned i = 0; i < MOST_TRIES && now() - begin <= MOST_SECONDS && !interrupted; i++) {
+    uint64_t begin = clock_now();
+    for (unsigned i = 0; i < MOST_TRIES && clock_now() - begin <= MOST_NANOS && !interrupted; i++) {
         bool moved = false;
         int code = try(file, action, context, &moved);
         if (!moved)

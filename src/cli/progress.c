@@ -5,34 +5,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+
 #define WIDTH      40
 #define FIRST_NS   500000000 /* before the bar is drawn at all, */
 #define BETWEEN_NS 100000000 /* and between drawings */
-
-static void wait_for(struct progress *progress, long nanoseconds)
-{
-    clock_gettime(CLOCK_MONOTONIC, &progress->next);
-    progress->next.tv_nsec += nanoseconds;
-    if (progress->next.tv_nsec >= 1000000000) {
-        progress->next.tv_nsec -= 1000000000;
-        progress->next.tv_sec++;
-    }
-}
 
 void progress_begin(struct progress *progress, const char *what, uint64_t total)
 {
     *progress = (struct progress){.what = what, .total = total ? total : 1};
     progress->is_terminal = isatty(STDERR_FILENO);
     pthread_mutex_init(&progress->lock, NULL);
-    wait_for(progress, FIRST_NS);
-}
-
-static bool is_due(const struct progress *progress)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > progress->next.tv_sec ||
-           (now.tv_sec == progress->next.tv_sec && now.tv_nsec >= progress->next.tv_nsec);
+    progress->next = clock_in(FIRST_NS);
 }
 
 static void draw(struct progress *progress)
@@ -43,14 +27,14 @@ static void draw(struct progress *progress)
             100 * share);
     fflush(stderr);
     progress->is_shown = true;
-    wait_for(progress, BETWEEN_NS);
+    progress->next = clock_in(BETWEEN_NS);
 }
 
 void progress_add(struct progress *progress, uint64_t n)
 {
     pthread_mutex_lock(&progress->lock);
     progress->done += n;
-    if (progress->is_terminal && is_due(progress))
+    if (progress->is_terminal && clock_has_come(&progress->next))
         draw(progress);
     pthread_mutex_unlock(&progress->lock);
 }

@@ -49,8 +49,7 @@ struct flushing {
     pthread_mutex_t lock; /* guards what follows; no other lock is taken under it */
     pthread_cond_t ended_one;
     bool running;
-    bool
-        keeps_promises; /* somebody who waits wants all that is finished, whatever it leaves open */
+    bool keeps_promises;   /* who waits wants all that is finished, whatever it leaves open */
     uint64_t begun, ended; /* commits */
     int error;             /* of the one that ended last */
     int left;              /* the error for which it left something out, or 0 */

@@ -31,6 +31,8 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
     *done = false;
     if (!dataset->sparse || !box_product(box->count, box->rank, 1, &all) || !are_runs(defined, all))
         return 0;
+    if (piece_number(layout, box) > defined->elements) /* most would get none */
+        return 0;
     const struct runs runs = {.entries = defined->interval,
                               .n = defined->n,
                               .capacity = defined->n + 1,

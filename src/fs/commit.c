@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/thread.h"
 
@@ -64,11 +64,9 @@ static void commit_in_background(struct commits *commits)
 static void *commit_regularly(void *data)
 {
     struct commits *commits = data;
-    struct timespec next;
-    clock_gettime(CLOCK_MONOTONIC, &next);
     pthread_mutex_lock(&commits->lock);
     while (!commits->is_ending) {
-        next.tv_sec += commits->seconds;
+        const struct timespec next = clock_in(commits->seconds * (uint64_t)1000000000);
         while (!commits->is_ending &&
                pthread_cond_timedwait(&commits->ending, &commits->lock, &next) == 0)
             ;
@@ -76,7 +74,6 @@ static void *commit_regularly(void *data)
         pthread_mutex_unlock(&commits->lock);
         if (!is_ending)
             commit_in_background(commits);
-        clock_gettime(CLOCK_MONOTONIC, &next);
         pthread_mutex_lock(&commits->lock);
     }
     pthread_mutex_unlock(&commits->lock);
@@ -89,11 +86,7 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
     struct commits *commits = calloc(1, sizeof(*commits));
     if (!commits)
         return -ENOMEM;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&commits->ending, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_init_condition(&commits->ending);
     pthread_mutex_init(&commits->lock, NULL);
     commits->file = file;
     commits->fresh = fresh;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/thread.h"
 
@@ -46,21 +47,12 @@ static void look(struct follow *follow)
     follow->error = error;
 }
 
-static void add_seconds(struct timespec *time, double seconds)
-{
-    uint64_t nanos = (uint64_t)time->tv_nsec + (uint64_t)(seconds * 1e9);
-    time->tv_sec += (time_t)(nanos / 1000000000);
-    time->tv_nsec = (long)(nanos % 1000000000);
-}
-
 static void *look_regularly(void *data)
 {
     struct follow *follow = data;
-    struct timespec next;
     pthread_mutex_lock(&follow->lock);
     while (!follow->is_ending) {
-        clock_gettime(CLOCK_MONOTONIC, &next);
-        add_seconds(&next, follow->seconds * LOOK_SHARE);
+        const struct timespec next = clock_in((uint64_t)(follow->seconds * LOOK_SHARE * 1e9));
         while (!follow->is_ending &&
                pthread_cond_timedwait(&follow->ending, &follow->lock, &next) == 0)
             ;
@@ -79,11 +71,7 @@ int follow_create(struct nodes *nodes, double seconds, struct follow **out)
     struct follow *follow = calloc(1, sizeof(*follow));
     if (!follow)
         return -ENOMEM;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&follow->ending, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_init_condition(&follow->ending);
     pthread_mutex_init(&follow->lock, NULL);
     follow->nodes = nodes;
     follow->seconds = seconds;

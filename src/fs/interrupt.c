@@ -2,12 +2,15 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/clock.h"
+#include "fs/loop.h"
+#include "fs/mount.h"
 #include "sparsefs/sparsefs.h"
 
-#define LONG_SECONDS 1
+#define LONG_NANOS 1000000000u
 
 static atomic_bool mount_ends;
 
@@ -18,7 +21,9 @@ struct served {
     fuse_req_t request;
     bool only_looks;
     bool is_asked;
-    time_t since; /* it was asked first; 0: it was not */
+    struct loop *loop;
+    bool gives_way; /* others read requests in its place */
+    uint64_t since; /* clock_now when it was asked first; 0: it was not */
     _Atomic(fuse_req_t) interrupted;
 };
 
@@ -45,11 +50,19 @@ static void note(fuse_req_t request, void *data)
 
 static bool takes_long(struct served *of)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t now = clock_now();
     if (of->since == 0)
-        of->since = now.tv_sec;
-    return now.tv_sec - of->since > LONG_SECONDS;
+        of->since = now;
+    return now - of->since > LONG_NANOS;
+}
+
+/* That a request is interrupted is a request, too: somebody has to be there to read it. */
+static void give_way(struct served *of)
+{
+    if (of->gives_way)
+        return;
+    of->gives_way = true;
+    loop_begin_wait(of->loop);
 }
 
 static bool is_interrupted(void *context)
@@ -58,7 +71,10 @@ static bool is_interrupted(void *context)
     bool ends = atomic_load(&mount_ends);
     if (ends && of->only_looks)
         return true;
-    return takes_long(of) && (ends || atomic_load(&of->interrupted) == of->request);
+    if (!takes_long(of))
+        return false;
+    give_way(of);
+    return ends || atomic_load(&of->interrupted) == of->request;
 }
 
 int interruptible_begin(fuse_req_t request, bool only_looks)
@@ -69,6 +85,7 @@ int interruptible_begin(fuse_req_t request, bool only_looks)
     served->request = request;
     served->only_looks = only_looks;
     served->since = 0;
+    served->loop = ((const struct mount *)fuse_req_userdata(request))->loop;
     atomic_store(&served->interrupted, NULL);
     fuse_req_interrupt_func(request, note, served);
     interruptible_again(&(bool){true});
@@ -79,6 +96,10 @@ void interruptible_end(const int *interruptible)
 {
     (void)interruptible;
     (void)interruptible_not();
+    if (mine && mine->gives_way) {
+        mine->gives_way = false;
+        loop_end_wait(mine->loop);
+    }
 }
 
 bool interruptible_not(void)

@@ -10,9 +10,9 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "common/thread.h"
 
 #define WAKE        SIGURG /* does nothing where nobody waits for it */
@@ -152,11 +152,7 @@ int loop_create(struct fuse_session *session, unsigned threads, struct loop **ou
     loop->runner = pthread_self();
     loop->most = threads;
     pthread_mutex_init(&loop->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&loop->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_init_condition(&loop->ended);
     block_signals(loop);
     *out = loop;
     return 0;
@@ -211,15 +207,11 @@ void loop_end_wait(struct loop *loop)
 /* The lock must be held. */
 static void wake_readers(struct loop *loop)
 {
-    struct timespec deadline;
+    const struct timespec deadline = clock_in(AGAIN_NANOS);
     const struct server *server;
     DL_FOREACH (loop->servers, server)
         if (server->is_reading)
             pthread_kill(server->thread, WAKE);
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_nsec += AGAIN_NANOS;
-    deadline.tv_sec += deadline.tv_nsec / 1000000000;
-    deadline.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&loop->ended, &loop->lock, &deadline);
 }
 

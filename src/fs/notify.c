@@ -8,21 +8,21 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "common/thread.h"
 #include "fs/open.h"
 
-#define KNOWN_BITS    (1u << 23) /* 1 MiB */
-#define BLOCK_BITS    (1u << 20)
-#define BLOCK_FRAMES  1024 /* frames of which one bit says whether any of them may be known */
-#define SECONDS       1    /* that an answer is held back at most, */
-#define CLOSE_SECONDS 20   /* and that of ANSWER_CLOSED: longer than who looks waits (staging.c) */
-#define POLL_MILLIS   20
+#define KNOWN_BITS   (1u << 23) /* 1 MiB */
+#define BLOCK_BITS   (1u << 20)
+#define BLOCK_FRAMES 1024        /* frames of which one bit says whether any of them may be known */
+#define ANSWER_NANOS 1000000000u /* that an answer is held back at most, */
+#define CLOSE_NANOS  20000000000u /* and that of ANSWER_CLOSED: longer than who looks waits */
+#define POLL_MILLIS  20
 
 /* When to invalidate again what the kernel may still be about to clear. */
-static const long again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
+static const uint64_t again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
 
 struct job {
     struct job *prev, *next;
@@ -257,23 +257,6 @@ static struct job *new_change_job(struct notify *notify, const struct change *ch
     return job;
 }
 
-static struct timespec time_in(long nanos)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_nsec += nanos;
-    time.tv_sec += time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
-}
-
-static bool is_over(const struct timespec *deadline)
-{
-    struct timespec now = time_in(0);
-    return now.tv_sec > deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
-}
-
 static bool is_close(const struct job *job)
 {
     return job->request && job->answer.kind == ANSWER_CLOSED;
@@ -300,8 +283,7 @@ static void forget_looks(const struct job *job)
 /* The lock must be held. */
 static void append_job(struct notify *notify, struct job *job)
 {
-    job->deadline = time_in(0);
-    job->deadline.tv_sec += is_close(job) ? CLOSE_SECONDS : SECONDS;
+    job->deadline = clock_in(is_close(job) ? CLOSE_NANOS : ANSWER_NANOS);
     DL_APPEND(notify->jobs, job);
     pthread_cond_broadcast(&notify->changed);
 }
@@ -373,7 +355,7 @@ void notify_again(struct notify *notify, const struct change *change)
         struct job *job = new_change_job(notify, change);
         if (!job)
             break;
-        job->deadline = time_in(again_nanos[i]);
+        job->deadline = clock_in(again_nanos[i]);
         DL_INSERT_INORDER(notify->later, job, compare_deadlines);
     }
     pthread_cond_broadcast(&notify->changed);
@@ -410,7 +392,7 @@ static struct job *next_job(struct notify *notify)
 {
     for (;;) {
         struct job *later = notify->later;
-        if (later && (notify->is_ending || is_over(&later->deadline))) {
+        if (later && (notify->is_ending || clock_has_come(&later->deadline))) {
             DL_DELETE(notify->later, later);
             append_job(notify, later);
         } else if (notify->jobs || notify->is_ending) {
@@ -505,7 +487,7 @@ static void *guard(void *data)
             answer_done(notify);
         } else if (!job) {
             pthread_cond_wait(&notify->changed, &notify->lock);
-        } else if (!is_over(&job->deadline)) {
+        } else if (!clock_has_come(&job->deadline)) {
             struct timespec deadline = job->deadline; /* the job may go meanwhile */
             pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
         } else {
@@ -523,11 +505,7 @@ static void *guard(void *data)
 
 static void init_locks(struct notify *notify)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&notify->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_init_condition(&notify->changed);
     pthread_mutex_init(&notify->lock, NULL);
     pthread_mutex_init(&notify->lookups.lock, NULL);
     pthread_cond_init(&notify->lookups.ended, NULL);

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/hash.h"
 
 /* The kernel tells of the last close before close(2) returns. Who has waited so long for that looks
  * at a file of which another descriptor is open. */
-#define PATIENCE_SECONDS 5
+#define PATIENCE_NANOS 5000000000u
 
 /* So long who looks waits for the answer to a close, which may wait for him. */
 #define CLOSING_NANOS 2000000
@@ -64,11 +64,7 @@ int staging_create(struct nodes *nodes, struct staging **out)
     staging->nodes = nodes;
     staging->version = 1;
     pthread_mutex_init(&staging->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&staging->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_init_condition(&staging->changed);
     *out = staging;
     return 0;
 }
@@ -570,21 +566,11 @@ bool staging_is_settled(struct staging *staging, const struct node *node, enum v
     return is_settled;
 }
 
-static struct timespec time_in(long nanos)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_nsec += nanos;
-    time.tv_sec += time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
-}
-
 /* The lock must be held; it is dropped meanwhile. */
 static void wait_for_answers(struct staging *staging, const struct node *node, enum view_kind view,
                              uint64_t frame)
 {
-    const struct timespec end = time_in(CLOSING_NANOS);
+    const struct timespec end = clock_in(CLOSING_NANOS);
     while (find_closed(staging, node, view, frame, false))
         if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT)
             return;
@@ -593,9 +579,8 @@ static void wait_for_answers(struct staging *staging, const struct node *node, e
 static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
                               uint64_t frame)
 {
-    struct timespec end = time_in(0);
+    const struct timespec end = clock_in(PATIENCE_NANOS);
     struct staged *staged;
-    end.tv_sec += PATIENCE_SECONDS;
     while ((staged = find_closed(staging, node, view, frame, true)))
         if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
             (staged = find_closed(staging, node, view, frame, true)))

@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "format/superblock.h"
 #include "hdf5/private.h"
 #include "store/store.h"
@@ -49,27 +49,20 @@ int library_leave_with(int error)
     return moved ? moved : error;
 }
 
-static uint64_t nanos(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 uint64_t piece_begin(void)
 {
-    return nanos() + PIECE_NANOS;
+    return clock_now() + PIECE_NANOS;
 }
 
 uint64_t piece_prolong(uint64_t piece)
 {
-    uint64_t now = nanos(), spent = now + PIECE_NANOS - piece;
+    uint64_t now = clock_now(), spent = now + PIECE_NANOS - piece;
     return now + (spent > PIECE_NANOS ? spent : PIECE_NANOS);
 }
 
 bool piece_is_over(uint64_t piece)
 {
-    return nanos() >= piece;
+    return clock_now() >= piece;
 }
 
 const char *hdf5_error(void)

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "store/private.h"
 
@@ -87,13 +88,6 @@ static int write_number(const struct store *store, uint64_t number)
     return error;
 }
 
-static uint64_t nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static bool is_held(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -103,15 +97,15 @@ static bool is_held(int fd)
 static void wait_for_followers(struct store *store)
 {
     const struct timespec pause = {.tv_nsec = HOLD_PAUSE};
-    uint64_t began = nanoseconds();
+    uint64_t began = clock_now();
     int fd = began < store->deaf_until ? -1 : open_counter(store, O_RDWR);
     if (fd < 0)
         return;
     bool held;
-    while ((held = is_held(fd)) && nanoseconds() - began < MOST_HELD)
+    while ((held = is_held(fd)) && clock_now() - began < MOST_HELD)
         nanosleep(&pause, NULL);
     if (held)
-        store->deaf_until = nanoseconds() + MOST_DEAF;
+        store->deaf_until = clock_now() + MOST_DEAF;
     close(fd);
 }
 

@@ -6,7 +6,7 @@
  * Between two commits a file can be moved without its journal. So the file itself has a note of
  * where it was written, as an extended attribute, if the file system has these: it is durable
  * before the first journal is, and there for as long as that may stand. And a journal knows the
- * file that it was written for, and itself (journal.c). */
+ * file that it was written for, and itself (journal.h). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

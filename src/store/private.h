@@ -303,34 +303,48 @@ bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 /* journal.c: writes a durable journal of all pages up to new_end, over the one that stands, whose
  * pages are durable by now; it stands from then on. The caller holds `change`. */
 int journal_write(struct store *store, uint64_t new_end);
-/* Whether this name is that of the journal that stands: another file may have one of the same. */
-bool journal_is_at(const struct store *store, int folder, const char *path);
-/* Whether this page is in the journal that stands, or a witness of it. */
+
+/* journal.c: whether this page is in the journal that stands, or a witness of it. */
 bool journal_has(const struct store *store, uint64_t number);
-/* The journal that stands has been carried out: who finds it on this machine before it is started
- * anew may know. Something else is about to be written to the file. And the journal, or the store,
- * ends. */
+
+/* journal.c: ends it: there must be no journal, or need not. */
+int journal_remove(struct store *store);
+
+/* journal_mark.c: the journal that stands has been carried out: who finds it on this machine before
+ * it is started anew may know. Something else is about to be written to the file. And the journal,
+ * or the store, ends. */
 void journal_mark(struct store *store);
 int journal_mark_passed(struct store *store);
 void journal_forget_mark(struct store *store);
-/* Of a page: what tells it from any other. */
+
+/* journal_read.c: of a page: what tells it from any other. */
 uint64_t page_sum(const unsigned char *bytes);
-/* Carries out the journal, if there is one, and ends it; the file is then file_end bytes long. */
-int journal_carry_out(struct store *store, uint64_t file_end);
-/* Ends it: there must be no journal, or need not. */
-int journal_remove(struct store *store);
-/* When opening: replays or discards what a crash has left, and says so; a journal of another file
- * that was moved away is set aside. -EBUSY: the journal does not belong to what this file is now.
- */
-int journal_recover(struct store *store);
-/* Lets the journal of another file stand aside, so that this one has the name. */
+
+/* journal_place.c: whether this name is that of the journal that stands: another file may have one
+ * of the same. */
+bool journal_is_at(const struct store *store, int folder, const char *path);
+
+/* journal_place.c: lets the journal of another file stand aside, so that this one has the name. */
 int journal_clear_way(struct store *store);
-/* Before it is read: the journal is the one beside the file or, if there is none of this file, one
- * that was left where the file was before; and it is the one beside the file again. */
+
+/* journal_place.c: before it is read: the journal is the one beside the file or, if there is none
+ * of this file, one that was left where the file was before; and it is the one beside the file
+ * again. */
 void journal_choose(struct store *store);
 void journal_come_back(struct store *store);
-/* Of a followed file: what stands there; and replays a complete journal in memory, an incomplete
- * one counts for nothing. -EBUSY: it does not belong to this file, or the file is being changed. */
+
+/* journal_recover.c: carries out the journal, if there is one, and ends it; the file is then
+ * file_end bytes long. */
+int journal_carry_out(struct store *store, uint64_t file_end);
+
+/* journal_recover.c: when opening: replays or discards what a crash has left, and says so; a
+ * journal of another file that was moved away is set aside. -EBUSY: the journal does not belong to
+ * what this file is now. */
+int journal_recover(struct store *store);
+
+/* journal_recover.c: of a followed file: what stands there; and replays a complete journal in
+ * memory, an incomplete one counts for nothing. -EBUSY: it does not belong to this file, or the
+ * file is being changed. */
 int journal_look(const struct store *store, struct journal_state *state);
 int journal_overlay(struct store *store);
 

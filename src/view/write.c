@@ -19,6 +19,7 @@ struct target {
 static bool is_writable(const struct views *views, enum view_kind kind)
 {
     return sfs_is_writable(views->file) && !views->info->type.has_pointers && !views->has_padding &&
+           views->info->layout != SFS_VIRTUAL &&
            (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse)) &&
            has_view(views, kind);
 }

@@ -578,6 +578,8 @@ def test_export_and_dump_go_by_what_is_stored(tmp_path):
     done("create", path, "/d", "--dims", "2,500000000000,16", "--maxdims", "inf,500000000000,16",
          "--chunk", "1,1000,16", "--dtype", "uint8")
     done("dump", f"{path}:/d", "--frame", 1)
+    done("create", path, "/larger", "--dims", "2,500000000000000000,2", "--chunk", "1,500000000,2", "--dtype", "uint8")
+    done("dump", f"{path}:/larger", "--frame", 1)
     done("export", f"{path}:/d", f"{out}:/empty")
     done("import", f"{path}:/d", f"{tmp_path}/copy.h5:/d")
     assert only(f"{tmp_path}/copy.h5:/d")["stored_chunks"] == 0

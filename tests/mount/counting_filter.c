@@ -1,5 +1,6 @@
 /* A filter plugin of libhdf5 that leaves bytes as they are, and makes the file that
- * SPARSEFS_TEST_DECODED names one byte longer for each chunk that it decodes. */
+ * SPARSEFS_TEST_DECODED names one byte longer for each chunk that it decodes. It encodes none as
+ * long as there is the file that SPARSEFS_TEST_REFUSES names. */
 #include <H5PLextern.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -10,7 +11,9 @@ static size_t filter(unsigned flags, size_t n_values, const unsigned values[], s
                      size_t *room, void **bytes)
 {
     (void)n_values, (void)values, (void)room, (void)bytes;
-    const char *path = getenv("SPARSEFS_TEST_DECODED");
+    const char *path = getenv("SPARSEFS_TEST_DECODED"), *refuses = getenv("SPARSEFS_TEST_REFUSES");
+    if (!(flags & H5Z_FLAG_REVERSE) && refuses && access(refuses, F_OK) == 0)
+        return 0;
     int fd =
         flags & H5Z_FLAG_REVERSE && path ? open(path, O_WRONLY | O_APPEND | O_CREAT, 0600) : -1;
     if (fd >= 0) {

@@ -40,7 +40,7 @@ FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
 LOGGED = 40  # operations of each process that a failure shows
 KEPT_OPEN = 12  # files, by each process
 FRAME_VIEWS = {"frames": "{}.raw", "raw": "{:06d}.raw", "npy": "{:06d}.npy", "tiff": "{:06d}.tif"}
-HANG_SECONDS = 60  # after the end of a round
+HANG_SECONDS = 300  # after the end of a round: only what hangs takes so long
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]

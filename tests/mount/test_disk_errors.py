@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 
 import files
+import sparse_files
 from compare import check_mount
 from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, wait_for_end
+from test_sparse import scattered
 
 SPARSECTL = BUILD / "sparsectl"
 UMOUNT = BUILD / "mount-helpers/umount.sparsefs"
@@ -62,6 +64,7 @@ class Tmpfs:
 class Failfs:
     def __init__(self, path, error):
         self.path, self.error = path, error
+        path.mkdir(exist_ok=True)
         self.process = subprocess.Popen([BUILD / "tests/mount/failfs", path])
         deadline = time.monotonic() + START_SECONDS
         while not is_mounted(path):
@@ -427,9 +430,7 @@ def test_disk_goes_away(tmp_path):
 
 @pytest.fixture
 def unreadable(tmp_path):
-    path = tmp_path / "unreadable"
-    path.mkdir()
-    disk = Failfs(path, errno.EIO)
+    disk = Failfs(tmp_path / "unreadable", errno.EIO)
     yield disk
     disk.end()
 
@@ -491,9 +492,7 @@ def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_
 
 @pytest.fixture
 def slow(tmp_path):
-    path = tmp_path / "slow"
-    path.mkdir()
-    disk = Failfs(path, errno.EIO)
+    disk = Failfs(tmp_path / "slow", errno.EIO)
     yield disk
     disk.let_go()
     disk.end()
@@ -728,3 +727,21 @@ def read_page(reader, offset):
     while syscall.read_text().split()[3:5] != ["0x1000", hex(offset)]:
         assert time.monotonic() < deadline and reader.poll() is None, "it does not read"
         time.sleep(0.01)
+
+
+def test_who_waits_for_a_count_can_be_killed(slow, tmp_path):
+    """While somebody else counts what is defined, and waits for the disk."""
+    array, defined = scattered((7, 30, 41))
+    sparse_files.make(slow.path / "a.h5", array, defined, (3, 8, 41))  # chunks span frames: they are read
+    with mounted(slow.path / "a.h5", tmp_path / "mnt", "ro", "direct_io") as mount:
+        counting, waiting = (start_reader(mount / "sparse/csr/indptr.raw") for _ in range(2))
+        slow.hold("reads")
+        try:
+            read_page(counting, 0)
+            slow.wait_for_held()
+            read_page(waiting, 0)
+            waiting.kill()
+            waiting.wait(START_SECONDS)
+        finally:
+            slow.let_go()
+        assert counting.wait(START_SECONDS) == 0

@@ -4,11 +4,10 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, START_SECONDS
 
 SIDE, FRAMES = 512, 4
 FRAME_BYTES = SIDE * SIDE * 2
-SECONDS = 120
 
 
 def fio(path, size, engine, *options, written_by="psync"):
@@ -20,7 +19,7 @@ def fio(path, size, engine, *options, written_by="psync"):
                f"--size={size // jobs}", f"--numjobs={jobs}", f"--offset_increment={size // jobs}", "--thread",
                "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0",
                "--randseed=7", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 
 import sparse_files
-from conftest import BUILD, TOP, is_mounted
+from conftest import BUILD, START_SECONDS, TOP, is_mounted
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -49,7 +49,7 @@ def test_recipes(tmp_path):
         done = 0
         for command, output in commands_and_output():
             result = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment,
-                                    capture_output=True, text=True, timeout=120)
+                                    capture_output=True, text=True, timeout=START_SECONDS)
             assert result.returncode == 0, (command, result.stderr)
             assert result.stdout.rstrip("\n") == output.rstrip("\n"), command
             done += 1

@@ -108,6 +108,21 @@ def test_moved(mounts, tmp_path, path, how, way):
 
 
 @pytest.mark.parametrize("way", ["kill", "unmount"])
+def test_moved_out_of_a_folder_that_was_renamed(mounts, tmp_path, path, way):
+    """With a commit between the two: the journal of that is where the folder is then."""
+    mount = mounts(path, "rw,commit_interval=0", expect_log=True)
+    write(mount, 1)
+    os.rename(tmp_path / "above/folder", tmp_path / "above/new")
+    write(mount, 2)
+    path = tmp_path / "other/b.h5"
+    os.rename(tmp_path / "above/new/a.h5", path)
+    end(mount, way)
+    for options in "ro", "rw":
+        check(mounts, path, 2, options)
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize("way", ["kill", "unmount"])
 @pytest.mark.parametrize("how", MOVES)
 def test_moved_when_all_is_written(mounts, tmp_path, path, how, way):
     """No commit sees it."""

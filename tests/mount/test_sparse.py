@@ -292,6 +292,7 @@ def test_smallest_file(mounts, tmp_path):
     defined = np.array([False, True, True, True, False])
     check_sparse(mount / "x", Expected(np.array([0, 1, 5, 7, 0], "<i4"), defined, True))
     assert (mount / "x/value.txt").read_text() == "0 1 5 7 0\n"
+    check_copies(mount.root, tmp_path)
 
 
 def test_attributes(mounts, tmp_path):

@@ -32,7 +32,7 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 
 
 def shell(command, **more):
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, **more)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=START_SECONDS, **more)
 
 
 def do(command, **more):
@@ -405,6 +405,30 @@ def test_a_refused_write_makes_no_frame(mounts, tmp_path, way, is_sparse):
     data.check_file(mounts)
 
 
+def test_datasets_that_cannot_be_written(mounts, tmp_path):
+    path, new = tmp_path / "file.h5", tmp_path / "new"
+    array = np.arange(5 * 6 * 7, dtype="<u2").reshape(5, 6, 7)
+    with h5py.File(path, "w") as f:
+        twelve_bits, plist = h5py.h5t.STD_U16LE.copy(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        twelve_bits.set_precision(12)
+        plist.set_chunk((1, 6, 7))
+        space = h5py.h5s.create_simple((5, 6, 7), (9, 6, 7))
+        h5py.h5d.create(f.id, b"bits", twelve_bits, space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, array)
+        layout = h5py.VirtualLayout((5, 6, 7), "<u2")
+        layout[...] = h5py.VirtualSource(f["bits"])
+        f.create_virtual_dataset("virtual", layout)
+    new.write_bytes(bytes(84))
+    mount = mounts(path, "rw")
+    for d in mount / "bits", mount / "virtual":
+        for name in "frames/1.raw", "npy/000001.npy", "tiff/000001.tif", "stack.raw", "raw/000007.raw":
+            for way in (f"cp {new} {{0}}", "> {0}", "truncate -s 10 {0}", f"dd if={new} of={{0}} bs=20",
+                        "fallocate -z -o 0 -l 10 {0}"):
+                done = shell(way.format(d / name))
+                assert done.returncode and ("Operation not permitted" in done.stderr or "7.raw" in name), done.stderr
+            assert not (d / name).exists() or not (d / name).stat().st_mode & 0o222
+        assert len(os.listdir(d / "tiff")) == 5 and (d / "stack.raw").read_bytes() == array.tobytes()
+
+
 def test_numpy_saves_what_does_not_fit(mounts, tmp_path):
     data = Data(tmp_path, True, maxshape=(20, 30, 41))
     d = data.mount(mounts)
@@ -685,6 +709,81 @@ def test_one_open_file_reads_one_selection(mounts, sparse):
     sparse.array[3][mask & sparse.defined[3]] = np.frombuffer(new_content(), "<u2").reshape(30, 41)[
         mask & sparse.defined[3]]
     sparse.check_file(mounts)
+
+
+def test_a_chunk_that_the_index_cannot_hold(mounts, tmp_path):
+    """Writing it is refused at once, and so is a frame there: all else is committed."""
+    path = tmp_path / "file.h5"
+    for name, dims, chunk in (("line", 1 << 40, "16"), ("frames", "1,1,16", "1,1,16"), ("other", "16", "16")):
+        do(f"{BUILD}/sparsectl create {path} /{name} --dims {dims} --chunk {chunk} --dtype uint8 "
+           f"--maxdims inf{',1,16' if name == 'frames' else ''}")
+    last = 16 << 32  # byte behind the last chunk
+    mount = mounts(path, "rw,commit_interval=0", expect_log=True)
+    with open(mount / "line/frames/0.raw", "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), b"end", last - 3)
+        for offset in (last, last + 12345, (1 << 40) - 3):
+            with refused(errno.EFBIG):
+                os.pwrite(file.fileno(), b"bad", offset)
+        os.fsync(file.fileno())
+    assert mount.log().count("its number exceeds what the index can hold") == 3
+    with refused(errno.EFBIG):
+        (mount / f"frames/frames/{1 << 32}.raw").write_bytes(bytes(16))
+    assert json.loads((mount / "frames/dataset.json").read_text())["frames"] == 1
+    (mount / "frames/frames/0.raw").write_bytes(b"f" * 16)
+    (mount / "other/frames/0.raw").write_bytes(b"o" * 16)
+    do(f"sync {mount.root}")
+    kill(mount)
+    mount = mounts(path, expect_log=True)
+    with open(mount / "line/frames/0.raw", "rb") as file:
+        assert os.pread(file.fileno(), 20, last - 10) == bytes(7) + b"end" + bytes(10)
+        assert os.lseek(file.fileno(), last, os.SEEK_HOLE) == last
+    assert json.loads((mount / "line/dataset.json").read_text())["defined_elements"] == 3
+    assert (mount / "frames/frames/0.raw").read_bytes() == b"f" * 16
+    assert (mount / "other/frames/0.raw").read_bytes() == b"o" * 16
+
+
+def test_a_dataset_that_cannot_be_stored_holds_back_no_other(mounts, tmp_path):
+    """Its filter fails. Who has written to it is told, by the log and the counters everybody else."""
+    path, refuses = tmp_path / "file.h5", tmp_path / "refuses"
+    plugins = {"HDF5_PLUGIN_PATH": str(BUILD / "tests/mount")}
+    for name in "bad", "good":
+        subprocess.run([BUILD / "sparsectl", "create", path, f"/{name}", "--dims", "2,4,4", "--dtype", "uint8",
+                        *(["--filter", "values:480"] if name == "bad" else [])], check=True,
+                       env=os.environ | plugins)
+    mount = mounts(path, "rw,commit_interval=0", environment=plugins | {"SPARSEFS_TEST_REFUSES": str(refuses)},
+                   expect_log=True)
+
+    def left():
+        return json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_left"]
+
+    (mount / "bad/frames/0.raw").write_bytes(b"1" * 16)
+    do(f"sync {mount.root}")
+    assert left() == 0
+    refuses.touch()
+    bad = open(mount / "bad/frames/0.raw", "r+b", buffering=0)
+    bad.write(b"2" * 16)
+    with open(mount / "good/frames/0.raw", "r+b", buffering=0) as good:
+        good.write(b"3" * 16)
+        for _ in range(2):
+            os.fsync(good.fileno())
+            assert left() == 1
+            with refused(errno.EIO):
+                os.fsync(bad.fileno())
+    with refused(errno.EIO):
+        bad.close()
+    assert shell(f"sync {mount.root}").returncode == 1
+    assert "/bad: " in mount.log() and "/good: " not in mount.log()
+    assert (mount / "bad/frames/0.raw").read_bytes() == b"2" * 16
+    watcher = mounts(path, "follow", environment=plugins)
+    assert (watcher / "bad/frames/0.raw").read_bytes() == b"1" * 16
+    assert (watcher / "good/frames/0.raw").read_bytes() == b"3" * 16
+    watcher.unmount()
+    refuses.unlink()
+    do(f"sync {mount.root}")
+    assert left() == 0
+    kill(mount)
+    again = mounts(path, environment=plugins, expect_log=True)
+    assert (again / "bad/frames/0.raw").read_bytes() == b"2" * 16
 
 
 def test_a_selection_far_behind_costs_no_memory(mounts, tmp_path):
@@ -1156,7 +1255,7 @@ def test_errors_of_commits_are_told(mounts, full_disk):
     done = shell(f"sync {mount.root}")
     assert done.returncode == 1 and "No space left" in done.stderr
     helper = subprocess.run(["/bin/sh", TOP / "mount-helpers" / "umount.sparsefs", mount.root], capture_output=True,
-                            text=True, timeout=60)
+                            text=True, timeout=START_SECONDS)
     assert helper.returncode == 32 and "could not be committed" in helper.stderr
     assert is_mounted(mount.root)
     subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)
@@ -1416,7 +1515,7 @@ def vast(mounts, tmp_path):
     path = tmp_path / "vast.h5"
     do(f"{BUILD}/sparsectl create {path} /d --dims 3,500000000000,16 --maxdims inf,500000000000,16"
        " --chunk 1,1000,16 --dtype uint8 --filter values:deflate")
-    return mounts(path, "rw")
+    return mounts(path, "rw,threads=2")
 
 
 def test_vast_frames(vast):
@@ -1454,22 +1553,28 @@ def test_vast_frames(vast):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_work_without_an_end_is_interrupted(vast, number):
-    """Its maker is killed; or the mount ends. Others are served meanwhile."""
-    with subprocess.Popen(["fallocate", "-z", "-o", "0", "-l", str(VAST), vast / "d/frames/0.raw"],
-                          stderr=subprocess.DEVNULL) as process:
+    """Its makers are killed, of whom there are more than threads; or the mount ends. Others are served
+    meanwhile."""
+    processes = [subprocess.Popen(["fallocate", "-z", "-o", "0", "-l", str(VAST), vast / f"d/frames/{frame}.raw"],
+                                  stderr=subprocess.DEVNULL) for frame in range(3)]
+    try:
         counted = 0
         while counted == 0:  # it has begun
             counted = json.loads((vast / ".sparsefs/stats.json").read_text())["chunks_encoded"]
-            assert process.poll() is None
+            assert all(process.poll() is None for process in processes)
         do(f"ls -la {vast.root}/d/frames")
         if number == signal.SIGKILL:
-            process.kill()
-            process.wait(60)
-            assert (vast / "d/frames/1.raw").stat().st_size == VAST
+            for process in processes:
+                process.kill()
         else:
             vast.process.terminate()
             assert vast.wait() == 0
-            process.wait(60)
+        for process in processes:
+            process.wait(START_SECONDS)
+        assert number == signal.SIGTERM or (vast / "d/frames/1.raw").stat().st_size == VAST
+    finally:
+        for process in processes:
+            process.kill()
 
 
 # ---- A file that somebody else cuts short ----

@@ -396,7 +396,7 @@ static void much_that_is_dirty_is_encoded_without_a_flush(void **state)
     random_fill(elements, sizeof(elements));
     assert_int_equal(sfs_write(all.dataset[0], &whole, elements), 0);
     assert_int_equal(sfs_write(all.dataset[2], &whole, elements), 0);
-    for (int wait = 0; wait < 1000 && statistics().cache_dirty_bytes > 30 * KIB; wait++)
+    while (statistics().cache_dirty_bytes > 30 * KIB)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_true(statistics().chunks_encoded > 0);
     assert_in_range(statistics().cache_dirty_bytes, 1, 30 * KIB);

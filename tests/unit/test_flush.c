@@ -1,5 +1,5 @@
 /* Flushing while others work: the disk is made to stand still, by the linker's wrap, in the middle
- * of a commit. */
+ * of a commit, and who waits for that is counted. */
 #include "support.h"
 
 #include <pthread.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/private.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH    "flush.h5"
@@ -38,6 +39,20 @@ __attribute__((visibility("default"))) int __wrap_fdatasync(int fd)
 static struct sfs_file *file;
 static struct sfs_dataset *dataset;
 
+static _Atomic(pthread_cond_t *) watched; /* for which who waits is counted */
+static atomic_int waiting;
+
+int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+__attribute__((visibility("default"))) int __wrap_pthread_cond_wait(pthread_cond_t *condition,
+                                                                    pthread_mutex_t *mutex)
+{
+    if (condition == atomic_load(&watched))
+        atomic_fetch_add(&waiting, 1);
+    return __real_pthread_cond_wait(condition, mutex);
+}
+
 static struct sfs_slab row(uint64_t i)
 {
     return (struct sfs_slab){.rank = 2, .start = {i}, .count = {1, COLUMNS}};
@@ -62,17 +77,25 @@ static uint16_t read_row(struct sfs_dataset *of, uint64_t i)
     return values[0];
 }
 
-static void make_file(void)
+static void create_file(uint64_t rows, uint64_t max_rows, uint64_t chunk_rows,
+                        uint64_t chunk_columns)
 {
     struct sfs_options options = {.replace = true};
-    struct sfs_dataset_create create = {
-        .rank = 2, .dims = {ROWS, COLUMNS}, .max_dims = {ROWS, COLUMNS}, .chunk_dims = {1, 32}};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {rows, COLUMNS},
+                                        .max_dims = {max_rows, COLUMNS},
+                                        .chunk_dims = {chunk_rows, chunk_columns}};
     void *type;
     assert_int_equal(sfs_create(PATH, &options, &file), 0);
     assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
     create.type.bytes = type;
     assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
     free(type);
+}
+
+static void make_file(void)
+{
+    create_file(ROWS, ROWS, 1, 32);
     for (uint64_t i = 0; i < ROWS; i++)
         assert_int_equal(write_row(i, 1), 0);
     assert_int_equal(sfs_flush(file), 0);
@@ -118,13 +141,10 @@ static void join(pthread_t thread)
 
 /* ---- Tests ---- */
 
-static atomic_int written;
-
 static void *write_and_flush(void *context)
 {
     uint64_t i = (uintptr_t)context;
     int error = write_row(i, (uint16_t)(100 + i));
-    atomic_fetch_add(&written, 1);
     return (void *)(intptr_t)(error ? error : sfs_flush(file));
 }
 
@@ -136,16 +156,17 @@ static void those_who_wait_for_a_commit_share_the_next(void **state)
     uint64_t before = commits();
     assert_int_equal(write_row(60, 9), 0);
     first = begin_flush();
-    atomic_store(&written, 0);
+    atomic_store(&waiting, 0);
+    atomic_store(&watched, &file->flushing.ended_one);
     for (uintptr_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, write_and_flush, (void *)i), 0);
-    while (atomic_load(&written) < THREADS)
+    while (atomic_load(&waiting) < THREADS)
         usleep(1000);
-    usleep(50000); /* all of them wait now; if one does not yet, it takes one more commit */
     sem_post(&released);
     join(first);
     for (int i = 0; i < THREADS; i++)
         join(threads[i]);
+    atomic_store(&watched, NULL);
     assert_int_equal(commits() - before, 2);
     sfs_dataset_close(dataset);
     sfs_discard(file); /* what was flushed is there without it */
@@ -173,7 +194,7 @@ static void others_read_write_and_open_while_the_disk_is_busy(void **state)
     assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
     assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
     assert_int_equal(write_row(0, 5), 0);
-    alarm(60); /* ends the test if one of these waits */
+    alarm(300); /* ends the test if one of these waits */
     pthread_t thread = begin_flush();
     assert_int_equal(read_row(dataset, 0), 5);
     assert_int_equal(read_row(dataset, 1), 1); /* which was not read before */
@@ -222,17 +243,7 @@ struct expected {
 
 static void make_growing(uint64_t rows_of_chunk)
 {
-    struct sfs_options options = {.replace = true};
-    struct sfs_dataset_create create = {.rank = 2,
-                                        .dims = {0, COLUMNS},
-                                        .max_dims = {SFS_UNLIMITED, COLUMNS},
-                                        .chunk_dims = {rows_of_chunk, 20}};
-    void *type;
-    assert_int_equal(sfs_create(PATH, &options, &file), 0);
-    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
-    create.type.bytes = type;
-    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
-    free(type);
+    create_file(0, SFS_UNLIMITED, rows_of_chunk, 20);
     assert_int_equal(sfs_flush(file), 0);
 }
 

@@ -177,7 +177,7 @@ static void all_is_selected(void **state)
     }
 }
 
-/* What shall be defined is a few elements; others, wherever they are, go. */
+/* What shall be defined, or is written, is a few elements; others, wherever they are, go. */
 static void what_is_defined_is_set(void **state)
 {
     (void)state;
@@ -190,6 +190,21 @@ static void what_is_defined_is_set(void **state)
     forget(&vast, 0, 0, row);
     forget(&vast, 0, row + 1, ROWS);
     check_all(&vast);
+
+    /* And another one comes to be, with the fill value. */
+    struct sfs_interval two[] = {{wanted[0].first, 0}, {wanted[0].first + 1000, 1}, {0, 2}};
+    struct sfs_defined defined;
+    uint16_t values[2] = {0, 1}, value = (uint16_t)(wanted[0].first % 1000);
+    assert_int_equal(
+        sfs_write_values(vast.dataset, &frame, &(struct sfs_defined){1, wanted, 1}, &value), 0);
+    assert_int_equal(sfs_set_defined(vast.dataset, &frame, &(struct sfs_defined){2, two, 2}), 0);
+    assert_int_equal(sfs_get_defined(vast.dataset, &frame, &defined), 0);
+    assert_int_equal(defined.n, 2);
+    assert_memory_equal(defined.interval, two, sizeof(two) - sizeof(*two));
+    assert_int_equal(sfs_read_values(vast.dataset, &frame, &defined, 0, 2, values), 0);
+    assert_int_equal(values[0], value);
+    assert_int_equal(values[1], 0);
+    sfs_defined_free(&defined);
     end(&vast);
 }
 

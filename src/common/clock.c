@@ -1,0 +1,30 @@
+#include "common/clock.h"
+
+#define SECOND 1000000000u
+
+uint64_t clock_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+struct timespec clock_in(uint64_t nanos)
+{
+    uint64_t time = clock_now() + nanos;
+    return (struct timespec){.tv_sec = (time_t)(time / SECOND), .tv_nsec = (long)(time % SECOND)};
+}
+
+bool clock_has_come(const struct timespec *time)
+{
+    return clock_now() >= (uint64_t)time->tv_sec * SECOND + (uint64_t)time->tv_nsec;
+}
+
+void clock_init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}

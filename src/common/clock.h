@@ -1,0 +1,20 @@
+/* The clock that nobody sets: how long something takes, and until when somebody waits. */
+#ifndef SPARSEFS_COMMON_CLOCK_H
+#define SPARSEFS_COMMON_CLOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Nanoseconds since some time in the past. */
+uint64_t clock_now(void);
+
+/* The time that so many nanoseconds from now will be, and whether it has come. */
+struct timespec clock_in(uint64_t nanos);
+bool clock_has_come(const struct timespec *time);
+
+/* pthread_cond_init: those who wait for the condition until some time mean that clock. */
+void clock_init_condition(pthread_cond_t *condition);
+
+#endif

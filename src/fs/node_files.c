@@ -1,0 +1,78 @@
+/* The files of a mount: the one of the command line, and those that external links lead to. They
+ * stay open until the mount ends. */
+#include <errno.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "fs/node_table.h"
+
+struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file)
+{
+    struct mounted_file *mounted;
+    pthread_mutex_lock(&nodes->files_lock);
+    LL_SEARCH_SCALAR(nodes->files, mounted, file, file);
+    pthread_mutex_unlock(&nodes->files_lock);
+    return mounted;
+}
+
+/* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
+static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
+{
+    struct stat st;
+    int error = sfs_stat(file, &st);
+    struct mounted_file *mounted;
+    for (mounted = nodes->files; mounted && !error; mounted = mounted->next) {
+        if (mounted->st.st_dev == st.st_dev && mounted->st.st_ino == st.st_ino) {
+            sfs_close(file);
+            *out = mounted;
+            return 0;
+        }
+    }
+    mounted = error ? NULL : calloc(1, sizeof(*mounted));
+    if (!mounted) {
+        sfs_close(file);
+        return error ? error : -ENOMEM;
+    }
+    mounted->file = file;
+    mounted->st = st;
+    LL_APPEND(nodes->files, mounted);
+    *out = mounted;
+    return 0;
+}
+
+int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
+                      struct mounted_file **out)
+{
+    struct sfs_file *file;
+    pthread_mutex_lock(&nodes->files_lock);
+    int error = sfs_open_linked(from, name, &file);
+    if (!error)
+        error = add_file(nodes, file, out);
+    pthread_mutex_unlock(&nodes->files_lock);
+    return error;
+}
+
+/* Files are added only: the lock need not be held while something is done with one. */
+static struct mounted_file *next_file(struct nodes *nodes, const struct mounted_file *mounted)
+{
+    pthread_mutex_lock(&nodes->files_lock);
+    struct mounted_file *next = mounted ? mounted->next : nodes->files;
+    pthread_mutex_unlock(&nodes->files_lock);
+    return next;
+}
+
+int nodes_refresh(struct nodes *nodes)
+{
+    int error = 0;
+    for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));) {
+        int failed = sfs_refresh(mounted->file);
+        error = error ? error : failed;
+    }
+    return error;
+}
+
+void nodes_interrupt(struct nodes *nodes)
+{
+    for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));)
+        sfs_interrupt(mounted->file);
+}

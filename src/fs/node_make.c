@@ -1,0 +1,211 @@
+/* Making nodes: what a link leads to. Without the lock of the table: nobody else knows them yet. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/name.h"
+#include "fs/node_table.h"
+
+void node_free(struct entry_of_node *entry)
+{
+    if (!entry)
+        return;
+    views_close(entry->views);
+    free(entry->node.name);
+    free(entry->node.target);
+    free(entry->key);
+    free(entry);
+}
+
+size_t node_key_bytes(const char *name)
+{
+    return sizeof(struct node_key) + strlen(name);
+}
+
+struct node_key *node_new_key(const struct node *parent, const char *name)
+{
+    struct node_key *key = malloc(node_key_bytes(name));
+    if (key) {
+        key->parent = parent ? parent->number : UINT32_MAX;
+        memcpy(key->name, name, strlen(name));
+    }
+    return key;
+}
+
+int node_new(const struct node *parent, const char *name, const struct mounted_file *file,
+             struct entry_of_node **out)
+{
+    struct entry_of_node *entry = calloc(1, sizeof(*entry));
+    if (!entry)
+        return -ENOMEM;
+    entry->key = node_new_key(parent, name);
+    entry->node.name = strdup(name);
+    if (!entry->key || !entry->node.name) {
+        node_free(entry);
+        return -ENOMEM;
+    }
+    entry->node.parent = parent;
+    entry->node.file = file->file;
+    entry->node.file_stat = &file->st;
+    *out = entry;
+    return 0;
+}
+
+static unsigned depth_of(const struct node *node)
+{
+    unsigned depth = 0;
+    for (; node->parent; node = node->parent)
+        depth++;
+    return depth;
+}
+
+/* Writes "../" for every level, and "." for none at all if nothing follows. */
+static void write_up(FILE *out, unsigned levels, bool is_end)
+{
+    for (unsigned i = 0; i < levels; i++)
+        fputs(is_end && i + 1 == levels ? ".." : "../", out);
+    if (is_end && levels == 0)
+        putc('.', out);
+}
+
+/* An HDF5 path, relative to the group that holds the link, as the target of a symbolic link: every
+ * component is encoded as its file name, so that none can lead out of the mount. */
+static char *path_as_target(const struct node *group, const char *path)
+{
+    char *target = NULL;
+    size_t size;
+    FILE *out = open_memstream(&target, &size);
+    char *components = strdup(path), *rest = components;
+    if (!out || !components)
+        goto failed;
+    bool absolute = path[0] == '/', in_root = absolute || !group->parent;
+    unsigned levels = absolute ? depth_of(group) : 0;
+    bool first = true;
+    for (char *component; (component = strsep(&rest, "/"));) {
+        char name[NAME_BYTES];
+        if (!*component || !strcmp(component, "."))
+            continue;
+        name_encode(component, in_root, name);
+        in_root = false;
+        if (first)
+            write_up(out, levels, false);
+        fprintf(out, "%s%s", first ? "" : "/", name);
+        first = false;
+    }
+    if (first)
+        write_up(out, levels, true);
+    free(components);
+    if (fclose(out) == 0)
+        return target;
+    free(target);
+    return NULL;
+
+failed:
+    free(components);
+    if (out)
+        fclose(out);
+    free(target);
+    return NULL;
+}
+
+/* A target that says what an external link names and leads nowhere. */
+static char *external_as_target(const struct sfs_link *link)
+{
+    char *target = NULL;
+    if (asprintf(&target, "external:%s:%s", link->target_file, link->target) < 0)
+        return NULL;
+    return target;
+}
+
+static int make_symlink(struct entry_of_node *entry, char *target)
+{
+    entry->node.type = NODE_SYMLINK;
+    entry->node.target = target;
+    return target ? 0 : -ENOMEM;
+}
+
+/* Makes the node an object of file, or a symlink to the ancestor that this object is. */
+static int make_object(struct entry_of_node *entry, const struct mounted_file *file,
+                       uint64_t address)
+{
+    unsigned levels = 0;
+    for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
+        if (n->file != file->file || n->address != address)
+            continue;
+        char *target = NULL;
+        size_t size;
+        FILE *out = open_memstream(&target, &size);
+        if (!out)
+            return -ENOMEM;
+        write_up(out, levels, true);
+        if (fclose(out) != 0) {
+            free(target);
+            target = NULL;
+        }
+        return make_symlink(entry, target);
+    }
+
+    static const enum node_type types[] = {
+        [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
+    enum sfs_object_type type;
+    entry->node.file = file->file;
+    entry->node.file_stat = &file->st;
+    entry->node.address = address;
+    int error = sfs_object_type(file->file, address, &type);
+    if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
+        return error;
+    entry->node.type = error ? NODE_UNREADABLE : types[type];
+    entry->node.is_doubtful = error != 0;
+    return 0;
+}
+
+/* Follows an external link to its object; a link that leads nowhere is shown as one. */
+static int make_external(struct nodes *nodes, struct entry_of_node *entry,
+                         const struct sfs_link *link)
+{
+    struct sfs_file *from = entry->node.parent->file;
+    struct mounted_file *mounted;
+    uint64_t address;
+    int error = nodes->external_links ? nodes_open_linked(nodes, from, link->target_file, &mounted)
+                                      : -ENOENT;
+    if (!error)
+        error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
+    if (error == -ENOMEM)
+        return error;
+    entry->node.is_doubtful = error && error != -ENOENT;
+    return error ? make_symlink(entry, external_as_target(link))
+                 : make_object(entry, mounted, address);
+}
+
+/* In a file behind an external link the root of the mount is not the root of paths: soft links are
+ * followed here. */
+static int make_followed(struct nodes *nodes, struct entry_of_node *entry,
+                         const struct sfs_link *link)
+{
+    const struct node *parent = entry->node.parent;
+    uint64_t address;
+    int error = sfs_find(parent->file, parent->address, link->target, &address);
+    if (error == -ENOMEM)
+        return error;
+    entry->node.is_doubtful = error && error != -ENOENT;
+    return error ? make_symlink(entry, path_as_target(parent, link->target))
+                 : make_object(entry, nodes_find_file(nodes, parent->file), address);
+}
+
+int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link)
+{
+    const struct node *parent = entry->node.parent;
+    switch (link->type) {
+    case SFS_LINK_HARD:
+        return make_object(entry, nodes_find_file(nodes, parent->file), link->address);
+    case SFS_LINK_SOFT:
+        if (parent->file != nodes->files->file && link->target[0] == '/')
+            return make_followed(nodes, entry, link);
+        return make_symlink(entry, path_as_target(parent, link->target));
+    case SFS_LINK_EXTERNAL:
+        return make_external(nodes, entry, link);
+    default:
+        return make_symlink(entry, strdup("user-defined-link"));
+    }
+}

@@ -1,0 +1,175 @@
+/* The table of nodes: by number and by (parent, link name), the objects that they lead to, and who
+ * uses them. The lock of the table must be held. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "fs/inode.h"
+#include "fs/node_table.h"
+
+/* Adds a node to those of its object. The lock must be held. */
+static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object_key key;
+    struct object *object;
+    memset(&key, 0, sizeof(key)); /* hashed with whatever lies between its members */
+    key.file = entry->node.file;
+    key.address = entry->node.address;
+    HASH_FIND(hh, nodes->by_object, &key, sizeof(key), object);
+    if (!object) {
+        object = calloc(1, sizeof(*object));
+        if (!object)
+            return -ENOMEM;
+        object->key = key;
+        HASH_ADD(hh, nodes->by_object, key, sizeof(key), object);
+        if (hash_failed()) {
+            free(object);
+            return -ENOMEM;
+        }
+        object->number = nodes->n_objects++;
+    }
+    DL_APPEND2(object->nodes, entry, prev_same, next_same);
+    entry->object = object;
+    entry->node.object = object->number;
+    return 0;
+}
+
+/* The last node takes the object with it, unless it is kept. The lock must be held. */
+static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct object *object = entry->object;
+    DL_DELETE2(object->nodes, entry, prev_same, next_same);
+    entry->object = NULL;
+    if (object->nodes || object->is_kept)
+        return;
+    HASH_DEL(nodes->by_object, object);
+    free(object);
+}
+
+struct entry_of_node *node_find_number(struct nodes *nodes, uint32_t number)
+{
+    struct entry_of_node *entry;
+    HASH_FIND(hh_number, nodes->by_number, &number, sizeof(number), entry);
+    return entry;
+}
+
+static struct entry_of_node *parent_of(const struct entry_of_node *entry)
+{
+    return (struct entry_of_node *)entry->node.parent;
+}
+
+void node_hold_locked(struct nodes *nodes, struct entry_of_node *entry)
+{
+    if (entry->holds++ > 0)
+        return;
+    nodes->n_unheld--;
+    if (entry->children == 0)
+        DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
+}
+
+/* The number that was free for longest, or nearly so: the kernel knows no inode of it any more, but
+ * programs may remember some. */
+static int take_number(struct nodes *nodes, uint32_t *number)
+{
+    if (HASH_CNT(hh_number, nodes->by_number) >= INODE_MAX_NODES)
+        return -ENFILE;
+    while (node_find_number(nodes, nodes->next_number))
+        nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
+    *number = nodes->next_number;
+    nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
+    return 0;
+}
+
+int node_add(struct nodes *nodes, struct entry_of_node *entry)
+{
+    bool has_object = entry->node.type != NODE_SYMLINK;
+    int error = take_number(nodes, &entry->node.number);
+    if (!error && has_object)
+        error = add_to_object(nodes, entry);
+    if (error)
+        return error;
+    HASH_ADD(hh_number, nodes->by_number, node.number, sizeof(entry->node.number), entry);
+    if (hash_failed())
+        goto failed;
+    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, node_key_bytes(entry->node.name), entry);
+    if (hash_failed()) {
+        HASH_DELETE(hh_number, nodes->by_number, entry);
+        goto failed;
+    }
+    entry->holds = 1;
+    if (entry->node.parent)
+        parent_of(entry)->children++;
+    return 0;
+
+failed:
+    if (has_object)
+        remove_from_object(nodes, entry);
+    return -ENOMEM;
+}
+
+void node_unlink(struct nodes *nodes, struct entry_of_node *entry)
+{
+    HASH_DEL(nodes->by_key, entry);
+    if (entry->object)
+        remove_from_object(nodes, entry);
+    entry->is_removed = true;
+}
+
+/* Takes a node out of the table; it is added to *gone, which the caller frees without the lock. */
+static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    if (!entry->is_removed)
+        node_unlink(nodes, entry);
+    if (entry->views)
+        node_remove_idle(nodes, entry);
+    HASH_DELETE(hh_number, nodes->by_number, entry);
+    nodes->n_unheld--;
+    parent_of(entry)->children--;
+    LL_PREPEND2(*gone, entry, next_unused);
+}
+
+static bool is_used(const struct entry_of_node *entry)
+{
+    return entry->holds > 0 || entry->children > 0;
+}
+
+/* A node may not be used any more: nobody finds it if it was removed, and so on with those above
+ * it. The root is always used. */
+static void let_go(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    for (; !is_used(entry) && entry->is_removed; entry = parent_of(entry))
+        take_out(nodes, entry, gone);
+    if (!is_used(entry))
+        DL_APPEND2(nodes->unused, entry, prev_unused, next_unused);
+}
+
+void node_put_locked(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
+{
+    if (--entry->holds > 0)
+        return;
+    nodes->n_unheld++;
+    let_go(nodes, entry, gone);
+    while (nodes->n_unheld > NODES_UNHELD && nodes->unused) {
+        entry = nodes->unused;
+        DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
+        take_out(nodes, entry, gone);
+        let_go(nodes, parent_of(entry), gone);
+    }
+}
+
+void nodes_free_gone(struct entry_of_node *gone)
+{
+    struct entry_of_node *next;
+    for (; gone; gone = next) {
+        next = gone->next_unused;
+        node_free(gone);
+    }
+}
+
+struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key, const char *name)
+{
+    struct entry_of_node *entry;
+    HASH_FIND(hh, nodes->by_key, key, node_key_bytes(name), entry);
+    return entry;
+}

@@ -1,0 +1,117 @@
+/* What the files of the node table share. */
+#ifndef SPARSEFS_FS_NODE_TABLE_H
+#define SPARSEFS_FS_NODE_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/hash.h"
+#include "fs/node.h"
+
+struct node_key {
+    uint32_t parent;
+    char name[]; /* without a NUL in the hash key */
+};
+
+struct object_key {
+    struct sfs_file *file;
+    uint64_t address;
+};
+
+/* What hard links lead to: what is changed through one of its nodes has changed in the others. */
+struct object {
+    UT_hash_handle hh;
+    struct object_key key;
+    uint64_t number;
+    bool is_kept;                /* others know it by its number */
+    struct entry_of_node *nodes; /* at least one, unless it is kept */
+};
+
+struct entry_of_node {
+    struct node node; /* must be first */
+    UT_hash_handle hh, hh_number;
+    struct node_key *key;
+    uint64_t holds;                                  /* the kernel's look-ups count as one */
+    uint64_t lookups;                                /* that the kernel has not taken back */
+    uint64_t children;                               /* in the table */
+    struct entry_of_node *prev_unused, *next_unused; /* in the list of those that are not used */
+    atomic_bool is_kept;                             /* its object is */
+    struct object *object;                           /* NULL: of a symlink, or removed */
+    struct entry_of_node *prev_same, *next_same;     /* in the list of the object's nodes */
+    bool is_removed;                                 /* its link is gone */
+    struct views *views;
+    bool opening;                      /* a thread is opening views, without the lock */
+    unsigned users;                    /* of views */
+    size_t kept_bytes;                 /* of views while they are idle */
+    struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
+};
+
+/* A file that is mounted: the one of the command line, or one that an external link names. */
+struct mounted_file {
+    struct mounted_file *next;
+    struct sfs_file *file;
+    struct stat st;
+};
+
+struct nodes {
+    bool external_links;
+    int frame_rank;
+    pthread_mutex_t files_lock; /* guards files, while they are opened */
+    struct mounted_file *files; /* first: the one of the command line */
+    pthread_mutex_t lock;       /* guards what follows; never held while libhdf5 works */
+    pthread_cond_t opened;      /* an entry is no longer `opening` */
+    struct entry_of_node *by_number;
+    uint32_t next_number;
+    struct entry_of_node *by_key; /* those whose link is there */
+    struct entry_of_node *unused; /* without holds and children, unused longest first */
+    unsigned n_unheld;            /* without holds, with children or not */
+    struct object *by_object;
+    uint64_t n_objects; /* that there ever were */
+    struct entry_of_node *idle;
+    unsigned n_idle;
+    size_t idle_bytes;
+    struct node_attributes *last; /* the attributes that were asked for last */
+};
+
+/* node_make.c: a node without a number or an object, which nobody else knows yet; and frees one.
+ * The views of it are closed: never under the lock. */
+int node_new(const struct node *parent, const char *name, const struct mounted_file *file,
+             struct entry_of_node **out);
+void node_free(struct entry_of_node *entry);
+
+/* node_make.c: by which a node is found below its parent, to be freed; NULL: no memory. And its
+ * bytes. */
+struct node_key *node_new_key(const struct node *parent, const char *name);
+size_t node_key_bytes(const char *name);
+
+/* node_make.c: finds out what the link of a new node leads to. Without the lock. -ENOMEM, -EBUSY,
+ * -ESTALE; what else cannot be read is NODE_UNREADABLE, or a symlink, and doubtful. */
+int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
+
+/* node_files.c: the file that is mounted as this one; and the file that an external link in `from`
+ * names, opened unless it is: errors of sfs_open_linked. Take files_lock. */
+struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file);
+int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
+                      struct mounted_file **out);
+
+/* node_table.c: by number, removed or not, and by key; NULL: there is none. The lock must be held,
+ * here and in what follows. */
+struct entry_of_node *node_find_number(struct nodes *nodes, uint32_t number);
+struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key, const char *name);
+
+/* node_table.c: gives a node its number and place; it is the caller's to hold. -ENFILE, -ENOMEM. */
+int node_add(struct nodes *nodes, struct entry_of_node *entry);
+
+/* node_table.c: as node_hold. And as node_put: what is dropped then is added to *gone, which the
+ * caller frees by nodes_free_gone, without the lock. */
+void node_hold_locked(struct nodes *nodes, struct entry_of_node *entry);
+void node_put_locked(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone);
+void nodes_free_gone(struct entry_of_node *gone);
+
+/* node_table.c: the link is gone: the node is found by its number only. */
+void node_unlink(struct nodes *nodes, struct entry_of_node *entry);
+
+/* node_views.c: the views of a node are no longer idle. */
+void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry);
+
+#endif

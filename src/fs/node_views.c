@@ -1,0 +1,139 @@
+/* The views of datasets that are in use or were lately, and the attributes that were asked for
+ * last. */
+#include <errno.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "fs/node_table.h"
+
+#define MAX_IDLE_VIEWS 256
+#define MAX_IDLE_BYTES ((size_t)32 << 20) /* kept by all idle views */
+
+struct node_attributes {
+    atomic_uint users;
+    uint64_t object;
+    uint64_t states; /* the sfs_states that they are of */
+    struct sfs_attributes attributes;
+};
+
+static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    entry->kept_bytes = views_kept_bytes(entry->views);
+    nodes->idle_bytes += entry->kept_bytes;
+    nodes->n_idle++;
+    DL_APPEND(nodes->idle, entry);
+}
+
+void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    DL_DELETE(nodes->idle, entry);
+    nodes->n_idle--;
+    nodes->idle_bytes -= entry->kept_bytes;
+}
+
+/* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
+static int open_views(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct views *views = NULL;
+    entry->opening = true;
+    pthread_mutex_unlock(&nodes->lock);
+    char *path = node_path(&entry->node);
+    int error =
+        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
+             : -ENOMEM;
+    free(path);
+    pthread_mutex_lock(&nodes->lock);
+    entry->views = views;
+    entry->opening = false;
+    pthread_cond_broadcast(&nodes->opened);
+    return error;
+}
+
+int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
+    int error = 0;
+    pthread_mutex_lock(&nodes->lock);
+    node_hold_locked(nodes, entry);
+    while (entry->opening)
+        pthread_cond_wait(&nodes->opened, &nodes->lock);
+    if (!entry->views)
+        error = open_views(nodes, entry);
+    else if (entry->users == 0)
+        node_remove_idle(nodes, entry);
+    if (error) {
+        node_put_locked(nodes, entry, &gone);
+    } else {
+        entry->users++;
+        *views = entry->views;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+    nodes_free_gone(gone);
+    return error;
+}
+
+void node_put_views(struct nodes *nodes, const struct node *node)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
+    pthread_mutex_lock(&nodes->lock);
+    if (--entry->users == 0)
+        append_idle(nodes, entry);
+    node_put_locked(nodes, entry, &gone);
+    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
+        struct entry_of_node *oldest = nodes->idle;
+        struct views *views = oldest->views;
+        node_remove_idle(nodes, oldest);
+        oldest->views = NULL;
+        pthread_mutex_unlock(&nodes->lock);
+        views_close(views);
+        pthread_mutex_lock(&nodes->lock);
+    }
+    pthread_mutex_unlock(&nodes->lock);
+    nodes_free_gone(gone);
+}
+
+int node_get_attributes(struct nodes *nodes, const struct node *node, struct node_attributes **out)
+{
+    pthread_mutex_lock(&nodes->lock);
+    struct node_attributes *attributes = nodes->last;
+    uint64_t states = sfs_states(node->file);
+    if (attributes && attributes->object == node->object && attributes->states == states) {
+        atomic_fetch_add(&attributes->users, 1);
+        pthread_mutex_unlock(&nodes->lock);
+        *out = attributes;
+        return 0;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+
+    attributes = calloc(1, sizeof(*attributes));
+    if (!attributes)
+        return -ENOMEM;
+    int error = sfs_attributes(node->file, node->address, &attributes->attributes);
+    if (error) {
+        free(attributes);
+        return error;
+    }
+    attributes->object = node->object;
+    attributes->states = states;
+    atomic_init(&attributes->users, 2); /* the caller's and that of nodes->last */
+    pthread_mutex_lock(&nodes->lock);
+    struct node_attributes *before = nodes->last;
+    nodes->last = attributes;
+    pthread_mutex_unlock(&nodes->lock);
+    node_put_attributes(before);
+    *out = attributes;
+    return 0;
+}
+
+const struct sfs_attributes *node_attributes(const struct node_attributes *attributes)
+{
+    return &attributes->attributes;
+}
+
+void node_put_attributes(struct node_attributes *attributes)
+{
+    if (!attributes || atomic_fetch_sub(&attributes->users, 1) > 1)
+        return;
+    sfs_attributes_free(&attributes->attributes);
+    free(attributes);
+}

@@ -1,0 +1,201 @@
+/* Where a journal lies: beside its file, aside, or where the file was before it was moved.
+ *
+ * One that fits no file, but lies where it was written, beside another file than it was written
+ * for, was left behind when that one was moved or replaced. It says nothing about the file beside
+ * it, and stands aside (FILE.journal.INODE) when that is written; the other one finds it by its
+ * note. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/journal.h"
+
+bool journal_is_at(const struct store *store, int folder, const char *path)
+{
+    struct stat st;
+    return store->standing.inode &&
+           fstatat(folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino == store->standing.inode;
+}
+
+bool journal_is_ours(const struct store *store, const char *path)
+{
+    struct stat st;
+    bool exists = fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return exists && store->standing.inode &&
+           (st.st_ino == store->standing.inode ||
+            (path == store->journal && place_leads(store, store->place)));
+}
+
+char *journal_name_aside(const struct store *store, uint64_t inode)
+{
+    char *path;
+    return asprintf(&path, "%s.%" PRIu64, store->journal, inode) < 0 ? NULL : path;
+}
+
+const char *journal_path(const struct store *store)
+{
+    return store->sought ? store->sought : store->journal;
+}
+
+int journal_open(struct store *store, struct journal *journal)
+{
+    return journal_open_named(store, store->sought ? store->sought_folder : store->folder,
+                              journal_path(store), journal);
+}
+
+int journal_open_own(struct store *store, struct journal *journal)
+{
+    char *aside = journal_name_aside(store, (uint64_t)store->st.st_ino);
+    if (!aside)
+        return -ENOMEM;
+    int error = journal_is_ours(store, store->journal)
+                    ? journal_open_named(store, store->folder, store->journal, journal)
+                : journal_is_ours(store, aside)
+                    ? journal_open_named(store, store->folder, aside, journal)
+                    : -ENOENT;
+    free(aside);
+    return error;
+}
+
+static int stand_aside(struct store *store, const struct header *header)
+{
+    char *aside = journal_name_aside(store, header->file.inode);
+    if (!aside)
+        return -ENOMEM;
+    int error =
+        renameat(store->folder, place_entry(store->journal), store->folder, place_entry(aside)) < 0
+            ? -errno
+            : 0;
+    if (error)
+        log_error("%s: the journal of another file is in the way, and cannot be renamed to %s: %s",
+                  store->path, aside, strerror(-error));
+    else
+        log_warning("%s: the journal of another file that had this name was in the way: it is %s "
+                    "now",
+                    store->path, aside);
+    free(aside);
+    return error ? error : directory_sync(store);
+}
+
+int journal_clear_way(struct store *store)
+{
+    struct journal journal;
+    if (journal_is_ours(store, store->journal))
+        return 0;
+    int error = journal_open_named(store, store->folder, store->journal, &journal);
+    journal_close(&journal);
+    if (!error)
+        return stand_aside(store, &journal.header);
+    if (error == -EILSEQ) /* it is of no use to anybody */
+        error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
+    return error == -ENOENT ? 0 : error;
+}
+
+void journal_come_back(struct store *store)
+{
+    if (store->sought_folder >= 0)
+        close(store->sought_folder);
+    free(store->sought);
+    store->sought = NULL;
+    store->sought_folder = -1;
+}
+
+static int open_folder_of(const struct store *store, const char *path)
+{
+    char *directory = strndup(path, (size_t)(place_entry(path) - path));
+    int fd = directory
+                 ? open(directory, (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC)
+                 : -1;
+    free(directory);
+    return fd;
+}
+
+/* Whether that is a journal of this file; takes the path. */
+static bool seek_at(struct store *store, char *path)
+{
+    struct journal journal = {0};
+    struct identity file;
+    errno = 0;
+    int folder = path ? open_folder_of(store, path) : -1;
+    bool is_found = folder >= 0 && identity_of(store->fd, &file) &&
+                    journal_open_header(store, folder, path, &journal) == 0 &&
+                    identity_is_same(&file, &journal.header.file);
+    journal_close(&journal);
+    if (is_found) {
+        store->sought = path;
+        store->sought_folder = folder;
+        return true;
+    }
+    if (path && errno == EACCES)
+        log_warning(
+            "%s: it was written elsewhere, and its journal may be %s, which cannot be read: %s",
+            store->path, path, strerror(errno));
+    if (folder >= 0)
+        close(folder);
+    free(path);
+    return false;
+}
+
+/* Of a file with the first n bytes of a path for its directory. */
+static bool seek_beside(struct store *store, const char *directory, size_t n, const char *entry,
+                        bool aside)
+{
+    char *path, ending[24] = "";
+    if (aside)
+        snprintf(ending, sizeof(ending), ".%" PRIu64, (uint64_t)store->st.st_ino);
+    if (asprintf(&path, "%.*s%s.journal%s", (int)n, directory, entry, ending) < 0)
+        path = NULL;
+    return seek_at(store, path);
+}
+
+/* Where the note says; if the folder has another name now, in the same folder; or it stands aside.
+ */
+static bool seek(struct store *store)
+{
+    const char *own = place_entry(store->place);
+    size_t n = (size_t)(own - store->place);
+    char *noted = place_noted(store);
+    bool is_found = false;
+    if (noted) {
+        const char *entry = place_entry(noted);
+        size_t m = (size_t)(entry - noted);
+        is_found = seek_beside(store, noted, m, entry, false) ||
+                   seek_beside(store, noted, m, entry, true) ||
+                   seek_beside(store, store->place, n, entry, false) ||
+                   seek_beside(store, store->place, n, entry, true);
+    }
+    free(noted);
+    return is_found || seek_beside(store, store->place, n, own, true);
+}
+
+void journal_choose(struct store *store)
+{
+    struct journal journal;
+    journal_come_back(store);
+    int error = journal_open_header(store, store->folder, store->journal, &journal);
+    journal_close(&journal);
+    if ((error == -ENOENT || journal.is_foreign) && seek(store))
+        log_info("%s: its journal is %s: it was moved without that", store->path, store->sought);
+}
+
+int journal_bring_home(struct store *store)
+{
+    int error = journal_clear_way(store);
+    if (error)
+        return error;
+    if (renameat(store->sought_folder, place_entry(store->sought), store->folder,
+                 place_entry(store->journal)) < 0 ||
+        (fsync(store->sought_folder) < 0 && errno != EINVAL)) {
+        error = -errno;
+        log_error("%s: cannot bring its journal %s to it: %s", store->path, store->sought,
+                  strerror(-error));
+        return error;
+    }
+    journal_come_back(store);
+    return directory_sync(store);
+}
