@@ -233,6 +233,7 @@ static void begin_commit(struct sfs_file *file, bool keeps_promises)
     struct sfs_dataset *dataset, *next;
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_rdlock(&file->commit_lock);
+    file->is_committing = true;
     HASH_ITER (hh, file->datasets, dataset, next)
         unfinished_begin_commit(dataset, keeps_promises);
     pthread_rwlock_unlock(&file->commit_lock);
@@ -244,6 +245,7 @@ static void end_commit(struct sfs_file *file, bool is_committed)
     struct sfs_dataset *dataset, *next;
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_rdlock(&file->commit_lock);
+    file->is_committing = false;
     HASH_ITER (hh, file->datasets, dataset, next)
         unfinished_end_commit(dataset, is_committed);
     pthread_rwlock_unlock(&file->commit_lock);

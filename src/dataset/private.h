@@ -77,6 +77,7 @@ struct sfs_file {
     pthread_rwlock_t commit_lock;
     struct sfs_dataset *differing; /* of who commits: those whose header_differs */
     pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
+    bool is_committing;            /* a commit has begun for all open datasets */
     struct sfs_dataset *datasets;  /* all open ones, by address */
     struct sfs_dataset *unused;
     unsigned n_unused;
@@ -151,7 +152,8 @@ int library_current(struct sfs_file *file);
 
 /* ---- unfinished.c: what a commit leaves out ---- */
 
-/* Before the cache is flushed; commit_lock is held. keeps_promises: nothing that is finished. */
+/* Before the cache is flushed, or when a dataset is opened during a commit; the dims stay as they
+ * are meanwhile. keeps_promises: nothing that is finished. */
 void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
 
 /* Puts the dims that are to be committed into the header of a dataset; then, after the commit,
