@@ -37,6 +37,7 @@ struct sfs_dataset {
     bool header_differs; /* from the dims: the commit leaves some out */
     struct sfs_dataset *next_differing;
     atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
+    atomic_int left;                    /* the error for which the last commit left something out */
     pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
