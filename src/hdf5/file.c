@@ -400,7 +400,7 @@ static int close_settled(struct hdf5 *hdf5)
 
 static int reopen(struct hdf5 *hdf5)
 {
-    int error = hdf5->file >= 0 ? close_settled(hdf5) : 0;
+    int error = hdf5->file >= 0 ? close_settled(hdf5) : settle(hdf5); /* which failed before */
     if (!error)
         error = open_file(hdf5);
     if (!error)

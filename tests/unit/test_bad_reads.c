@@ -23,22 +23,25 @@
 /* ---- The disk ---- */
 
 static atomic_long until_bad; /* reads that succeed before one that does not */
+static atomic_bool stays_bad; /* nor does any later one */
 
 ssize_t __real_pread64(int fd, void *buffer, size_t n, off_t offset);
 ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset);
 
 ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset)
 {
-    if (atomic_fetch_sub(&until_bad, 1) == 0) {
+    long left = atomic_fetch_sub(&until_bad, 1);
+    if (left == 0 || (left < 0 && atomic_load(&stays_bad))) {
         errno = EIO;
         return -1;
     }
     return __real_pread64(fd, buffer, n, offset);
 }
 
-/* The n-th read from now on fails. */
-static void fail_read(long n)
+/* The n-th read from now on fails, and then (stays) all. */
+static void fail_read(long n, bool stays)
 {
+    atomic_store(&stays_bad, stays);
     atomic_store(&until_bad, n);
 }
 
@@ -49,7 +52,7 @@ static bool has_failed(void)
 
 static void be_well(void)
 {
-    fail_read(LONG_MAX);
+    fail_read(LONG_MAX, false);
 }
 
 /* ---- The file ---- */
@@ -181,19 +184,19 @@ static void write_one(struct sfs_file *file)
     sfs_dataset_close(dataset);
 }
 
-/* The first-th read fails, and then the second-th. Whether the second was reached; *more: the first
- * was. */
-static bool fail_two(long first, long second, bool *more)
+/* The first-th read fails, and then the second-th, or all from that on. Whether the second was
+ * reached; *more: the first was. */
+static bool fail_two(long first, long second, bool stays, bool *more)
 {
     uint64_t address;
     copy_fresh();
     struct sfs_file *file = open_writable();
     size_t which = (size_t)(first + second) % COUNT(paths);
-    fail_read(first);
+    fail_read(first, false);
     for (size_t i = 0; i < COUNT(paths); i++)
         (void)look(file, (which + i) % COUNT(paths));
     *more = has_failed();
-    fail_read(second);
+    fail_read(second, stays);
     for (size_t i = 0; i < COUNT(paths); i++)
         (void)look(file, i);
     int made = sfs_group_create(file, "/group/of/groups");
@@ -217,13 +220,13 @@ static void a_read_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;
     log_quietly();
-    for (int latest = 0; latest < 2; latest++) {
-        bool more = true;
+    for (int i = 0; i < 4; i++) {
+        bool more = true, latest = i & 1, stays = i & 2;
         be_well();
         make_file(latest);
         assert_int_equal(rename(PATH, FRESH), 0);
-        for (long first = 0; more; first++)
-            for (long second = 0; fail_two(first, second, &more) && more; second++)
+        for (long first = 0; more; first += stays ? 5 : 1)
+            for (long second = 0; fail_two(first, second, stays, &more) && more; second++)
                 ;
     }
 }
