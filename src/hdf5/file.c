@@ -412,6 +412,7 @@ int hdf5_reopen(struct hdf5 *hdf5)
 {
     library_enter();
     int error = reopen(hdf5);
+    hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */
     library_leave();
     return error;
 }

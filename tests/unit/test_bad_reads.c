@@ -91,21 +91,27 @@ static struct sfs_file *open_writable(void)
     return file;
 }
 
-static void make_sparse(size_t which)
+static int create_sparse(struct sfs_file *file, const char *path, struct sfs_dataset **dataset)
 {
     struct sfs_dataset_create create = {.rank = 3,
                                         .dims = {FRAMES, SIDE, SIDE},
                                         .max_dims = {FRAMES, SIDE, SIDE},
                                         .chunk_dims = {1, SIDE, SIDE}};
+    void *type;
+    assert_int_equal(sfs_type_encode("<u2", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    int error = sfs_dataset_create(file, path, &create, dataset);
+    free(type);
+    return error;
+}
+
+static void make_sparse(size_t which)
+{
     struct sfs_slab all = {.rank = 3, .count = {FRAMES, SIDE, SIDE}};
     struct sfs_file *file = open_writable();
     struct sfs_dataset *dataset;
     uint16_t values[ELEMENTS];
-    void *type;
-    assert_int_equal(sfs_type_encode("<u2", &type, &create.type.n), 0);
-    create.type.bytes = type;
-    assert_int_equal(sfs_dataset_create(file, paths[which], &create, &dataset), 0);
-    free(type);
+    assert_int_equal(create_sparse(file, paths[which], &dataset), 0);
     fill(values, which);
     assert_int_equal(sfs_write(dataset, &all, values), 0);
     sfs_dataset_close(dataset);
@@ -188,6 +194,7 @@ static void write_one(struct sfs_file *file)
  * reached; *more: the first was. */
 static bool fail_two(long first, long second, bool stays, bool *more)
 {
+    struct sfs_dataset *dataset;
     uint64_t address;
     copy_fresh();
     struct sfs_file *file = open_writable();
@@ -200,6 +207,8 @@ static bool fail_two(long first, long second, bool stays, bool *more)
     for (size_t i = 0; i < COUNT(paths); i++)
         (void)look(file, i);
     int made = sfs_group_create(file, "/group/of/groups");
+    if (create_sparse(file, "/new", &dataset) == 0)
+        sfs_dataset_close(dataset);
     (void)sfs_flush(file);
     bool reached = has_failed();
     be_well();
