@@ -70,6 +70,7 @@ static struct mounted begin(void)
     make_datasets(mounted.file);
     assert_int_equal(nodes_create(mounted.file, false, -1, &mounted.nodes), 0);
     mounted.session = fuse_session_new(&args, &nothing, sizeof(nothing), NULL);
+    fuse_opt_free_args(&args);
     assert_non_null(mounted.session);
     assert_int_equal(pipe2(mounted.ends, O_CLOEXEC), 0);
     snprintf(connection, sizeof(connection), "/dev/fd/%d", mounted.ends[0]);
