@@ -227,6 +227,7 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     fresh->record = old->record;
     fresh->encoding = old->encoding;
     fresh->failed = old->failed;
+    fresh->own_error = old->own_error;
     fresh->write_error = old->failed ? old->write_error : 0;
     fresh->rewritten = rewritten;
     fresh->form = *form;

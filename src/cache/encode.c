@@ -127,7 +127,8 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     now->record = *record;
     now->encoding = chunk->encoding = NULL;
     now->write_error = error;
-    now->failed = error && own ? encoding->flushes : 0;
+    now->own_error = own ? error : 0;
+    now->failed = own ? encoding->flushes : 0;
     DL_DELETE(cache->encodings, encoding);
     if (error) {
         cache->write_error = error;
@@ -361,8 +362,8 @@ int cache_left(struct cache_dataset *dataset)
     int error = 0;
     pthread_mutex_lock(&cache->lock);
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
-        if (chunk->dataset == dataset && chunk->failed > 0 && chunk->write_error)
-            error = chunk->write_error;
+        if (chunk->dataset == dataset && chunk->failed > 0)
+            error = chunk->own_error;
     }
     pthread_mutex_unlock(&cache->lock);
     return error;

@@ -75,7 +75,8 @@ struct chunk {
     bool is_asked;             /* what is defined was asked for without values */
     struct encoding *encoding; /* of this chunk, or of one that was in its place */
     int write_error;           /* of the last attempt to write it to the store */
-    uint64_t failed;           /* that was for a reason of its own: flushes that had begun; or 0 */
+    int own_error;             /* 0, or for a reason of its own it could not be written... */
+    uint64_t failed;           /* ...when so many flushes had begun */
     uint64_t dirty_since;      /* the first change since it was clean, counted in the cache */
     unsigned pins;
     size_t condensed_bytes;     /* open: about what it will take when it is not any more */

@@ -212,6 +212,8 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
                 error = -ENOMEM;
             }
         }
+        if (!error && file->is_committing) /* which leaves out what comes to be from now on */
+            unfinished_begin_commit(dataset, false);
     } else if (dataset->users == 0) {
         DL_DELETE(file->unused, dataset);
         file->n_unused--;

@@ -209,14 +209,16 @@ static int settle(struct sfs_file *file)
     return error;
 }
 
-/* With the lock held: names the datasets of which something cannot be stored. Where chunks over the
- * edge have no filters, what is stored must be of the dims that are committed: then nothing is. */
-static int look_at_left(struct sfs_file *file)
+/* With the lock held: notes and names the datasets of which something cannot be stored, if any.
+ * Where chunks over the edge have no filters, what is stored must be of the dims that are
+ * committed: then nothing is. */
+static int look_at_left(struct sfs_file *file, bool any)
 {
     struct sfs_dataset *dataset, *next;
     int held = 0;
     HASH_ITER (hh, file->datasets, dataset, next) {
-        int error = dataset->cache ? cache_left(dataset->cache) : 0;
+        int error = any && dataset->cache ? cache_left(dataset->cache) : 0;
+        atomic_store(&dataset->left, error);
         if (!error)
             continue;
         bool holds = dataset->layout.unfiltered_edges;
@@ -233,6 +235,7 @@ static void begin_commit(struct sfs_file *file, bool keeps_promises)
     struct sfs_dataset *dataset, *next;
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_rdlock(&file->commit_lock);
+    file->is_committing = true;
     HASH_ITER (hh, file->datasets, dataset, next)
         unfinished_begin_commit(dataset, keeps_promises);
     pthread_rwlock_unlock(&file->commit_lock);
@@ -244,6 +247,7 @@ static void end_commit(struct sfs_file *file, bool is_committed)
     struct sfs_dataset *dataset, *next;
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_rdlock(&file->commit_lock);
+    file->is_committing = false;
     HASH_ITER (hh, file->datasets, dataset, next)
         unfinished_end_commit(dataset, is_committed);
     pthread_rwlock_unlock(&file->commit_lock);
@@ -258,7 +262,7 @@ static int commit(struct sfs_file *file, bool keeps_promises, int *left)
     int error = cache_flush_most(file->cache, left);
     if (!error) {
         pthread_mutex_lock(&file->lock);
-        error = *left ? look_at_left(file) : 0;
+        error = look_at_left(file, *left);
         pthread_rwlock_wrlock(&file->commit_lock);
         if (!error)
             error = settle(file);
@@ -313,12 +317,12 @@ int sfs_flush(struct sfs_file *file)
 int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset)
 {
     int left, error = flush(file, true, &left);
-    return error || !left || !dataset || !dataset->cache ? error : cache_left(dataset->cache);
+    return error || !left || !dataset ? error : atomic_load(&dataset->left);
 }
 
 int sfs_flush_error(struct sfs_dataset *dataset)
 {
-    return dataset->cache ? cache_left(dataset->cache) : 0;
+    return atomic_load(&dataset->left);
 }
 
 int sfs_flush_finished(struct sfs_file *file)

@@ -37,6 +37,7 @@ struct sfs_dataset {
     bool header_differs; /* from the dims: the commit leaves some out */
     struct sfs_dataset *next_differing;
     atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
+    atomic_int left;                    /* the error for which the last commit left something out */
     pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
@@ -76,6 +77,7 @@ struct sfs_file {
     pthread_rwlock_t commit_lock;
     struct sfs_dataset *differing; /* of who commits: those whose header_differs */
     pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
+    bool is_committing;            /* a commit has begun for all open datasets */
     struct sfs_dataset *datasets;  /* all open ones, by address */
     struct sfs_dataset *unused;
     unsigned n_unused;
@@ -150,7 +152,8 @@ int library_current(struct sfs_file *file);
 
 /* ---- unfinished.c: what a commit leaves out ---- */
 
-/* Before the cache is flushed; commit_lock is held. keeps_promises: nothing that is finished. */
+/* Before the cache is flushed, or when a dataset is opened during a commit; the dims stay as they
+ * are meanwhile. keeps_promises: nothing that is finished. */
 void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
 
 /* Puts the dims that are to be committed into the header of a dataset; then, after the commit,

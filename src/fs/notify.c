@@ -1,5 +1,5 @@
 /* A queue of changes with the requests that wait for them, a thread that works it off, and one that
- * answers, and sees to it that nobody waits too long. */
+ * answers, puts nodes, and sees to it that nobody waits too long. */
 #include "fs/notify.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ struct notify {
     pthread_cond_t changed;
     struct job *jobs;  /* the first is being worked at */
     struct job *later; /* by the time at which they become jobs */
-    struct job *done;  /* but for the answer */
+    struct job *done;  /* but for the answer and for the hold of a node */
     bool is_ending, has_ended;
     /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
     _Atomic uint64_t known[KNOWN_BITS / 64];
@@ -406,17 +406,8 @@ static struct job *next_job(struct notify *notify)
     }
 }
 
-/* The lock must be held; it is dropped, as the node's dataset may be closed. */
-static void put_node(struct notify *notify, const struct node *node)
-{
-    if (!node)
-        return;
-    pthread_mutex_unlock(&notify->lock);
-    node_put(notify->nodes, node->number);
-    pthread_mutex_lock(&notify->lock);
-}
-
-/* It cannot answer itself: it has nothing but what it invalidates through. */
+/* It can neither answer nor put nodes, of which a dataset may be closed and flushed: it has no
+ * descriptors but what it invalidates through. */
 static void *work(void *data)
 {
     struct notify *notify = data;
@@ -436,18 +427,13 @@ static void *work(void *data)
         }
         pthread_mutex_lock(&notify->lock);
         DL_DELETE(notify->jobs, job);
-        const struct node *held = job->has_change ? job->change.node : NULL;
         if (is_close(job) &&
             !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
             DL_APPEND(notify->jobs, job);
-            held = NULL;
-        } else if (job->request) {
+        } else {
             DL_APPEND(notify->done, job);
             pthread_cond_broadcast(&notify->changed);
-        } else {
-            free(job);
         }
-        put_node(notify, held);
     }
     notify->has_ended = true;
     pthread_cond_broadcast(&notify->changed);
@@ -467,12 +453,15 @@ static struct job *first_awaited(const struct notify *notify)
 }
 
 /* The lock must be held; it is dropped. */
-static void answer_done(struct notify *notify)
+static void end_done(struct notify *notify)
 {
     struct job *job = notify->done;
     DL_DELETE(notify->done, job);
     pthread_mutex_unlock(&notify->lock);
-    answer_now(job->request, &job->answer);
+    if (job->request)
+        answer_now(job->request, &job->answer);
+    if (job->has_change)
+        node_put(notify->nodes, job->change.node->number);
     free(job);
     pthread_mutex_lock(&notify->lock);
 }
@@ -484,7 +473,7 @@ static void *guard(void *data)
     while (!notify->has_ended || notify->done) {
         struct job *job = first_awaited(notify);
         if (notify->done) {
-            answer_done(notify);
+            end_done(notify);
         } else if (!job) {
             pthread_cond_wait(&notify->changed, &notify->lock);
         } else if (!clock_has_come(&job->deadline)) {

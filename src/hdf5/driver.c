@@ -8,8 +8,9 @@
  * there.
  *
  * libhdf5 1.10 cannot even close a file any more after its cache could not be flushed. So metadata
- * that the disk does not take are kept in memory (the commit fails then), and what it still writes
- * when a file is closed goes nowhere. Should it fail all the same, for want of memory, the file
+ * that the disk does not take are kept in memory (the commit fails then): by the store or, if that
+ * cannot read what it needs for it, here. What libhdf5 still writes when a file is closed for good
+ * goes nowhere. Should it fail all the same, for want of memory, the file
  * stays in libhdf5 and is cut off from the store.
  *
  * libhdf5 gives the space of a chunk up before it writes it anew, and when that fails its index
@@ -38,6 +39,17 @@ struct driver_file {
 };
 
 static struct driver_file *files; /* all open ones; under the library lock */
+
+/* Bytes that a store could not take, which are in their place for libhdf5. */
+struct kept_write {
+    struct kept_write *prev, *next;
+    struct store *store;
+    uint64_t address;
+    size_t n;
+    unsigned char bytes[];
+};
+
+static struct kept_write *kept; /* in the order of writing; under the library lock */
 
 struct driver_info {
     struct store *store;
@@ -110,6 +122,79 @@ void driver_cut_off(const struct store *store)
             file->store = NULL;
     }
 }
+
+/* ---- What is kept ---- */
+
+int driver_write_kept(struct store *store)
+{
+    struct kept_write *write, *next;
+    DL_FOREACH_SAFE (kept, write, next) {
+        int error = write->store != store
+                        ? 0
+                        : store_write_or_keep(store, write->address, write->bytes, write->n);
+        if (error)
+            return error;
+        if (write->store == store) {
+            DL_DELETE(kept, write);
+            free(write);
+        }
+    }
+    return 0;
+}
+
+void driver_forget_kept(const struct store *store)
+{
+    struct kept_write *write, *next;
+    DL_FOREACH_SAFE (kept, write, next) {
+        if (write->store == store) {
+            DL_DELETE(kept, write);
+            free(write);
+        }
+    }
+}
+
+static int keep(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    struct kept_write *write = malloc(sizeof(*write) + n);
+    if (!write)
+        return -ENOMEM;
+    write->store = store;
+    write->address = address;
+    write->n = n;
+    memcpy(write->bytes, bytes, n);
+    DL_APPEND(kept, write);
+    read_failed = true; /* it is tried again when the file is opened anew */
+    return 0;
+}
+
+/* In the order of writing. */
+static int write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n)
+{
+    int error = driver_write_kept(store);
+    if (!error)
+        error = store_write_or_keep(store, address, bytes, n);
+    return error ? keep(store, address, bytes, n) : 0;
+}
+
+/* Reads what of it is in the store, and what is kept over that. */
+static int read_with_kept(struct store *store, uint64_t address, char *buffer, size_t n)
+{
+    const struct kept_write *write;
+    int error = n > 0 ? store_read(store, address, buffer, n) : 0;
+    DL_FOREACH (kept, write) {
+        uint64_t end = address + n, kept_end = write->address + write->n;
+        uint64_t from = write->address > address ? write->address : address;
+        uint64_t to = kept_end < end ? kept_end : end;
+        if (write->store != store || from >= to)
+            continue;
+        memcpy(buffer + (from - address), write->bytes + (from - write->address), to - from);
+        if (from == address && to == end)
+            error = 0;
+    }
+    return error;
+}
+
+/* ---- The driver ---- */
 
 static bool is_writable(const struct driver_file *file)
 {
@@ -273,7 +358,7 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     uint64_t available = address < end ? end - address : 0;
     size_t n = size < available ? size : (size_t)available;
     memset((char *)buffer + n, 0, size - n);
-    int error = n > 0 ? store_read(file->store, address, buffer, n) : 0;
+    int error = read_with_kept(file->store, address, buffer, n);
     if (error == STORE_MOVED || error == -ESTALE)
         moved = error;
     else if (error)
@@ -296,7 +381,7 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
         address - placing->address < placing->n)
         return 0;
     int error = is_raw && !placing ? store_write(file->store, address, buffer, size)
-                                   : store_write_or_keep(file->store, address, buffer, size);
+                                   : write_or_keep(file->store, address, buffer, size);
     failure = error ? error : failure;
     return error ? -1 : 0;
 }

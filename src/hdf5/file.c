@@ -235,13 +235,15 @@ static int free_rest(struct hdf5 *hdf5)
     return error;
 }
 
-/* What libhdf5 writes while it has the file open is right but for the superblock: that has the mark
- * of a writer, and not our end. */
-static int settle_superblock(struct hdf5 *hdf5)
+/* When it has been flushed: the store gets all that libhdf5 has written. That is right while it has
+ * the file open but for the superblock, which has the mark of a writer, and not our end. */
+static int settle(struct hdf5 *hdf5)
 {
     struct superblock superblock;
     uint64_t end = store_end(hdf5->store);
-    int error = read_superblock(hdf5, &superblock);
+    int error = driver_write_kept(hdf5->store);
+    if (!error)
+        error = read_superblock(hdf5, &superblock);
     if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
         error = superblock_set_end(hdf5->store, &superblock, end);
     return error;
@@ -274,7 +276,7 @@ int hdf5_open(struct store *store, struct hdf5 **out)
     if (!error)
         error = open_file(hdf5);
     if (!error && writable)
-        error = settle_superblock(hdf5);
+        error = settle(hdf5);
     if (!error)
         DL_APPEND(open_files, hdf5);
     error = library_leave_with(error);
@@ -325,7 +327,7 @@ int hdf5_flush(struct hdf5 *hdf5)
     library_enter();
     int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
     if (!error)
-        error = settle_superblock(hdf5);
+        error = settle(hdf5);
     library_leave();
     return error;
 }
@@ -359,20 +361,29 @@ static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t 
     return error;
 }
 
-/* Closes it for libhdf5, so that the store has everything. */
+/* If libhdf5 fails in that, its file is not fit for anything any more. */
+static void close_file(struct hdf5 *hdf5)
+{
+    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
+        driver_cut_off(hdf5->store);
+        H5Eclear2(H5E_DEFAULT);
+    }
+    hdf5->file = H5I_INVALID_HID;
+}
+
+/* Closes it for libhdf5, so that the store has everything: which it has when it was flushed. */
 static int close_settled(struct hdf5 *hdf5)
 {
     H5F_sect_info_t *sections = NULL;
     size_t n = 0;
     int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO)
-                                                          : free_sections(hdf5, &sections, &n);
+                                                          : driver_write_kept(hdf5->store);
+    if (!error)
+        error = free_sections(hdf5, &sections, &n);
     if (!error) {
         datasets_close_all(hdf5);
-        error = H5Fclose(hdf5->file) < 0 ? library_failed(-EIO) : 0;
-    }
-    if (!error) {
-        hdf5->file = H5I_INVALID_HID;
-        error = settle_superblock(hdf5);
+        close_file(hdf5);
+        error = settle(hdf5);
     }
     if (!error)
         error = give_back(hdf5, sections, n);
@@ -382,11 +393,11 @@ static int close_settled(struct hdf5 *hdf5)
 
 static int reopen(struct hdf5 *hdf5)
 {
-    int error = hdf5->file >= 0 ? close_settled(hdf5) : 0;
+    int error = hdf5->file >= 0 ? close_settled(hdf5) : settle(hdf5); /* which failed before */
     if (!error)
         error = open_file(hdf5);
     if (!error)
-        error = settle_superblock(hdf5);
+        error = settle(hdf5);
     return error ? error : datasets_open_all(hdf5);
 }
 
@@ -394,6 +405,7 @@ int hdf5_reopen(struct hdf5 *hdf5)
 {
     library_enter();
     int error = reopen(hdf5);
+    hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */
     library_leave();
     return error;
 }
@@ -401,11 +413,7 @@ int hdf5_reopen(struct hdf5 *hdf5)
 static int renew(struct hdf5 *hdf5)
 {
     datasets_close_all(hdf5);
-    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
-        driver_cut_off(hdf5->store);
-        H5Eclear2(H5E_DEFAULT);
-    }
-    hdf5->file = H5I_INVALID_HID;
+    close_file(hdf5);
     names_outdate(hdf5);
     int error = open_file(hdf5);
     return error ? error : datasets_open_all(hdf5);
@@ -450,10 +458,8 @@ void hdf5_close(struct hdf5 *hdf5)
     library_enter();
     if (hdf5->prev)
         DL_DELETE(open_files, hdf5);
-    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
-        driver_cut_off(hdf5->store);
-        H5Eclear2(H5E_DEFAULT);
-    }
+    close_file(hdf5);
+    driver_forget_kept(hdf5->store);
     library_leave();
     driver_discard(false);
     seen_clear(hdf5);

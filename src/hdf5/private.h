@@ -141,6 +141,10 @@ bool driver_is_discarding(void);
 /* After a file could not be closed: libhdf5 does not touch the store any more. */
 void driver_cut_off(const struct store *store);
 
+/* Writes what the store could not take before; and forgets it. */
+int driver_write_kept(struct store *store);
+void driver_forget_kept(const struct store *store);
+
 /* The next read of raw data by this thread is not done but noted. */
 struct driver_noted {
     unsigned reads;

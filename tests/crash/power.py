@@ -111,6 +111,7 @@ def run(arguments, directory):
     with disk(directory) as (device, point):
         path = point / "cut.h5"
         (point / "folder").mkdir()
+        os.sync()  # it is there after the first cut, too
         for _ in range(arguments.rounds):
             writer = Writer(program, path, rows)
             time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())

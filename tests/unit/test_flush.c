@@ -1,5 +1,5 @@
-/* Flushing while others work: the disk is made to stand still, by the linker's wrap, in the middle
- * of a commit, and who waits for that is counted. */
+/* Flushing while others work: the disk, or who encodes chunks, is made to stand still, by the
+ * linker's wrap, in the middle of a commit, and who waits for that is counted. */
 #include "support.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "dataset/private.h"
+#include "filter/filter.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH    "flush.h5"
@@ -17,21 +18,43 @@
 #define COLUMNS 32
 #define THREADS 8
 
-/* ---- The disk ---- */
+/* ---- What stands still ---- */
 
-static atomic_bool hold;
+static atomic_bool hold, hold_encoding;
 static sem_t reached, released;
+
+static void stand_still(atomic_bool *once)
+{
+    if (atomic_exchange(once, false)) {
+        sem_post(&reached);
+        sem_wait(&released);
+    }
+}
 
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
 
 __attribute__((visibility("default"))) int __wrap_fdatasync(int fd)
 {
-    if (atomic_exchange(&hold, false)) {
-        sem_post(&reached);
-        sem_wait(&released);
-    }
+    stand_still(&hold);
     return __real_fdatasync(fd);
+}
+
+int __real_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
+                         size_t size, void *scratch, void *out, size_t room, size_t *out_size,
+                         uint32_t *mask);
+int __wrap_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
+                         size_t size, void *scratch, void *out, size_t room, size_t *out_size,
+                         uint32_t *mask);
+
+__attribute__((visibility("default"))) int __wrap_filter_encode(const struct sfs_filter *filters,
+                                                                size_t n_filters, const void *in,
+                                                                size_t size, void *scratch,
+                                                                void *out, size_t room,
+                                                                size_t *out_size, uint32_t *mask)
+{
+    stand_still(&hold_encoding);
+    return __real_filter_encode(filters, n_filters, in, size, scratch, out, room, out_size, mask);
 }
 
 /* ---- The file ---- */
@@ -77,20 +100,33 @@ static uint16_t read_row(struct sfs_dataset *of, uint64_t i)
     return values[0];
 }
 
+static struct sfs_dataset *make_dataset(const char *path, uint64_t rows, uint64_t max_rows,
+                                        uint64_t chunk_rows, uint64_t chunk_columns)
+{
+    const unsigned element_bytes = 2;
+    const struct sfs_filter shuffle = {
+        .id = 2, .name = "shuffle", .n_values = 1, .values = &element_bytes};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {rows, COLUMNS},
+                                        .max_dims = {max_rows, COLUMNS},
+                                        .chunk_dims = {chunk_rows, chunk_columns},
+                                        .n_filters = {0, 1},
+                                        .filters = {NULL, &shuffle}};
+    struct sfs_dataset *made;
+    void *type;
+    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, path, &create, &made), 0);
+    free(type);
+    return made;
+}
+
 static void create_file(uint64_t rows, uint64_t max_rows, uint64_t chunk_rows,
                         uint64_t chunk_columns)
 {
     struct sfs_options options = {.replace = true};
-    struct sfs_dataset_create create = {.rank = 2,
-                                        .dims = {rows, COLUMNS},
-                                        .max_dims = {max_rows, COLUMNS},
-                                        .chunk_dims = {chunk_rows, chunk_columns}};
-    void *type;
     assert_int_equal(sfs_create(PATH, &options, &file), 0);
-    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
-    create.type.bytes = type;
-    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
-    free(type);
+    dataset = make_dataset("/x", rows, max_rows, chunk_rows, chunk_columns);
 }
 
 static void make_file(void)
@@ -120,13 +156,13 @@ static void *flush(void *context)
     return (void *)(intptr_t)sfs_flush(file);
 }
 
-/* Begins a flush in a thread, which stands still while the disk syncs. */
-static pthread_t begin_flush(void)
+/* Begins a flush in a thread, which stands still once. */
+static pthread_t begin_flush(atomic_bool *where)
 {
     pthread_t thread;
     sem_init(&reached, 0, 0);
     sem_init(&released, 0, 0);
-    atomic_store(&hold, true);
+    atomic_store(where, true);
     assert_int_equal(pthread_create(&thread, NULL, flush, NULL), 0);
     sem_wait(&reached);
     return thread;
@@ -155,7 +191,7 @@ static void those_who_wait_for_a_commit_share_the_next(void **state)
     make_file();
     uint64_t before = commits();
     assert_int_equal(write_row(60, 9), 0);
-    first = begin_flush();
+    first = begin_flush(&hold);
     atomic_store(&waiting, 0);
     atomic_store(&watched, &file->flushing.ended_one);
     for (uintptr_t i = 0; i < THREADS; i++)
@@ -195,7 +231,7 @@ static void others_read_write_and_open_while_the_disk_is_busy(void **state)
     assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
     assert_int_equal(write_row(0, 5), 0);
     alarm(300); /* ends the test if one of these waits */
-    pthread_t thread = begin_flush();
+    pthread_t thread = begin_flush(&hold);
     assert_int_equal(read_row(dataset, 0), 5);
     assert_int_equal(read_row(dataset, 1), 1); /* which was not read before */
     assert_int_equal(write_row(2, 6), 0);
@@ -247,22 +283,34 @@ static void make_growing(uint64_t rows_of_chunk)
     assert_int_equal(sfs_flush(file), 0);
 }
 
+static struct sfs_dataset *open_dataset(struct sfs_file *of, const char *path)
+{
+    struct sfs_dataset *opened;
+    uint64_t address;
+    assert_int_equal(sfs_find(of, sfs_root(of), path, &address), 0);
+    assert_int_equal(sfs_dataset_open(of, address, path, &opened), 0);
+    return opened;
+}
+
 /* What a reader finds in the file as it is on the disk now. */
-static void check_committed(const struct expected *expected)
+static void check_committed_of(const char *path, const struct expected *expected)
 {
     struct sfs_file *copy;
-    struct sfs_dataset *of;
-    uint64_t address, dims[2];
+    uint64_t dims[2];
     assert_int_equal(system("cp " PATH " " COPY), 0);
     assert_int_equal(sfs_open(COPY, NULL, &copy), 0);
-    assert_int_equal(sfs_find(copy, sfs_root(copy), "/x", &address), 0);
-    assert_int_equal(sfs_dataset_open(copy, address, "/x", &of), 0);
+    struct sfs_dataset *of = open_dataset(copy, path);
     sfs_dataset_dims(of, dims);
     assert_int_equal(dims[0], expected->committed_rows);
     for (uint64_t i = 0; i < dims[0]; i++)
         assert_int_equal(read_row(of, i), expected->committed[i]);
     sfs_dataset_close(of);
     assert_int_equal(sfs_close(copy), 0);
+}
+
+static void check_committed(const struct expected *expected)
+{
+    check_committed_of("/x", expected);
 }
 
 static void flush_and_check(struct expected *expected, bool keeps_promises)
@@ -334,7 +382,47 @@ static void what_is_unfinished_is_left_out(void **state)
     }
 }
 
+/* One dataset is being flushed while another one is opened, and grows: with dataset, the first. */
+static void what_is_unfinished_is_left_out_of_a_commit_under_way(void **state)
+{
+    (void)state;
+    struct expected expected = {0};
+    struct sfs_options options = {.writable = true};
+    struct sfs_unfinished *unfinished;
+    struct sfs_slab slab = row(0);
+    make_growing(1);
+    sfs_dataset_close(make_dataset("/y", 0, SFS_UNLIMITED, 1, 20));
+    close_file();
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    struct sfs_dataset *first = open_dataset(file, "/x");
+    assert_int_equal(sfs_extend(first, (uint64_t[]){1, COLUMNS}), 0);
+    dataset = first;
+    assert_int_equal(write_row(0, 7), 0);
+
+    alarm(300);
+    pthread_t thread = begin_flush(&hold_encoding);
+    dataset = open_dataset(file, "/y");
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){1, COLUMNS}), 0);
+    assert_int_equal(write_row(0, 9), 0);
+    sem_post(&released);
+    join(thread);
+    alarm(0);
+    check_committed_of("/y", &expected);
+    expected.committed_rows = 1;
+    expected.committed[0] = 7;
+    check_committed_of("/x", &expected);
+
+    sfs_end_unfinished(unfinished);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed[0] = 9;
+    check_committed_of("/y", &expected);
+    sfs_dataset_close(first);
+    close_file();
+}
+
 TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
           cmocka_unit_test(a_flush_of_nothing_commits_nothing),
-          cmocka_unit_test(what_is_unfinished_is_left_out))
+          cmocka_unit_test(what_is_unfinished_is_left_out),
+          cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way))

@@ -1,0 +1,243 @@
+/* A file that is written, on a disk of which some reads fail: what failed is reported, and when the
+ * disk is well all is as it was. libhdf5, which takes half of what it wanted to read for the whole,
+ * opens the file again then; reads fail in the midst of that, too. */
+#include "support.h"
+
+#include <errno.h>
+#include <hdf5.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+
+#define PATH     "bad_reads.h5"
+#define FRESH    "fresh.h5"
+#define FRAMES   5
+#define SIDE     16
+#define ELEMENTS ((size_t)FRAMES * SIDE * SIDE)
+
+/* ---- The disk ---- */
+
+static atomic_long until_bad; /* reads that succeed before one that does not */
+static atomic_bool stays_bad; /* nor does any later one */
+
+ssize_t __real_pread64(int fd, void *buffer, size_t n, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset);
+
+ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset)
+{
+    long left = atomic_fetch_sub(&until_bad, 1);
+    if (left == 0 || (left < 0 && atomic_load(&stays_bad))) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_pread64(fd, buffer, n, offset);
+}
+
+/* The n-th read from now on fails, and then (stays) all. */
+static void fail_read(long n, bool stays)
+{
+    atomic_store(&stays_bad, stays);
+    atomic_store(&until_bad, n);
+}
+
+static bool has_failed(void)
+{
+    return atomic_load(&until_bad) < 0;
+}
+
+static void be_well(void)
+{
+    fail_read(LONG_MAX, false);
+}
+
+/* ---- The file ---- */
+
+static const char *const paths[] = {"/chunked", "/contiguous", "/sparse"};
+
+static void fill(uint16_t *values, size_t which)
+{
+    for (size_t i = 0; i < ELEMENTS; i++)
+        values[i] = (uint16_t)(i * (which + 3));
+}
+
+static void make_dense(hid_t file, size_t which, bool is_chunked)
+{
+    const hsize_t dims[] = {FRAMES, SIDE, SIDE}, chunk[] = {1, SIDE, SIDE};
+    const hsize_t most[] = {H5S_UNLIMITED, SIDE, SIDE};
+    uint16_t values[ELEMENTS];
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = H5Screate_simple(3, dims, is_chunked ? most : dims);
+    if (is_chunked)
+        assert_true(H5Pset_chunk(dcpl, 3, chunk) >= 0 && H5Pset_deflate(dcpl, 1) >= 0);
+    hid_t dataset =
+        H5Dcreate2(file, paths[which], H5T_STD_U16LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    fill(values, which);
+    assert_true(H5Dwrite(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Pclose(dcpl);
+}
+
+static struct sfs_file *open_writable(void)
+{
+    struct sfs_options options = {.writable = true, .cache_size = 1 << 20, .workers = 1};
+    struct sfs_file *file;
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    return file;
+}
+
+static int create_sparse(struct sfs_file *file, const char *path, struct sfs_dataset **dataset)
+{
+    struct sfs_dataset_create create = {.rank = 3,
+                                        .dims = {FRAMES, SIDE, SIDE},
+                                        .max_dims = {FRAMES, SIDE, SIDE},
+                                        .chunk_dims = {1, SIDE, SIDE}};
+    void *type;
+    assert_int_equal(sfs_type_encode("<u2", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    int error = sfs_dataset_create(file, path, &create, dataset);
+    free(type);
+    return error;
+}
+
+static void make_sparse(size_t which)
+{
+    struct sfs_slab all = {.rank = 3, .count = {FRAMES, SIDE, SIDE}};
+    struct sfs_file *file = open_writable();
+    struct sfs_dataset *dataset;
+    uint16_t values[ELEMENTS];
+    assert_int_equal(create_sparse(file, paths[which], &dataset), 0);
+    fill(values, which);
+    assert_int_equal(sfs_write(dataset, &all, values), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void make_file(bool latest)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    if (latest)
+        H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    make_dense(file, 0, true);
+    make_dense(file, 1, false);
+    H5Pclose(fapl);
+    assert_true(H5Fclose(file) >= 0);
+    make_sparse(2);
+}
+
+static void copy_fresh(void)
+{
+    static char bytes[1 << 20];
+    FILE *from = fopen(FRESH, "r"), *to = fopen(PATH, "w");
+    assert_true(from && to);
+    size_t n = fread(bytes, 1, sizeof(bytes), from);
+    assert_in_range(n, 1, sizeof(bytes) - 1);
+    assert_int_equal(fwrite(bytes, 1, n, to), n);
+    fclose(from);
+    assert_int_equal(fclose(to), 0);
+}
+
+/* ---- Tests ---- */
+
+static int read_all(struct sfs_file *file, size_t which, uint16_t *values)
+{
+    struct sfs_slab all = {.rank = 3, .count = {FRAMES, SIDE, SIDE}};
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    int error = sfs_find(file, sfs_root(file), paths[which], &address);
+    if (!error)
+        error = sfs_dataset_open(file, address, paths[which], &dataset);
+    if (error)
+        return error;
+    error = sfs_read(dataset, &all, 0, values, ELEMENTS * sizeof(*values));
+    sfs_dataset_close(dataset);
+    return error;
+}
+
+/* Either it is an error, or right. */
+static int look(struct sfs_file *file, size_t which)
+{
+    uint16_t values[ELEMENTS], expected[ELEMENTS];
+    int error = read_all(file, which, values);
+    fill(expected, which);
+    if (!error)
+        assert_memory_equal(values, expected, sizeof(values));
+    return error;
+}
+
+static void look_at_all(struct sfs_file *file)
+{
+    for (size_t i = 0; i < COUNT(paths); i++)
+        assert_int_equal(look(file, i), 0);
+}
+
+/* What is written after it is in the file, and in the right place. */
+static void write_one(struct sfs_file *file)
+{
+    const uint16_t value = 3; /* as it is, of the first dataset */
+    struct sfs_slab one = {.rank = 3, .start = {0, 0, 1}, .count = {1, 1, 1}};
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_find(file, sfs_root(file), paths[0], &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, paths[0], &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &one, &value), 0);
+    sfs_dataset_close(dataset);
+}
+
+/* The first-th read fails, and then the second-th, or all from that on. Whether the second was
+ * reached; *more: the first was. */
+static bool fail_two(long first, long second, bool stays, bool *more)
+{
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    copy_fresh();
+    struct sfs_file *file = open_writable();
+    size_t which = (size_t)(first + second) % COUNT(paths);
+    fail_read(first, false);
+    for (size_t i = 0; i < COUNT(paths); i++)
+        (void)look(file, (which + i) % COUNT(paths));
+    *more = has_failed();
+    fail_read(second, stays);
+    for (size_t i = 0; i < COUNT(paths); i++)
+        (void)look(file, i);
+    int made = sfs_group_create(file, "/group/of/groups");
+    if (create_sparse(file, "/new", &dataset) == 0)
+        sfs_dataset_close(dataset);
+    (void)sfs_flush(file);
+    bool reached = has_failed();
+    be_well();
+    look_at_all(file);
+    assert_int_equal(sfs_flush(file), 0);
+    write_one(file);
+    look_at_all(file);
+    assert_int_equal(sfs_close(file), 0);
+    file = open_writable();
+    look_at_all(file);
+    if (!made)
+        assert_int_equal(sfs_find(file, sfs_root(file), "/group/of/groups", &address), 0);
+    assert_int_equal(sfs_close(file), 0);
+    return reached;
+}
+
+static void a_read_that_fails_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (int i = 0; i < 4; i++) {
+        bool more = true, latest = i & 1, stays = i & 2;
+        be_well();
+        make_file(latest);
+        assert_int_equal(rename(PATH, FRESH), 0);
+        for (long first = 0; more; first += stays ? 5 : 1)
+            for (long second = 0; fail_two(first, second, stays, &more) && more; second++)
+                ;
+    }
+}
+
+TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind))
