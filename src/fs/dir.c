@@ -310,34 +310,41 @@ static int fill(struct mount *mount, const struct directory *directory, fuse_req
     return error;
 }
 
-static void read_entries(struct mount *mount, struct directory *directory, fuse_req_t request,
-                         size_t size, off_t offset, bool plus)
+/* The caller frees *buffer. What was listed before an error is given first; the error comes with
+ * the next call. */
+static int read_entries(struct mount *mount, struct directory *directory, fuse_req_t request,
+                        size_t size, off_t offset, bool plus, char **buffer, size_t *used)
 {
-    size_t used;
-    char *buffer = malloc(size ? size : 1);
-    if (!buffer) {
-        fuse_reply_err(request, ENOMEM);
-        return;
-    }
-    int error = fill(mount, directory, request, buffer, size, (uint64_t)offset, plus, &used);
-    directory->ends |= error == -ENOENT && used == 0;
-    /* What was listed before an error is given first; the error comes with the next call. */
-    if (error && error != -ENOENT && used == 0)
+    *buffer = malloc(size ? size : 1);
+    if (!*buffer)
+        return -ENOMEM;
+    int error = fill(mount, directory, request, *buffer, size, (uint64_t)offset, plus, used);
+    directory->ends |= error == -ENOENT && *used == 0;
+    return error == -ENOENT || *used > 0 ? 0 : error;
+}
+
+static void answer(fuse_req_t request, int error, char *buffer, size_t used)
+{
+    if (error)
         fuse_reply_err(request, -error);
     else
         fuse_reply_buf(request, buffer, used);
     free(buffer);
 }
 
+/* It may be closed as soon as this is answered. */
 void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
                          size_t size, off_t offset, bool plus)
 {
+    char *buffer;
+    size_t used = 0;
     notify_begin_lookup(mount->notify);
     pthread_mutex_lock(&directory->lock);
     if (offset == 0)
         begin_again(mount, directory);
-    read_entries(mount, directory, request, size, offset, plus);
+    int error = read_entries(mount, directory, request, size, offset, plus, &buffer, &used);
     pthread_mutex_unlock(&directory->lock);
+    answer(request, error, buffer, used);
     notify_end_lookup(mount->notify);
 }
 
@@ -345,13 +352,15 @@ void directory_read(struct mount *mount, struct inode inode, fuse_req_t request,
                     off_t offset, bool plus)
 {
     struct directory directory;
+    char *buffer = NULL;
+    size_t used = 0;
     notify_begin_lookup(mount->notify);
     int error = enter(mount, inode, offset == 0, &directory);
-    if (error) {
-        fuse_reply_err(request, -error);
-    } else {
-        read_entries(mount, &directory, request, size, offset, plus);
+    bool is_entered = !error;
+    if (is_entered)
+        error = read_entries(mount, &directory, request, size, offset, plus, &buffer, &used);
+    answer(request, error, buffer, used);
+    if (is_entered)
         leave(mount, &directory);
-    }
     notify_end_lookup(mount->notify);
 }
