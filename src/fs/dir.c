@@ -1,7 +1,13 @@
 /* Listings. Names in the directories of a dataset are computed from the offset; only for a group
- * are its links read, when it is opened and, if they have changed, when it is read from its
- * beginning again, and held until it is closed. The offset of an entry is its place in the listing
- * plus one, "." and ".." being the first two. */
+ * are its links read (listing.h).
+ *
+ * Directories are not open, where the kernel can do without: nothing is kept for who reads one but
+ * the offset that he goes on from, and two of the four requests for every directory are saved. The
+ * offset of an entry, which is where it and what follows is found, holds for as long as the mount:
+ * "." and ".." come first; then in a group links by their places, behind .sparsefs at the root; in
+ * other directories names by their places in the table, or by frame. Of files that are followed
+ * others change the links, and nobody says which: there directories are open, and who has one open
+ * sees the links as they were when he began to read it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +16,17 @@
 #include "fs/mount.h"
 #include "fs/name.h"
 
+#define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
+#define AT_LINKS   3 /* and that of a group's first link */
+
+/* A directory while it is read, or open. */
 struct directory {
     struct inode inode;
     const struct node *node;
     struct views *views;           /* directories of a dataset */
-    pthread_mutex_t lock;          /* held while it is read */
     const struct listing *listing; /* of a group */
+    bool ends;                     /* it has been read to its end */
+    pthread_mutex_t lock;          /* of one that is open: held while it is read */
 };
 
 /* One entry as readdir wants it; of readdirplus also the attributes, if they are at hand. */
@@ -23,64 +34,66 @@ struct listed {
     char name[NAME_BYTES];
     struct inode inode;
     mode_t type;
-    bool is_held; /* its node, which is another one than the directory's */
+    uint64_t next; /* the offset behind it */
+    bool is_held;  /* its node, which is another one than the directory's */
     bool has_attributes;
     struct stat st;
     double timeout; /* of st */
 };
 
 /* The links of a group that is still there. */
-static int get_listing(struct mount *mount, const struct node *group,
+static int get_listing(struct mount *mount, const struct node *group, bool begins,
                        const struct listing **listing)
 {
     pthread_rwlock_rdlock(&mount->tree_lock);
-    int error = node_get(mount->nodes, group->number)
-                    ? listing_get(mount->listings, group, atomic_load(&mount->removals), listing)
-                    : -ESTALE;
+    int error =
+        node_get(mount->nodes, group->number)
+            ? listing_get(mount->listings, group, atomic_load(&mount->removals), begins, listing)
+            : -ESTALE;
     pthread_rwlock_unlock(&mount->tree_lock);
     return error;
 }
 
-/* rewinddir: what has changed since is seen. A group that is gone is listed as before, of which
- * nothing is there any more. */
-static void refresh_listing(struct mount *mount, struct directory *directory)
-{
-    const struct listing *now;
-    if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||
-        get_listing(mount, directory->node, &now) != 0)
-        return;
-    listing_put(mount->listings, directory->listing);
-    directory->listing = now;
-}
-
-int directory_open(struct mount *mount, struct inode inode, struct directory **out)
+/* Of a node that the caller holds, or the kernel knows. begins: it is read from its beginning. */
+static int enter(struct mount *mount, struct inode inode, bool begins, struct directory *directory)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
     if (!node)
         return -ESTALE;
     if (!mount_is_directory(node, inode))
         return -ENOTDIR;
+    *directory = (struct directory){.inode = inode, .node = node};
+    if (node->type == NODE_DATASET && begins)
+        mount_settle_names(mount, node);
+    if (inode.entry == ENTRY_CONTROL)
+        return 0;
+    if (node->type == NODE_GROUP)
+        return get_listing(mount, node, begins, &directory->listing);
+    if (node->type == NODE_DATASET)
+        return node_get_views(mount->nodes, node, &directory->views);
+    /* Says in the log, once more, why it cannot be read. */
+    return sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
+}
+
+static void leave(struct mount *mount, struct directory *directory)
+{
+    if (directory->views)
+        node_put_views(mount->nodes, directory->node);
+    if (directory->listing)
+        listing_put(mount->listings, directory->listing, directory->ends);
+}
+
+int directory_open(struct mount *mount, struct inode inode, struct directory **out)
+{
     struct directory *directory = calloc(1, sizeof(*directory));
     if (!directory)
         return -ENOMEM;
-    directory->inode = inode;
-    directory->node = node;
-    int error = 0;
-    if (node->type == NODE_DATASET)
-        mount_settle_names(mount, node);
-    if (inode.entry == ENTRY_CONTROL)
-        error = 0;
-    else if (node->type == NODE_GROUP)
-        error = get_listing(mount, node, &directory->listing);
-    else if (node->type == NODE_DATASET)
-        error = node_get_views(mount->nodes, node, &directory->views);
-    else
-        /* Says in the log, once more, why it cannot be read. */
-        error = sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
+    int error = enter(mount, inode, true, directory);
     if (error) {
         free(directory);
         return error;
     }
+    directory->ends = true; /* when it is closed */
     pthread_mutex_init(&directory->lock, NULL);
     *out = directory;
     return 0;
@@ -88,12 +101,21 @@ int directory_open(struct mount *mount, struct inode inode, struct directory **o
 
 void directory_close(struct mount *mount, struct directory *directory)
 {
-    if (directory->views)
-        node_put_views(mount->nodes, directory->node);
-    if (directory->listing)
-        listing_put(mount->listings, directory->listing);
+    leave(mount, directory);
     pthread_mutex_destroy(&directory->lock);
     free(directory);
+}
+
+/* rewinddir of one that is open: what has changed since is seen. A group that is gone is listed as
+ * before, of which nothing is there any more. */
+static void begin_again(struct mount *mount, struct directory *directory)
+{
+    const struct listing *now;
+    if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||
+        get_listing(mount, directory->node, true, &now) != 0)
+        return;
+    listing_put(mount->listings, directory->listing, true);
+    directory->listing = now;
 }
 
 static void set_type(struct mount *mount, struct listed *listed, bool want_attributes)
@@ -134,22 +156,24 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
     return error;
 }
 
-/* The at-th link of a group; at the root, behind the links, .sparsefs. */
+/* At the root, before the links, .sparsefs. */
 static int list_group(struct mount *mount, const struct directory *directory, uint64_t at,
                       bool plus, struct listed *listed)
 {
     const struct node *child;
     bool is_root = !directory->node->parent;
-    const struct sfs_links *links = &directory->listing->links;
-    if (at >= links->n) {
-        if (!is_root || at > links->n)
-            return -ENOENT;
+    const struct listing *listing = directory->listing;
+    if (at == AT_CONTROL && is_root) {
         strcpy(listed->name, NAME_CONTROL);
         listed->inode = (struct inode){.entry = ENTRY_CONTROL};
         set_type(mount, listed, false);
         return 0;
     }
-    const struct sfs_link *link = &links->link[at];
+    size_t i = listing_find(listing, at > AT_LINKS ? at - AT_LINKS : 0);
+    if (i == listing->links.n)
+        return -ENOENT;
+    const struct sfs_link *link = &listing->links.link[i];
+    listed->next = AT_LINKS + listing_place(listing, i) + 1;
     int error = node_of_link(mount, directory, link, &child);
     if (error)
         return error;
@@ -160,22 +184,23 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
     return 0;
 }
 
-/* The at-th of the fixed names that this dataset has. */
+/* The at-th of the fixed names, if this dataset has it. */
 static int list_fixed(struct mount *mount, const struct directory *directory, uint64_t at,
                       bool plus, struct listed *listed)
 {
     const struct entry_name *fixed = entry_names(directory->inode.entry);
-    for (; fixed->name; fixed++) {
-        if (!view_exists(directory->views, fixed->needs) || at-- > 0)
-            continue;
-        strcpy(listed->name, fixed->name);
-        listed->inode = (struct inode){.node = directory->inode.node, .entry = fixed->entry};
-        bool cheap = !inode_is_view(listed->inode) ||
-                     view_size_is_cheap(directory->views, inode_view(listed->inode));
-        set_type(mount, listed, plus && cheap);
-        return 0;
-    }
-    return -ENOENT;
+    for (; fixed->name && at > 0; at--)
+        fixed++;
+    if (!fixed->name)
+        return -ENOENT;
+    if (!view_exists(directory->views, fixed->needs))
+        return -EAGAIN;
+    strcpy(listed->name, fixed->name);
+    listed->inode = (struct inode){.node = directory->inode.node, .entry = fixed->entry};
+    bool cheap = !inode_is_view(listed->inode) ||
+                 view_size_is_cheap(directory->views, inode_view(listed->inode));
+    set_type(mount, listed, plus && cheap);
+    return 0;
 }
 
 /* The at-th name of a series: all views of the first frame, then all of the second. */
@@ -213,34 +238,35 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
     return 0;
 }
 
-/* The entry at a place in the listing; -ENOENT behind the last; -EAGAIN: there is none, it has gone
- * since the directory was opened. */
+/* The first entry at an offset or behind it; -ENOENT: there is none. -EAGAIN: there is none before
+ * listed->next; it is not there, or not any more. */
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {
     const struct entry_series *series = entry_series(directory->inode.entry);
     listed->has_attributes = listed->is_held = false;
+    listed->next = at + 1;
     if (at < 2) {
         strcpy(listed->name, at == 0 ? "." : "..");
         listed->inode = directory->inode; /* of ".." readdir's users look only at the type */
         listed->type = S_IFDIR;
         return 0;
     }
+    if (directory->listing)
+        return list_group(mount, directory, at, plus, listed);
     at -= 2;
     if (directory->inode.entry == ENTRY_CONTROL)
         return list_control(mount, at, listed);
-    if (series)
-        return list_series(mount, directory, series, at, plus, listed);
-    if (directory->views)
-        return list_fixed(mount, directory, at, plus, listed);
-    return list_group(mount, directory, at, plus, listed);
+    return series ? list_series(mount, directory, series, at, plus, listed)
+                  : list_fixed(mount, directory, at, plus, listed);
 }
 
 static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,
-                        bool plus, off_t next)
+                        bool plus)
 {
     const struct mount *mount = fuse_req_userdata(request);
     struct stat st = {.st_ino = inode_pack(listed->inode), .st_mode = listed->type};
+    off_t next = (off_t)listed->next;
     if (!plus)
         return fuse_add_direntry(request, buffer, room, listed->name, &st, next);
     /* Without a node id the kernel takes name and type only, and asks when it wants more. */
@@ -259,16 +285,16 @@ static int fill(struct mount *mount, const struct directory *directory, fuse_req
                 char *buffer, size_t size, uint64_t at, bool plus, size_t *used)
 {
     uint64_t n_looked_up = 0; /* of the directory's own node */
+    struct listed listed;
     int error;
     *used = 0;
-    for (;; at++) {
-        struct listed listed;
+    for (;; at = listed.next) {
         error = list_at(mount, directory, at, plus, &listed);
         if (error == -EAGAIN)
             continue;
         if (error)
             break;
-        size_t n = add_entry(request, buffer + *used, size - *used, &listed, plus, (off_t)at + 1);
+        size_t n = add_entry(request, buffer + *used, size - *used, &listed, plus);
         bool fits = n <= size - *used, is_looked_up = fits && plus && listed.has_attributes;
         if (listed.is_held && is_looked_up)
             node_looked_up(mount->nodes, listed.inode.node, 1);
@@ -284,26 +310,57 @@ static int fill(struct mount *mount, const struct directory *directory, fuse_req
     return error;
 }
 
-void directory_read(struct mount *mount, struct directory *directory, fuse_req_t request,
-                    size_t size, off_t offset, bool plus)
+/* The caller frees *buffer. What was listed before an error is given first; the error comes with
+ * the next call. */
+static int read_entries(struct mount *mount, struct directory *directory, fuse_req_t request,
+                        size_t size, off_t offset, bool plus, char **buffer, size_t *used)
 {
-    char *buffer = malloc(size ? size : 1);
-    if (!buffer) {
-        fuse_reply_err(request, ENOMEM);
-        return;
-    }
-    size_t used;
-    notify_begin_lookup(mount->notify);
-    pthread_mutex_lock(&directory->lock);
-    if (offset == 0)
-        refresh_listing(mount, directory);
-    int error = fill(mount, directory, request, buffer, size, (uint64_t)offset, plus, &used);
-    pthread_mutex_unlock(&directory->lock);
-    /* What was listed before an error is given first; the error comes with the next call. */
-    if (error && error != -ENOENT && used == 0)
+    *buffer = malloc(size ? size : 1);
+    if (!*buffer)
+        return -ENOMEM;
+    int error = fill(mount, directory, request, *buffer, size, (uint64_t)offset, plus, used);
+    directory->ends |= error == -ENOENT && *used == 0;
+    return error == -ENOENT || *used > 0 ? 0 : error;
+}
+
+static void answer(fuse_req_t request, int error, char *buffer, size_t used)
+{
+    if (error)
         fuse_reply_err(request, -error);
     else
         fuse_reply_buf(request, buffer, used);
-    notify_end_lookup(mount->notify);
     free(buffer);
+}
+
+/* It may be closed as soon as this is answered. */
+void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
+                         size_t size, off_t offset, bool plus)
+{
+    char *buffer;
+    size_t used = 0;
+    notify_begin_lookup(mount->notify);
+    pthread_mutex_lock(&directory->lock);
+    if (offset == 0)
+        begin_again(mount, directory);
+    int error = read_entries(mount, directory, request, size, offset, plus, &buffer, &used);
+    pthread_mutex_unlock(&directory->lock);
+    answer(request, error, buffer, used);
+    notify_end_lookup(mount->notify);
+}
+
+void directory_read(struct mount *mount, struct inode inode, fuse_req_t request, size_t size,
+                    off_t offset, bool plus)
+{
+    struct directory directory;
+    char *buffer = NULL;
+    size_t used = 0;
+    notify_begin_lookup(mount->notify);
+    int error = enter(mount, inode, offset == 0, &directory);
+    bool is_entered = !error;
+    if (is_entered)
+        error = read_entries(mount, &directory, request, size, offset, plus, &buffer, &used);
+    answer(request, error, buffer, used);
+    if (is_entered)
+        leave(mount, &directory);
+    notify_end_lookup(mount->notify);
 }

@@ -1,24 +1,53 @@
-/* A list of those that are in use, of which those that are old are nobody else's. */
+/* Groups by file and address: those of which a listing is kept, and those that were changed. */
 #include "fs/listing.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
-struct listing_in_use {
+#include "common/hash.h"
+
+#define PLACE_MADE ((uint64_t)1 << 40) /* of the first link that was made: no group has so many */
+
+struct kept_listing {
     struct listing listing; /* must be first */
-    struct listing_in_use *prev, *next;
+    struct kept_listing *prev, *next;
+    struct group *group; /* NULL: it is in use still, and not kept */
     struct sfs_file *file;
-    uint64_t object;
     uint64_t states; /* the sfs_states that it is of */
     bool is_old;
-    unsigned users;
+    unsigned users, readers; /* these have begun to list it, and not come to the end */
+    size_t bytes;
+};
+
+/* A link that was made, or stood where there is a hole now, or both, one after the other. */
+struct changed_link {
+    UT_hash_handle hh;
+    bool is_made, is_hole;
+    uint64_t place; /* if it is made */
+    char name[];
+};
+
+struct group_key {
+    struct sfs_file *file;
+    uint64_t address;
+};
+
+struct group {
+    UT_hash_handle hh;
+    struct group_key key;
+    struct kept_listing *kept;
+    struct changed_link *changed;
+    uint64_t n_made; /* that there ever were */
 };
 
 struct listings {
     pthread_mutex_t lock; /* guards what follows */
-    struct listing_in_use *list;
+    struct group *groups;
+    struct kept_listing *kept; /* of groups, not used for longest first */
+    size_t n_kept, bytes;
 };
 
 struct listings *listings_create(void)
@@ -29,105 +58,378 @@ struct listings *listings_create(void)
     return listings;
 }
 
+static void free_listing(struct kept_listing *listing)
+{
+    sfs_links_free(&listing->listing.links);
+    free(listing->listing.places);
+    free(listing);
+}
+
+static void free_changed(struct group *group)
+{
+    struct changed_link *link, *next;
+    HASH_ITER (hh, group->changed, link, next) {
+        HASH_DEL(group->changed, link);
+        free(link);
+    }
+}
+
 void listings_destroy(struct listings *listings)
 {
     if (!listings)
         return;
+    struct group *group, *next;
+    HASH_ITER (hh, listings->groups, group, next) {
+        HASH_DEL(listings->groups, group);
+        if (group->kept)
+            free_listing(group->kept);
+        free_changed(group);
+        free(group);
+    }
     pthread_mutex_destroy(&listings->lock);
     free(listings);
 }
 
-/* The lock must be held, here and in what follows. */
-static bool is_old(struct listing_in_use *used)
+/* ---- Groups. The lock must be held, here and in what follows ---- */
+
+static struct group *find_group(struct listings *listings, const struct node *node)
 {
-    used->is_old |= used->states != sfs_states(used->file);
-    return used->is_old;
+    const struct group_key key = {.file = node->file, .address = node->address};
+    struct group *group;
+    HASH_FIND(hh, listings->groups, &key, sizeof(key), group);
+    return group;
 }
 
-static struct listing_in_use *find(struct listings *listings, const struct node *group)
+/* NULL: no memory. */
+static struct group *get_group(struct listings *listings, const struct node *node)
 {
-    struct listing_in_use *used;
-    DL_FOREACH (listings->list, used) {
-        if (used->object == group->object && !is_old(used)) {
-            used->users++;
-            break;
-        }
+    struct group *group = find_group(listings, node);
+    if (group)
+        return group;
+    group = calloc(1, sizeof(*group));
+    if (!group)
+        return NULL;
+    group->key = (struct group_key){.file = node->file, .address = node->address};
+    HASH_ADD(hh, listings->groups, key, sizeof(group->key), group);
+    if (!hash_failed())
+        return group;
+    free(group);
+    return NULL;
+}
+
+static void put_group(struct listings *listings, struct group *group)
+{
+    if (group->kept || group->changed)
+        return;
+    HASH_DEL(listings->groups, group);
+    free(group);
+}
+
+/* ---- Listings that are kept ---- */
+
+static bool is_old(struct kept_listing *listing)
+{
+    listing->is_old |= listing->states != sfs_states(listing->file);
+    return listing->is_old;
+}
+
+/* Adds it, if nobody uses it, to those that the caller frees without the lock. */
+static void drop(struct listings *listings, struct kept_listing *listing,
+                 struct kept_listing **gone)
+{
+    DL_DELETE(listings->kept, listing);
+    listings->n_kept--;
+    listings->bytes -= listing->bytes;
+    listing->group->kept = NULL;
+    listing->group = NULL;
+    if (listing->users == 0)
+        LL_PREPEND(*gone, listing);
+}
+
+static void free_gone(struct kept_listing *gone)
+{
+    struct kept_listing *next;
+    for (; gone; gone = next) {
+        next = gone->next;
+        free_listing(gone);
     }
-    return used;
 }
 
-static void free_listing(struct listing_in_use *used)
+/* Those in use are dropped as well: they are no longer found, and freed by who uses them. */
+static void keep_to_limit(struct listings *listings, struct kept_listing **gone)
 {
-    sfs_links_free(&used->listing.links);
-    free(used);
+    while (listings->kept->next &&
+           (listings->n_kept > LISTINGS_MOST || listings->bytes > LISTINGS_MOST_BYTES)) {
+        struct group *group = listings->kept->group;
+        drop(listings, listings->kept, gone);
+        put_group(listings, group);
+    }
 }
 
-static int read_links(const struct node *group, unsigned removals, struct listing_in_use **out)
+static void keep(struct listings *listings, struct group *group, struct kept_listing *listing,
+                 struct kept_listing **gone)
 {
-    struct listing_in_use *used = calloc(1, sizeof(*used));
-    if (!used)
+    if (group->kept) {
+        listing->readers += group->kept->readers;
+        drop(listings, group->kept, gone);
+    }
+    group->kept = listing;
+    listing->group = group;
+    DL_APPEND(listings->kept, listing);
+    listings->n_kept++;
+    listings->bytes += listing->bytes;
+    keep_to_limit(listings, gone);
+}
+
+static struct kept_listing *use(struct listings *listings, const struct node *node, bool begins)
+{
+    const struct group *group = find_group(listings, node);
+    struct kept_listing *kept = group ? group->kept : NULL;
+    if (!kept || (begins && is_old(kept)))
+        return NULL;
+    DL_DELETE(listings->kept, kept);
+    DL_APPEND(listings->kept, kept);
+    kept->users++;
+    kept->readers += begins;
+    return kept;
+}
+
+/* ---- Places ---- */
+
+struct placed_link {
+    uint64_t place;
+    struct sfs_link link;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    uint64_t first = ((const struct placed_link *)a)->place;
+    uint64_t second = ((const struct placed_link *)b)->place;
+    return first < second ? -1 : first > second;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names that are no more where they were, in order; the caller frees the array. */
+static const char **holes_of(const struct group *group, size_t *n)
+{
+    const struct changed_link *link;
+    const char **holes = calloc(HASH_COUNT(group->changed), sizeof(*holes));
+    *n = 0;
+    for (link = group->changed; link && holes; link = link->hh.next)
+        if (link->is_hole)
+            holes[(*n)++] = link->name;
+    if (holes && *n > 1)
+        qsort(holes, *n, sizeof(*holes), compare_names);
+    return holes;
+}
+
+/* Links that come by name are sorted by the places that they get. */
+static int place_links(const struct group *group, struct listing *listing)
+{
+    size_t n = listing->links.n, n_holes = 0, hole = 0;
+    if (!group->changed || n == 0)
+        return 0;
+    struct placed_link *placed = calloc(n, sizeof(*placed));
+    const char **holes = holes_of(group, &n_holes);
+    listing->places = calloc(n, sizeof(*listing->places));
+    bool has_memory = placed && holes && listing->places;
+    uint64_t place = 0;
+    for (size_t i = 0; i < n && has_memory; i++) {
+        const struct changed_link *changed;
+        placed[i].link = listing->links.link[i];
+        for (; hole < n_holes && strcmp(holes[hole], placed[i].link.name) < 0; hole++)
+            place++;
+        HASH_FIND_STR(group->changed, placed[i].link.name, changed);
+        placed[i].place = changed && changed->is_made ? changed->place : place++;
+    }
+    if (has_memory)
+        qsort(placed, n, sizeof(*placed), compare_places);
+    for (size_t i = 0; i < n && has_memory; i++) {
+        listing->links.link[i] = placed[i].link;
+        listing->places[i] = placed[i].place;
+    }
+    free(placed);
+    free(holes);
+    return has_memory ? 0 : -ENOMEM;
+}
+
+size_t listing_find(const struct listing *listing, uint64_t place)
+{
+    size_t first = 0, end = listing->links.n;
+    if (!listing->places)
+        return place < end ? (size_t)place : end;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (listing->places[middle] < place)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+uint64_t listing_place(const struct listing *listing, size_t link)
+{
+    return listing->places ? listing->places[link] : link;
+}
+
+/* ---- Without the lock ---- */
+
+static size_t link_bytes(const struct sfs_link *link)
+{
+    return sizeof(*link) + strlen(link->name) + (link->target ? strlen(link->target) : 0) +
+           (link->target_file ? strlen(link->target_file) : 0);
+}
+
+static int read_links(const struct node *node, unsigned removals, bool begins,
+                      struct kept_listing **out)
+{
+    struct kept_listing *listing = calloc(1, sizeof(*listing));
+    if (!listing)
         return -ENOMEM;
-    *used = (struct listing_in_use){.listing.removals = removals,
-                                    .file = group->file,
-                                    .object = group->object,
-                                    .states = sfs_states(group->file),
-                                    .users = 1};
-    int error = sfs_list(group->file, group->address, &used->listing.links);
-    if (error)
-        free(used);
-    else
-        *out = used;
-    return error;
-}
-
-int listing_get(struct listings *listings, const struct node *group, unsigned removals,
-                const struct listing **listing)
-{
-    struct listing_in_use *found, *made = NULL;
-    pthread_mutex_lock(&listings->lock);
-    found = find(listings, group);
-    pthread_mutex_unlock(&listings->lock);
-    int error = found ? 0 : read_links(group, removals, &made);
-    if (error)
+    *listing = (struct kept_listing){.listing.removals = removals,
+                                     .file = node->file,
+                                     .states = sfs_states(node->file),
+                                     .users = 1,
+                                     .readers = begins,
+                                     .bytes = sizeof(*listing)};
+    struct sfs_links *links = &listing->listing.links;
+    int error = sfs_list(node->file, node->address, links);
+    if (error) {
+        free(listing);
         return error;
-    if (made) {
-        pthread_mutex_lock(&listings->lock);
-        found = find(listings, group); /* another thread may have been faster */
-        if (!found)
-            DL_APPEND(listings->list, made);
-        pthread_mutex_unlock(&listings->lock);
     }
-    if (made && found)
-        free_listing(made);
-    *listing = found ? &found->listing : &made->listing;
+    for (size_t i = 0; i < links->n; i++)
+        listing->bytes += link_bytes(&links->link[i]);
+    *out = listing;
     return 0;
 }
 
-void listing_put(struct listings *listings, const struct listing *listing)
+int listing_get(struct listings *listings, const struct node *node, unsigned removals, bool begins,
+                const struct listing **out)
 {
-    struct listing_in_use *used = (struct listing_in_use *)listing;
+    struct kept_listing *made, *gone = NULL;
     pthread_mutex_lock(&listings->lock);
-    bool is_last = --used->users == 0;
-    if (is_last)
-        DL_DELETE(listings->list, used);
+    struct kept_listing *found = use(listings, node, begins);
     pthread_mutex_unlock(&listings->lock);
-    if (is_last)
-        free_listing(used);
+    int error = found ? 0 : read_links(node, removals, begins, &made);
+    if (!found && !error) {
+        pthread_mutex_lock(&listings->lock);
+        found = use(listings, node, begins); /* another thread may have been faster */
+        struct group *group = found ? NULL : get_group(listings, node);
+        if (!found)
+            error = group ? place_links(group, &made->listing) : -ENOMEM;
+        if (!found && !error)
+            keep(listings, group, made, &gone);
+        if (group)
+            put_group(listings, group);
+        pthread_mutex_unlock(&listings->lock);
+        if (found || error)
+            free_listing(made);
+        else
+            found = made;
+    }
+    free_gone(gone);
+    if (!error)
+        *out = &found->listing;
+    return error;
+}
+
+void listing_put(struct listings *listings, const struct listing *of, bool ends)
+{
+    struct kept_listing *listing = (struct kept_listing *)of, *gone = NULL;
+    pthread_mutex_lock(&listings->lock);
+    listing->users--;
+    if (ends && listing->readers > 0)
+        listing->readers--;
+    struct group *group = listing->group;
+    if (!group && listing->users == 0)
+        LL_PREPEND(gone, listing);
+    if (group && listing->users == 0 && listing->readers == 0) {
+        drop(listings, listing, &gone);
+        put_group(listings, group);
+    }
+    pthread_mutex_unlock(&listings->lock);
+    free_gone(gone);
 }
 
 bool listing_is_old(struct listings *listings, const struct listing *listing)
 {
     pthread_mutex_lock(&listings->lock);
-    bool old = is_old((struct listing_in_use *)listing);
+    bool old = is_old((struct kept_listing *)listing);
     pthread_mutex_unlock(&listings->lock);
     return old;
 }
 
-void listings_changed(struct listings *listings, const struct node *group)
+/* ---- Changes ---- */
+
+static int add_change(struct group *group, const char *name)
 {
-    struct listing_in_use *used;
+    struct changed_link *link;
+    HASH_FIND_STR(group->changed, name, link);
+    if (link)
+        return 0;
+    link = calloc(1, sizeof(*link) + strlen(name) + 1);
+    if (!link)
+        return -ENOMEM;
+    strcpy(link->name, name);
+    HASH_ADD_STR(group->changed, name, link);
+    if (!hash_failed())
+        return 0;
+    free(link);
+    return -ENOMEM;
+}
+
+int listings_begin_change(struct listings *listings, const struct node *node, const char *name)
+{
     pthread_mutex_lock(&listings->lock);
-    DL_FOREACH (listings->list, used)
-        used->is_old |= used->object == group->object;
+    struct group *group = get_group(listings, node);
+    int error = group ? add_change(group, name) : -ENOMEM;
+    if (group)
+        put_group(listings, group);
     pthread_mutex_unlock(&listings->lock);
+    return error;
+}
+
+void listings_end_change(struct listings *listings, const struct node *node, const char *name,
+                         enum link_change change)
+{
+    struct changed_link *link;
+    pthread_mutex_lock(&listings->lock);
+    struct group *group = find_group(listings, node);
+    HASH_FIND_STR(group->changed, name, link);
+    if (change == LINK_MADE) {
+        link->place = PLACE_MADE + group->n_made++;
+        link->is_made = true;
+    } else if (change == LINK_REMOVED) {
+        link->is_hole |= !link->is_made;
+        link->is_made = false;
+    }
+    if (!link->is_made && !link->is_hole) {
+        HASH_DEL(group->changed, link);
+        free(link);
+    }
+    if (group->kept && change != LINK_UNCHANGED)
+        group->kept->is_old = true;
+    put_group(listings, group);
+    pthread_mutex_unlock(&listings->lock);
+}
+
+void listings_forget(struct listings *listings, const struct node *node)
+{
+    struct kept_listing *gone = NULL;
+    pthread_mutex_lock(&listings->lock);
+    struct group *group = find_group(listings, node);
+    if (group) {
+        if (group->kept)
+            drop(listings, group->kept, &gone);
+        free_changed(group);
+        put_group(listings, group);
+    }
+    pthread_mutex_unlock(&listings->lock);
+    free_gone(gone);
 }

@@ -1,33 +1,68 @@
-/* The links of groups that are being listed: read once for all who have the same group open, by
- * whatever path, unless they have changed in between. Thread-safe. */
+/* The links of groups that are being listed, and the place that each of them has in every listing
+ * of its group. Thread-safe.
+ *
+ * Who reads a directory says from where he goes on by a place, and nothing else: a directory is not
+ * open (dir.c). So that he finds every link that is there all the time, and finds it once, the
+ * place of a link is the same for as long as it is there, whatever comes and goes meanwhile: first,
+ * by name, stand those that were there when the group was not changed yet, where they stood then;
+ * behind them those that were made since, in the order in which they were made. To say so again it
+ * takes no more than to remember which were made, and which are gone of those that were there.
+ *
+ * Links are read once for all who have begun to list the same group, by whatever path, and have not
+ * come to the end, unless they have changed in between. Who does not go on until the end takes up
+ * memory only until others need it: there is a limit for all. */
 #ifndef SPARSEFS_FS_LISTING_H
 #define SPARSEFS_FS_LISTING_H
 
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"
 
+/* So many listings, and bytes of them, are kept at most for who has not come to the end, but always
+ * the last one. */
+#define LISTINGS_MOST       256
+#define LISTINGS_MOST_BYTES ((size_t)64 << 20)
+
 struct listings;
 
-/* Its links stay as they were. */
+/* It stays as it was. */
 struct listing {
-    struct sfs_links links;
-    unsigned removals; /* as the caller counted them when they were read, or earlier */
+    struct sfs_links links; /* in the order of their places */
+    uint64_t *places;       /* of each; NULL: 0, 1, 2, ... */
+    unsigned removals;      /* as the caller counted them when they were read, or earlier */
 };
 
 /* NULL: no memory. */
 struct listings *listings_create(void);
 void listings_destroy(struct listings *listings);
 
-/* The links of a group as they are, given back by listing_put. Between this, and between changing
- * links and listings_changed, the caller sees to it that links do not change. */
-int listing_get(struct listings *listings, const struct node *group, unsigned removals,
+/* The links of a group, given back by listing_put. begins: as they are; else those that others were
+ * given before will do. Between this, and while a change is made, the caller sees to it that links
+ * do not change. */
+int listing_get(struct listings *listings, const struct node *group, unsigned removals, bool begins,
                 const struct listing **listing);
-void listing_put(struct listings *listings, const struct listing *listing);
+
+/* ends: somebody who has begun with one does not need it any more. */
+void listing_put(struct listings *listings, const struct listing *listing, bool ends);
 
 /* Whether a group's links may be others by now. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
-/* The links of a group are others now. */
-void listings_changed(struct listings *listings, const struct node *group);
+/* The first link at a place or behind it, links.n if there is none; and the place of one. */
+size_t listing_find(const struct listing *listing, uint64_t place);
+uint64_t listing_place(const struct listing *listing, size_t link);
+
+/* A link of a group is about to be made or removed; -ENOMEM: it must not be. */
+int listings_begin_change(struct listings *listings, const struct node *group, const char *name);
+
+enum link_change {
+    LINK_UNCHANGED,
+    LINK_MADE,
+    LINK_REMOVED,
+};
+void listings_end_change(struct listings *listings, const struct node *group, const char *name,
+                         enum link_change change);
+
+/* A group is gone, or at least empty. */
+void listings_forget(struct listings *listings, const struct node *group);
 
 #endif

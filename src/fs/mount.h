@@ -32,6 +32,7 @@ struct mount {
     pthread_rwlock_t tree_lock;
     atomic_uint removals; /* of links */
     bool is_writable;
+    atomic_bool opens_directories; /* the kernel must do so (dir.c) */
     /* NULL on a mount that is not: */
     struct times *times;
     struct fresh *fresh;
@@ -112,16 +113,18 @@ const char *control_name(const struct mount *mount, unsigned n, struct inode *in
 /* The content of a control file but image.h5 as of now. The caller frees *text. */
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 
-/* ---- dir.c: open directories ---- */
-
-struct directory;
-
-int directory_open(struct mount *mount, struct inode inode, struct directory **directory);
-void directory_close(struct mount *mount, struct directory *directory);
+/* ---- dir.c: directories ---- */
 
 /* Answers readdir, or readdirplus if plus, from `offset` on into at most `size` bytes. */
-void directory_read(struct mount *mount, struct directory *directory, fuse_req_t request,
-                    size_t size, off_t offset, bool plus);
+void directory_read(struct mount *mount, struct inode inode, fuse_req_t request, size_t size,
+                    off_t offset, bool plus);
+
+/* The same where directories are open. */
+struct directory;
+int directory_open(struct mount *mount, struct inode inode, struct directory **directory);
+void directory_close(struct mount *mount, struct directory *directory);
+void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
+                         size_t size, off_t offset, bool plus);
 
 /* ---- requests.c ---- */
 

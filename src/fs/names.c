@@ -34,7 +34,7 @@ static int path_of_link(const struct node *group, const char *link, char **path)
 }
 
 /* The tree lock must be held for writing. */
-static int make_group(const struct node *group, const char *name)
+static int make_group(struct mount *mount, const struct node *group, const char *name)
 {
     char link[NAME_BYTES], *path;
     if (!name_decode(name, !group->parent, link) || strchr(link, '/') || !strcmp(link, "."))
@@ -42,7 +42,11 @@ static int make_group(const struct node *group, const char *name)
     int error = path_of_link(group, link, &path);
     if (error)
         return error;
-    error = sfs_group_create(group->file, path);
+    error = listings_begin_change(mount->listings, group, link);
+    if (!error) {
+        error = sfs_group_create(group->file, path);
+        listings_end_change(mount->listings, group, link, error ? LINK_UNCHANGED : LINK_MADE);
+    }
     free(path);
     return error;
 }
@@ -75,9 +79,7 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     pthread_rwlock_wrlock(&mount->tree_lock);
     answer.error = get_group(mount, inode_unpack(parent), &group);
     if (!answer.error)
-        answer.error = make_group(group, name);
-    if (!answer.error)
-        listings_changed(mount->listings, group);
+        answer.error = make_group(mount, group, name);
     pthread_rwlock_unlock(&mount->tree_lock);
     if (!answer.error) {
         const struct change change = {.node = group};
@@ -96,12 +98,17 @@ static int remove_group(struct mount *mount, const struct node *group, const str
     int error = path_of_link(group, child->name, &path);
     if (error)
         return error;
-    error = sfs_group_remove(group->file, path);
+    error = listings_begin_change(mount->listings, group, child->name);
+    if (!error) {
+        error = sfs_group_remove(group->file, path);
+        listings_end_change(mount->listings, group, child->name,
+                            error ? LINK_UNCHANGED : LINK_REMOVED);
+    }
     free(path);
     if (error)
         return error;
     atomic_fetch_add(&mount->removals, 1);
-    listings_changed(mount->listings, group);
+    listings_forget(mount->listings, child);
     return node_remove(mount->nodes, group, child->name);
 }
 

@@ -20,7 +20,7 @@ static struct mount *mount_of(fuse_req_t request)
 
 static void on_init(void *data, struct fuse_conn_info *connection)
 {
-    const struct mount *mount = data;
+    struct mount *mount = data;
     /* Replies come from memory: splicing them costs three to four times a copy. */
     connection->want &=
         ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
@@ -33,6 +33,8 @@ static void on_init(void *data, struct fuse_conn_info *connection)
     /* Where files are followed, another time is what says that pages are old. */
     if (mount->follow)
         connection->want |= connection->capable & FUSE_CAP_AUTO_INVAL_DATA;
+    atomic_store(&mount->opens_directories,
+                 mount->follow || !(connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT));
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
@@ -257,6 +259,10 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mount *mount = mount_of(request);
+    if (!atomic_load(&mount->opens_directories)) {
+        fuse_reply_err(request, ENOSYS); /* it never asks again, and keeps what they hold */
+        return;
+    }
     struct open_file *file = open_file_new(mount, number);
     int error = file ? directory_open(mount, file->inode, &file->directory) : -ENOMEM;
     if (error) {
@@ -271,25 +277,27 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         open_file_put(mount, file);
 }
 
-static void read_directory(fuse_req_t request, struct fuse_file_info *info, size_t size,
-                           off_t offset, bool plus)
+static void read_directory(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info,
+                           size_t size, off_t offset, bool plus)
 {
     LOOKING(request);
-    directory_read(mount_of(request), open_file_of(info)->directory, request, size, offset, plus);
+    struct mount *mount = mount_of(request);
+    if (atomic_load(&mount->opens_directories))
+        directory_read_open(mount, open_file_of(info)->directory, request, size, offset, plus);
+    else
+        directory_read(mount, inode_unpack(number), request, size, offset, plus);
 }
 
 static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                        struct fuse_file_info *info)
 {
-    (void)number;
-    read_directory(request, info, size, offset, false);
+    read_directory(request, number, info, size, offset, false);
 }
 
 static void on_readdirplus(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                            struct fuse_file_info *info)
 {
-    (void)number;
-    read_directory(request, info, size, offset, true);
+    read_directory(request, number, info, size, offset, true);
 }
 
 static void on_statfs(fuse_req_t request, fuse_ino_t number)
@@ -333,7 +341,7 @@ const struct fuse_lowlevel_ops mount_requests = {
     .releasedir = on_release,
     .readdir = on_readdir,
     .readdirplus = on_readdirplus,
-    .fsyncdir = on_fsync,
+    .fsyncdir = on_fsyncdir,
     .statfs = on_statfs,
     .getxattr = on_getxattr,
     .listxattr = on_listxattr,

@@ -14,6 +14,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
 void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset, off_t n,
                   struct fuse_file_info *info);
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
+void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
 /* ---- names.c ---- */
 

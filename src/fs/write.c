@@ -378,3 +378,14 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         notify_answer(mount->notify, request, &answer);
     open_file_put(mount, file);
 }
+
+/* Of any directory: all that was written before. */
+void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
+{
+    (void)number, (void)data_only, (void)info;
+    struct mount *mount = mount_of(request);
+    struct answer answer = {.kind = ANSWER_ERROR};
+    if (mount->commits)
+        answer.error = commits_now(mount->commits, NULL);
+    notify_answer(mount->notify, request, &answer);
+}

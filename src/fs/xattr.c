@@ -1,6 +1,5 @@
 /* Extended attributes: those of groups, datasets and committed datatypes. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +21,11 @@ static int attributes_of(struct mount *mount, struct inode inode,
 {
     int error = 0;
     *attributes = NULL;
+    if (inode.entry != ENTRY_NODE)
+        return 0;
     pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, inode.node);
-    if (node && inode.entry == ENTRY_NODE && node->type != NODE_SYMLINK &&
-        node->type != NODE_UNREADABLE)
+    if (node && node->type != NODE_SYMLINK && node->type != NODE_UNREADABLE)
         error = node_get_attributes(mount->nodes, node, attributes);
     pthread_rwlock_unlock(&mount->tree_lock);
     return error;
@@ -128,25 +128,35 @@ static bool is_listable(const struct sfs_attribute *attribute)
     return attribute->text && strlen(XATTR_PREFIX) + strlen(attribute->name) <= XATTR_NAME_BYTES;
 }
 
+/* The names, one behind the other; the caller frees them. */
+static int list_names(const struct sfs_attributes *all, char **list, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (is_listable(&all->attribute[i]))
+            *n += strlen(XATTR_PREFIX) + strlen(all->attribute[i].name) + 1;
+    char *at = *list = malloc(*n + 1);
+    if (!at)
+        return -ENOMEM;
+    for (size_t i = 0; i < all->n; i++)
+        if (is_listable(&all->attribute[i]))
+            at = stpcpy(stpcpy(at, XATTR_PREFIX), all->attribute[i].name) + 1;
+    return 0;
+}
+
+/* Who copies a tree asks this of every file: most have none, and are answered at once. */
 void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
     struct node_attributes *attributes;
     char *list = NULL;
     size_t n = 0;
     int error = attributes_of(mount_of(request), inode_unpack(number), &attributes);
-    FILE *out = error ? NULL : open_memstream(&list, &n);
-    if (!out) {
-        fuse_reply_err(request, error ? -error : ENOMEM);
-        return;
-    }
-    const struct sfs_attributes *all = attributes ? node_attributes(attributes) : NULL;
-    for (size_t i = 0; all && i < all->n; i++)
-        if (is_listable(&all->attribute[i]))
-            fprintf(out, XATTR_PREFIX "%s%c", all->attribute[i].name, '\0');
-    node_put_attributes(attributes);
-    if (fclose(out) == 0)
-        reply_xattr(request, list, n, size);
+    if (attributes)
+        error = list_names(node_attributes(attributes), &list, &n);
+    if (error)
+        fuse_reply_err(request, -error);
     else
-        fuse_reply_err(request, ENOMEM);
+        reply_xattr(request, list, n, size);
+    node_put_attributes(attributes);
     free(list);
 }

@@ -235,6 +235,27 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
         check_dataset(mount / "good", f["good"], "/good")
 
 
+def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
+    """Whoever lists or copies it is told so, with handles of directories (follow) or without."""
+    path = tmp_path / "damaged.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        f.create_group("bad/inside")
+        f.create_group("good/inside")
+        address = h5py.h5o.get_info(f["bad"].id).addr
+    content = bytearray(path.read_bytes())
+    content[address + 10] ^= 0xFF
+    path.write_bytes(content)
+    for options in ("ro", "ro,follow"):
+        mount = mounts(path, options, expect_log=True)
+        for command in ("ls", "-R"), ("find",), ("du",), ("tar", "cf", "-", "--exclude=.sparsefs"):
+            done = subprocess.run([*command, mount.root], check=False, capture_output=True)
+            assert done.returncode != 0 and b"/bad" in done.stderr, command
+            assert b"Input/output error" in done.stderr and b"/good" not in done.stderr
+        with pytest.raises(OSError, match="Input/output error"):
+            shutil.copytree(mount / "bad", tmp_path / "copy")
+        mount.unmount()
+
+
 def test_attribute_of_endless_empty_lists(mounts, tmp_path):
     """Dims of 2^40 and 0: no element, but as text 2^40 pairs of brackets."""
     path = tmp_path / "brackets.h5"

@@ -1,5 +1,6 @@
 """Starting and ending, what mount options do, listings, attributes, many readers at once."""
 import concurrent.futures
+import ctypes
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import files
 from conftest import SPARSEFS, START_SECONDS, is_mounted, wait_for_end
 
 MOST_UNUSED_NODES = 16384  # src/fs/node.h
+GETDENTS64 = {"x86_64": 217, "aarch64": 61, "riscv64": 61}  # syscall numbers
 
 
 @pytest.fixture
@@ -395,6 +397,114 @@ def test_a_directory_that_is_read_again(mounts, tmp_path):
         assert set(os.listdir(held)) == expected and set(os.listdir(group)) == expected
     finally:
         os.close(held)
+
+
+class Entry(ctypes.Structure):
+    _fields_ = [("ino", ctypes.c_uint64), ("offset", ctypes.c_int64), ("length", ctypes.c_uint16),
+                ("type", ctypes.c_uint8)]
+
+
+def read_entries(directory, room):
+    """The next entries of an open directory, with the offsets behind them, in one getdents64(2)."""
+    buffer = ctypes.create_string_buffer(room)
+    n = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(GETDENTS64[os.uname().machine]),
+                                                  directory, buffer, room)
+    if n < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    entries, at = [], 0
+    while at < n:
+        entry = Entry.from_buffer(buffer, at)
+        name = buffer[at + Entry.type.offset + 1:at + entry.length].split(b"\0")[0]
+        entries.append((os.fsdecode(name), entry.offset))
+        at += entry.length
+    return entries
+
+
+def read_to_end(directory, room):
+    found = []
+    while entries := read_entries(directory, room):
+        found += entries
+    return found
+
+
+def test_offsets_hold_while_links_come_and_go(mounts, tmp_path):
+    """Who goes on finds all that was there all the time, once, also when others have listed the
+    directory as it is by then, and when he goes back to an offset of long ago."""
+    path = tmp_path / "groups.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        for i in range(1000):
+            f.create_group(f"g/{i:04}")
+    group = mounts(path, "rw") / "g"
+    assert len(os.listdir(group)) == 1000  # which the kernel keeps
+    directories = [os.open(group, os.O_RDONLY) for _ in range(3)]
+    try:
+        found = [[entry for _ in range(5 * i + 1) for entry in read_entries(directory, 2000)]
+                 for i, directory in enumerate(directories)]
+        remembered = found[2][50][1]
+        for i in range(0, 200, 2):
+            (group / f"{i:04}").rmdir()
+        for i in range(5):
+            (group / f"!{i}").mkdir()  # before all others, by name
+        now = {f"!{i}" for i in range(5)} | {f"{i:04}" for i in range(1000)
+                                             if i % 2 == 1 or i >= 200}
+        assert set(os.listdir(group)) == now
+        for i in range(2):
+            names = [name for name, _ in found[i] + read_to_end(directories[i], 1000)]
+            assert {f"{k:04}" for k in range(200, 1000)} <= set(names)
+            assert {f"{k:04}" for k in range(1, 200, 2)} <= set(names)
+            assert len(names) == len(set(names))
+        os.lseek(directories[2], remembered, os.SEEK_SET)
+        behind = [name for name, _ in read_to_end(directories[2], 700)]
+        before = {name for name, _ in found[2][:51]} & now
+        assert set(behind) == now - before and len(behind) == len(set(behind))
+        os.lseek(directories[2], 0, os.SEEK_SET)
+        again = [name for name, _ in read_to_end(directories[2], 4096)]
+        assert set(again) == now | {".", ".."} and len(again) == len(set(again))
+    finally:
+        for directory in directories:
+            os.close(directory)
+
+
+def test_many_links_in_small_pieces(mounts, tmp_path):
+    """As many requests as there can be for one listing, of links that change meanwhile."""
+    path = tmp_path / "links.h5"
+    n = 20000
+    with h5py.File(path, "w", libver="latest") as f:
+        f.create_group("g/a")
+        for i in range(n - 2):
+            f.id.links.create_hard(b"g/link %d" % i, f.id, b"g/a")
+        f.create_group("g/z")
+    mount = mounts(path, "rw")
+    directory = os.open(mount / "g", os.O_RDONLY)
+    try:
+        found = read_entries(directory, 4096)
+        (mount / "g/z").rmdir()
+        found += read_to_end(directory, 4096)
+    finally:
+        os.close(directory)
+    names = [name for name, _ in found]
+    assert set(names) == {".", "..", "a"} | {f"link {i}" for i in range(n - 2)}
+    assert len(names) == n + 1
+
+
+def answers(mount):
+    """How many requests the daemon has answered, and a few writes more."""
+    lines = pathlib.Path(f"/proc/{mount.process.pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["syscw"])
+
+
+def test_requests_of_a_walk(mounts, tmp_path):
+    """Directories are read in two requests, of which the second finds the end, without being
+    opened and closed besides; and names that were listed are not looked up."""
+    path = tmp_path / "tree.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        for i in range(200):
+            f.create_group(f"{i}/a")
+    mount = mounts(path)
+    before = answers(mount)
+    found = [directory for directory, _, _ in os.walk(mount.root)]
+    assert len(found) == 1 + 1 + 200 * 2
+    assert answers(mount) - before < 2 * len(found) + 50
 
 
 def test_many_attributes(mounts, tmp_path):

@@ -1,5 +1,6 @@
 /* The table of nodes: what is in use stays and what nobody uses goes, in a diamond of hard links,
- * which has more paths than there is memory. Listings are shared by those who list the same. */
+ * which has more paths than there is memory. Listings are shared by those who list the same, and
+ * who lists while links come and go finds all others once. */
 #include "support.h"
 
 #include <errno.h>
@@ -286,23 +287,166 @@ static void listings_are_shared(void **state)
     const struct node *a = look_up(table, root_of(table), "a");
     const struct node *b = look_up(table, root_of(table), "b");
     const struct listing *first, *same, *other, *later;
-    assert_int_equal(listing_get(listings, a, 7, &first), 0);
-    assert_int_equal(listing_get(listings, b, 8, &same), 0);
-    assert_int_equal(listing_get(listings, root_of(table), 8, &other), 0);
+    assert_int_equal(listing_get(listings, a, 7, true, &first), 0);
+    assert_int_equal(listing_get(listings, b, 8, true, &same), 0);
+    assert_int_equal(listing_get(listings, root_of(table), 8, true, &other), 0);
     assert_ptr_equal(same, first);
     assert_int_equal(first->removals, 7);
     assert_ptr_not_equal(other, first);
-    listings_changed(listings, b);
+    assert_int_equal(listings_begin_change(listings, b, "x"), 0);
+    listings_end_change(listings, b, "x", LINK_UNCHANGED);
+    assert_false(listing_is_old(listings, first));
+    assert_int_equal(listings_begin_change(listings, b, "x"), 0);
+    listings_end_change(listings, b, "x", LINK_MADE);
     assert_true(listing_is_old(listings, first) && !listing_is_old(listings, other));
-    assert_int_equal(listing_get(listings, a, 9, &later), 0);
+    assert_int_equal(listing_get(listings, a, 9, false, &later), 0);
+    assert_ptr_equal(later, first); /* good enough for who goes on */
+    listing_put(listings, later, false);
+    assert_int_equal(listing_get(listings, a, 9, true, &later), 0);
     assert_ptr_not_equal(later, first);
     assert_int_equal(later->removals, 9);
-    listing_put(listings, first);
+    listing_put(listings, first, true);
     assert_int_equal(same->links.n, 2); /* as it was, for who has it still */
     assert_string_equal(same->links.link[1].name, "b");
-    listing_put(listings, same);
-    listing_put(listings, later);
-    listing_put(listings, other);
+    listing_put(listings, same, true);
+    listing_put(listings, later, true);
+    listing_put(listings, other, true);
+    listings_destroy(listings);
+    close_table(table);
+}
+
+/* The number that says by whom the listing of a group was read that is kept, or else read now. */
+static unsigned reader_of(struct listings *listings, const struct node *group, unsigned now)
+{
+    const struct listing *listing;
+    assert_int_equal(listing_get(listings, group, now, false, &listing), 0);
+    unsigned removals = listing->removals;
+    listing_put(listings, listing, false);
+    return removals;
+}
+
+#define GROUPS (LISTINGS_MOST + 1)
+
+static void listings_are_kept_for_a_while(void **state)
+{
+    (void)state;
+    char name[16];
+    const struct listing *listing;
+    const struct node *group[GROUPS];
+    struct table table;
+    assert_int_equal(sfs_create("groups.h5", NULL, &table.file), 0);
+    for (unsigned i = 0; i < GROUPS; i++) {
+        snprintf(name, sizeof(name), "/%u", i);
+        assert_int_equal(sfs_group_create(table.file, name), 0);
+    }
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    struct listings *listings = listings_create();
+    for (unsigned i = 0; i < GROUPS; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        group[i] = look_up(table, root_of(table), name);
+    }
+
+    /* As long as somebody is on his way through it, and no longer. */
+    assert_int_equal(listing_get(listings, group[0], 1, true, &listing), 0);
+    listing_put(listings, listing, false);
+    assert_int_equal(reader_of(listings, group[0], 2), 1);
+    assert_int_equal(listing_get(listings, group[0], 3, true, &listing), 0);
+    assert_int_equal(listing->removals, 1);
+    listing_put(listings, listing, true);
+    assert_int_equal(reader_of(listings, group[0], 4), 1);
+    assert_int_equal(listing_get(listings, group[0], 5, false, &listing), 0);
+    listing_put(listings, listing, true);
+    assert_int_equal(reader_of(listings, group[0], 6), 6);
+
+    /* Of too many that nobody comes to the end of, those go that were not used for longest. */
+    for (unsigned i = 0; i < GROUPS; i++) {
+        assert_int_equal(listing_get(listings, group[i], 7, true, &listing), 0);
+        listing_put(listings, listing, false);
+    }
+    assert_int_equal(reader_of(listings, group[1], 8), 7);
+    assert_int_equal(reader_of(listings, group[GROUPS - 1], 8), 7);
+    assert_int_equal(reader_of(listings, group[0], 8), 8);
+    listings_destroy(listings);
+    close_table(table);
+}
+
+#define LINKS   60
+#define CHANGES 1500
+
+struct reader {
+    uint64_t at;
+    bool is_seen[LINKS], was_away[LINKS]; /* since it began */
+};
+
+static void begin_to_read(struct reader *reader, const bool *is_there)
+{
+    memset(reader, 0, sizeof(*reader));
+    for (size_t i = 0; i < LINKS; i++)
+        reader->was_away[i] = !is_there[i];
+}
+
+/* A few links more; at the end, what was there all the time has been seen. */
+static void read_on(struct listings *listings, const struct node *group, struct reader *reader,
+                    const bool *is_there)
+{
+    const struct listing *listing;
+    bool forgets = random_below(4) == 0; /* as if others had needed the memory */
+    assert_int_equal(listing_get(listings, group, 0, reader->at == 0, &listing), 0);
+    size_t i = listing_find(listing, reader->at);
+    for (uint64_t n = 1 + random_below(9); n > 0 && i < listing->links.n; n--, i++) {
+        unsigned link = (unsigned)atoi(listing->links.link[i].name);
+        assert_true(link < LINKS && (reader->was_away[link] || !reader->is_seen[link]));
+        reader->is_seen[link] = true;
+        reader->at = listing_place(listing, i) + 1;
+    }
+    bool ends = i == listing->links.n;
+    listing_put(listings, listing, ends || forgets);
+    for (size_t k = 0; k < LINKS && ends; k++)
+        assert_true(reader->is_seen[k] || reader->was_away[k]);
+    if (ends)
+        begin_to_read(reader, is_there);
+}
+
+/* Names that do not come in the order in which they are made. */
+static void make_or_remove(struct table table, struct listings *listings, const struct node *group,
+                           size_t link, bool *is_there)
+{
+    char path[16];
+    snprintf(path, sizeof(path), "/g/%zu", link);
+    const char *name = path + strlen("/g/");
+    assert_int_equal(listings_begin_change(listings, group, name), 0);
+    assert_int_equal((is_there[link] ? sfs_group_remove : sfs_group_create)(table.file, path), 0);
+    listings_end_change(listings, group, name, is_there[link] ? LINK_REMOVED : LINK_MADE);
+    is_there[link] = !is_there[link];
+}
+
+static void places_hold(void **state)
+{
+    (void)state;
+    struct table table;
+    bool is_there[LINKS] = {false};
+    struct reader readers[3];
+    assert_int_equal(sfs_create("places.h5", NULL, &table.file), 0);
+    for (size_t i = 0; i < LINKS; i += 2) {
+        char path[16];
+        snprintf(path, sizeof(path), "/g/%zu", i);
+        assert_int_equal(sfs_group_create(table.file, path), 0);
+        is_there[i] = true;
+    }
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    struct listings *listings = listings_create();
+    const struct node *group = look_up(table, root_of(table), "g");
+    for (size_t i = 0; i < COUNT(readers); i++)
+        begin_to_read(&readers[i], is_there);
+    for (unsigned i = 0; i < CHANGES; i++) {
+        size_t link = (size_t)random_below(LINKS);
+        make_or_remove(table, listings, group, link, is_there);
+        for (size_t k = 0; k < COUNT(readers); k++)
+            readers[k].was_away[link] = true;
+        for (size_t k = 0; k < COUNT(readers); k++)
+            if (random_below(3) == 0)
+                read_on(listings, group, &readers[k], is_there);
+    }
     listings_destroy(listings);
     close_table(table);
 }
@@ -312,4 +456,5 @@ TEST_MAIN(cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_m
           cmocka_unit_test(a_number_is_not_given_again_at_once),
           cmocka_unit_test(an_object_that_is_kept_has_one_number),
           cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
-          cmocka_unit_test(listings_are_shared))
+          cmocka_unit_test(listings_are_shared), cmocka_unit_test(listings_are_kept_for_a_while),
+          cmocka_unit_test(places_hold))
