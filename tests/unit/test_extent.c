@@ -454,6 +454,14 @@ static int write_one(struct sfs_dataset *dataset, uint64_t row, uint64_t column)
     return sfs_write(dataset, &slab, &value);
 }
 
+static int write_one_value(struct sfs_dataset *dataset, uint64_t row, uint64_t column)
+{
+    const int16_t value = 7;
+    struct sfs_slab slab = {.rank = 2, .start = {row, column}, .count = {1, 1}};
+    struct sfs_interval all[] = {{0, 0}, {0, 1}};
+    return sfs_write_values(dataset, &slab, &(struct sfs_defined){1, all, 1}, &value);
+}
+
 /* By the write and by the change of the dims, not by a flush, which would fail for ever. */
 static void what_an_index_cannot_hold_is_refused_at_once(void **state)
 {
@@ -480,6 +488,8 @@ static void what_an_index_cannot_hold_is_refused_at_once(void **state)
         behind[axis] = kind->chunk_dims[axis] * FULL;
         struct sfs_file *file = create(kind, &dataset);
         assert_int_equal(write_one(dataset, behind[0], behind[1]), refused);
+        if (!kind->is_dense)
+            assert_int_equal(write_one_value(dataset, behind[0], behind[1]), refused);
         struct sfs_slab both = {.rank = 2, .start = {first[0], first[1]}, .count = {1, 1}};
         both.count[axis] = 2;
         assert_int_equal(sfs_write(dataset, &both, (const int16_t[]){8, 9}), refused);
