@@ -16,10 +16,9 @@
 #include "fs/open.h"
 #include "fs/recent.h"
 
-/* That an answer is held back at most: longer than who looks waits (staging.c). */
-#define ANSWER_NANOS 20000000000u
-
-#define POLL_MILLIS 20
+#define ANSWER_NANOS 1000000000u  /* that an answer is held back at most, */
+#define CLOSE_NANOS  20000000000u /* and that of ANSWER_CLOSED: longer than who looks waits */
+#define POLL_MILLIS  20
 
 /* Threads that invalidate: one of them is waiting for a job, if there are not so many yet. */
 #define MOST_WORKERS 32
@@ -190,7 +189,7 @@ static void forget_looks(const struct job *job)
 /* The lock must be held. */
 static void append_job(struct notify *notify, struct job *job)
 {
-    job->deadline = clock_in(ANSWER_NANOS);
+    job->deadline = clock_in(is_close(job) ? CLOSE_NANOS : ANSWER_NANOS);
     DL_APPEND(notify->jobs, job);
     if (job->has_change)
         pthread_cond_signal(&notify->wanted);

@@ -26,8 +26,9 @@
  *     others have, finds nothing older.
  *   - Closing what waits for the last close (staging.h) is answered when the kernel was told of
  *     all other views and nobody has looked at one meanwhile; otherwise it is told again.
- *   - Against what we do not know of kernels to come, no answer is held back longer than twenty
- *     seconds.
+ *   - Against a disk that does not give what a reader's pages wait for, and what we do not know of
+ *     kernels to come, no answer is held back longer than a second, or where it is that of such a
+ *     close, twenty.
  *
  * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
  * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
