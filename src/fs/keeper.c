@@ -73,7 +73,7 @@ static void refuse(int connection, void *room)
         return; /* who waited for it waits no longer */
 }
 
-/* ENDING hangs up when the thread that invalidates is gone. */
+/* ENDING hangs up when the threads that invalidate are gone. */
 static void refuse_all(const int given[GIVEN])
 {
     struct pollfd fds[GIVEN] = {[CONNECTION] = {.fd = given[CONNECTION], .events = POLLIN},
@@ -191,13 +191,13 @@ int keeper_part(struct keeper *keeper, int session)
     return 0;
 }
 
-void keeper_invalidate(int connection, uint64_t inode)
+void keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n)
 {
     struct {
         struct fuse_out_header header;
         struct fuse_notify_inval_inode_out inode;
     } message = {.header = {.len = sizeof(message), .error = FUSE_NOTIFY_INVAL_INODE},
-                 .inode = {.ino = inode}};
+                 .inode = {.ino = inode, .off = (int64_t)offset, .len = (int64_t)n}};
     if (write(connection, &message, sizeof(message)) < 0)
         return;
 }

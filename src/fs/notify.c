@@ -1,4 +1,4 @@
-/* A queue of changes with the requests that wait for them, a thread that works it off, and one that
+/* A queue of changes with the requests that wait for them, threads that work it off, and one that
  * answers, and sees to it that nobody waits too long. */
 #include "fs/notify.h"
 
@@ -12,196 +12,79 @@
 #include <utlist.h>
 
 #include "common/thread.h"
+#include "fs/known.h"
 #include "fs/open.h"
+#include "fs/recent.h"
 
-#define KNOWN_BITS    (1u << 23) /* 1 MiB */
-#define BLOCK_BITS    (1u << 20)
-#define BLOCK_FRAMES  1024 /* frames of which one bit says whether any of them may be known */
-#define SECONDS       1    /* that an answer is held back at most, */
-#define CLOSE_SECONDS 20   /* and that of ANSWER_CLOSED: longer than who looks waits (staging.c) */
+#define SECONDS       1  /* that an answer is held back at most, */
+#define CLOSE_SECONDS 20 /* and that of ANSWER_CLOSED: longer than who looks waits (staging.c) */
 #define POLL_MILLIS   20
+
+/* Threads that invalidate: one of them is waiting for a job, if there are not so many yet. */
+#define MOST_WORKERS 32
+
+/* So long a request waits for the pages of its own inode, which the kernel may hold until it is
+ * answered: a WRITE, and a truncation, where that is rare. */
+#define WRITE_NANOS    2000000
+#define TRUNCATE_NANOS 1000000000
 
 /* When to invalidate again what the kernel may still be about to clear. */
 static const long again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
 
-struct job {
-    struct job *prev, *next;
-    bool has_change;
-    struct change change;
-    uint64_t writer;
-    fuse_req_t request; /* NULL: nobody waits, or it was answered */
-    struct answer answer;
-    struct timespec deadline; /* of the answer; of one that is to come: when */
+/* n 0: to the end. */
+struct range {
+    uint64_t offset, n;
 };
 
-/* Look-ups that are not answered yet, by the time at which they began: before the last time that
- * somebody waited for them, or after. */
-struct lookups {
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t ended;
-    unsigned now; /* those that begin now */
-    size_t running[2];
+struct job {
+    struct job *prev, *next;
+    bool has_change; /* else: it is done when those before it are */
+    bool runs;       /* a worker has it */
+    bool has_own;    /* what of the writer's own inode is invalidated, too, after the others */
+    struct range own;
+    struct change change;
+    struct range stack[2]; /* what of VIEW_STACK_RAW and VIEW_STACK_NPY */
+    uint64_t writer;       /* an inode; 0: none */
+    fuse_req_t request;    /* NULL: nobody waits, or it was answered */
+    struct answer answer;
+    struct timespec deadline; /* of the answer; of one that is to come: when */
 };
 
 struct notify {
     struct nodes *nodes;
     struct fuse_session *session;
     struct keeper *keeper;
-    int connection; /* of the thread */
-    pthread_t thread, guard;
-    struct lookups lookups;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
-    struct job *jobs;  /* the first is being worked at */
+    struct known *known;
+    int connection; /* of the workers */
+    pthread_t guard;
+    struct recent *recent;
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t wanted;  /* workers: there may be something to do */
+    pthread_cond_t changed; /* the guard: somebody waits, or can be answered */
+    struct job *jobs;
     struct job *later; /* by the time at which they become jobs */
-    struct job *done;  /* but for the answer */
+    struct job *done;  /* but for the answer, and what they hold */
     bool is_ending, has_ended;
-    /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
-    _Atomic uint64_t known[KNOWN_BITS / 64];
-    _Atomic uint64_t known_blocks[BLOCK_BITS / 64];
+    unsigned most_workers, n_workers, n_idle, n_ended;
+    pthread_t worker[MOST_WORKERS];
 };
-
-/* ---- What the kernel may know ---- */
-
-static uint32_t hash(uint64_t number)
-{
-    return (uint32_t)(number * 0x9E3779B97F4A7C15u >> 32);
-}
-
-static uint64_t block_of(struct inode inode)
-{
-    return inode_pack((struct inode){.node = inode.node, .frame = inode.frame / BLOCK_FRAMES});
-}
-
-static void set_bit(_Atomic uint64_t *bits, uint32_t bit)
-{
-    uint64_t mask = (uint64_t)1 << bit % 64;
-    if (!(atomic_load_explicit(&bits[bit / 64], memory_order_relaxed) & mask))
-        atomic_fetch_or(&bits[bit / 64], mask);
-}
-
-static bool is_set(_Atomic uint64_t *bits, uint32_t bit)
-{
-    return atomic_load(&bits[bit / 64]) >> bit % 64 & 1;
-}
 
 void notify_known(struct notify *notify, struct inode inode)
 {
-    if (!notify)
-        return;
-    set_bit(notify->known, hash(inode_pack(inode)) % KNOWN_BITS);
-    set_bit(notify->known_blocks, hash(block_of(inode)) % BLOCK_BITS);
+    if (notify)
+        known_add(notify->known, inode);
 }
-
-static _Thread_local unsigned began; /* the time at which this thread's look-up did */
 
 void notify_begin_lookup(struct notify *notify)
 {
-    if (!notify)
-        return;
-    struct lookups *lookups = &notify->lookups;
-    pthread_mutex_lock(&lookups->lock);
-    began = lookups->now;
-    lookups->running[began]++;
-    pthread_mutex_unlock(&lookups->lock);
+    if (notify)
+        known_begin_lookup(notify->known);
 }
 
 void notify_end_lookup(struct notify *notify)
 {
-    if (!notify)
-        return;
-    struct lookups *lookups = &notify->lookups;
-    pthread_mutex_lock(&lookups->lock);
-    if (--lookups->running[began] == 0)
-        pthread_cond_signal(&lookups->ended);
-    pthread_mutex_unlock(&lookups->lock);
-}
-
-/* Waits for those that run; others begin meanwhile, as one may take long. By one thread. */
-static void wait_for_lookups(struct lookups *lookups)
-{
-    pthread_mutex_lock(&lookups->lock);
-    unsigned before = lookups->now;
-    lookups->now = !before;
-    while (lookups->running[before] > 0)
-        pthread_cond_wait(&lookups->ended, &lookups->lock);
-    pthread_mutex_unlock(&lookups->lock);
-}
-
-/* ---- What a change concerns ---- */
-
-/* Called for an inode that the kernel may know; true ends the walk. */
-typedef bool (*visit_function)(struct notify *notify, uint64_t inode);
-
-static bool visit_known(struct notify *notify, struct inode inode, uint64_t except,
-                        visit_function visit)
-{
-    uint64_t number = inode_pack(inode);
-    return number != except && is_set(notify->known, hash(number) % KNOWN_BITS) &&
-           visit(notify, number);
-}
-
-static bool is_view_of_frame(unsigned kind)
-{
-    return kind < VIEW_STACK_RAW;
-}
-
-static bool visit_frames(struct notify *notify, const struct change *change, uint32_t node,
-                         uint64_t except, visit_function visit)
-{
-    for (uint64_t frame = change->first; frame <= change->last && frame < INODE_MAX_FRAMES;) {
-        struct inode inode = {.node = node, .frame = frame};
-        if (!is_set(notify->known_blocks, hash(block_of(inode)) % BLOCK_BITS)) {
-            frame += BLOCK_FRAMES - frame % BLOCK_FRAMES;
-            continue;
-        }
-        for (unsigned kind = 0; is_view_of_frame(kind); kind++) {
-            inode.entry = ENTRY_VIEW + kind;
-            if (change->views >> kind & 1 && visit_known(notify, inode, except, visit))
-                return true;
-        }
-        frame++;
-    }
-    return false;
-}
-
-static bool visit_node(struct notify *notify, const struct change *change, uint32_t number,
-                       uint64_t except, visit_function visit)
-{
-    struct inode inode = {.node = number, .entry = ENTRY_NODE};
-    if (change->node->type == NODE_GROUP)
-        return visit_known(notify, inode, except, visit);
-    for (unsigned kind = VIEW_STACK_RAW; kind < VIEW_KINDS; kind++) {
-        inode.entry = ENTRY_VIEW + kind;
-        if (change->views >> kind & 1 && visit_known(notify, inode, except, visit))
-            return true;
-    }
-    for (inode.entry = ENTRY_FRAMES; change->names && inode.entry < ENTRY_CSR_DIR; inode.entry++)
-        if (visit_known(notify, inode, except, visit))
-            return true;
-    return visit_frames(notify, change, number, except, visit);
-}
-
-/* Visits what the kernel may know of what a change concerns, but for one inode. */
-static bool visit_change(struct notify *notify, const struct change *change, uint64_t except,
-                         visit_function visit)
-{
-    uint32_t *numbers;
-    size_t n = node_same(notify->nodes, change->node, &numbers);
-    bool ended = n == 0 && visit_node(notify, change, change->node->number, except, visit);
-    for (size_t i = 0; i < n && !ended; i++)
-        ended = visit_node(notify, change, numbers[i], except, visit);
-    free(numbers);
-    return ended;
-}
-
-static bool concerns(const struct change *change, const struct node *node, struct inode inode)
-{
-    unsigned kind = inode_view(inode);
-    return change->node->type == NODE_DATASET && node->object == change->node->object &&
-           change->views >> kind & 1 &&
-           (!is_view_of_frame(kind) ||
-            (inode.frame >= change->first && inode.frame <= change->last));
+    if (notify)
+        known_end_lookup(notify->known);
 }
 
 /* ---- Answers ---- */
@@ -245,6 +128,21 @@ static fuse_req_t take_request(struct job *job)
 
 /* ---- The queue ---- */
 
+/* Where in the stacks a change is. The views of a dataset that has more frames have changed as a
+ * whole. */
+static void find_ranges(struct notify *notify, struct job *job)
+{
+    const struct change *change = &job->change;
+    struct views *views;
+    if (change->node->type != NODE_DATASET || change->names ||
+        node_get_views(notify->nodes, change->node, &views) < 0)
+        return;
+    for (unsigned i = 0; i < 2; i++)
+        view_bytes_of(views, VIEW_STACK_RAW + i, change->first, change->last, &job->stack[i].offset,
+                      &job->stack[i].n);
+    node_put_views(notify->nodes, change->node);
+}
+
 /* A change holds its node. NULL: no memory. */
 static struct job *new_change_job(struct notify *notify, const struct change *change)
 {
@@ -253,8 +151,16 @@ static struct job *new_change_job(struct notify *notify, const struct change *ch
         return NULL;
     job->has_change = true;
     job->change = *change;
+    find_ranges(notify, job);
     node_hold(notify->nodes, change->node->number);
     return job;
+}
+
+static void destroy_job(struct notify *notify, struct job *job)
+{
+    if (job->has_change)
+        node_put(notify->nodes, job->change.node->number);
+    free(job);
 }
 
 static struct timespec time_in(long nanos)
@@ -303,56 +209,89 @@ static void append_job(struct notify *notify, struct job *job)
     job->deadline = time_in(0);
     job->deadline.tv_sec += is_close(job) ? CLOSE_SECONDS : SECONDS;
     DL_APPEND(notify->jobs, job);
-    pthread_cond_broadcast(&notify->changed);
+    if (job->has_change)
+        pthread_cond_signal(&notify->wanted);
+    if (job->request)
+        pthread_cond_signal(&notify->changed);
 }
 
-/* Whether one of the changes in the queue concerns an inode. The lock must be held. */
-static bool is_awaited(const struct notify *notify, const struct node *node, struct inode inode)
+/* Whether holding a writer back until his own change is made known could be for ever: another one
+ * is held back likewise, and each is to invalidate the inode of which the other holds pages; or
+ * there are no more workers for it. The lock must be held. */
+static bool is_in_a_circle(const struct notify *notify, const struct change *change,
+                           struct inode writer)
 {
     const struct job *job;
+    bool is_short = notify->n_idle == 0 && notify->n_workers == notify->most_workers;
     DL_FOREACH (notify->jobs, job) {
-        if (job->has_change && inode_pack(inode) != job->writer &&
-            concerns(&job->change, node, inode))
+        if (!job->has_change || job->writer == inode_pack(writer) ||
+            !change_concerns(&job->change, change->node, writer))
+            continue;
+        if (is_short || (job->request && job->writer &&
+                         change_concerns(change, job->change.node, inode_unpack(job->writer))))
             return true;
     }
     return false;
 }
 
-static bool say_yes(struct notify *notify, uint64_t inode)
+/* What of the writer's own inode is to be invalidated: after a truncation all; of what a WRITE has
+ * put there nothing, if it is there still. */
+static bool find_own(struct notify *notify, uint64_t writer, const struct answer *answer,
+                     struct range *own)
 {
-    (void)notify, (void)inode;
+    *own = (struct range){0};
+    if (!writer || answer->kind != ANSWER_WRITTEN)
+        return writer;
+    *own = (struct range){answer->offset, answer->written};
+    return !answer->is_of_map && own->n > 0 &&
+           recent_is_doubtful(notify->recent, writer, own->offset, own->n);
+}
+
+static bool say_yes(void *context, struct inode inode)
+{
+    (void)context, (void)inode;
     return true;
 }
 
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer)
 {
-    bool is_known = notify && visit_change(notify, change, writer, say_yes);
+    struct range own;
+    bool has_own = notify && find_own(notify, writer, answer, &own);
+    bool is_known =
+        has_own || (notify && known_visit(notify->known, change, writer, say_yes, NULL));
     bool may = request && !is_known && may_answer(change, request, answer, false);
     struct job *job =
         notify && (is_known || (request && !may)) ? new_change_job(notify, change) : NULL;
     if (job) {
         job->writer = writer;
+        job->has_own = has_own;
+        job->own = has_own ? own : (struct range){0};
+        if (answer)
+            job->answer = *answer;
         pthread_mutex_lock(&notify->lock);
         bool has_ended = notify->has_ended; /* nobody would take it */
         if (!has_ended && request &&
-            !(writer && is_awaited(notify, change->node, inode_unpack(writer)))) {
+            !(writer && is_in_a_circle(notify, change, inode_unpack(writer)))) {
             job->request = request;
-            job->answer = *answer;
             request = NULL;
         }
         if (!has_ended)
             append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
-        if (has_ended) {
-            node_put(notify->nodes, change->node->number);
-            free(job);
-        }
+        if (has_ended)
+            destroy_job(notify, job);
     }
     if (request && !may)
         (void)may_answer(change, request, answer, true);
     if (request)
         answer_now(request, answer);
+}
+
+void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n)
+{
+    if (notify)
+        recent_read(notify->recent, inode, offset, n);
 }
 
 static int compare_deadlines(const struct job *a, const struct job *b)
@@ -366,17 +305,21 @@ static int compare_deadlines(const struct job *a, const struct job *b)
 
 void notify_again(struct notify *notify, const struct change *change)
 {
-    if (!notify)
-        return;
-    pthread_mutex_lock(&notify->lock);
-    for (size_t i = 0; i < sizeof(again_nanos) / sizeof(*again_nanos); i++) {
-        struct job *job = new_change_job(notify, change);
-        if (!job)
+    struct job *jobs = NULL, *job, *next;
+    for (size_t i = 0; notify && i < sizeof(again_nanos) / sizeof(*again_nanos); i++) {
+        if (!(job = new_change_job(notify, change)))
             break;
         job->deadline = time_in(again_nanos[i]);
+        DL_APPEND(jobs, job);
+    }
+    if (!jobs)
+        return;
+    pthread_mutex_lock(&notify->lock);
+    DL_FOREACH_SAFE (jobs, job, next) {
+        DL_DELETE(jobs, job);
         DL_INSERT_INORDER(notify->later, job, compare_deadlines);
     }
-    pthread_cond_broadcast(&notify->changed);
+    pthread_cond_signal(&notify->wanted);
     pthread_mutex_unlock(&notify->lock);
 }
 
@@ -399,78 +342,160 @@ void notify_answer(struct notify *notify, fuse_req_t request, const struct answe
 
 /* ---- The threads ---- */
 
-static bool invalidate(struct notify *notify, uint64_t inode)
+struct invalidation {
+    struct notify *notify;
+    const struct job *job;
+};
+
+static bool invalidate(void *context, struct inode inode)
 {
-    keeper_invalidate(notify->connection, inode);
+    const struct invalidation *of = context;
+    struct notify *notify = of->notify;
+    uint64_t number = inode_pack(inode);
+    unsigned stack = inode.entry - (ENTRY_VIEW + VIEW_STACK_RAW);
+    struct range range = {0};
+    if (inode_is_view(inode) && stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
+        range = of->job->stack[stack];
+    recent_begin_forgetting(notify->recent, number, range.offset, range.n);
+    keeper_invalidate(notify->connection, number, range.offset, range.n);
+    recent_end_forgetting(notify->recent, number);
     return false;
 }
 
-/* Waits for the next job; NULL: there is none, and the mount ends. The lock must be held. */
-static struct job *next_job(struct notify *notify)
+/* Who has changed it is answered in the midst of this if it is he whom it waits for. That of a
+ * WRITE does not count as an invalidation: who writes and reads on and on would remain doubtful. */
+static void invalidate_own(struct notify *notify, struct job *job)
 {
-    for (;;) {
-        struct job *later = notify->later;
-        if (later && (notify->is_ending || is_over(&later->deadline))) {
-            DL_DELETE(notify->later, later);
-            append_job(notify, later);
-        } else if (notify->jobs || notify->is_ending) {
-            return notify->jobs;
-        } else if (later) {
-            struct timespec deadline = later->deadline;
-            pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
-        } else {
-            pthread_cond_wait(&notify->changed, &notify->lock);
-        }
+    bool is_write = job->answer.kind == ANSWER_WRITTEN;
+    pthread_mutex_lock(&notify->lock);
+    job->deadline = time_in(is_write ? WRITE_NANOS : TRUNCATE_NANOS);
+    pthread_cond_signal(&notify->changed);
+    pthread_mutex_unlock(&notify->lock);
+    if (!is_write)
+        recent_begin_forgetting(notify->recent, job->writer, job->own.offset, job->own.n);
+    keeper_invalidate(notify->connection, job->writer, job->own.offset, job->own.n);
+    if (!is_write)
+        recent_end_forgetting(notify->recent, job->writer);
+}
+
+/* The first that no worker has, or NULL. The lock must be held. */
+static struct job *free_job(const struct notify *notify)
+{
+    struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->has_change && !job->runs)
+            return job;
+    }
+    return NULL;
+}
+
+/* The lock must be held. */
+static void take_later(struct notify *notify)
+{
+    struct job *later;
+    while ((later = notify->later) && (notify->is_ending || is_over(&later->deadline))) {
+        DL_DELETE(notify->later, later);
+        append_job(notify, later);
     }
 }
 
-/* The lock must be held; it is dropped, as the node's dataset may be closed. */
-static void put_node(struct notify *notify, const struct node *node)
+/* Waits for a job; NULL: there is none, and the mount ends. The lock must be held. */
+static struct job *next_job(struct notify *notify)
 {
-    if (!node)
-        return;
-    pthread_mutex_unlock(&notify->lock);
-    node_put(notify->nodes, node->number);
-    pthread_mutex_lock(&notify->lock);
+    for (;;) {
+        take_later(notify);
+        struct job *job = free_job(notify);
+        if (job || notify->is_ending)
+            return job;
+        notify->n_idle++;
+        if (notify->later) {
+            struct timespec deadline = notify->later->deadline;
+            pthread_cond_timedwait(&notify->wanted, &notify->lock, &deadline);
+        } else {
+            pthread_cond_wait(&notify->wanted, &notify->lock);
+        }
+        notify->n_idle--;
+    }
 }
 
-/* It cannot answer itself: it has nothing but what it invalidates through. */
-static void *work(void *data)
+/* The lock must be held. */
+static void set_done(struct notify *notify, struct job *job)
 {
-    struct notify *notify = data;
-    notify->connection = keeper_part(notify->keeper, fuse_session_fd(notify->session));
-    pthread_mutex_lock(&notify->lock);
-    for (;;) {
-        struct job *job = next_job(notify);
-        if (!job)
-            break;
-        bool send = job->has_change && !notify->is_ending;
+    DL_DELETE(notify->jobs, job);
+    DL_APPEND(notify->done, job);
+    pthread_cond_signal(&notify->changed);
+}
+
+/* After a job: it is done, but for a close that somebody has looked at meanwhile. The lock must be
+ * held. */
+static void end_job(struct notify *notify, struct job *job)
+{
+    job->runs = false;
+    if (is_close(job) && !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
+        DL_DELETE(notify->jobs, job);
+        DL_APPEND(notify->jobs, job);
+    } else {
+        set_done(notify, job);
+    }
+    while (notify->jobs && !notify->jobs->has_change)
+        set_done(notify, notify->jobs);
+}
+
+static void *work(void *data);
+
+/* Only a worker can start another one, and it may be about to wait in the kernel: there must be one
+ * that takes the next job. The lock must be held. */
+static void start_another(struct notify *notify)
+{
+    if (notify->n_idle > 0 || notify->n_workers == notify->most_workers || notify->is_ending)
+        return;
+    if (thread_start(&notify->worker[notify->n_workers], work, notify) == 0)
+        notify->n_workers++;
+    else
+        notify->most_workers = notify->n_workers;
+}
+
+/* They cannot answer: they have nothing but what they invalidate through. The lock must be held. */
+static void work_on(struct notify *notify)
+{
+    struct job *job;
+    while ((job = next_job(notify))) {
+        struct invalidation invalidation = {notify, job};
+        bool send = !notify->is_ending;
+        job->runs = true;
+        start_another(notify);
         if (is_close(job))
             forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
-            wait_for_lookups(&notify->lookups);
-            visit_change(notify, &job->change, job->writer, invalidate);
+            known_wait_for_lookups(notify->known);
+            known_visit(notify->known, &job->change, job->writer, invalidate, &invalidation);
         }
+        if (send && job->has_own)
+            invalidate_own(notify, job);
         pthread_mutex_lock(&notify->lock);
-        DL_DELETE(notify->jobs, job);
-        const struct node *held = job->has_change ? job->change.node : NULL;
-        if (is_close(job) &&
-            !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
-            DL_APPEND(notify->jobs, job);
-            held = NULL;
-        } else if (job->request) {
-            DL_APPEND(notify->done, job);
-            pthread_cond_broadcast(&notify->changed);
-        } else {
-            free(job);
-        }
-        put_node(notify, held);
+        end_job(notify, job);
     }
-    notify->has_ended = true;
-    pthread_cond_broadcast(&notify->changed);
+    if (++notify->n_ended == notify->n_workers) {
+        notify->has_ended = true;
+        pthread_cond_signal(&notify->changed);
+    }
+}
+
+static void *work(void *data)
+{
+    struct notify *notify = data;
+    pthread_mutex_lock(&notify->lock);
+    work_on(notify);
     pthread_mutex_unlock(&notify->lock);
     return NULL;
+}
+
+static void *work_first(void *data)
+{
+    struct notify *notify = data;
+    notify->connection = keeper_part(notify->keeper, fuse_session_fd(notify->session));
+    return work(notify);
 }
 
 /* The job with the earliest deadline that somebody waits for. The lock must be held. */
@@ -490,8 +515,9 @@ static void answer_done(struct notify *notify)
     struct job *job = notify->done;
     DL_DELETE(notify->done, job);
     pthread_mutex_unlock(&notify->lock);
-    answer_now(job->request, &job->answer);
-    free(job);
+    if (job->request)
+        answer_now(job->request, &job->answer);
+    destroy_job(notify, job);
     pthread_mutex_lock(&notify->lock);
 }
 
@@ -527,17 +553,15 @@ static void init_locks(struct notify *notify)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&notify->changed, &monotonic);
+    pthread_cond_init(&notify->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&notify->lock, NULL);
-    pthread_mutex_init(&notify->lookups.lock, NULL);
-    pthread_cond_init(&notify->lookups.ended, NULL);
 }
 
 static void destroy_locks(struct notify *notify)
 {
-    pthread_cond_destroy(&notify->lookups.ended);
-    pthread_mutex_destroy(&notify->lookups.lock);
     pthread_mutex_destroy(&notify->lock);
+    pthread_cond_destroy(&notify->wanted);
     pthread_cond_destroy(&notify->changed);
 }
 
@@ -545,8 +569,14 @@ static void end_work(struct notify *notify)
 {
     pthread_mutex_lock(&notify->lock);
     notify->is_ending = true;
-    pthread_cond_broadcast(&notify->changed);
+    pthread_cond_broadcast(&notify->wanted);
     pthread_mutex_unlock(&notify->lock);
+}
+
+static void join_workers(struct notify *notify)
+{
+    for (unsigned i = 0; i < notify->n_workers; i++)
+        pthread_join(notify->worker[i], NULL);
 }
 
 int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
@@ -559,22 +589,30 @@ int notify_create(struct nodes *nodes, struct fuse_session *session, struct keep
     notify->session = session;
     notify->keeper = keeper;
     init_locks(notify);
-    int error = thread_start(&notify->thread, work, notify);
+    notify->recent = recent_create();
+    int error = notify->recent ? known_create(nodes, &notify->known) : -ENOMEM;
     if (error)
         goto failed;
-    error = thread_start(&notify->guard, guard, notify);
+    notify->most_workers = MOST_WORKERS;
+    notify->n_workers = 1;
+    error = -thread_start(&notify->worker[0], work_first, notify);
+    if (error)
+        goto failed;
+    error = -thread_start(&notify->guard, guard, notify);
     if (error) {
         end_work(notify);
-        pthread_join(notify->thread, NULL);
+        join_workers(notify);
         goto failed;
     }
     *out = notify;
     return 0;
 
 failed:
+    known_destroy(notify->known);
+    recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);
-    return -error;
+    return error;
 }
 
 /* Serves a request if there is one. */
@@ -599,9 +637,11 @@ void notify_destroy(struct notify *notify)
         pthread_mutex_lock(&notify->lock);
     }
     pthread_mutex_unlock(&notify->lock);
-    pthread_join(notify->thread, NULL);
+    join_workers(notify);
     pthread_join(notify->guard, NULL);
     free(buffer.mem);
+    known_destroy(notify->known);
+    recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);
 }

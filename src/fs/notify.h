@@ -8,21 +8,27 @@
  * circle:
  *
  *   - Requests are served by threads that never do this. They hand the request, with its answer and
- *     what has changed, to the one thread that does; afterwards another answers it (keeper.h).
+ *     what has changed, to others that do; afterwards another answers it (keeper.h).
  *   - While a WRITE of inode X goes on the kernel holds pages of X: locked, or, when it is one that
- *     the kernel makes of dirty pages of a mapping, as being written. So when one of X has been
- *     served and X is among what that thread has to invalidate still, it is answered as soon as its
- *     own invalidations are in the queue, and these are made soon after. (That happens only while
- *     others write the same frame through other views.) The pages of X itself are right by
- *     themselves.
+ *     the kernel makes of dirty pages of a mapping, as being written. Who is to invalidate X then
+ *     waits, but nobody waits behind him: there is one more thread, which makes known what that
+ *     WRITE has changed, and it is answered. Only if each of two is to invalidate the inode that
+ *     the other writes to, as when a frame is written through two of its views at the same time,
+ *     the second is answered as soon as its own invalidations are in the queue, and these are made
+ *     soon after.
+ *   - The pages of X itself are right by themselves, unless they were invalidated while the WRITE
+ *     was on its way (recent.h). Then they are invalidated last of all, and because these may be
+ *     the ones that the kernel holds, the WRITE is answered a moment later in any case.
+ *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. So these, too,
+ *     come last, and for a second at most.
  *   - Closing and syncing hold no pages: they are answered when all that was in the queue is done,
  *     and so is opening a view. So who has closed or synced what he has written, and who opens what
  *     others have, finds nothing older.
  *   - Closing what waits for the last close (staging.h) is answered when the kernel was told of
  *     all other views and nobody has looked at one meanwhile; otherwise it is told again.
- *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. As a cure for
- *     this, and against what we do not know of kernels to come, no answer is held back longer than
- *     a second, or in the case before, where none of this can be, twenty.
+ *   - Against a disk that does not give what a reader's pages wait for, and what we do not know of
+ *     kernels to come, no answer is held back longer than a second, or where it is that of such a
+ *     close, twenty.
  *
  * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
  * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
@@ -46,7 +52,7 @@
 
 struct notify;
 
-/* Of a session that is mounted. keeper: for the thread that tells the kernel. */
+/* Of a session that is mounted. keeper: for the threads that tell the kernel. */
 int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
                   struct notify **notify);
 
@@ -81,7 +87,9 @@ struct answer {
         ANSWER_CLOSED
     } kind;
     int error;                     /* 0 or negative errno */
-    size_t written;                /* bytes */
+    size_t written;                /* bytes, */
+    uint64_t offset;               /* from there on; */
+    bool is_of_map;                /* dirty pages, which the kernel keeps until this is answered */
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
     struct fuse_entry_param entry; /* ANSWER_ENTRY */
@@ -97,8 +105,8 @@ void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
 void answer_now(fuse_req_t request, const struct answer *answer);
 
 /* After a change: answers when the kernel knows nothing older any more. writer: the inode of which
- * the kernel holds pages until this is answered, which show the change already; 0: none. request
- * may be NULL: nobody waits. */
+ * the kernel holds pages until this is answered: those that a WRITE has put there, or that a
+ * truncation keeps from being written; 0: none. request may be NULL: nobody waits. */
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer);
 
@@ -107,6 +115,9 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
  * so.
  */
 void notify_again(struct notify *notify, const struct change *change);
+
+/* To be called before bytes of a view are read for the kernel. */
+void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n);
 
 /* Answers when the invalidations of everything that was changed before are made. */
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer);

@@ -176,6 +176,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     struct view_part part = {.bytes = buffer};
     int error = buffer ? 0 : -ENOMEM;
     mount_settle(mount, file->node, file->inode);
+    notify_read(mount->notify, inode_pack(file->inode), (uint64_t)offset, size);
     if (!error &&
         (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
         error = read_made(mount, file, size, offset, buffer, &part.n);

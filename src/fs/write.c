@@ -95,7 +95,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
 {
     struct mount *mount = mount_of(request);
     struct open_file *file = open_file_of(info);
-    struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
+    struct answer answer = {.kind = ANSWER_WRITTEN,
+                            .written = n,
+                            .offset = (uint64_t)offset,
+                            .is_of_map = info->writepage};
     struct change change = {0};
     bool is_selection = open_file_is_selection(file);
     open_file_use(file);
@@ -257,7 +260,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
             answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     }
     if (change.node)
-        notify_change(mount->notify, &change, 0, request, &answer);
+        notify_change(mount->notify, &change, number, request, &answer);
     else
         answer_now(request, &answer);
     if (file)

@@ -222,4 +222,9 @@ int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes
 void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                     uint64_t n, uint64_t *first, uint64_t *last);
 
+/* The bytes of a stack in which frames first to last are; of other views, and where there is no
+ * such frame, all: n 0. */
+void view_bytes_of(struct views *views, enum view_kind kind, uint64_t first, uint64_t last,
+                   uint64_t *offset, uint64_t *n);
+
 #endif

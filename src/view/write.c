@@ -377,3 +377,14 @@ void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, ui
     *first = *first < most ? *first : most;
     *last = *last < most ? *last : most;
 }
+
+void view_bytes_of(struct views *views, enum view_kind kind, uint64_t first, uint64_t last,
+                   uint64_t *offset, uint64_t *n)
+{
+    LOOKING_AT(views);
+    *offset = *n = 0;
+    if (!view_is_stack(kind) || !has_view(views, kind) || first > last || last >= views->frames)
+        return;
+    *offset = views->heads[kind].n + first * views->frame_bytes;
+    *n = (last - first + 1) * views->frame_bytes;
+}

@@ -298,6 +298,8 @@ class Worker:
         self.root, self.model, self.without = root, model, without
         self.log = collections.deque(maxlen=LOGGED)
         self.open_files = collections.OrderedDict()
+        self.watched = {}
+        self.is_cleared = False  # by the kernel, and for a moment, what is not to be zero
         self.groups = set()
         self.groups_made = 0
 
@@ -317,6 +319,7 @@ class Worker:
         frame = self.random.choice(own if self.random.random() < 0.9 else range(count))
         with dataset.locks[frame]:
             yield frame
+            self.watch(dataset, frame)
 
     def path(self, dataset, view, frame):
         return self.root / dataset.kind.path / view / FRAME_VIEWS[view].format(frame)
@@ -342,8 +345,29 @@ class Worker:
         yield self.open_files[path]
 
     def close_files(self):
-        while self.open_files:
-            os.close(self.open_files.popitem()[1])
+        for files in self.open_files, self.watched:
+            while files:
+                os.close(files.popitem()[1])
+
+    def close_like(self, path):
+        """Those that are the same file: frames/7.raw and raw/000007.raw are."""
+        wanted = os.stat(path)
+        for other, fd in list(self.open_files.items()):
+            if os.path.samestat(os.fstat(fd), wanted):
+                os.close(self.open_files.pop(other))
+
+    def watch(self, dataset, frame):
+        """What was done is seen at once also by who has had the other views open, with pages of them."""
+        if self.is_cleared or self.random.random() < 0.5:
+            self.is_cleared = False
+            return
+        for view in FRAME_VIEWS:
+            path = self.path(dataset, view, frame)
+            if path not in self.watched:
+                self.watched[path] = os.open(path, os.O_RDONLY)
+            fd = self.watched[path]
+            found = os.pread(fd, os.fstat(fd).st_size, 0)[-dataset.bytes:]
+            same(found, dataset.flat(frame).tobytes(), f"{path}, which was open", dataset.item)
 
     def range_of(self, size):
         """A start and an end, mostly near each other."""
@@ -464,8 +488,8 @@ class Worker:
             self.note(f"truncate {dataset.kind.path}/{view} {frame} to {to}")
             before_writing = to == 0 or to < head  # then it counts when the file is written or synced
             if self.random.random() < 0.5:
-                if before_writing and path in self.open_files:
-                    os.close(self.open_files.pop(path))  # or it looks like O_TRUNC of that
+                if before_writing:
+                    self.close_like(path)  # or it looks like O_TRUNC of such a file
                 os.truncate(path, to)
             else:
                 with self.opened(path) as fd:
@@ -490,6 +514,7 @@ class Worker:
                 dataset.write(frame, start, bytes(end - start))
             else:
                 dataset.punch(frame, start, end)
+                self.is_cleared = bool(dataset.fill.any())
 
     def over_end(self):
         dataset = self.pick_dataset()
@@ -592,6 +617,8 @@ class Worker:
                 stack.enter_context(dataset.locks[frame])
             yield [(frame, max(start, frame * dataset.bytes), min(end, (frame + 1) * dataset.bytes))
                    for frame in frames]
+            for frame in frames:
+                self.watch(dataset, frame)
 
     def stack_range(self, dataset):
         """Within a frame, or over up to three."""

@@ -585,9 +585,9 @@ def test_signals_during_the_commit_of_a_command(slow, tmp_path, numbers):
 
 @contextlib.contextmanager
 def invalidating(slow, tmp_path, environment=None):
-    """A mount and its readers, who wait for frames of the stack that the disk does not give, the last
+    """A mount and its readers, who wait for frames of csr/data.raw that the disk does not give, the last
     of them without a thread of the daemon that listens to it, while frame 0 was written. All of them
-    have pages of the stack locked, which that has to invalidate."""
+    have pages of it locked, and that has to invalidate it as a whole."""
     path = slow.path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
@@ -598,7 +598,7 @@ def invalidating(slow, tmp_path, environment=None):
     readers = []
     try:
         (mount / "x/frames/0.raw").read_bytes()
-        readers += [start_reader(mount / "x/stack.raw") for _ in range(4)]
+        readers += [start_reader(mount / "x/csr/data.raw") for _ in range(4)]
         slow.hold("reads")
         for n in (1, 2):
             read_page(readers[n - 1], n * frame_bytes)

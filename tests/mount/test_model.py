@@ -80,6 +80,7 @@ def test_more_wait_for_a_close_than_can_be_served(mounts, tmp_path):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         wanted = {"frames/3.raw": bytes(4800), "stack.raw": bytes(stack)}
         wanted["stack.npy"] = os.pread(views["stack.npy"], 128, 0) + wanted["stack.raw"]
+        os.posix_fadvise(views["stack.npy"], 0, 0, os.POSIX_FADV_DONTNEED)
         (folder / "frames/3.raw").write_bytes(content)
         parts = [(name, at) for name in views for at in range(0, len(wanted[name]), page)]
         assert len(parts) > 20
@@ -199,6 +200,46 @@ def test_stores_through_a_map_are_seen_through_all_views(mounts, tmp_path, how):
                         assert os.pread(file.fileno(), page, at) == content, (number, view)
             finally:
                 end()
+
+
+def keep_writing(path, done):
+    with open(path, "r+b", buffering=0) as file:
+        while not done.is_set():
+            os.pwrite(file.fileno(), os.urandom(64), 256)
+
+
+@pytest.mark.parametrize("written", ["stack.raw", "stack.npy"])
+def test_writing_a_stack_beside_others_who_write_other_frames(mounts, tmp_path, written):
+    """They keep the kernel busy with what it is told of the stack, and that is no reason to tell it
+    later of the frame that is written through it."""
+    path = tmp_path / "a.h5"
+    model.make_file(path)
+    folder = mounts(path, "rw") / "entry/together"
+    size = 20 * 33 * 4
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    writers = [context.Process(target=keep_writing, args=(folder / f"frames/{frame}.raw", done))
+               for frame in (5, 6)]
+    for writer in writers:
+        writer.start()
+    try:
+        with contextlib.ExitStack() as opened:
+            stack = opened.enter_context(open(folder / written, "r+b", buffering=0)).fileno()
+            views = [opened.enter_context(open(folder / view, "rb", buffering=0)).fileno()
+                     for view in ("frames/2.raw", "npy/000002.npy", "tiff/000002.tif")]
+            head = os.fstat(stack).st_size - 8 * size
+            for number in range(2000):
+                for fd in views:
+                    os.pread(fd, os.fstat(fd).st_size, 0)
+                content = bytes([1 + number % 255]) * 32
+                os.pwrite(stack, content, head + 2 * size + 64)
+                for fd in views:
+                    at = os.fstat(fd).st_size - size + 64
+                    assert os.pread(fd, 32, at) == content, (number, fd)
+    finally:
+        done.set()
+        for writer in writers:
+            writer.join()
 
 
 @pytest.mark.parametrize("name", ["points", "entry/large"])

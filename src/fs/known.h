@@ -1,0 +1,31 @@
+/* Which inodes the kernel may know, and which look-ups are under way that will tell it of more.
+ * Knows nothing of what it is told. Thread-safe. */
+#ifndef SPARSEFS_FS_KNOWN_H
+#define SPARSEFS_FS_KNOWN_H
+
+#include "fs/notify.h"
+
+struct known;
+
+int known_create(struct nodes *nodes, struct known **known);
+void known_destroy(struct known *known);
+
+void known_add(struct known *known, struct inode inode);
+
+/* By one thread, from its beginning to its end. */
+void known_begin_lookup(struct known *known);
+void known_end_lookup(struct known *known);
+
+/* Waits for those that run; others begin meanwhile, as one may take long. */
+void known_wait_for_lookups(struct known *known);
+
+/* Visits what the kernel may know of what a change concerns, but for one inode (0: none), until it
+ * has been told to end. Returns whether it was. */
+typedef bool (*known_visit_function)(void *context, struct inode inode);
+bool known_visit(struct known *known, const struct change *change, uint64_t except,
+                 known_visit_function visit, void *context);
+
+/* Whether a change concerns a view, of this node. */
+bool change_concerns(const struct change *change, const struct node *node, struct inode inode);
+
+#endif

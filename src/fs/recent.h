@@ -1,0 +1,31 @@
+/* Whether reading a view may have overtaken a write to it.
+ *
+ * What is written is in the kernel's pages before the WRITE is sent. If they are invalidated then,
+ * and read again before the WRITE is served, they hold what was there before, and nobody would tell
+ * the kernel: otherwise whoever writes has the pages right. When pages were filled, and when the
+ * kernel sent something, is not known here. So a WRITE is doubtful if its inode was invalidated a
+ * short while ago, and its part of it read, and not surely forgotten since. Mostly nothing was
+ * wrong then. Thread-safe. */
+#ifndef SPARSEFS_FS_RECENT_H
+#define SPARSEFS_FS_RECENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct recent;
+
+/* NULL: no memory. */
+struct recent *recent_create(void);
+void recent_destroy(struct recent *recent);
+
+/* n bytes of an inode are about to be read. */
+void recent_read(struct recent *recent, uint64_t inode, uint64_t offset, uint64_t n);
+
+/* The kernel is about to be told to forget n bytes (0: all) of an inode; and has been told. */
+void recent_begin_forgetting(struct recent *recent, uint64_t inode, uint64_t offset, uint64_t n);
+void recent_end_forgetting(struct recent *recent, uint64_t inode);
+
+/* n bytes have been written. */
+bool recent_is_doubtful(struct recent *recent, uint64_t inode, uint64_t offset, uint64_t n);
+
+#endif
