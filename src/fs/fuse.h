@@ -2,7 +2,7 @@
 #ifndef SPARSEFS_FS_FUSE_H
 #define SPARSEFS_FS_FUSE_H
 
-#define FUSE_USE_VERSION 312
+#define FUSE_USE_VERSION 39
 #include <fuse_lowlevel.h>
 
 #endif

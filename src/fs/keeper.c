@@ -1,6 +1,7 @@
 /* Two descriptors of a connection besides that of the session, and the process that has one. */
 #include "fs/keeper.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -17,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "config.h"
+
 #define FUSE_DEVICE "/dev/fuse"
 #define NAME        "fuse-keeper" /* who kills all processes of our name has to leave it alive */
 
@@ -26,6 +29,21 @@
 
 /* What the keeper is given, in this order. */
 enum { CONNECTION, ENDING, GIVEN };
+
+#if !HAVE_CLOSEFROM /* glibc < 2.34 */
+static void closefrom(int first)
+{
+    DIR *folder = opendir("/proc/thread-self/fd");
+    const struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        int fd = entry->d_name[0] == '.' ? -1 : atoi(entry->d_name);
+        if (fd >= first && fd != dirfd(folder))
+            close(fd);
+    }
+    if (folder)
+        closedir(folder);
+}
+#endif
 
 struct keeper {
     pid_t pid;

@@ -263,7 +263,9 @@ static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t nu
     info->direct_io = mount->options->direct_io || is_control(file->inode) ||
                       open_file_is_selection(file) || file->text;
     info->keep_cache = !info->direct_io;
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
     info->noflush = !file->is_for_writing;
+#endif
     file->opener = fuse_req_ctx(request)->pid;
     atomic_store(&file->is_unused, file->is_for_writing);
     *out = file;

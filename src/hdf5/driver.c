@@ -30,6 +30,13 @@
 #include "hdf5/private.h"
 #include "store/store.h"
 
+#if H5_VERSION_GE(1, 13, 0)
+#include <H5FDdevelop.h>
+#endif
+
+/* libhdf5 takes 256 to 511 from whom it does not know; no file names it. */
+#define DRIVER_NUMBER 300
+
 struct driver_file {
     H5FD_t public;       /* must be first */
     struct store *store; /* NULL: it is cut off */
@@ -387,6 +394,10 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
 }
 
 static const H5FD_class_t driver_class = {
+#ifdef H5FD_CLASS_VERSION
+    .version = H5FD_CLASS_VERSION,
+    .value = DRIVER_NUMBER,
+#endif
     .name = "sparsefs",
     .maxaddr = INT64_MAX,
     .fc_degree = H5F_CLOSE_STRONG,

@@ -88,7 +88,7 @@ static int make_enum(hid_t id, struct text_type *type, int depth)
     uint64_t element;
     if (type->size > sizeof(element))
         return library_failed_because(-EIO, "an enumeration of more than 8 bytes");
-    type->values = calloc(n ? (size_t)n : 1, sizeof(*type->values));
+    type->values = calloc((size_t)n + 1, sizeof(*type->values));
     if (!type->values)
         return -ENOMEM;
     for (int i = 0; i < n; i++) {

@@ -12,6 +12,10 @@
 #include "store/holder.h"
 #include "store/private.h"
 
+#ifndef MADV_POPULATE_READ /* glibc < 2.35; Linux has it since 5.14 */
+#define MADV_POPULATE_READ 22
+#endif
+
 #define PIECE_BYTES ((size_t)4 << 20) /* that are written at a time */
 
 bool file_may_lock(void)

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "common/log.h"
 #include "common/mounts.h"
 #include "store/private.h"
@@ -106,12 +107,16 @@ static bool connection_of(pid_t pid, unsigned *connection)
 /* A mount of fusectl that is nowhere: only root may make one. A negative number: none. */
 static int mount_connections(void)
 {
+#if HAVE_FSOPEN
     int context = fsopen("fusectl", FSOPEN_CLOEXEC), folder = -1;
     if (context >= 0 && fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
         folder = fsmount(context, FSMOUNT_CLOEXEC, 0);
     if (context >= 0)
         close(context);
     return folder;
+#else
+    return -1;
+#endif
 }
 
 /* The file belongs to the user who mounted. */

@@ -10,7 +10,7 @@
  * Only what the store of an HDF5 file needs is here.
  *
  * failfs MNT      (stays in the foreground) */
-#define FUSE_USE_VERSION 312
+#define FUSE_USE_VERSION 39
 #include <errno.h>
 #include <fuse.h>
 #include <pthread.h>

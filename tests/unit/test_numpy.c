@@ -82,7 +82,7 @@ static void shapes_are_tuples(void **state)
 static void data_is_aligned_behind_headers_of_every_length(void **state)
 {
     (void)state;
-    uint64_t dims[SFS_MAX_RANK], dim = 1;
+    uint64_t dims[SFS_MAX_RANK] = {0}, dim = 1;
     for (int rank = 0; rank <= SFS_MAX_RANK; rank++) {
         for (int i = 0; i < rank; i++)
             dims[i] = dim;

@@ -934,8 +934,12 @@ static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
 
 static size_t memory_in_use(void)
 {
+#if __GLIBC_PREREQ(2, 33)
     struct mallinfo2 info = mallinfo2();
-    return info.uordblks + info.hblkhd;
+#else
+    struct mallinfo info = mallinfo(); /* of less than 2 GiB */
+#endif
+    return (size_t)info.uordblks + (size_t)info.hblkhd;
 }
 
 static void many_changes_do_not_fill_the_memory(void **state)
