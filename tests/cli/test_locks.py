@@ -1,8 +1,11 @@
 """A file that one program writes is refused to others, with words that say why: by sparsectl, h5py
 and the HDF5 tools; and a file that others read is refused to a writer."""
 import os
+import pathlib
 import shutil
+import signal
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -17,6 +20,14 @@ WRITTEN = "another program has it open for writing"
 OPEN = "another program has it open"
 
 
+def wait_until_stopped(pid):
+    """All threads: they do not stop at once."""
+    def state(thread):
+        return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    while any(state(thread) != "T" for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.001)
+
+
 @pytest.fixture
 def written(tmp_path):
     """A file that a process has open for writing, and goes on writing."""
@@ -28,7 +39,8 @@ def written(tmp_path):
     process.wait()
     process = subprocess.Popen([WRITER, "write", path, "2"], stdout=subprocess.PIPE)
     process.stdout.readline()
-    os.kill(process.pid, 19)  # SIGSTOP: it has the file open, and does nothing
+    process.send_signal(signal.SIGSTOP)  # it has the file open, and does nothing
+    wait_until_stopped(process.pid)
     yield path
     process.kill()
     process.wait()
