@@ -1,11 +1,27 @@
-# Sourced by quickstart.sh and test.sh: installs what is missing (Debian, Ubuntu) and builds into
-# build/. Nothing is installed that is there already, and root is asked for only to install.
+# Sourced by quickstart.sh and test.sh: installs what is missing and builds into build/. Nothing is
+# installed that is there already, and root is asked for only to install.
+#
+# Packages are those of Debian and Ubuntu (apt-get), or of Fedora and, with EPEL and CRB enabled, of
+# RHEL, Alma and Rocky Linux 9 (dnf). The latter are names only: nobody has run them yet.
 
-build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 libhdf5-dev zlib1g-dev
-    libdeflate-dev uthash-dev"
-show_packages="python3-h5py python3-numpy hdf5-tools"
-test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools
-    hdf5-filter-plugin attr mount shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync"
+if command -v apt-get >/dev/null; then
+    build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 libhdf5-dev
+        zlib1g-dev libdeflate-dev uthash-dev"
+    show_packages="python3-h5py python3-numpy hdf5-tools"
+    test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools attr mount
+        shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync"
+    sanitizer_packages=  # they come with gcc
+    # Not in every release: without them tests are skipped, and say so.
+    extra_packages="hdf5-filter-plugin"
+else
+    build_packages="gcc glibc-devel meson ninja-build pkgconf-pkg-config fuse3-devel fuse3 hdf5-devel
+        zlib-devel libdeflate-devel uthash-devel"
+    show_packages="python3-h5py python3-numpy hdf5"
+    test_packages="libcmocka-devel python3-pytest python3-scipy attr util-linux mandoc fio e2fsprogs
+        openssh-server rsync"
+    sanitizer_packages="libasan libtsan libubsan"
+    extra_packages="python3-tifffile libtiff-tools ShellCheck fuse-sshfs"
+fi
 
 as_root=
 [ "$(id -u)" = 0 ] || as_root=sudo
@@ -19,18 +35,55 @@ provide_mtab() {
     }
 }
 
+is_installed() {
+    if command -v apt-get >/dev/null; then
+        [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
+    else
+        rpm -q --whatprovides "$1" >/dev/null 2>&1
+    fi
+}
+
+# Prints those of the packages that are not installed.
+missing_of() {
+    for package in "$@"; do
+        is_installed "$package" || printf ' %s' "$package"
+    done
+}
+
 # install_missing PACKAGE...
 install_missing() {
-    missing=
-    for package in "$@"; do
-        status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-        [ "$status" = "install ok installed" ] || missing="$missing $package"
-    done
+    missing=$(missing_of "$@")
     [ -n "$missing" ] || return 0
     echo "installing:$missing"
-    quietly $as_root apt-get update -q
-    quietly $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends $missing
+    if command -v apt-get >/dev/null; then
+        quietly $as_root apt-get update -q
+        quietly $as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends $missing
+    elif command -v dnf >/dev/null; then
+        quietly $as_root dnf install -y -q --setopt=install_weak_deps=False $missing
+    else
+        echo "there is neither apt-get nor dnf here: please install them"
+        return 1
+    fi
+}
+
+is_offered() {
+    if command -v apt-get >/dev/null; then
+        [ -n "$(apt-cache madison "$1" 2>/dev/null)" ]
+    else
+        dnf -q list "$1" >/dev/null 2>&1
+    fi
+}
+
+# install_offered PACKAGE...: those that this release has.
+install_offered() {
+    for package in $(missing_of "$@"); do
+        if is_offered "$package"; then
+            install_missing "$package"
+        else
+            echo "not in this release: $package"
+        fi
+    done
 }
 
 # quietly COMMAND...: what it prints is shown when it fails.

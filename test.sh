@@ -19,11 +19,12 @@ case ${1-} in
 esac
 
 install_missing $build_packages $show_packages $test_packages
+install_offered $extra_packages
 provide_mtab
 if [ "$build" = build ]; then
     build_into build -Dtests=enabled
 else
-    install_missing "libasan8" "libtsan2" "libubsan1"
+    install_missing $sanitizer_packages
     build_into "$build" -Dtests=enabled -Db_sanitize="$sanitizers" -Db_lundef=false --buildtype=debugoptimized
 fi
 
