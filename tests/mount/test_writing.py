@@ -1565,7 +1565,8 @@ def test_work_without_an_end_is_interrupted(vast, number):
         while counted == 0:  # it has begun
             counted = json.loads((vast / ".sparsefs/stats.json").read_text())["chunks_encoded"]
             assert all(process.poll() is None for process in processes)
-        do(f"ls -la {vast.root} {vast.root}/d")
+        do(f"ls {vast.root}/d/frames")
+        do(f"ls -la {vast.root} {vast.root}/d {vast.root}/d/raw")  # frames/0.defined would be counted for long
         if number == signal.SIGKILL:
             for process in processes:
                 process.kill()
