@@ -1,6 +1,6 @@
 /* Stored chunks as they are: listed, read, and written from ready sections; what is not a chunk is
  * refused, whatever is wrong with it. */
-#include "support.h"
+#include "opened.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -404,15 +404,6 @@ static void write_eight(struct sfs_dataset *dataset, int32_t value)
     const int32_t values[8] = {value, value, value, value, value, value, value, value};
     struct sfs_slab slab = {.rank = 1, .count = {8}};
     assert_int_equal(sfs_write(dataset, &slab, values), 0);
-}
-
-static struct sfs_dataset *open_dataset(struct sfs_file *file, const char *path)
-{
-    struct sfs_dataset *dataset;
-    uint64_t address;
-    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
-    return dataset;
 }
 
 static void expect_eight(const char *path, int32_t value)

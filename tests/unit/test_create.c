@@ -1,6 +1,6 @@
 /* New sparse datasets: what can be made, what is refused and why, and what released libhdf5 and its
  * tools make of the file. */
-#include "support.h"
+#include "opened.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -44,15 +44,6 @@ static struct sfs_file *open_file(bool writable)
     struct sfs_file *file = NULL;
     assert_int_equal(sfs_open(PATH, &options, &file), 0);
     return file;
-}
-
-static struct sfs_dataset *open_dataset(struct sfs_file *file, const char *path)
-{
-    uint64_t address;
-    struct sfs_dataset *dataset = NULL;
-    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
-    return dataset;
 }
 
 /* ---- Refusals ---- */

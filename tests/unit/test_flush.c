@@ -1,6 +1,6 @@
 /* Flushing while others work: the disk, or who encodes chunks, is made to stand still, by the
  * linker's wrap, in the middle of a commit, and who waits for that is counted. */
-#include "support.h"
+#include "opened.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -281,15 +281,6 @@ static void make_growing(uint64_t rows_of_chunk)
 {
     create_file(0, SFS_UNLIMITED, rows_of_chunk, 20);
     assert_int_equal(sfs_flush(file), 0);
-}
-
-static struct sfs_dataset *open_dataset(struct sfs_file *of, const char *path)
-{
-    struct sfs_dataset *opened;
-    uint64_t address;
-    assert_int_equal(sfs_find(of, sfs_root(of), path, &address), 0);
-    assert_int_equal(sfs_dataset_open(of, address, path, &opened), 0);
-    return opened;
 }
 
 /* What a reader finds in the file as it is on the disk now. */

@@ -1,7 +1,7 @@
 /* Stores that are followed: at every system call that a writer makes, and in the middle of every
  * write, followers look at the file. What they read is of one commit, or they are told that it has
  * moved. And the same for whole files. */
-#include "support.h"
+#include "opened.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -468,15 +468,6 @@ static int read_frame(struct sfs_dataset *dataset, uint64_t number)
     for (size_t i = 1; i < sizeof(elements) && !error; i++)
         assert_int_equal(elements[i], elements[0]);
     return error ? error : elements[0];
-}
-
-static struct sfs_dataset *open_dataset(struct sfs_file *file, const char *path)
-{
-    struct sfs_dataset *dataset;
-    uint64_t address;
-    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
-    return dataset;
 }
 
 static void open_datasets_follow(void **state)

@@ -1,5 +1,5 @@
 /* HDF5 files in memory: every rule of the table in docs/images.md. */
-#include "support.h"
+#include "opened.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -73,15 +73,6 @@ static uint16_t read_row(struct sfs_dataset *dataset, uint64_t i)
     return values[0];
 }
 
-static struct sfs_dataset *find_dataset(struct sfs_file *file, const char *path)
-{
-    struct sfs_dataset *dataset;
-    uint64_t address;
-    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
-    return dataset;
-}
-
 /* libhdf5 makes a file with a contiguous dataset /dense, behind a user block; we add /sparse. */
 static void make_file(const char *path, hsize_t user_block, bool latest)
 {
@@ -117,8 +108,8 @@ static void make_file(const char *path, hsize_t user_block, bool latest)
 
 static void expect_content(struct sfs_file *file)
 {
-    struct sfs_dataset *sparse = find_dataset(file, "/sparse"),
-                       *dense = find_dataset(file, "dense");
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse"),
+                       *dense = open_dataset(file, "dense");
     for (uint64_t i = 0; i < ROWS; i++) {
         assert_int_equal(read_row(sparse, i), 2000 + i);
         assert_int_equal(read_row(dense, i), 1000 + i);
@@ -316,7 +307,7 @@ static void an_image_that_is_read_is_lent_itself(void **state)
     int error;
     struct sfs_options options = {.cache_size = 4096}; /* the dataset does not fit in it */
     assert_int_equal(sfs_open_image(bytes.at, bytes.n, SFS_IMAGE_DONT_COPY, &options, &file), 0);
-    struct sfs_dataset *dense = find_dataset(file, "dense");
+    struct sfs_dataset *dense = open_dataset(file, "dense");
     assert_true(sfs_lend(dense, &slab, 0, ROWS * COLUMNS * 2, &loan, &error));
     const unsigned char *at = loan.bytes;
     assert_true(at >= bytes.at && at < bytes.at + bytes.n);
@@ -336,7 +327,7 @@ static void a_lent_image_is_written_in_place_and_does_not_grow(void **state)
     struct sfs_file *file;
     struct bytes bytes = slurp("a.h5"), before = slurp("a.h5");
     assert_int_equal(open_counted(bytes.at, bytes.n, flags, &counted, &file), 0);
-    struct sfs_dataset *dense = find_dataset(file, "dense");
+    struct sfs_dataset *dense = open_dataset(file, "dense");
     for (uint64_t i = 0; i < ROWS; i++)
         assert_int_equal(write_row(dense, i, (uint16_t)(7 + i)), 0);
     sfs_dataset_close(dense);
@@ -346,7 +337,7 @@ static void a_lent_image_is_written_in_place_and_does_not_grow(void **state)
     assert_memory_not_equal(bytes.at, before.at, bytes.n);
 
     log_quietly();
-    struct sfs_dataset *sparse = find_dataset(file, "/sparse");
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
     int error = 0;
     for (uint64_t i = 0; i < ROWS && !error; i++)
         error = write_row(sparse, i, 3);
@@ -358,7 +349,7 @@ static void a_lent_image_is_written_in_place_and_does_not_grow(void **state)
     expect_calls(&counted, 0, 0, 0, 0);
     expect_sound(bytes.at, bytes.n);
     assert_int_equal(sfs_open("sound.h5", NULL, &file), 0);
-    dense = find_dataset(file, "dense");
+    dense = open_dataset(file, "dense");
     for (uint64_t i = 0; i < ROWS; i++)
         assert_int_equal(read_row(dense, i), 7 + i);
     sfs_dataset_close(dense);
@@ -545,7 +536,7 @@ static void callbacks_may_fail(void **state)
     /* No room to grow: what was there is still there, and there may be room later. */
     counted = (struct counted){.fail = 'r'};
     assert_int_equal(open_counted(bytes.at, bytes.n, SFS_IMAGE_WRITABLE, &counted, &file), 0);
-    struct sfs_dataset *sparse = find_dataset(file, "/sparse");
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
     int error = 0;
     for (uint64_t i = 0; i < ROWS && !error; i++)
         error = write_row(sparse, i, 3);
@@ -707,7 +698,7 @@ static void a_backing_file_is_written_by_every_flush(void **state)
     assert_int_equal(write_row(dataset, 3, 3), 0);
     assert_int_equal(sfs_flush(file), 0);
     assert_int_equal(sfs_open("backing.h5", NULL, &other), 0);
-    struct sfs_dataset *seen = find_dataset(other, "/a");
+    struct sfs_dataset *seen = open_dataset(other, "/a");
     assert_int_equal(read_row(seen, 3), 3);
     sfs_dataset_close(seen);
     sfs_close(other);
@@ -718,7 +709,7 @@ static void a_backing_file_is_written_by_every_flush(void **state)
     struct bytes bytes = slurp("backing.h5");
     expect_sound(bytes.at, bytes.n);
     assert_int_equal(sfs_open("backing.h5", NULL, &other), 0);
-    seen = find_dataset(other, "/a");
+    seen = open_dataset(other, "/a");
     assert_int_equal(read_row(seen, 4), 4);
     sfs_dataset_close(seen);
     sfs_close(other);
@@ -779,7 +770,7 @@ static void a_backing_file_stays_in_its_folder_and_replaces_no_other(void **stat
     assert_int_equal(sfs_close(file), 0);
 
     assert_int_equal(sfs_open("renamed/backing.h5", NULL, &file), 0);
-    dataset = find_dataset(file, "/a");
+    dataset = open_dataset(file, "/a");
     assert_int_equal(read_row(dataset, 3), 3);
     assert_int_equal(read_row(dataset, 4), 4);
     sfs_dataset_close(dataset);
@@ -850,7 +841,7 @@ static void the_image_of_a_file_is_a_whole_file(void **state)
             assert_int_equal(sfs_open_image(image, (size_t)n, SFS_IMAGE_DONT_COPY, NULL, &copy), 0);
             expect_content(copy);
             if (writable) {
-                struct sfs_dataset *more = find_dataset(copy, "/more");
+                struct sfs_dataset *more = open_dataset(copy, "/more");
                 assert_int_equal(read_row(more, 1), 77);
                 sfs_dataset_close(more);
             }
@@ -966,7 +957,7 @@ static void an_image_is_written_and_read_by_many(void **state)
         assert_true(n > 0);
         expect_sound(image, (size_t)n);
         assert_int_equal(sfs_open_image(image, (size_t)n, SFS_IMAGE_DONT_COPY, NULL, &copy), 0);
-        struct sfs_dataset *seen = find_dataset(copy, "/a");
+        struct sfs_dataset *seen = open_dataset(copy, "/a");
         for (uint64_t r = 0; r < ROWS; r++)
             read_row(seen, r);
         sfs_dataset_close(seen);

@@ -1,10 +1,9 @@
 /* The table of nodes: what is in use stays and what nobody uses goes, in a diamond of hard links,
  * which has more paths than there is memory. Listings are shared by those who list the same, and
  * who lists while links come and go finds all others once. */
-#include "support.h"
+#include "diamond.h"
 
 #include <errno.h>
-#include <hdf5.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,30 +23,10 @@ struct table {
     struct nodes *nodes;
 };
 
-/* Every level is a group with the links a and b to the next; the last has a dataset, d. */
-static void make_diamond(const char *path)
-{
-    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), space = H5Screate(H5S_SCALAR);
-    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
-    hid_t above = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl), file = above;
-    for (unsigned i = 0; i < LEVELS; i++) {
-        hid_t group = H5Gcreate2(above, "a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        assert_true(H5Lcreate_hard(above, "a", above, "b", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-        if (above != file)
-            H5Gclose(above);
-        above = group;
-    }
-    H5Dclose(H5Dcreate2(above, "d", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    H5Gclose(above);
-    H5Sclose(space);
-    H5Pclose(fapl);
-    assert_true(H5Fclose(file) >= 0);
-}
-
 static struct table open_table(void)
 {
     struct table table;
-    make_diamond("diamond.h5");
+    make_diamond("diamond.h5", LEVELS);
     assert_int_equal(sfs_open("diamond.h5", NULL, &table.file), 0);
     assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
     return table;

@@ -1,9 +1,8 @@
 /* The thread that invalidates has no descriptors but those that it invalidates through: nothing
  * else happens in it, also when the last who holds a node is one of its changes. */
-#include "support.h"
+#include "diamond.h"
 
 #include <fcntl.h>
-#include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,21 +24,6 @@ struct mounted {
     struct fuse_session *session;
     struct notify *notify;
 };
-
-/* Every level is a group with the links a and b to the next. */
-static void make_diamond(const char *path)
-{
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), above = file;
-    for (unsigned i = 0; i < LEVELS; i++) {
-        hid_t group = H5Gcreate2(above, "a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        assert_true(H5Lcreate_hard(above, "a", above, "b", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-        if (above != file)
-            H5Gclose(above);
-        above = group;
-    }
-    H5Gclose(above);
-    assert_true(H5Fclose(file) >= 0);
-}
 
 static void make_datasets(struct sfs_file *file)
 {
@@ -65,7 +49,7 @@ static struct mounted begin(void)
     struct mounted mounted;
     char name[] = "test", *arguments[] = {name, NULL}, connection[32];
     struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
-    make_diamond("notify.h5");
+    make_diamond("notify.h5", LEVELS);
     assert_int_equal(sfs_open("notify.h5", &options, &mounted.file), 0);
     make_datasets(mounted.file);
     assert_int_equal(nodes_create(mounted.file, false, -1, &mounted.nodes), 0);
