@@ -14,6 +14,8 @@ import h5py
 import numpy as np
 import pytest
 
+import files
+
 NO_POINTERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.BITFIELD,
                h5py.h5t.OPAQUE, h5py.h5t.COMPOUND, h5py.h5t.ENUM, h5py.h5t.ARRAY, h5py.h5t.TIME)
 FRAME_DIRECTORIES = {"raw": ".raw", "npy": ".npy", "tiff": ".tif", "values": ".values"}
@@ -399,5 +401,5 @@ def check_copies(root, folder):
 
 def check_mount(root, path):
     """The whole of a file."""
-    with h5py.File(path, "r") as file:
+    with files.open_with_any_type(path) as file:
         return check_group(root, file, (h5py.h5o.get_info(file.id).addr,))
