@@ -9,7 +9,7 @@ if command -v apt-get >/dev/null; then
         zlib1g-dev libdeflate-dev uthash-dev"
     show_packages="python3-h5py python3-numpy hdf5-tools"
     test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools attr mount
-        shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync"
+        shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync bubblewrap"
     sanitizer_packages=  # they come with gcc
     # Not in every release: without them tests are skipped, and say so.
     extra_packages="hdf5-filter-plugin"
@@ -18,7 +18,7 @@ else
         zlib-devel libdeflate-devel uthash-devel"
     show_packages="python3-h5py python3-numpy hdf5"
     test_packages="libcmocka-devel python3-pytest python3-scipy attr util-linux mandoc fio e2fsprogs
-        openssh-server rsync"
+        openssh-server rsync bubblewrap"
     sanitizer_packages="libasan libtsan libubsan"
     extra_packages="python3-tifffile libtiff-tools ShellCheck fuse-sshfs"
 fi

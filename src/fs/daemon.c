@@ -3,8 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -12,6 +13,12 @@
 #include "fs/options.h"
 
 static int word_fd = -1; /* of the child: where it says that it is ready */
+
+int daemon_fail(const char *path, const char *why)
+{
+    fprintf(stderr, "sparsefs: %s: %s\n", path, why);
+    return EXIT_MOUNT_FAILED;
+}
 
 bool daemon_fill_descriptors(void)
 {

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 
+/* Says on stderr, in one line, why it cannot begin; returns EXIT_MOUNT_FAILED. */
+int daemon_fail(const char *path, const char *why);
+
 /* Makes sure that descriptors 0 to 2 are open: a file or /dev/fuse must not get their numbers. */
 bool daemon_fill_descriptors(void);
 

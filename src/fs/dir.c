@@ -248,7 +248,8 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
     listed->next = at + 1;
     if (at < 2) {
         strcpy(listed->name, at == 0 ? "." : "..");
-        listed->inode = directory->inode; /* of ".." readdir's users look only at the type */
+        listed->inode =
+            at == 0 ? directory->inode : mount_parent(directory->node, directory->inode);
         listed->type = S_IFDIR;
         return 0;
     }
@@ -264,7 +265,7 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
 static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,
                         bool plus)
 {
-    const struct mount *mount = fuse_req_userdata(request);
+    struct mount *mount = fuse_req_userdata(request);
     struct stat st = {.st_ino = inode_pack(listed->inode), .st_mode = listed->type};
     off_t next = (off_t)listed->next;
     if (!plus)
@@ -273,6 +274,7 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     struct fuse_entry_param entry = {.attr = st};
     if (listed->has_attributes) {
         entry.ino = st.st_ino;
+        entry.generation = mount_generation(mount, listed->inode);
         entry.attr = listed->st;
         entry.attr_timeout = listed->timeout;
         entry.entry_timeout = mount_name_timeout(mount, listed->inode);

@@ -52,6 +52,19 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     return error;
 }
 
+static bool has_frame(struct mount *mount, struct views *views, uint32_t number,
+                      enum view_kind view, uint64_t frame, bool *is_new)
+{
+    if (frame < views_frames(views))
+        return true;
+    const struct node *node = node_get(mount->nodes, number);
+    if (!node)
+        return false;
+    mount_settle_names(mount, node);
+    *is_new = frame >= views_frames(views);
+    return !*is_new || staging_is_new(mount->staging, node, view, frame);
+}
+
 static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode, bool *is_new)
 {
@@ -70,13 +83,8 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     if (!series || !entry_parse(series, name, &number, &view) || number < first ||
         !view_exists(views, view))
         return -ENOENT;
-    if (number - first >= views_frames(views)) {
-        const struct node *node = node_get(mount->nodes, directory.node);
-        mount_settle_names(mount, node);
-        *is_new = number - first >= views_frames(views);
-        if (*is_new && !staging_is_new(mount->staging, node, view, number - first))
-            return -ENOENT;
-    }
+    if (!has_frame(mount, views, directory.node, view, number - first, is_new))
+        return -ENOENT;
     if (number - first >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
     inode->frame = number - first;
@@ -84,11 +92,89 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     return 0;
 }
 
+/* Whether what the number of an inode says is there: anybody can make one up. */
+static bool exists_in_control(const struct mount *mount, struct inode inode)
+{
+    struct inode file;
+    bool is_there = inode.entry == ENTRY_CONTROL;
+    for (unsigned i = 0; !is_there && control_name(mount, i, &file); i++)
+        is_there = file.entry == inode.entry;
+    return is_there && inode.node == 0 && inode.frame == 0;
+}
+
+static bool exists_in_dataset(struct mount *mount, struct views *views, struct inode inode,
+                              bool *is_new)
+{
+    if (inode_is_view(inode)) {
+        enum view_kind view = inode_view(inode);
+        if (view >= VIEW_KINDS || !view_exists(views, view))
+            return false;
+        return view < VIEW_STACK_RAW
+                   ? has_frame(mount, views, inode.node, view, inode.frame, is_new)
+                   : inode.frame == 0;
+    }
+    const struct entry_name *directory = entry_names(ENTRY_NODE);
+    while (directory->name && directory->entry != inode.entry)
+        directory++;
+    return directory->name && inode.frame == 0 && view_exists(views, directory->needs);
+}
+
+static int check_exists(struct mount *mount, const struct node *node, struct inode inode,
+                        bool *is_new)
+{
+    struct views *views;
+    bool exists = inode.entry == ENTRY_NODE && inode.frame == 0;
+    if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
+        exists = exists_in_control(mount, inode);
+    } else if (inode.entry != ENTRY_NODE && node->type == NODE_DATASET) {
+        int error = node_get_views(mount->nodes, node, &views);
+        if (error)
+            return error;
+        exists = exists_in_dataset(mount, views, inode, is_new);
+        node_put_views(mount->nodes, node);
+    }
+    return exists ? 0 : -ESTALE;
+}
+
+struct inode mount_parent(const struct node *node, struct inode inode)
+{
+    if (inode.entry == ENTRY_NODE && node->parent)
+        node = node->parent;
+    return (struct inode){.node = node->number, .entry = ENTRY_NODE};
+}
+
+/* The node of the inode is held then. */
+static int lookup_self(struct mount *mount, struct inode self, bool wants_parent,
+                       struct inode *inode, bool *is_new)
+{
+    const struct node *node = node_hold_any(mount->nodes, self.node);
+    if (!node)
+        return -ESTALE;
+    int error = check_exists(mount, node, self, is_new);
+    *inode = wants_parent ? mount_parent(node, self) : self;
+    if (!error && inode->node != self.node)
+        node_hold(mount->nodes, inode->node);
+    if (error || inode->node != self.node)
+        node_put(mount->nodes, self.node);
+    return error;
+}
+
+uint64_t mount_generation(struct mount *mount, struct inode inode)
+{
+    /* The kernel has made the root's inode itself, with this. */
+    if (inode_pack(inode) == FUSE_ROOT_ID)
+        return 0;
+    const struct node *node = node_get(mount->nodes, inode.node);
+    return node ? node->generation : 0;
+}
+
 int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode,
                  bool *is_new)
 {
     struct views *views;
     *is_new = false;
+    if (!strcmp(name, ".") || !strcmp(name, ".."))
+        return lookup_self(mount, directory, name[1] == '.', inode, is_new);
     if (directory.entry == ENTRY_CONTROL) {
         int error = control_lookup(mount, name, inode);
         if (!error)

@@ -1,7 +1,5 @@
 /* The daemon: from the command line to a mount that works, and to its end. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -23,11 +20,11 @@
 #include "fs/load.h"
 #include "fs/loop.h"
 #include "fs/mount.h"
+#include "fs/mountpoint.h"
 #include "fs/open.h"
 
-#define READAHEAD_KIB    1024 /* first reads through the page cache are twice as fast as with 128 */
-#define FUSE_SUPER_MAGIC 0x65735546
-#define LINE_BYTES       1024 /* of a message */
+#define READAHEAD_KIB 1024 /* first reads through the page cache are twice as fast as with 128 */
+#define LINE_BYTES    1024 /* of a message */
 
 static atomic_bool use_syslog;
 
@@ -47,55 +44,15 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
     log_line((int)level, line);
 }
 
-/* One line on stderr; returns the exit code for a failed mount. */
-static int fail(const char *path, const char *why)
-{
-    fprintf(stderr, "sparsefs: %s: %s\n", path, why);
-    return EXIT_MOUNT_FAILED;
-}
-
-static bool is_empty_directory(const char *path, int *error)
-{
-    struct dirent **names;
-    int n = scandir(path, &names, NULL, NULL);
-    *error = n < 0 ? errno : 0;
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    if (n >= 0)
-        free(names);
-    return n <= 2;
-}
-
-static int check_mountpoint(const struct options *options)
-{
-    const char *path = options->mountpoint;
-    struct stat st;
-    struct statfs fs;
-    int error = 0;
-    if (stat(path, &st) < 0 || statfs(path, &fs) < 0)
-        return fail(path, errno == ENOTCONN
-                              ? "the daemon of an earlier mount here has died: unmount it first"
-                              : strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        return fail(path, "the mount point is not a directory");
-    if (fs.f_type == FUSE_SUPER_MAGIC && st.st_ino == FUSE_ROOT_ID)
-        return fail(path, "the mount point is busy: something is mounted there already");
-    if (!options->nonempty && !is_empty_directory(path, &error))
-        return fail(path, "the mount point is not empty (-o nonempty mounts over it)");
-    if (!error || options->nonempty)
-        return 0;
-    fail(path, strerror(error));
-    return error == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
-}
-
-/* Absolute paths: a daemon has no working directory. Standard input has none. */
+/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. */
 static int resolve_paths(struct options *options)
 {
     char **paths[] = {&options->file, &options->mountpoint};
-    for (size_t i = !strcmp(options->file, LOAD_STANDARD_INPUT); i < 2; i++) {
+    size_t n = mountpoint_is_descriptor(options->mountpoint) ? 1 : 2;
+    for (size_t i = !strcmp(options->file, LOAD_STANDARD_INPUT); i < n; i++) {
         char *resolved = realpath(*paths[i], NULL);
         if (!resolved) {
-            fail(*paths[i], strerror(errno));
+            daemon_fail(*paths[i], strerror(errno));
             return errno == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
         }
         free(*paths[i]);
@@ -163,8 +120,9 @@ static int ask_for_root(const struct starting *starting, struct stat *st)
 static void *watch_start(void *data)
 {
     struct starting *starting = data;
-    struct stat st;
-    int error = ask_for_root(starting, &st);
+    struct stat st = {.st_dev = starting->below};
+    bool has_path = !mountpoint_is_descriptor(starting->options->mountpoint);
+    int error = has_path ? ask_for_root(starting, &st) : 0;
     starting->interrupted = atomic_load(&starting->ended);
     if (starting->interrupted)
         return NULL;
@@ -259,15 +217,18 @@ static int mount_and_serve(struct mount *mount, struct options *options)
         fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
     if (!session)
         return EXIT_USAGE;
-    struct stat below;
+    struct stat below = {0};
+    bool has_path = !mountpoint_is_descriptor(options->mountpoint);
     int error = loop_create(session, options->threads, &mount->loop);
-    if (!error && stat(options->mountpoint, &below) < 0)
+    if (!error && has_path && stat(options->mountpoint, &below) < 0)
         error = -errno;
     if (error) {
-        fail(options->file, strerror(-error));
+        daemon_fail(options->mountpoint, strerror(-error));
         status = EXIT_SYSTEM;
     } else if (fuse_session_mount(session, options->mountpoint) == 0) {
         status = serve(session, mount, below.st_dev);
+    } else if (has_path) {
+        mountpoint_explain();
     }
     loop_destroy(mount->loop);
     mount->loop = NULL;
@@ -351,7 +312,7 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     int status = EXIT_SYSTEM;
     error = mount_create(&mount, options, file);
     if (error) {
-        fail(options->file, strerror(-error));
+        daemon_fail(options->file, strerror(-error));
         keeper_destroy(keeper);
         sfs_close(file);
         return status;
@@ -369,13 +330,13 @@ static int run(struct options *options)
 {
     struct keeper *keeper = NULL;
     if (options->follow > 0 && load_is_wanted(options->file)) {
-        fail(options->file, "a compressed file does not grow: it cannot be followed");
+        daemon_fail(options->file, "a compressed file does not grow: it cannot be followed");
         return EXIT_USAGE;
     }
     int error = options->read_only ? 0 : keeper_create(&keeper);
     if (!error)
         return open_and_serve(options, keeper);
-    fail("fork", strerror(-error));
+    daemon_fail("fork", strerror(-error));
     return EXIT_SYSTEM;
 }
 
@@ -387,13 +348,13 @@ static int start(struct options *options)
     signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
     int status = resolve_paths(options);
     if (!status)
-        status = check_mountpoint(options);
+        status = mountpoint_check(options->mountpoint, options->nonempty);
     if (status)
         return status;
     if (!options->foreground) {
         int error = daemon_begin();
         if (error) {
-            fail("fork", strerror(-error));
+            daemon_fail("fork", strerror(-error));
             return EXIT_SYSTEM;
         }
     }

@@ -77,9 +77,17 @@ double mount_name_timeout(const struct mount *mount, struct inode inode);
 /* ---- lookup.c ---- */
 
 /* The inode of a name in a directory, whose node the caller holds then; -ENOENT. *is_new: it is of
- * a frame that may come to be, and not be there any more at any time. */
+ * a frame that may come to be, and not be there any more at any time. "." stands for the directory
+ * itself and ".." for the one above; with these two NFS's server asks for inodes of which the
+ * kernel has nothing but the number, also for those of files: -ESTALE. */
 int mount_lookup(struct mount *mount, struct inode directory, const char *name, struct inode *inode,
                  bool *is_new);
+
+/* The directory that one is in; the root is in itself. */
+struct inode mount_parent(const struct node *node, struct inode inode);
+
+/* What is to be told beside an inode number: the generation of one whose node is held. */
+uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* ---- change.c ---- */
 

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "fs/node_table.h"
 
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
@@ -20,6 +22,8 @@ int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, str
     }
     nodes->external_links = external_links;
     nodes->frame_rank = frame_rank;
+    if (getrandom(&nodes->generation, sizeof(nodes->generation), 0) < 0)
+        nodes->generation = (uint32_t)clock_now();
     pthread_mutex_init(&nodes->lock, NULL);
     pthread_mutex_init(&nodes->files_lock, NULL);
     pthread_cond_init(&nodes->opened, NULL);
@@ -81,6 +85,18 @@ const struct node *node_get(struct nodes *nodes, uint32_t number)
     const struct entry_of_node *entry = node_find_number(nodes, number);
     if (entry && entry->is_removed)
         entry = NULL;
+    pthread_mutex_unlock(&nodes->lock);
+    return entry ? &entry->node : NULL;
+}
+
+const struct node *node_hold_any(struct nodes *nodes, uint32_t number)
+{
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *entry = node_find_number(nodes, number);
+    if (entry && entry->is_removed)
+        entry = NULL;
+    if (entry)
+        node_hold_locked(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
     return entry ? &entry->node : NULL;
 }

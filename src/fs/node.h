@@ -31,6 +31,7 @@ enum node_type {
 /* What does not change after a node was made; of a node only this is for others to read. */
 struct node {
     uint32_t number;
+    uint32_t generation; /* another one when the number is given again, and in the next mount */
     enum node_type type;
     const struct node *parent; /* NULL: the root */
     struct sfs_file *file;
@@ -62,6 +63,10 @@ size_t nodes_count(struct nodes *nodes);
 /* By number, of an inode that the kernel knows or of a node that is held; NULL if there is none, or
  * no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
+
+/* By number, of any node in the table, in use or not: the caller holds it then. NULL: there is
+ * none, or no longer. */
+const struct node *node_hold_any(struct nodes *nodes, uint32_t number);
 
 /* Of a node that is in use: it stays so. */
 void node_hold(struct nodes *nodes, uint32_t number);

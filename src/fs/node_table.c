@@ -68,23 +68,31 @@ void node_hold_locked(struct nodes *nodes, struct entry_of_node *entry)
         DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
 }
 
+static void go_to_next_number(struct nodes *nodes)
+{
+    nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
+    if (nodes->next_number == 0)
+        nodes->generation++;
+}
+
 /* The number that was free for longest, or nearly so: the kernel knows no inode of it any more, but
- * programs may remember some. */
-static int take_number(struct nodes *nodes, uint32_t *number)
+ * programs and NFS's clients may remember some. */
+static int take_number(struct nodes *nodes, struct node *node)
 {
     if (HASH_CNT(hh_number, nodes->by_number) >= INODE_MAX_NODES)
         return -ENFILE;
     while (node_find_number(nodes, nodes->next_number))
-        nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
-    *number = nodes->next_number;
-    nodes->next_number = (nodes->next_number + 1) % INODE_MAX_NODES;
+        go_to_next_number(nodes);
+    node->number = nodes->next_number;
+    node->generation = nodes->generation;
+    go_to_next_number(nodes);
     return 0;
 }
 
 int node_add(struct nodes *nodes, struct entry_of_node *entry)
 {
     bool has_object = entry->node.type != NODE_SYMLINK;
-    int error = take_number(nodes, &entry->node.number);
+    int error = take_number(nodes, &entry->node);
     if (!error && has_object)
         error = add_to_object(nodes, entry);
     if (error)

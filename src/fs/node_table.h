@@ -62,6 +62,7 @@ struct nodes {
     pthread_cond_t opened;      /* an entry is no longer `opening` */
     struct entry_of_node *by_number;
     uint32_t next_number;
+    uint32_t generation;          /* of a node with that number */
     struct entry_of_node *by_key; /* those whose link is there */
     struct entry_of_node *unused; /* without holds and children, unused longest first */
     unsigned n_unheld;            /* without holds, with children or not */

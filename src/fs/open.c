@@ -340,6 +340,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;
+        entry.generation = mount_generation(mount, inode);
         entry.entry_timeout = mount_name_timeout(mount, inode);
         if (is_new)
             entry.attr_timeout = entry.entry_timeout = 0;

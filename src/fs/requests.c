@@ -24,7 +24,8 @@ static void on_init(void *data, struct fuse_conn_info *connection)
     /* Replies come from memory: splicing them costs three to four times a copy. */
     connection->want &=
         ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
-    connection->want |= connection->capable & (FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_PARALLEL_DIROPS);
+    connection->want |= connection->capable & (FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_PARALLEL_DIROPS |
+                                               FUSE_CAP_EXPORT_SUPPORT);
     /* The kernel is told when its pages are old: it need not conclude that from other times. With
      * O_TRUNC in OPEN it would take the file for empty until it asks again, and readers of a
      * mapping would die meanwhile; with a truncation of its own the size in the answer is what it
@@ -50,10 +51,11 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     entry.entry_timeout = mount_name_timeout(mount, inode);
-    if (!error)
+    if (!error) {
         entry.ino = entry.attr.st_ino;
-    if (!error)
+        entry.generation = mount_generation(mount, inode);
         node_looked_up(mount->nodes, inode.node, 1);
+    }
     if (is_held)
         node_put(mount->nodes, inode.node);
     if (is_new)

@@ -12,6 +12,7 @@
 #include "fs/inode.h"
 #include "fs/listing.h"
 #include "fs/node.h"
+#include "fs/node_table.h"
 #include "sparsefs/sparsefs.h"
 
 #define LEVELS  14 /* below the root: 2^14 paths to the last */
@@ -181,6 +182,29 @@ static void a_number_is_not_given_again_at_once(void **state)
     walk_everywhere(table);
     assert_null(node_get(table.nodes, number));
     assert_true(walk(table, 0, LEVELS)->number > number);
+    close_table(table);
+}
+
+/* And then with another generation: a handle of NFS is of both. */
+static void a_number_that_is_given_again_has_another_generation(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    const struct node *node = walk(table, 0, LEVELS);
+    uint32_t number = node->number, generation = node->generation;
+    node_forgotten(table.nodes, number, 1);
+    walk_everywhere(table);
+    assert_null(node_hold_any(table.nodes, number));
+    table.nodes->next_number = INODE_MAX_NODES - 1; /* as after so many */
+    const struct node *again = NULL;
+    for (unsigned path = 0; !again; path++) {
+        assert_true(path < 1 << LEVELS);
+        (void)walk(table, path, LEVELS);
+        again = node_hold_any(table.nodes, number);
+    }
+    assert_int_not_equal(again->generation, generation);
+    assert_int_equal(root_of(table)->generation, generation);
+    node_put(table.nodes, number);
     close_table(table);
 }
 
@@ -433,6 +457,7 @@ static void places_hold(void **state)
 TEST_MAIN(cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),
           cmocka_unit_test(what_is_used_stays), cmocka_unit_test(forgetting_too_much),
           cmocka_unit_test(a_number_is_not_given_again_at_once),
+          cmocka_unit_test(a_number_that_is_given_again_has_another_generation),
           cmocka_unit_test(an_object_that_is_kept_has_one_number),
           cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
           cmocka_unit_test(listings_are_shared), cmocka_unit_test(listings_are_kept_for_a_while),
