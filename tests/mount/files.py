@@ -1,5 +1,7 @@
 """HDF5 files of every kind that a mount must show, made with the released library."""
+import collections
 import ctypes
+import importlib
 import os
 
 import h5py
@@ -12,18 +14,41 @@ def integers(shape, dtype="<i4", span=1000):
     return RNG.integers(0, span, shape).astype(dtype)
 
 
+def libhdf5():
+    """The libhdf5 of h5py, for calls that h5py does not have; all of h5py calls it through one module."""
+    package = h5py.h5d.__name__.rpartition(".")[0]
+    return ctypes.CDLL(importlib.import_module(package + ".defs").__file__)
+
+
 def open_with_any_type(path, create=False):
-    """From 1.14.4 on libhdf5 has to be told to take numbers of which less than half are bits, in words
-    that h5py does not have."""
+    """From 1.14.4 on libhdf5 has to be told to take numbers of which less than half are bits."""
     fapl = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     fapl.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    relax = getattr(ctypes.CDLL(h5py.h5p.__file__), "H5Pset_relax_file_integrity_checks", None)
+    relax = getattr(libhdf5(), "H5Pset_relax_file_integrity_checks", None)
     if relax:
         relax.argtypes = (ctypes.c_int64, ctypes.c_uint64)
         assert relax(fapl.id, 1) >= 0
     name = os.fsencode(path)
     return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, fapl=fapl) if create
                      else h5py.h5f.open(name, h5py.h5f.ACC_RDONLY, fapl=fapl))
+
+
+Chunk = collections.namedtuple("Chunk", "chunk_offset filter_mask byte_offset size")
+
+
+def stored_chunks(dataset):
+    """All chunks, as get_chunk_info of h5py 3 says; h5py 2 does not have it."""
+    library, space = libhdf5(), dataset.id.get_space()
+    handles = ctypes.c_int64(dataset.id.id), ctypes.c_int64(space.id)
+    n, found = ctypes.c_uint64(), []
+    assert library.H5Dget_num_chunks(*handles, ctypes.byref(n)) >= 0
+    for index in range(n.value):
+        start, mask = (ctypes.c_uint64 * len(dataset.shape))(), ctypes.c_uint()
+        address, size = ctypes.c_uint64(), ctypes.c_uint64()
+        assert library.H5Dget_chunk_info(*handles, ctypes.c_uint64(index), start, ctypes.byref(mask),
+                                         ctypes.byref(address), ctypes.byref(size)) >= 0
+        found.append(Chunk(tuple(start), mask.value, address.value, size.value))
+    return found
 
 
 def create(parent, name, space, type_id, dcpl=None):
