@@ -51,6 +51,16 @@ def stored_chunks(dataset):
     return found
 
 
+def decode_selection(encoded):
+    """In seven bytes stands, as the last four, how long the extent after them is; then the kind of the
+    selection. libhdf5 1.10.6 takes 0, "none", for "all"."""
+    space = h5py.h5s.decode(encoded)
+    at = 7 + int.from_bytes(encoded[3:7], "little")
+    if encoded[at:at + 4] == bytes(4):
+        space.select_none()
+    return space
+
+
 def create(parent, name, space, type_id, dcpl=None):
     return h5py.Dataset(h5py.h5d.create(parent.id, name.encode(), type_id, space, dcpl))
 
