@@ -50,15 +50,31 @@ missing_of() {
     done
 }
 
+# patient_apt_get ARGUMENT...: while another one is at work, as unattended upgrades are, it says so and
+# waits. DPkg::Lock::Timeout would wait for one of the locks only.
+lock_seconds=600
+patient_apt_get() {
+    waited=0
+    until said=$($as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" 2>&1); do
+        held=$(printf '%s\n' "$said" | sed -n 's/^E: \(Could not get lock .*\)/\1/p' | head -1)
+        if [ -z "$held" ] || [ $waited -ge $lock_seconds ]; then
+            printf '%s\n' "$said"
+            return 1
+        fi
+        [ $waited -gt 0 ] || echo "waiting for another apt, up to $lock_seconds seconds: $held"
+        sleep 2
+        waited=$((waited + 2))
+    done
+}
+
 # install_missing PACKAGE...
 install_missing() {
     missing=$(missing_of "$@")
     [ -n "$missing" ] || return 0
     echo "installing:$missing"
     if command -v apt-get >/dev/null; then
-        quietly $as_root apt-get update -q
-        quietly $as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends $missing
+        patient_apt_get update -q
+        patient_apt_get install -y -q --no-install-recommends $missing
     elif command -v dnf >/dev/null; then
         quietly $as_root dnf install -y -q --setopt=install_weak_deps=False $missing
     else

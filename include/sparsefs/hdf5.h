@@ -133,6 +133,18 @@ static inline int sfs_h5_erase(struct sfs_dataset *dataset, hid_t space)
     return error;
 }
 
+/* What H5Sencode gives as a dataspace. In seven bytes stands, as the last four, how long the extent
+ * after them is; then the kind of the selection. libhdf5 1.10.6 takes 0, "none", for "all". */
+static inline hid_t sfs_h5_decode_space(const void *encoded)
+{
+    const unsigned char *bytes = (const unsigned char *)encoded;
+    size_t at = 7 + (bytes[3] | (size_t)bytes[4] << 8);
+    hid_t space = H5Sdecode(encoded);
+    if (space >= 0 && !(bytes[at] | bytes[at + 1] | bytes[at + 2] | bytes[at + 3]))
+        H5Sselect_none(space);
+    return space;
+}
+
 /* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
  * space that are defined. The caller closes *defined. */
 static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
@@ -146,7 +158,7 @@ static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, h
     free((void *)encoded.bytes);
     if (error)
         return error;
-    hid_t decoded = H5Sdecode(bytes);
+    hid_t decoded = sfs_h5_decode_space(bytes);
     free(bytes);
     if (decoded < 0)
         return -EINVAL;

@@ -187,7 +187,7 @@ static void close_ids(struct open_dataset *dataset)
     if (dataset->type >= 0)
         H5Tclose(dataset->type);
     if (dataset->id >= 0)
-        H5Dclose(dataset->id);
+        H5Oclose(dataset->id); /* which may be no dataset */
     dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
 }
 

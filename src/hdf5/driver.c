@@ -28,11 +28,8 @@
 
 #include "common/log.h"
 #include "hdf5/private.h"
+#include "hdf5/version.h"
 #include "store/store.h"
-
-#if H5_VERSION_GE(1, 13, 0)
-#include <H5FDdevelop.h>
-#endif
 
 /* libhdf5 takes 256 to 511 from whom it does not know; no file names it. */
 #define DRIVER_NUMBER 300
@@ -400,7 +397,9 @@ static const H5FD_class_t driver_class = {
 #endif
     .name = "sparsefs",
     .maxaddr = INT64_MAX,
-    .fc_degree = H5F_CLOSE_STRONG,
+    /* Sources of virtual datasets have it, too, and libhdf5 1.10.6 closes them while it uses what
+     * is in them. */
+    .fc_degree = H5F_CLOSE_WEAK,
     .fapl_size = sizeof(struct driver_info),
     .fapl_get = driver_get_info,
     .open = driver_open,

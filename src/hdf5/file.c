@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "format/superblock.h"
 #include "hdf5/private.h"
+#include "hdf5/version.h"
 #include "store/store.h"
 
 #define MARKED                                                                                     \
@@ -154,6 +155,7 @@ static hid_t file_access(const struct hdf5 *hdf5)
     if (fapl < 0)
         return fapl;
     if (driver_set(fapl, hdf5->store) < 0 || H5Pset_cache(fapl, 0, 1, 0, 1.0) < 0 ||
+        version_take_all_types(fapl) < 0 ||
         (store_is_writable(hdf5->store) &&
          H5Pset_libver_bounds(fapl, H5F_LIBVER_V110, H5F_LIBVER_LATEST) < 0)) {
         H5Pclose(fapl);
@@ -361,10 +363,11 @@ static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t 
     return error;
 }
 
-/* If libhdf5 fails in that, its file is not fit for anything any more. */
+/* If libhdf5 does not close it, its file is not fit for anything any more. */
 static void close_file(struct hdf5 *hdf5)
 {
-    if (hdf5->file >= 0 && H5Fclose(hdf5->file) < 0) {
+    if (hdf5->file >= 0) {
+        H5Fclose(hdf5->file);
         driver_cut_off(hdf5->store);
         H5Eclear2(H5E_DEFAULT);
     }

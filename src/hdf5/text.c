@@ -42,6 +42,18 @@ static void write_float(FILE *out, long double value, int digits, int max_digits
     fputs(text, out);
 }
 
+/* IEEE 754 binary16, for which libhdf5 has a native type from 1.14.4 on, and C17 has none. */
+static float half_float(const void *element)
+{
+    uint16_t bits;
+    memcpy(&bits, element, sizeof(bits));
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = exponent == 31 ? fraction ? NAN : INFINITY
+                  : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                 : ldexpf((float)fraction, -24);
+    return bits >> 15 ? -value : value;
+}
+
 static int write_number(FILE *out, const struct text_type *type, const void *element,
                         enum text_style style)
 {
@@ -50,7 +62,9 @@ static int write_number(FILE *out, const struct text_type *type, const void *ele
         float f;
         double d;
         long double l;
-        if (size == sizeof(f))
+        if (size == sizeof(uint16_t))
+            write_float(out, half_float(element), 6, 9, style == TEXT_JSON);
+        else if (size == sizeof(f))
             write_float(out, (memcpy(&f, element, size), f), 6, 9, style == TEXT_JSON);
         else if (size == sizeof(d))
             write_float(out, (memcpy(&d, element, size), d), 15, 17, style == TEXT_JSON);

@@ -144,7 +144,8 @@ def everything(path):
             elif isinstance(child, h5py.Datatype):
                 objects[full] = ("datatype", repr(child.dtype), dict(attributes(child)))
             else:
-                objects[full] = (child.shape, repr(child.dtype), child.id.get_type().committed(), child.maxshape, child.chunks,
+                objects[full] = (child.shape, repr(child.dtype), child.id.get_type().committed(),
+                                 child.shape and child.maxshape, child.chunks,  # h5py 2 has none of a null one
                                  child.compression, child.shuffle, child.fletcher32,
                                  repr(child[()]), dict(attributes(child)))
 

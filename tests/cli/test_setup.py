@@ -1,5 +1,8 @@
-"""setup.sh: whatever a build directory has been through, it is configured and built as asked."""
+"""setup.sh: whatever a build directory has been through, it is configured and built as asked; and it
+waits for another apt."""
+import fcntl
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -62,3 +65,55 @@ def test_what_fails_is_shown(project):
     (project / "main.c").write_text("int main(void) { return nothing; }\n")
     failed = build(project)
     assert failed.returncode != 0 and "nothing" in failed.stdout
+
+
+@pytest.fixture
+def apt(tmp_path):
+    """apt(SECONDS) starts apt-get update as setup.sh does, with lists of its own and no sources."""
+    if not shutil.which("apt-get"):
+        pytest.skip("there is no apt-get here")
+    (tmp_path / "lists/partial").mkdir(parents=True)
+    (tmp_path / "cache/archives/partial").mkdir(parents=True)
+    (tmp_path / "apt.conf").write_text(
+        f'Dir::State "{tmp_path}"; Dir::State::lists "{tmp_path}/lists"; Dir::Cache "{tmp_path}/cache";\n'
+        f'Dir::Etc::sourcelist "/dev/null"; Dir::Etc::sourceparts "{tmp_path}/none";\n')
+    running = []
+
+    def start(seconds):
+        script = f'. "{TOP}/setup.sh"; as_root=; lock_seconds={seconds}; patient_apt_get update -q'
+        running.append(subprocess.Popen(
+            ["sh", "-euc", script], stdout=subprocess.PIPE, text=True,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "APT_CONFIG": str(tmp_path / "apt.conf")}))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_another_apt_is_waited_for(apt, tmp_path):
+    with open(tmp_path / "lists/lock", "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        process = apt(300)
+        said = process.stdout.readline()
+        assert "waiting" in said and str(tmp_path / "lists/lock") in said
+        assert process.poll() is None
+    assert process.stdout.read() == ""
+    assert process.wait() == 0
+
+
+def test_another_apt_is_not_waited_for_without_an_end(apt, tmp_path):
+    with open(tmp_path / "lists/lock", "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        process = apt(2)
+        said = process.communicate()[0]
+    assert process.returncode != 0
+    assert said.startswith("waiting") and "E: Could not get lock" in said
+
+
+def test_an_apt_that_fails_is_not_repeated(apt, tmp_path):
+    (tmp_path / "apt.conf").write_text("this is nothing {\n")
+    process = apt(300)
+    assert "waiting" not in process.communicate()[0] and process.returncode != 0

@@ -1,7 +1,7 @@
 /* The rules of expected.h, an element at a time: slow and plain. */
 #include "expected.h"
 
-#include <hdf5.h>
+#include <sparsefs/hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +189,7 @@ static bool mark_selected(hid_t space, int rank, const hsize_t *dims, size_t ele
 static bool decode(const void *encoded, size_t elements, uint8_t *mask)
 {
     hsize_t dims[H5S_MAX_RANK] = {1};
-    hid_t space = H5Sdecode(encoded);
+    hid_t space = sfs_h5_decode_space(encoded);
     int rank = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dims, NULL);
     hsize_t n = 1;
     for (int d = 0; d < rank; d++)

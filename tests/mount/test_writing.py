@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
+import files
 import sparse_files
 from compare import selected
 from conftest import BUILD, START_SECONDS, TOP, Mount, is_mounted
@@ -1314,7 +1315,7 @@ class Viewer:
         """The numbers of defined elements that everything shows, of the frame and of all."""
         d, n = self.d, self.frame
         indptr = np.fromfile(d / "csr/indptr.raw", "<i8")
-        mask = h5py.h5s.decode((d / f"frames/{n}.defined").read_bytes())
+        mask = files.decode_selection((d / f"frames/{n}.defined").read_bytes())
         of_frame = {(d / f"values/{n:06}.values").stat().st_size // 2,
                     len((d / f"values/{n:06}.values").read_bytes()) // 2, int(indptr[n + 1] - indptr[n]),
                     mask.get_select_npoints()}

@@ -206,11 +206,20 @@ static hid_t random_selection(int rank, const hsize_t *dims)
     return space;
 }
 
+/* Of a chunked dataset libhdf5 1.10.6 brings elements to, and takes them from, the wrong places of
+ * a buffer in which neither a regular selection nor points are selected; 1.10.8 does not. */
+static bool rows_are_sound(void)
+{
+    unsigned major, minor, release;
+    assert_true(H5get_libversion(&major, &minor, &release) >= 0);
+    return major > 1 || minor > 10 || release > 6;
+}
+
 /* A dataspace of other dims with n elements selected; points are in one of the same rank:
  * libhdf5 1.10 writes out of bounds where it brings points to another rank. */
 static hid_t memory_for(int dataset_rank, hsize_t n, hsize_t *elements)
 {
-    bool rows = n > 0 && random_below(2);
+    bool rows = n > 0 && rows_are_sound() && random_below(2);
     int rank = rows ? 1 + (int)random_below(3) : dataset_rank;
     hsize_t dims[3] = {1, 1, 1}, start[3], count[3];
     for (int i = 0; i < rank; i++)
