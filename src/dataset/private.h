@@ -109,7 +109,8 @@ struct call {
     use_begin((file)->follows ? &(file)->use : NULL, &file_call)
 #define CHANGING(dataset)                                                                          \
     USING(dataset);                                                                                \
-    __attribute__((cleanup(change_end))) struct use *changing = change_begin(&(dataset)->use)
+    __attribute__((cleanup(change_end), unused)) struct use *changing =                            \
+        change_begin(&(dataset)->use)
 void use_begin(struct use *use, struct call *call);
 void use_end(struct call *call);
 bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
@@ -120,7 +121,7 @@ void change_end(struct use **use);
 /* Until the end of the block no other call on the dataset runs, and the dims may change; what is
  * called in it must not be USING the dataset. */
 #define ALONE(dataset)                                                                             \
-    __attribute__((cleanup(alone_end))) struct use *alone = alone_begin(&(dataset)->use)
+    __attribute__((cleanup(alone_end), unused)) struct use *alone = alone_begin(&(dataset)->use)
 struct use *alone_begin(struct use *use);
 void alone_end(struct use **use);
 

@@ -15,14 +15,15 @@
 #define LOOKING(request)  INTERRUPTIBLE(request, true)
 #define CHANGING(request) INTERRUPTIBLE(request, false)
 #define INTERRUPTIBLE(request, only_looks)                                                         \
-    __attribute__((cleanup(interruptible_end))) int interruptible =                                \
+    __attribute__((cleanup(interruptible_end), unused)) int interruptible =                        \
         interruptible_begin(request, only_looks)
 int interruptible_begin(fuse_req_t request, bool only_looks);
 void interruptible_end(const int *interruptible);
 
 /* To the end of the block it is not: what others have written is applied. */
 #define NOT_INTERRUPTIBLE()                                                                        \
-    __attribute__((cleanup(interruptible_again))) bool was_interruptible = interruptible_not()
+    __attribute__((cleanup(interruptible_again), unused)) bool was_interruptible =                 \
+        interruptible_not()
 bool interruptible_not(void);
 void interruptible_again(const bool *was);
 

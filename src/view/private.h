@@ -29,7 +29,8 @@ bool is_number(const struct sfs_type *type);
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
  * nested (views.c). */
 #define LOOKING_AT(views)                                                                          \
-    __attribute__((cleanup(geometry_leave))) struct views *looking_at = geometry_enter(views)
+    __attribute__((cleanup(geometry_leave), unused)) struct views *looking_at =                    \
+        geometry_enter(views)
 struct views *geometry_enter(struct views *views);
 void geometry_leave(struct views **views);
 

@@ -103,7 +103,7 @@ static void allowed(long n, int *first, int *last)
 static void check_usable(const struct cut *cut, const struct model *model)
 {
     struct model after = *model;
-    struct sfs_file *file;
+    struct sfs_file *file = NULL;
     const char *why = NULL;
     struct work work = {.template = test.template, .model = &after, .seed = random_next()};
     int error = sfs_open(AFTER_PATH, &(struct sfs_options){.writable = true}, &work.file);

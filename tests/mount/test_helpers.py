@@ -187,7 +187,8 @@ def test_installed_names(stage):
     share = stage / install_directory("datadir").relative_to("/")
     assert (share / "bash-completion/completions/sparsefs").is_file()
     examples = sorted(p.name for p in (share / "doc/sparsefs/examples").iterdir())
-    assert examples == ["fstab.example", "mnt-run42.automount", "mnt-run42.mount"]
+    assert examples == ["fstab.example", "mnt-run42.automount", "mnt-run42.mount", "modulefile"]
+    assert not re.search("@[a-z]+@", (share / "doc/sparsefs/examples/modulefile").read_text())
     if build_options()["umount_fuse"]:
         assert os.readlink(helpers / "umount.fuse") == "umount.sparsefs"
     pages = [p.name.removesuffix(".gz") for p in stage.rglob("man/man*/*")]
@@ -607,8 +608,9 @@ def test_every_option_that_sloppy_keeps_is_known_to_the_program(help_text, sourc
 
 def complete(*words, folder=None):
     """What the completion offers for the last word; words are divided as readline does it."""
-    script = (f'. "{HELPERS}/sparsefs.bash-completion"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1));'
-              '_sparsefs; printf "%s\\n" "${COMPREPLY[@]}"')
+    name = "sparsectl" if words[0] == "sparsectl" else "sparsefs"
+    script = (f'. "{HELPERS}/{name}.bash-completion"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1));'
+              f'_{name}; printf "%s\\n" "${{COMPREPLY[@]}}"')
     done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=folder, check=True,
                           capture_output=True, text=True, timeout=SECONDS)
     assert done.stderr == ""
@@ -636,6 +638,41 @@ def test_completion(tmp_path):
     assert "--log=" in complete("sparsefs", "-")
     assert "-s" in complete("mount.sparsefs", "-")
     assert complete("umount.sparsefs", "-") == {"-f", "-l", "-n", "-r", "-v", "-N", "-t", "-h"}
+
+
+def help_of(*command):
+    if not (BUILD / command[0]).exists():
+        pytest.skip(f"{BUILD} has no {command[0]}")
+    return subprocess.run([BUILD / command[0], *command[1:], "--help"], check=True,
+                          capture_output=True, text=True, timeout=SECONDS).stdout
+
+
+@needs("bash")
+def test_every_option_of_the_help_is_completed(help_text):
+    options = set(re.findall(r"^  (-\w)\b", help_text, re.M))
+    options |= set(re.findall(r"^  (?:-\w, )?(--\w+=?)", help_text, re.M))
+    assert {"-o", "-f", "-V", "--log=", "--help"} <= options
+    assert complete("sparsefs", "-") == options
+    of_mount = {name for line in help_text.splitlines() if re.match(" {5}[a-z]", line)
+                for name in re.split(", ", re.split(" {2,}", line.strip())[0])} - {"..."}
+    of_mount = {re.sub("=.*", "=", name) for name in of_mount}
+    of_mount = of_mount - {"follow[="} | {"follow", "follow="}
+    assert {"frame_rank=", "direct_io", "umask=", "commit_interval=", "rw"} <= of_mount
+    assert of_mount <= complete("sparsefs", "-o", "")
+
+
+@needs("bash")
+def test_every_command_and_option_of_sparsectl_is_completed():
+    text = help_of("sparsectl")
+    commands = set(re.findall(r"^  ([a-z]+) {2,}", text, re.M))
+    assert {"create", "import", "check", "image"} <= commands
+    assert complete("sparsectl", "") == commands | {"--help", "--version"}
+    seen = set()
+    for command in commands:
+        options = set(re.findall(r"^  (--[a-z-]+)", help_of("sparsectl", command), re.M))
+        assert complete("sparsectl", command, "-") == options | {"--help"}, command
+        seen |= options
+    assert {"--dims", "--filter", "--json", "--frame", "--points"} <= seen
 
 
 @needs_root
