@@ -51,19 +51,26 @@ missing_of() {
 }
 
 # patient_apt_get ARGUMENT...: while another one is at work, as unattended upgrades are, it says so and
-# waits. DPkg::Lock::Timeout would wait for one of the locks only.
+# waits. DPkg::Lock::Timeout would wait for one of the locks only. What an interruption of dpkg has
+# left is finished first.
 lock_seconds=600
 patient_apt_get() {
-    waited=0
+    waited=0 finished=''
     until said=$($as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" 2>&1); do
         held=$(printf '%s\n' "$said" | sed -n 's/^E: \(Could not get lock .*\)/\1/p' | head -1)
-        if [ -z "$held" ] || [ $waited -ge $lock_seconds ]; then
+        if [ -n "$held" ] && [ $waited -lt $lock_seconds ]; then
+            [ $waited -gt 0 ] || echo "waiting for another apt, up to $lock_seconds seconds: $held"
+            sleep 2
+            waited=$((waited + 2))
+        elif [ -z "$finished" ] && printf '%s\n' "$said" | grep -q '^E: dpkg was interrupted'; then
+            finished=yes
+            echo "finishing what an interrupted dpkg has begun"
+            $as_root env DEBIAN_FRONTEND=noninteractive dpkg --configure -a >/dev/null 2>&1 || true
+            set -- "$@" --fix-broken
+        else
             printf '%s\n' "$said"
             return 1
         fi
-        [ $waited -gt 0 ] || echo "waiting for another apt, up to $lock_seconds seconds: $held"
-        sleep 2
-        waited=$((waited + 2))
     done
 }
 

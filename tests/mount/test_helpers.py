@@ -59,8 +59,8 @@ def stage(tmp_path_factory):
     if not os.access(BUILD, os.W_OK):
         pytest.skip(f"{BUILD} belongs to another user, who alone can install from it")
     destination = tmp_path_factory.mktemp("stage")
-    subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir",
-                    destination], check=True, capture_output=True, timeout=SECONDS)
+    subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], check=True,
+                   env=os.environ | {"DESTDIR": str(destination)}, capture_output=True, timeout=SECONDS)
     return destination
 
 
