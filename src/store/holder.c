@@ -106,8 +106,8 @@ static bool connection_of(pid_t pid, unsigned *connection)
 
 /* ---- Its connection ---- */
 
-/* A mount of fusectl that is nowhere: only root may make one. A negative number: none. Linux has had
- * these calls since 5.2, glibc since 2.36. */
+/* A mount of fusectl that is nowhere: only root may make one. A negative number: none. Linux has
+ * had these calls since 5.2, glibc since 2.36. */
 static int mount_connections(void)
 {
 #ifdef SYS_fsopen
