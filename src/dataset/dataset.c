@@ -11,6 +11,7 @@
 #include "config.h"
 #include "dataset/private.h"
 #include "filter/filter.h"
+#include "format/datatype_message.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -76,6 +77,8 @@ static int describe_elements(const struct dataset_header *header, struct sfs_dat
     info->encoded_type.bytes = type;
     if (!error)
         error = hdf5_type_describe(type, info->encoded_type.n, &info->type);
+    if (!error && info->type.has_pointers)
+        info->type.size = datatype_stored_size(header->datatype.data);
     if (error || info->type.has_pointers)
         return error;
     char *fill = calloc(1, info->type.size);

@@ -194,3 +194,10 @@ int datatype_check(const void *message, size_t n, struct why *why)
     uint64_t size;
     return check(&c, 0, &size, why);
 }
+
+size_t datatype_stored_size(const void *message)
+{
+    struct cursor c = cursor_over(message, 8);
+    cursor_skip(&c, 4); /* class, version and bits */
+    return (size_t)cursor_uint(&c, 4);
+}

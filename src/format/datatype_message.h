@@ -12,4 +12,8 @@ struct why;
 /* -EILSEQ: it does not; why says what is wrong. Bytes behind it are no error. Any thread. */
 int datatype_check(const void *message, size_t n, struct why *why);
 
+/* The bytes of an element in the file, of a message that was found sound. In memory those that
+ * point elsewhere (variable-length data) may have another size. */
+size_t datatype_stored_size(const void *message);
+
 #endif

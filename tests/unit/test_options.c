@@ -287,10 +287,14 @@ static void sizes_have_units(void **state)
         {"cache_size=512m", 512 << 20},
         {"cache_size=2G", (size_t)2 << 30},
         {"cache_size=2g", (size_t)2 << 30},
+#if SIZE_MAX > UINT32_MAX
         {"cache_size=1T", (size_t)1 << 40},
         {"cache_size=18446744073709551615", SIZE_MAX},
         {"cache_size=16777215T", (size_t)16777215 << 40},
         {"cache_size=17179869183G", (size_t)17179869183 << 30},
+#else
+        {"cache_size=4294967295", SIZE_MAX},
+#endif
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct options options;
