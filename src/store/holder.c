@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef SYS_fsopen
+#include <linux/mount.h>
+#endif
 
-#include "config.h"
 #include "common/log.h"
 #include "common/mounts.h"
 #include "store/private.h"
@@ -104,13 +106,14 @@ static bool connection_of(pid_t pid, unsigned *connection)
 
 /* ---- Its connection ---- */
 
-/* A mount of fusectl that is nowhere: only root may make one. A negative number: none. */
+/* A mount of fusectl that is nowhere: only root may make one. A negative number: none. Linux has
+ * had these calls since 5.2, glibc since 2.36. */
 static int mount_connections(void)
 {
-#if HAVE_FSOPEN
-    int context = fsopen("fusectl", FSOPEN_CLOEXEC), folder = -1;
-    if (context >= 0 && fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
-        folder = fsmount(context, FSMOUNT_CLOEXEC, 0);
+#ifdef SYS_fsopen
+    int context = (int)syscall(SYS_fsopen, "fusectl", FSOPEN_CLOEXEC), folder = -1;
+    if (context >= 0 && syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+        folder = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, 0);
     if (context >= 0)
         close(context);
     return folder;

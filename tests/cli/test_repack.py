@@ -142,7 +142,9 @@ def everything(path):
             if isinstance(child, h5py.Group):
                 walk(child, full)
             elif isinstance(child, h5py.Datatype):
-                objects[full] = ("datatype", repr(child.dtype), dict(attributes(child)))
+                # h5py 2 cannot read attributes of these.
+                readable = h5py.version.version_tuple[0] >= 3
+                objects[full] = ("datatype", repr(child.dtype), dict(attributes(child)) if readable else {})
             else:
                 objects[full] = (child.shape, repr(child.dtype), child.id.get_type().committed(),
                                  child.shape and child.maxshape, child.chunks,  # h5py 2 has none of a null one
