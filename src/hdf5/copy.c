@@ -85,12 +85,60 @@ int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint6
     return library_leave_with(error);
 }
 
+static herr_t copy_pipeline(hid_t to, hid_t from)
+{
+    int n = H5Pget_nfilters(from);
+    herr_t result = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && result >= 0; i++) {
+        unsigned values[32], flags, config;
+        size_t n_values = 32;
+        H5Z_filter_t filter =
+            H5Pget_filter2(from, (unsigned)i, &flags, &n_values, values, 0, NULL, &config);
+        result =
+            filter < 0 || n_values > 32 ? -1 : H5Pset_filter(to, filter, flags, n_values, values);
+    }
+    return result;
+}
+
+/* How a group is to be made, of one that is there. What libhdf5 gives for it is not only that: also
+ * where its links are, if there are many, which would be taken for the place of those of the new
+ * one. A negative number: failed. */
+static hid_t group_creation(hid_t group)
+{
+    hid_t from = H5Gget_create_plist(group), to = H5Pcreate(H5P_GROUP_CREATE);
+    unsigned order, compact, dense, number, length, attribute_order, attribute_compact,
+        attribute_dense;
+    size_t hint;
+    hbool_t has_times;
+    bool done = from >= 0 && to >= 0 && H5Pget_link_creation_order(from, &order) >= 0 &&
+                H5Pset_link_creation_order(to, order) >= 0 &&
+                H5Pget_link_phase_change(from, &compact, &dense) >= 0 &&
+                H5Pset_link_phase_change(to, compact, dense) >= 0 &&
+                H5Pget_est_link_info(from, &number, &length) >= 0 &&
+                H5Pset_est_link_info(to, number, length) >= 0 &&
+                H5Pget_local_heap_size_hint(from, &hint) >= 0 &&
+                H5Pset_local_heap_size_hint(to, hint) >= 0 &&
+                H5Pget_attr_creation_order(from, &attribute_order) >= 0 &&
+                H5Pset_attr_creation_order(to, attribute_order) >= 0 &&
+                H5Pget_attr_phase_change(from, &attribute_compact, &attribute_dense) >= 0 &&
+                H5Pset_attr_phase_change(to, attribute_compact, attribute_dense) >= 0 &&
+                H5Pget_obj_track_times(from, &has_times) >= 0 &&
+                H5Pset_obj_track_times(to, has_times) >= 0 && copy_pipeline(to, from) >= 0;
+    if (from >= 0)
+        H5Pclose(from);
+    if (to >= 0 && !done) {
+        H5Pclose(to);
+        to = H5I_INVALID_HID;
+    }
+    return to;
+}
+
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
     library_enter();
     names_outdate(to);
     hid_t group = H5Oopen_by_addr(from->file, of), lcpl = utf8_links(), made = H5I_INVALID_HID;
-    hid_t gcpl = group < 0 ? H5I_INVALID_HID : H5Gget_create_plist(group);
+    hid_t gcpl = group < 0 ? H5I_INVALID_HID : group_creation(group);
     if (gcpl >= 0 && lcpl >= 0)
         made = H5Gcreate2(to->file, path, lcpl, gcpl, H5P_DEFAULT);
     int error = made < 0 ? library_failed(-EIO) : 0;

@@ -211,6 +211,27 @@ def test_everything_is_copied(tmp_path):
     assert "sound" in done("check", copy)
 
 
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("n", [8, 9, 300])
+def test_groups_with_many_links(tmp_path, libver, n):
+    """Links that do not lie in the group's header any more."""
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w", libver=libver) as f:
+        for order in (False, True):
+            group = f.create_group(f"group/{order}", track_order=order)
+            for i in range(n):
+                group.create_group(f"{n - i}/below")
+    done("create", source, "/group/sparse", "--dims", "3,4", "--dtype", "u1")
+    done("repack", source, copy)
+    assert everything(source) == everything(copy)
+    assert "sound" in done("check", copy)
+    with h5py.File(copy, "a") as f:
+        assert f["group/True"].id.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
+        for name in ("group/True", "group/False"):
+            f[name].create_group("one more")
+    assert "sound" in done("check", copy)
+
+
 def test_free_space_is_left_out(tmp_path):
     source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
     dense = make(tmp_path / "dense.h5", x=scattered((50, 100, 100), seed=3))
