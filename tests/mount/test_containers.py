@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, wait_for_end
+from conftest import BUILD, SPARSEFS, START_SECONDS, TOP, is_mounted, wait_for_end
 
 FUSERMOUNT = shutil.which("fusermount3")
 DATA = np.arange(3 * 4 * 5, dtype="<u2").reshape(3, 4, 5)
@@ -82,7 +82,7 @@ def test_container(contain, tmp_path, path, monkeypatch):
             links += ["--ro-bind", folder, folder]
     done = contain(WORK, "--unshare-all", "--tmpfs", "/", "--ro-bind", "/usr", "/usr", *links, "--proc", "/proc",
                    "--dev", "/dev", "--dev-bind", "/dev/fuse", "/dev/fuse", "--tmpfs", "/tmp",
-                   "--ro-bind", BUILD, BUILD, "--bind", tmp_path, tmp_path, "--chdir", tmp_path, *ROOT, uid=0)
+                   "--ro-bind", TOP, TOP, "--ro-bind", BUILD, BUILD, "--bind", tmp_path, tmp_path, "--chdir", tmp_path, *ROOT, uid=0)
     check_work(done, tmp_path, path)
 
 
