@@ -193,8 +193,7 @@ static int write_elements(const struct bytes *bytes, uint64_t first, uint64_t n,
                : each_box(bytes->dataset, &bytes->box, first, n, elements, sfs_write);
 }
 
-/* Writes the bytes [skip, skip + n) of one element. Who writes others of its bytes meanwhile waits.
- */
+/* Writes the bytes [skip, skip + n) of one element, which nobody else changes meanwhile. */
 static int write_part(const struct bytes *bytes, uint64_t position, size_t skip, const char *from,
                       size_t n)
 {
@@ -204,13 +203,11 @@ static int write_part(const struct bytes *bytes, uint64_t position, size_t skip,
     char *element = size <= sizeof(small) ? small : malloc(size);
     if (!element)
         return -ENOMEM;
-    pthread_mutex_lock(&dataset->patch_lock);
     int error = dataset_read_elements(dataset, &bytes->box, position, 1, element);
     if (!error) {
         memcpy(element + skip, from, n);
         error = write_elements(bytes, position, 1, element);
     }
-    pthread_mutex_unlock(&dataset->patch_lock);
     if (element != small)
         free(element);
     return error;
@@ -237,17 +234,36 @@ static int write_bytes(const struct bytes *bytes, uint64_t offset, const char *f
     return !error && n > 0 ? write_part(bytes, position, 0, from, n) : error;
 }
 
+static int write_checked(struct bytes *bytes, uint64_t offset, const void *from, size_t n)
+{
+    struct sfs_dataset *dataset = bytes->dataset;
+    if (!sfs_is_writable(dataset->file))
+        return -EROFS;
+    int error = dataset_range(dataset, bytes->slab, offset, n, &bytes->box);
+    if (!error)
+        error = interrupt_check(); /* it may be one of many */
+    return error || n == 0 ? error : write_bytes(bytes, offset, from, n);
+}
+
+static int write_whole(struct bytes *bytes, uint64_t offset, const void *from, size_t n)
+{
+    CHANGING(bytes->dataset);
+    return write_checked(bytes, offset, from, n);
+}
+
+static int write_cut(struct bytes *bytes, uint64_t offset, const void *from, size_t n)
+{
+    PATCHING(bytes->dataset);
+    return write_checked(bytes, offset, from, n);
+}
+
 int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
                     const void *from, size_t n, bool sparsify)
 {
-    CHANGING(dataset);
     struct bytes bytes = {dataset, slab, .sparsify = sparsify && dataset->sparse};
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
-    int error = dataset_range(dataset, slab, offset, n, &bytes.box);
-    if (!error)
-        error = interrupt_check(); /* it may be one of many */
-    return error || n == 0 ? error : write_bytes(&bytes, offset, from, n);
+    size_t size = dataset->info.type.size;
+    return offset % size || n % size ? write_cut(&bytes, offset, from, n)
+                                     : write_whole(&bytes, offset, from, n);
 }
 
 /* ---- Erasing ---- */

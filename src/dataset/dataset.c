@@ -30,7 +30,6 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     else
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
-    pthread_mutex_destroy(&dataset->patch_lock);
     use_destroy(&dataset->use);
     free(dataset->path);
     free(dataset);
@@ -175,7 +174,6 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    pthread_mutex_init(&dataset->patch_lock, NULL);
     struct hdf5_storage storage;
     int error = open_header(dataset, &storage);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);

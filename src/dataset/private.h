@@ -19,6 +19,9 @@ struct use {
     pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
     atomic_uint_least64_t changes; /* the low 16 bits: calls that are changing something now */
     atomic_uint_least64_t extents; /* changes of the dims */
+    /* For reading while elements are changed; for writing from reading to writing one that is
+     * changed in part. Taken after `lock`. */
+    pthread_rwlock_t parts;
 };
 
 struct sfs_dataset {
@@ -38,7 +41,6 @@ struct sfs_dataset {
     struct sfs_dataset *next_differing;
     atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
     atomic_int left;                    /* the error for which the last commit left something out */
-    pthread_mutex_t patch_lock;      /* held from reading to writing an element changed in part */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -94,11 +96,12 @@ void use_destroy(struct use *use);
 /* A call that this thread is in the middle of. */
 struct call {
     struct use *use;
-    const struct call *outer;
+    bool has_parts; /* it has taken use->parts */
+    struct call *outer;
 };
 
 /* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
- * block changes elements. */
+ * block changes elements. PATCHING: and some of them in part, while nobody else changes any. */
 #define USING(dataset)                                                                             \
     FOLLOWED((dataset)->file);                                                                     \
     __attribute__((cleanup(use_end))) struct call call;                                            \
@@ -111,11 +114,15 @@ struct call {
     USING(dataset);                                                                                \
     __attribute__((cleanup(change_end), unused)) struct use *changing =                            \
         change_begin(&(dataset)->use)
+#define PATCHING(dataset)                                                                          \
+    USING(dataset);                                                                                \
+    __attribute__((cleanup(change_end), unused)) struct use *changing = patch_begin(&(dataset)->use)
 void use_begin(struct use *use, struct call *call);
 void use_end(struct call *call);
 bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
 void use_changed(struct use *use);       /* something has changed, without a call */
 struct use *change_begin(struct use *use);
+struct use *patch_begin(struct use *use);
 void change_end(struct use **use);
 
 /* Until the end of the block no other call on the dataset runs, and the dims may change; what is

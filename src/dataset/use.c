@@ -10,7 +10,7 @@
 
 /* Innermost first. sfs_chunk_iterate calls a function that may call anything: what is called in the
  * middle of another call must not wait for the lock behind a writer. */
-static _Thread_local const struct call *calls;
+static _Thread_local struct call *calls;
 
 bool use_is_mine(const struct use *use)
 {
@@ -29,6 +29,8 @@ int use_init(struct use *use)
         return error;
     pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     error = -pthread_rwlock_init(&use->lock, &attributes);
+    if (!error && (error = -pthread_rwlock_init(&use->parts, &attributes)))
+        pthread_rwlock_destroy(&use->lock);
     pthread_rwlockattr_destroy(&attributes);
     atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
     atomic_init(&use->extents, 1);
@@ -37,6 +39,7 @@ int use_init(struct use *use)
 
 void use_destroy(struct use *use)
 {
+    pthread_rwlock_destroy(&use->parts);
     pthread_rwlock_destroy(&use->lock);
 }
 
@@ -44,7 +47,7 @@ void use_begin(struct use *use, struct call *call)
 {
     if (use && !use_is_mine(use))
         pthread_rwlock_rdlock(&use->lock);
-    *call = (struct call){use, calls};
+    *call = (struct call){.use = use, .outer = calls};
     calls = call;
 }
 
@@ -56,15 +59,49 @@ void use_end(struct call *call)
         pthread_rwlock_unlock(&call->use->lock);
 }
 
-struct use *change_begin(struct use *use)
+static void count_begin(struct use *use)
 {
     atomic_fetch_add(&use->changes, CHANGING_NOW);
+}
+
+static void count_end(struct use *use)
+{
+    atomic_fetch_add(&use->changes, ONE_CHANGE - CHANGING_NOW);
+}
+
+/* Whether this call is the first of this thread to do so: one in the midst of it must not take the
+ * lock once more. */
+static bool takes_parts(const struct use *use)
+{
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use == use && i->has_parts)
+            return false;
+    calls->has_parts = true;
+    return true;
+}
+
+struct use *change_begin(struct use *use)
+{
+    if (takes_parts(use))
+        pthread_rwlock_rdlock(&use->parts);
+    count_begin(use);
+    return use;
+}
+
+struct use *patch_begin(struct use *use)
+{
+    if (takes_parts(use))
+        pthread_rwlock_wrlock(&use->parts);
+    count_begin(use);
     return use;
 }
 
 void change_end(struct use **use)
 {
-    atomic_fetch_add(&(*use)->changes, ONE_CHANGE - CHANGING_NOW);
+    count_end(*use);
+    if (calls->has_parts)
+        pthread_rwlock_unlock(&(*use)->parts);
+    calls->has_parts = false;
 }
 
 void use_changed(struct use *use)
@@ -76,18 +113,19 @@ struct use *alone_begin(struct use *use)
 {
     assert(!use_is_mine(use));
     pthread_rwlock_wrlock(&use->lock);
-    return change_begin(use);
+    count_begin(use);
+    return use;
 }
 
 void alone_end(struct use **use)
 {
-    change_end(use);
+    count_end(*use);
     pthread_rwlock_unlock(&(*use)->lock);
 }
 
 void alone_call_begin(struct use *use, struct call *call)
 {
-    *call = (struct call){use, calls};
+    *call = (struct call){.use = use, .outer = calls};
     calls = call;
 }
 

@@ -207,4 +207,53 @@ static void threads_do_not_lose_each_others_elements(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements))
+/* ---- Parts of an element ---- */
+
+#define PART_ROUNDS 20000
+#define PART_OFFSET (17 * 8 + 7) /* the last byte of an element */
+#define PART        0xee
+
+static pthread_barrier_t turn;
+
+static void *write_parts(void *unused)
+{
+    (void)unused;
+    struct sfs_slab row = {.rank = 2, .count = {1, COLUMNS}};
+    const unsigned char byte = PART;
+    for (int i = 0; i < PART_ROUNDS; i++) {
+        pthread_barrier_wait(&turn);
+        expect(sfs_write_bytes(shared.dataset, &row, PART_OFFSET, &byte, 1, i & 1) == 0);
+        pthread_barrier_wait(&turn);
+    }
+    return NULL;
+}
+
+/* Who writes some bytes of an element leaves its others as somebody else writes them meanwhile. */
+static void parts_of_elements_are_not_lost(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    struct sfs_slab row = {.rank = 2, .count = {1, COLUMNS}};
+    unsigned char bytes[COLUMNS * 8], found[COLUMNS * 8];
+    create(0, false);
+    assert_int_equal(pthread_barrier_init(&turn, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_parts, NULL), 0);
+    for (int i = 0; i < PART_ROUNDS; i++) {
+        memset(bytes, 1 + i % 200, sizeof(bytes));
+        pthread_barrier_wait(&turn);
+        expect(sfs_write_bytes(shared.dataset, &row, 0, bytes, sizeof(bytes), i & 2) == 0);
+        pthread_barrier_wait(&turn);
+        expect(sfs_read(shared.dataset, &row, 0, found, sizeof(found)) == 0);
+        if (found[PART_OFFSET] == PART)
+            bytes[PART_OFFSET] = PART;
+        expect(memcmp(bytes, found, sizeof(bytes)) == 0);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&turn);
+    assert_int_equal(atomic_load(&shared.failures), 0);
+    sfs_dataset_close(shared.dataset);
+    assert_int_equal(sfs_close(shared.file), 0);
+}
+
+TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements),
+          cmocka_unit_test(parts_of_elements_are_not_lost))
