@@ -140,6 +140,13 @@ def run():
     return call
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never comes to that"
+        time.sleep(0.001)
+
+
 def has_ended(pid):
     """A zombie has ended, too: not everywhere does process 1 take care of orphans."""
     try:
