@@ -35,7 +35,7 @@ def contain(tmp_path):
 
     def call(command, *options, uid=1000):
         return subprocess.run(
-            ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--uid", str(uid), "--gid",
+            ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", str(uid), "--gid",
              str(uid), "--die-with-parent", *map(str, options), "sh", "-c", command], cwd=tmp_path,
             capture_output=True, text=True, timeout=START_SECONDS, check=False)
 
