@@ -157,21 +157,27 @@ static void sweep(bool new_file)
         met += fault.met;
     }
     printf("%ld pages lost by failed syncs\n", disk_lost());
-    assert_true(met > 0 && disk_lost() > 0);
+    assert_true(met > 0);
+}
+
+/* The short form does not let each call fail: until a sync that lost something was among them. */
+static void sweep_all(bool new_file)
+{
+    for (int round = 0; round < (is_long ? 8 : 1) || (disk_lost() == 0 && round < 50); round++)
+        sweep(new_file);
+    assert_true(disk_lost() > 0);
 }
 
 static void a_new_file_survives_every_failing_call(void **state)
 {
     (void)state;
-    for (int round = 0; round < (is_long ? 8 : 1); round++)
-        sweep(true);
+    sweep_all(true);
 }
 
 static void an_old_file_survives_every_failing_call(void **state)
 {
     (void)state;
-    for (int round = 0; round < (is_long ? 8 : 1); round++)
-        sweep(false);
+    sweep_all(false);
 }
 
 static int all_tests(void)
