@@ -1,3 +1,4 @@
+/* Looking at a mount point before it is used, and at what mounting wants after it has failed. */
 #include "fs/mountpoint.h"
 
 #include <dirent.h>
@@ -12,13 +13,13 @@
 #include <unistd.h>
 
 #include "fs/daemon.h"
+#include "fs/fuse.h"
 #include "fs/options.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546
-#define FUSE_ROOT        1 /* the inode of a mount's root */
 #define FUSE_DEVICE      "/dev/fuse"
 #define MOUNT_PROGRAM    "fusermount3"
-#define WITHOUT_IT       "mount as root, or in a user namespace: unshare --user --map-root-user --mount"
+#define OTHER_WAYS       "mount as root, or in a user namespace: unshare --user --map-root-user --mount"
 
 bool mountpoint_is_descriptor(const char *mountpoint)
 {
@@ -53,7 +54,7 @@ int mountpoint_check(const char *path, bool may_be_full)
                                : strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return daemon_fail(path, "the mount point is not a directory");
-    if (fs.f_type == FUSE_SUPER_MAGIC && st.st_ino == FUSE_ROOT)
+    if (fs.f_type == FUSE_SUPER_MAGIC && st.st_ino == FUSE_ROOT_ID)
         return daemon_fail(path, "the mount point is busy: something is mounted there already");
     if (!may_be_full && !is_empty_directory(path, &error))
         return daemon_fail(path, "the mount point is not empty (-o nonempty mounts over it)");
@@ -82,11 +83,11 @@ static void explain_program(void)
     char path[4096];
     struct stat st;
     if (!find_program(MOUNT_PROGRAM, path, sizeof(path), &st))
-        daemon_fail(MOUNT_PROGRAM, "is not there (package fuse3); without it, " WITHOUT_IT);
+        daemon_fail(MOUNT_PROGRAM, "is not there (package fuse3); without it, " OTHER_WAYS);
     else if (!(st.st_mode & S_ISUID) || st.st_uid != 0)
-        daemon_fail(path, "is not setuid root, so users cannot mount by it; " WITHOUT_IT);
+        daemon_fail(path, "is not setuid root, so users cannot mount by it; " OTHER_WAYS);
     else if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
-        daemon_fail(path, "has no rights here (no_new_privs, as in many containers); " WITHOUT_IT);
+        daemon_fail(path, "has no rights here (no_new_privs, as in many containers); " OTHER_WAYS);
 }
 
 void mountpoint_explain(void)
