@@ -51,8 +51,9 @@ cp mnt/d/frames/1.raw copy.raw
 printf 'xy' | dd of=mnt/d/frames/2.raw conv=notrunc status=none
 pid=$(cat mnt/.sparsefs/pid)
 umount mnt
-# What is written last is committed after that, and a namespace ends with its first process.
-while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+# What is written last is committed after that, and a namespace ends with its first process. A zombie
+# has ended: not everywhere does process 1 take care of orphans.
+while grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null; do sleep 0.05; done
 """
 
 
