@@ -608,8 +608,9 @@ SFS_API int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab 
 
 /* Writes n bytes from byte offset on of the row-major dense view of slab: the counterpart of
  * sfs_read. The elements touched become defined; one that is touched in part keeps its other bytes,
- * from its value or the fill value. sparsify: those that equal the fill value then are erased
- * instead (of a dense dataset they are written). -EINVAL as sfs_read. */
+ * from its value or the fill value, and as others write them meanwhile. sparsify: those that equal
+ * the fill value then are erased instead (of a dense dataset they are written). -EINVAL as
+ * sfs_read. */
 SFS_API int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             uint64_t offset, const void *bytes, size_t n, bool sparsify);
 
