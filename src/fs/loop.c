@@ -6,10 +6,13 @@
 #include "fs/loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "common/clock.h"
@@ -17,12 +20,15 @@
 
 #define WAKE        SIGURG /* does nothing where nobody waits for it */
 #define AGAIN_NANOS 10000000
+#define LOOK_NANOS  40000
+#define SOON_NANOS  100000 /* with the time to wake who waits */
 
 struct server {
     struct server *prev, *next;
     struct loop *loop;
     pthread_t thread;
-    bool is_reading; /* or has just read */
+    bool is_reading;   /* or has just read */
+    uint64_t received; /* when it last did */
 };
 
 struct loop {
@@ -30,10 +36,14 @@ struct loop {
     pthread_t runner;
     sigset_t ending; /* the signals that end it */
     unsigned most;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t ended; /* a server has */
+    bool has_processors;       /* more than one */
+    atomic_flag is_looked_for; /* a request, by a server */
+    pthread_mutex_t lock;      /* guards what follows */
+    pthread_cond_t ended;      /* a server has */
     bool ends;
-    bool is_gone; /* the mount, or who reads from it: nothing comes any more */
+    bool is_gone;      /* the mount, or who reads from it: nothing comes any more */
+    bool comes_soon;   /* the last request did after an answer, and was short */
+    uint64_t answered; /* when the last one was */
     int error;
     struct server *servers;
     unsigned running, reading, waiting; /* of them */
@@ -54,12 +64,32 @@ static bool goes_on(const struct loop *loop)
     return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
-/* With the lock held, but dropped meanwhile. */
-static int read_request(struct loop *loop, struct fuse_buf *buffer)
+/* Returns when there is a request, or soon. */
+static void look_for_request(struct loop *loop)
 {
+    struct pollfd descriptor = {.fd = fuse_session_fd(loop->session), .events = POLLIN};
+    const uint64_t end = clock_now() + LOOK_NANOS;
+    while (poll(&descriptor, 1, 0) == 0 && clock_now() < end)
+        ;
+}
+
+/* With the lock held, but dropped meanwhile. To look for a request is cheaper than to sleep and be
+ * woken where each comes as soon as the last is answered, and is short, as from a program that
+ * lists a tree: one thread does it, after a request that came so. Reads of frames are not short,
+ * and need the processor for decoding. */
+static int read_request(struct server *server, struct fuse_buf *buffer)
+{
+    struct loop *loop = server->loop;
+    const bool looks = loop->comes_soon;
     pthread_mutex_unlock(&loop->lock);
+    if (looks && !atomic_flag_test_and_set(&loop->is_looked_for)) {
+        look_for_request(loop);
+        atomic_flag_clear(&loop->is_looked_for);
+    }
     int n = fuse_session_receive_buf(loop->session, buffer);
     pthread_mutex_lock(&loop->lock);
+    server->received = clock_now();
+    loop->comes_soon = loop->has_processors && server->received - loop->answered < SOON_NANOS;
     return n;
 }
 
@@ -73,6 +103,8 @@ static void serve_request(struct server *server, struct fuse_buf *buffer)
     pthread_mutex_unlock(&loop->lock);
     fuse_session_process_buf(loop->session, buffer);
     pthread_mutex_lock(&loop->lock);
+    loop->answered = clock_now();
+    loop->comes_soon &= loop->answered - server->received < SOON_NANOS;
     loop->reading++;
     server->is_reading = true;
 }
@@ -88,7 +120,7 @@ static void *serve(void *data)
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
     pthread_mutex_lock(&loop->lock);
     while (goes_on(loop)) {
-        int n = read_request(loop, &buffer);
+        int n = read_request(server, &buffer);
         if (n > 0) {
             serve_request(server, &buffer);
         } else if (n != -EINTR && n != -EAGAIN) { /* 0: the mount is gone */
@@ -151,6 +183,8 @@ int loop_create(struct fuse_session *session, unsigned threads, struct loop **ou
     loop->session = session;
     loop->runner = pthread_self();
     loop->most = threads;
+    loop->has_processors = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    atomic_flag_clear(&loop->is_looked_for);
     pthread_mutex_init(&loop->lock, NULL);
     clock_init_condition(&loop->ended);
     block_signals(loop);
