@@ -2,15 +2,18 @@
  * every request is the kernel's and libfuse's own cost. Its root shows 000000.raw, 000001.raw, ...:
  * consecutive pieces of file_bytes bytes of a source file. It never touches the source again once
  * mounted, and knows nothing of HDF5. With `writable` the files take writes within their size,
- * which stays; all other changes are answered and not made.
+ * which stays; all other changes are answered and not made. With `directories` the root shows that
+ * many directories instead, each with as many files and directories as a dataset of sparsefs has,
+ * all files empty.
  *
- * memfs -o source=FILE,file_bytes=N[,writable][,direct_io][,threads=N] MNT
+ * memfs -o source=FILE,file_bytes=N[,directories=N][,writable][,direct_io][,threads=N] MNT
  * It stays in the foreground. */
 #define FUSE_USE_VERSION 312
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +28,17 @@
     ((size_t)64 << 10) /* bytes in one answer to READDIR; the kernel asks for less */
 #define NAME_SIZE 32
 
+/* A directory among `directories`: its inode numbers are its own, those of its directories, those
+ * of its files, and those of its directories' files. */
+#define SUBDIRECTORIES     5
+#define FILES              4
+#define SUBDIRECTORY_FILES 2
+#define INODES             (1 + SUBDIRECTORIES + FILES + SUBDIRECTORIES * SUBDIRECTORY_FILES)
+
 struct memfs {
     char *source;
     uint64_t file_bytes;
+    uint64_t directories;
     int direct_io;
     int writable;
     unsigned threads;
@@ -40,6 +51,7 @@ struct memfs {
 static const struct fuse_opt options[] = {
     {"source=%s", offsetof(struct memfs, source), 0},
     {"file_bytes=%" SCNu64, offsetof(struct memfs, file_bytes), 0},
+    {"directories=%" SCNu64, offsetof(struct memfs, directories), 0},
     {"direct_io", offsetof(struct memfs, direct_io), 1},
     {"writable", offsetof(struct memfs, writable), 1},
     {"threads=%u", offsetof(struct memfs, threads), 0},
@@ -63,6 +75,34 @@ static void name_file(uint64_t index, char name[NAME_SIZE])
     strcpy(name, ".raw");
 }
 
+/* Which of its directory's inodes a number is. */
+static unsigned part_of(fuse_ino_t ino)
+{
+    return (unsigned)((ino - FIRST_FILE) % INODES);
+}
+
+static bool is_directory(const struct memfs *fs, fuse_ino_t ino)
+{
+    return ino == FUSE_ROOT_ID || (fs->directories > 0 && part_of(ino) <= SUBDIRECTORIES);
+}
+
+static uint64_t count_children(const struct memfs *fs, fuse_ino_t ino)
+{
+    if (ino == FUSE_ROOT_ID)
+        return fs->directories > 0 ? fs->directories : fs->files;
+    return part_of(ino) == 0 ? SUBDIRECTORIES + FILES : SUBDIRECTORY_FILES;
+}
+
+static fuse_ino_t child_of(const struct memfs *fs, fuse_ino_t ino, uint64_t index)
+{
+    if (ino == FUSE_ROOT_ID)
+        return FIRST_FILE + index * (fs->directories > 0 ? INODES : 1);
+    if (part_of(ino) == 0)
+        return ino + 1 + index;
+    uint64_t files = 1 + SUBDIRECTORIES + FILES + (part_of(ino) - 1) * SUBDIRECTORY_FILES;
+    return ino - part_of(ino) + files + index;
+}
+
 static struct stat attributes(const struct memfs *fs, fuse_ino_t ino)
 {
     struct stat st = {.st_ino = ino,
@@ -73,7 +113,7 @@ static struct stat attributes(const struct memfs *fs, fuse_ino_t ino)
                       .st_atim = fs->time,
                       .st_mtim = fs->time,
                       .st_ctim = fs->time};
-    if (ino == FUSE_ROOT_ID) {
+    if (is_directory(fs, ino)) {
         st.st_mode = S_IFDIR | 0555;
         st.st_nlink = 2;
         st.st_size = 0;
@@ -94,11 +134,11 @@ static void memfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     uint64_t index = strtoull(name, NULL, 10);
     char expected[NAME_SIZE];
     name_file(index, expected);
-    if (parent != FUSE_ROOT_ID || index >= fs->files || strcmp(name, expected) != 0) {
+    if (index >= count_children(fs, parent) || strcmp(name, expected) != 0) {
         fuse_reply_err(req, ENOENT);
         return;
     }
-    struct fuse_entry_param found = entry(fs, FIRST_FILE + index);
+    struct fuse_entry_param found = entry(fs, child_of(fs, parent, index));
     fuse_reply_entry(req, &found);
 }
 
@@ -117,6 +157,15 @@ static void memfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, siz
     (void)name;
     (void)size;
     fuse_reply_err(req, EOPNOTSUPP);
+}
+
+static void memfs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    (void)ino;
+    if (size == 0)
+        fuse_reply_xattr(req, 0);
+    else
+        fuse_reply_buf(req, NULL, 0);
 }
 
 static void memfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -210,8 +259,10 @@ static void memfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
     fuse_reply_open(req, fi);
 }
 
-/* Entry number at of a listing: ".", "..", then the files. Returns its size in the listing. */
-static size_t add_entry(fuse_req_t req, char *listing, size_t size, uint64_t at, int plus)
+/* Entry number at of the listing of a directory: ".", "..", then what is in it. Returns its size
+ * in the listing. */
+static size_t add_entry(fuse_req_t req, fuse_ino_t directory, char *listing, size_t size,
+                        uint64_t at, int plus)
 {
     const struct memfs *fs = memfs_of(req);
     char name[NAME_SIZE];
@@ -220,25 +271,26 @@ static size_t add_entry(fuse_req_t req, char *listing, size_t size, uint64_t at,
         strcpy(name, at == 0 ? "." : "..");
     } else {
         name_file(at - 2, name);
-        ino = FIRST_FILE + (at - 2);
+        ino = child_of(fs, directory, at - 2);
     }
     off_t next = (off_t)at + 1;
     if (plus) {
         struct fuse_entry_param found = entry(fs, ino);
         return fuse_add_direntry_plus(req, listing, size, name, &found, next);
     }
-    struct stat st = {.st_ino = ino, .st_mode = at < 2 ? S_IFDIR : S_IFREG};
+    struct stat st = {.st_ino = ino, .st_mode = is_directory(fs, ino) ? S_IFDIR : S_IFREG};
     return fuse_add_direntry(req, listing, size, name, &st, next);
 }
 
-static void list(fuse_req_t req, size_t size, off_t offset, int plus)
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, int plus)
 {
     static _Thread_local char listing[LISTING_MAX];
     if (size > sizeof(listing))
         size = sizeof(listing);
     size_t used = 0;
-    for (uint64_t at = (uint64_t)offset; at < memfs_of(req)->files + 2; at++) {
-        size_t bytes = add_entry(req, listing + used, size - used, at, plus);
+    uint64_t count = 2 + count_children(memfs_of(req), ino);
+    for (uint64_t at = (uint64_t)offset; at < count; at++) {
+        size_t bytes = add_entry(req, ino, listing + used, size - used, at, plus);
         if (bytes > size - used)
             break;
         used += bytes;
@@ -249,23 +301,22 @@ static void list(fuse_req_t req, size_t size, off_t offset, int plus)
 static void memfs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                           struct fuse_file_info *fi)
 {
-    (void)ino;
     (void)fi;
-    list(req, size, offset, 0);
+    list(req, ino, size, offset, 0);
 }
 
 static void memfs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                               struct fuse_file_info *fi)
 {
-    (void)ino;
     (void)fi;
-    list(req, size, offset, 1);
+    list(req, ino, size, offset, 1);
 }
 
 static const struct fuse_lowlevel_ops operations = {
     .lookup = memfs_lookup,
     .getattr = memfs_getattr,
     .getxattr = memfs_getxattr,
+    .listxattr = memfs_listxattr,
     .open = memfs_open,
     .read = memfs_read,
     .write = memfs_write,
@@ -353,8 +404,8 @@ int main(int argc, char **argv)
         fuse_parse_cmdline(&args, &command))
         goto free_args;
     if (!command.mountpoint || !fs.source || fs.file_bytes == 0) {
-        fprintf(stderr, "usage: memfs -o source=FILE,file_bytes=N[,writable]"
-                        "[,direct_io][,threads=N] MNT\n");
+        fprintf(stderr, "usage: memfs -o source=FILE,file_bytes=N[,directories=N]"
+                        "[,writable][,direct_io][,threads=N] MNT\n");
         goto free_args;
     }
     int error = load(&fs);

@@ -21,6 +21,8 @@
 #define WAKE        SIGURG /* does nothing where nobody waits for it */
 #define AGAIN_NANOS 10000000
 #define LOOK_NANOS  40000
+#define AWAY_NANOS  10000
+#define PAUSE_NANOS 20000000
 #define SOON_NANOS  100000 /* with the time to wake who waits */
 
 struct server {
@@ -37,7 +39,8 @@ struct loop {
     sigset_t ending; /* the signals that end it */
     unsigned most;
     bool has_processors;       /* more than one */
-    atomic_flag is_looked_for; /* a request, by a server */
+    atomic_flag is_looked_for; /* a request, by a server; guards look_after */
+    uint64_t look_after;       /* this time */
     pthread_mutex_t lock;      /* guards what follows */
     pthread_cond_t ended;      /* a server has */
     bool ends;
@@ -64,13 +67,19 @@ static bool goes_on(const struct loop *loop)
     return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
-/* Returns when there is a request, or soon. */
+/* Returns when there is a request, or soon. Where somebody else had the processor meanwhile, it is
+ * left to them for some time: who sends the requests may be among them. */
 static void look_for_request(struct loop *loop)
 {
     struct pollfd descriptor = {.fd = fuse_session_fd(loop->session), .events = POLLIN};
-    const uint64_t end = clock_now() + LOOK_NANOS;
-    while (poll(&descriptor, 1, 0) == 0 && clock_now() < end)
-        ;
+    const uint64_t began = clock_now();
+    uint64_t before = began, now = began;
+    while (poll(&descriptor, 1, 0) == 0 && now - began < LOOK_NANOS) {
+        before = now;
+        now = clock_now();
+        if (now - before > AWAY_NANOS)
+            loop->look_after = now + PAUSE_NANOS;
+    }
 }
 
 /* With the lock held, but dropped meanwhile. To look for a request is cheaper than to sleep and be
@@ -83,7 +92,8 @@ static int read_request(struct server *server, struct fuse_buf *buffer)
     const bool looks = loop->comes_soon;
     pthread_mutex_unlock(&loop->lock);
     if (looks && !atomic_flag_test_and_set(&loop->is_looked_for)) {
-        look_for_request(loop);
+        if (clock_now() >= loop->look_after)
+            look_for_request(loop);
         atomic_flag_clear(&loop->is_looked_for);
     }
     int n = fuse_session_receive_buf(loop->session, buffer);

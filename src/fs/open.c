@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "fs/interrupt.h"
 #include "fs/selection.h"
+#include "config.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 
@@ -265,6 +266,9 @@ static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t nu
     info->keep_cache = !info->direct_io;
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
     info->noflush = !file->is_for_writing;
+#endif
+#if HAVE_PARALLEL_DIRECT_WRITES
+    info->parallel_direct_writes = mount->options->direct_io && !open_file_is_selection(file);
 #endif
     file->opener = fuse_req_ctx(request)->pid;
     atomic_store(&file->is_unused, file->is_for_writing);

@@ -98,8 +98,9 @@ def check_content(path, content):
     check_file_facts(path, content)
 
 
-def is_direct(path):
-    """Whether the mount was made with direct_io, by trying what it cannot do."""
+def has_no_shared_maps(path):
+    """Whether the mount was made with direct_io, with a libfuse or a kernel that does not let such files be
+    mapped: by trying."""
     with open(path, "rb") as file:
         try:
             mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ).close()
@@ -122,8 +123,8 @@ def check_npy(path, dataset, shape, content):
     if number_type(dataset) or type_id.get_class() == h5py.h5t.STRING:
         assert loaded.dtype == np.dtype(dataset.dtype.base), path
     if content:
-        # Without the page cache (direct_io) only private mappings are possible.
-        for mode in ("c",) if is_direct(path) else ("c", "r"):
+        # There only private mappings are possible.
+        for mode in ("c",) if has_no_shared_maps(path) else ("c", "r"):
             mapped = np.load(path, mmap_mode=mode)
             assert mapped.tobytes() == content
             del mapped

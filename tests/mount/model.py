@@ -32,7 +32,7 @@ import traceback
 import h5py
 import numpy as np
 
-from compare import selected
+from compare import has_no_shared_maps, selected
 from conftest import BUILD, Mount
 
 PAGE = mmap.PAGESIZE
@@ -797,8 +797,6 @@ def run_round(directory, root, model, seed, seconds, workers, without):
 
 def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()):
     """Rounds of `seconds` in a file in this directory. Gives the number of operations; raises Failure."""
-    if any("direct_io" in option for option in options):
-        without = (*without, "store")
     path = directory / "model.h5"
     make_file(path)
     model = Model("sparsify" in options)
@@ -808,8 +806,9 @@ def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()
             mount = Mount(path, directory / "mnt", "rw", *options, log="warning")
             try:
                 check_everything(mount.root, model)
+                unmapped = ("store",) if has_no_shared_maps(mount.root / KINDS[0].path / "stack.raw") else ()
                 count += run_round(directory, mount.root, model, seed * 1000 + number, seconds, workers,
-                                   without)
+                                   (*without, *unmapped))
                 check_everything(mount.root, model)
                 mount.unmount()
             finally:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import model
-from compare import selected
+from compare import has_no_shared_maps, selected
 from conftest import BUILD
 
 EXERCISE = BUILD / "tests/mount/exercise"
@@ -97,7 +97,7 @@ def test_in_mount(mounts, tmp_path, path, target, options):
     mount = mounts(file, "rw", *options)
     more = described(kind)
     selection = kind.sparse and target.startswith("frames")
-    more += ["-m"] if "direct_io" in options else []
+    more += ["-m"] if has_no_shared_maps(mount / path / target) else []
     more += ["-s"] if "sparsify" in options and kind.sparse else []
 
     def defined(mount):
