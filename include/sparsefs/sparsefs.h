@@ -153,6 +153,11 @@ SFS_API bool sfs_is_following(const struct sfs_file *file);
  * cannot be found. */
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
+/* The same for a name that nobody has looked at: only regular files in the folder of `from` or
+ * below are opened; if `from` was opened so itself, in that of the file where this began.
+ * -EXDEV: the name leads elsewhere. */
+SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
+
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
  * returned, or -EIO if a callback could not free an image. Snapshots of it are closed before. */
 SFS_API int sfs_close(struct sfs_file *file);

@@ -187,6 +187,50 @@ int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **f
     return error;
 }
 
+/* As store_folder. */
+static int folder_of(struct sfs_file *file)
+{
+    FOLLOWED(file);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int folder = store_folder(file->store);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return folder;
+}
+
+static int find_beneath(struct sfs_file *from, const char *name, char **path, struct stat *st)
+{
+    int top = folder_of(from->top ? from->top : from), folder = from->top ? folder_of(from) : top;
+    int error = top < 0 || folder < 0 ? -EXDEV : store_find_beneath(top, folder, name, path, st);
+    if (top >= 0)
+        close(top);
+    if (folder >= 0 && folder != top)
+        close(folder);
+    return error;
+}
+
+int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **out)
+{
+    const struct sfs_options options = {.follow = from->follows};
+    struct sfs_file *file;
+    struct stat found, opened;
+    char *path;
+    int error = find_beneath(from, name, &path, &found);
+    if (!error)
+        error = open_file(path, &options, from->cache, &file);
+    free(path);
+    if (error)
+        return error;
+    file->top = from->top ? from->top : from;
+    error = sfs_stat(file, &opened);
+    if (!error && (opened.st_dev != found.st_dev || opened.st_ino != found.st_ino))
+        error = -EXDEV; /* somebody has put another one there */
+    if (error)
+        sfs_discard(file);
+    else
+        *out = file;
+    return error;
+}
+
 bool sfs_is_writable(const struct sfs_file *file)
 {
     return store_is_writable(file->store);

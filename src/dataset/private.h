@@ -72,6 +72,7 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
+    struct sfs_file *top; /* sfs_open_beneath: of the first one, below whose folder all must be */
     struct flushing flushing;
     /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
      * writing while the store is committed. Who wants to write goes first, so whoever has it for

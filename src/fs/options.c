@@ -35,7 +35,7 @@ void options_print_help(void)
         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
-        "     external_links         follow external links\n"
+        "     external_links         follow external links that lead out of the file's folder\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
         "                            (default: one per processor, at least two)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"

@@ -117,6 +117,17 @@ bool store_is_writable(const struct store *store);
 
 const char *store_path(const struct store *store);
 
+/* The folder that the file is in now, as a descriptor that the caller closes; -1: there is none, or
+ * it could not be opened. Not while a commit or a refresh may look whether the file was moved. */
+int store_folder(const struct store *store);
+
+/* Finds the file that a file in the folder `from` names (external links of HDF5): beside it or, an
+ * absolute name that leads nowhere or out, its last part. What is found is a regular file in the
+ * folder `top` or below, wherever symbolic links lead on the way: *path, which the caller frees, and
+ * *st. -ENOENT; -EXDEV: the name leads out of `top`, or from does; -EINVAL: no regular file; others
+ * of open(2); -ENOMEM. */
+int store_find_beneath(int top, int from, const char *name, char **path, struct stat *st);
+
 /* What store_path gives from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);
 
