@@ -64,6 +64,9 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout);
 
+/* The frame by which times.h knows when a view was written. */
+uint64_t mount_frame_of_times(struct inode inode);
+
 /* Whether a view shows header and fill values alone, whatever there is: it was truncated and not
  * written to, or its frame is not there yet. */
 bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
@@ -93,6 +96,11 @@ uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+
+/* The same in two steps, of what waits until it counts (staging.h): a time that somebody sets
+ * between them is kept. */
+void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
+void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
 /* All views of the frames first to last of a dataset, and of all of it. */
 struct change mount_change(const struct node *node, uint64_t first, uint64_t last);

@@ -47,6 +47,7 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
+        "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
         "     ro, rw                 do not write; write (default: rw)\n"
@@ -233,6 +234,8 @@ static int take_option(struct options *options, const char *option)
         set_writing(options, false);
     else if (!strcmp(option, "sparsify"))
         options->sparsify = true;
+    else if (!strcmp(option, "strict"))
+        options->is_strict = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;
