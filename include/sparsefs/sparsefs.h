@@ -55,6 +55,9 @@ struct sfs_options {
     unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
+    /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
+     * those of the file that it replaces, or 0666 */
+    mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */

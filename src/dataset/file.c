@@ -168,7 +168,9 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
     struct store *store;
-    int error = store_create(path, options && options->replace, &store);
+    bool replace = options && options->replace;
+    int error = options && options->mode ? store_create_as(path, replace, options->mode, &store)
+                                         : store_create(path, replace, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }
 
