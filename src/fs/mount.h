@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/entry.h"
 #include "fs/commit.h"
 #include "fs/follow.h"
 #include "fs/fresh.h"
@@ -78,6 +79,11 @@ bool mount_is_directory(const struct node *node, struct inode inode);
 double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
+
+/* Whether the mount shows such views, and a fixed name, of a dataset. */
+bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view);
+bool mount_shows_name(const struct mount *mount, struct views *views,
+                      const struct entry_name *name);
 
 /* The inode of a name in a directory, whose node the caller holds then; -ENOENT. *is_new: it is of
  * a frame that may come to be, and not be there any more at any time. "." stands for the directory

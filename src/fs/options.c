@@ -11,6 +11,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fs/entry.h"
 #include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
@@ -47,6 +48,8 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
+        "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
+        "text\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
@@ -132,6 +135,25 @@ static const char *value_of(const char *option, const char *name)
     return !strncmp(option, name, n) && option[n] == '=' ? option + n + 1 : NULL;
 }
 
+/* Kinds of views with + between them. */
+static int parse_views(const char *option, const char *value, unsigned *views)
+{
+    *views = 0;
+    for (const char *word = value;; word++) {
+        size_t n = strcspn(word, "+");
+        unsigned more = entry_views(word, n);
+        if (!more)
+            return refuse(
+                "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text "
+                "and all, with + between them",
+                option);
+        *views |= more;
+        word += n;
+        if (*word == '\0')
+            return 0;
+    }
+}
+
 /* Options with a value: 1 done, 0 not one of these, -1 refused. */
 static int take_value(struct options *options, const char *option)
 {
@@ -163,6 +185,8 @@ static int take_value(struct options *options, const char *option)
         options->commit_interval = (unsigned)number;
     } else if ((value = value_of(option, "follow"))) {
         error = parse_interval(option, value, &options->follow);
+    } else if ((value = value_of(option, "views"))) {
+        error = parse_views(option, value, &options->views);
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
         options->uid = (uid_t)number;
@@ -299,6 +323,7 @@ int options_parse(int argc, char **argv, struct options *options)
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     *options = (struct options){
         .frame_rank = -1,
+        .views = ENTRY_ALL_VIEWS,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
         .image_size = load_default_limit(),

@@ -160,6 +160,44 @@ def test_frame_rank_and_first(mounts, tmp_path, frame_rank, first):
             check_dataset(mount / name, f[name], "/" + name, frame_rank, first)
 
 
+VIEWS = {"raw": {"frames", "raw"}, "defined": {"frames"}, "npy": {"npy"}, "tiff": {"tiff"}, "values": {"values"},
+         "stack": {"stack.raw", "stack.npy"}, "csr": {"csr"}, "text": {"value.txt"}}
+
+
+@pytest.mark.parametrize("views", [*VIEWS, "raw+tiff", "defined+text+csr", "+".join(VIEWS), "raw+all"])
+def test_views_of_ones_choice(mounts, tmp_path, views):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["d"] = files.integers((3, 4, 5))
+        f["scalar"] = 7
+    every = mounts(tmp_path / "a.h5", "ro")
+    mount = mounts(tmp_path / "a.h5", "ro", f"views={views}")
+    kinds = set(VIEWS) if "all" in views else set(views.split("+"))
+    for dataset in "d", "scalar":
+        there = set(os.listdir(every / dataset))
+        wanted = {name for kind in kinds for name in VIEWS[kind]} | {"dataset.json"}
+        assert set(os.listdir(mount / dataset)) == there & wanted
+        for name in there - wanted:
+            assert not (mount / dataset / name).exists()
+    for name in (every / "d/frames").iterdir():
+        is_shown = (mount / "d/frames" / name.name).exists()
+        assert is_shown == (name.suffix[1:] in kinds), name
+        if is_shown:
+            assert (mount / "d/frames" / name.name).read_bytes() == name.read_bytes()
+    if "frames" in os.listdir(mount / "d"):
+        assert all((mount / "d/frames" / name).exists() for name in os.listdir(mount / "d/frames"))
+        assert len(os.listdir(mount / "d/frames")) == 3 * len(kinds & {"raw", "defined"})
+
+
+def test_frames_are_made_in_views_that_are_shown(mounts, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", (1, 4, 5), "<u2", chunks=(1, 4, 5), maxshape=(None, 4, 5))
+    mount = mounts(tmp_path / "a.h5", "rw", "views=npy+raw")
+    (mount / "d/raw/3.raw").write_bytes(bytes(range(40)))
+    with pytest.raises(PermissionError):
+        open(mount / "d/frames/4.defined", "wb")
+    assert np.load(mount / "d/npy/000003.npy").tobytes() == bytes(range(40))
+
+
 def test_sizes_past_limits(mounts, tmp_path):
     """Datasets whose views are larger than a file can be are shown without those views."""
     path = tmp_path / "huge.h5"
