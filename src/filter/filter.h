@@ -1,4 +1,4 @@
-/* Filter pipelines: deflate, shuffle and fletcher32, which we run ourselves, and any others through
+/* Filter pipelines: filters that we run ourselves (the table in kinds.c), and any others through
  * libhdf5. Buffers in and out; knows nothing of where the bytes come from. Thread-safe.
  *
  * filter_...   pipelines of our own filters only, in buffers of the caller
@@ -17,10 +17,16 @@
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
 
-/* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours,
- * shuffle and deflate stand there at most once and in this order, and shuffle says its element
- * size. */
+/* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
+ * with their parameters, and behind one that compresses there are only checksums. All other filter_
+ * functions are for such pipelines. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
+
+/* Whether in_size bytes can be those of any `size` bytes that went through these filters: sizes of
+ * damaged files are believed less, before anything is allocated for them. Of filters that are not
+ * ours any size is believed. */
+bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                     uint64_t size);
 
 /* Bytes of working space that filter_decode needs to make `size` bytes. */
 size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
@@ -37,8 +43,9 @@ int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
 size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size);
 size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 
-/* Applies native filters first to last, as libhdf5 does: deflate's result is kept even where it is
- * larger; an optional filter that fails sets its bit in *mask and leaves the bytes as they are.
+/* Applies native filters first to last, as libhdf5 does: what compresses is kept even where it is
+ * larger, but for filters that fail then; an optional filter that fails sets its bit in *mask and
+ * leaves the bytes as they are.
  * `scratch` holds filter_encode_scratch bytes, `out` at least filter_encode_bound; *out_size bytes
  * of it are the result. 0; -EINVAL: a filter that is not optional has wrong parameters, or out is
  * too small; -ENOMEM. */

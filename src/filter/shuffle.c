@@ -2,7 +2,7 @@
  * stored as it is. */
 #include <string.h>
 
-#include "filter/filter.h"
+#include "filter/kind.h"
 
 /* The number of bytes as a constant lets the compiler turn the loop into interleaving instructions.
  * The k-th bytes of all elements stand at k * plane. */
@@ -129,3 +129,33 @@ void shuffle_encode(const void *in, void *out, size_t size, size_t element_size)
         separate_any(in, out, n, element_size);
     copy_tail(in, out, size, n * element_size);
 }
+
+static bool takes(const struct sfs_filter *filter)
+{
+    return filter_value(filter, 0, 0) > 0;
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)in_size;
+    shuffle_decode(in, out, size, filter->values[0]);
+    return 0;
+}
+
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    (void)capacity;
+    shuffle_encode(in, out, size, filter->values[0]);
+    *out_size = size;
+    return 0;
+}
+
+const struct filter_kind filter_shuffle = {
+    .id = FILTER_SHUFFLE,
+    .effect = KEEPS_SIZE,
+    .takes = takes,
+    .decode = decode,
+    .encode = encode,
+};

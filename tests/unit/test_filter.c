@@ -639,7 +639,8 @@ static void pipelines_that_are_not_ours_are_left_alone(void **state)
     for (size_t p = 0; p < COUNT(pipelines); p++)
         assert_true(native(pipelines[p]));
     assert_false(native("dd"));
-    assert_false(native("ss"));
+    assert_true(native("ss"));
+    assert_false(native("sds"));
     assert_false(native("ds"));
     assert_false(native("dfs"));
 

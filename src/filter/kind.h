@@ -1,0 +1,56 @@
+/* What the parts of a pipeline are made of: a filter is one struct filter_kind (or one for each kind
+ * of parameters that it takes), in a file of its own, and stands in the table of kinds.c. Included
+ * by this folder only. */
+#ifndef SPARSEFS_FILTER_KIND_H
+#define SPARSEFS_FILTER_KIND_H
+
+#include "config.h"
+#include "filter/filter.h"
+
+/* How the number of bytes changes by encoding. */
+enum filter_effect {
+    KEEPS_SIZE,
+    COMPRESSES, /* any other number of bytes, also more */
+    APPENDS,    /* the same bytes, and a checksum of them */
+};
+
+/* No limit to what a byte may become: for most_inflated. */
+#define INFLATES_ANYHOW UINT32_MAX
+
+/* decode: exactly size bytes of in_size, which both are as the effect demands. 0; -EILSEQ: the
+ * bytes are damaged or another number of bytes comes out; -ENOMEM. It reads and writes nothing
+ * beyond the sizes and allocates no more than they say. encode: *out_size bytes, in `out` with room
+ * for `capacity`, which is at least what bound says. 0; -EINVAL: the filter does not take these
+ * bytes, or not with its parameters; -ENOMEM. Either is thread-safe.
+ *
+ * What APPENDS decodes without `out`, and encodes only what it appends. */
+struct filter_kind {
+    int id;
+    enum filter_effect effect;
+    size_t appended;        /* APPENDS: bytes */
+    uint32_t most_inflated; /* COMPRESSES: the most bytes that are made of one when decoding */
+
+    /* Whether these parameters are taken; NULL: any are. */
+    bool (*takes)(const struct sfs_filter *filter);
+
+    /* COMPRESSES: the most bytes made of `size` bytes; at least `size`. SIZE_MAX: too many. */
+    size_t (*bound)(const struct sfs_filter *filter, size_t size);
+
+    int (*decode)(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size);
+    int (*encode)(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size);
+};
+
+extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32;
+
+/* NULL: not ours, or not with these parameters. */
+const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);
+
+/* A parameter, or what stands for it where there are fewer. */
+static inline unsigned filter_value(const struct sfs_filter *filter, size_t i, unsigned otherwise)
+{
+    return i < filter->n_values ? filter->values[i] : otherwise;
+}
+
+#endif

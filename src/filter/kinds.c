@@ -1,0 +1,45 @@
+/* The filters that are ours. */
+#include "filter/kind.h"
+
+static const struct filter_kind *const kinds[] = {
+    &filter_deflate,
+    &filter_shuffle,
+    &filter_fletcher32,
+};
+
+const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (kinds[i]->id == filter->id && (!kinds[i]->takes || kinds[i]->takes(filter)))
+            return kinds[i];
+    return NULL;
+}
+
+bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
+{
+    bool compressed = false;
+    for (size_t i = 0; i < n_filters; i++) {
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        if (!kind || (compressed && kind->effect != APPENDS))
+            return false;
+        compressed |= kind->effect == COMPRESSES;
+    }
+    return n_filters <= 32; /* the bits of a filter mask */
+}
+
+/* Small streams may make more of their bytes than is said of large ones. */
+#define INFLATED_MARGIN 1024
+
+bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                     uint64_t size)
+{
+    uint32_t most = 1;
+    for (size_t i = 0; i < n_filters; i++) {
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        if (!kind)
+            return true;
+        if (kind->effect == COMPRESSES)
+            most = kind->most_inflated;
+    }
+    return most == INFLATES_ANYHOW || size / most <= in_size + INFLATED_MARGIN;
+}
