@@ -92,14 +92,14 @@ static int check_elements(const struct sfs_file *file, const char *path,
     for (int section = 0; section < 2; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
+        bool native = filter_is_native(filters, n);
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
             if (keeps_count(&filters[i]) && !create->is_dense)
                 return refused(file, path, -EOPNOTSUPP,
                                "nbit and scale-offset take chunks of one length only");
-            if (!filters[i].optional && !filter_is_native(&filters[i], 1) &&
-                !hdf5_filter_available(filters[i].id))
+            if (!filters[i].optional && !native && !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
         }
     }

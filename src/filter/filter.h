@@ -12,10 +12,13 @@
 
 #include "sparsefs/sparsefs.h"
 
-/* Ids registered with HDF5 (H5Zpublic.h). */
+/* Ids registered with HDF5 (H5Zpublic.h; the HDF Group's list of registered filters). */
 #define FILTER_DEFLATE    1
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
+#define FILTER_LZ4        32004
+#define FILTER_BITSHUFFLE 32008
+#define FILTER_ZSTD       32015
 
 /* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
  * with their parameters, and behind one that compresses there are only checksums. All other filter_

@@ -1,10 +1,11 @@
-/* What the parts of a pipeline are made of: a filter is one struct filter_kind (or one for each kind
- * of parameters that it takes), in a file of its own, and stands in the table of kinds.c. Included
- * by this folder only. */
+/* What the parts of a pipeline are made of: a filter is one struct filter_kind (or one for each
+ * kind of parameters that it takes), in a file of its own, and stands in the table of kinds.c.
+ * Included by this folder only. */
 #ifndef SPARSEFS_FILTER_KIND_H
 #define SPARSEFS_FILTER_KIND_H
 
 #include "config.h"
+
 #include "filter/filter.h"
 
 /* How the number of bytes changes by encoding. */
@@ -42,7 +43,8 @@ struct filter_kind {
                   size_t capacity, size_t *out_size);
 };
 
-extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32;
+extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32,
+    filter_bitshuffle, filter_bitshuffle_lz4, filter_bitshuffle_zstd, filter_lz4, filter_zstd;
 
 /* NULL: not ours, or not with these parameters. */
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);
@@ -52,5 +54,34 @@ static inline unsigned filter_value(const struct sfs_filter *filter, size_t i, u
 {
     return i < filter->n_values ? filter->values[i] : otherwise;
 }
+
+/* Big-endian numbers. */
+uint64_t filter_load_be(const unsigned char *p, unsigned bytes);
+void filter_store_be(unsigned char *p, unsigned bytes, uint64_t value);
+
+/* Of n elements, at most SHUFFLE_MOST_PARTS, which are `step` bytes apart, the first 8, 4, 2 or 1
+ * of the `left` bytes that are still to be moved; byte k of them stands at planes[k * plane].
+ * Return how many bytes they were. */
+#define SHUFFLE_MOST_PARTS 512
+size_t shuffle_interleave(const unsigned char *planes, size_t plane, size_t left,
+                          unsigned char *out, size_t step, size_t n);
+size_t shuffle_separate(const unsigned char *in, size_t step, size_t left, unsigned char *planes,
+                        size_t plane, size_t n);
+
+/* What compresses one block by itself. decode makes exactly `size` bytes: 0, -EILSEQ or -ENOMEM.
+ * bound: the most bytes made of `size`, which are no more than most_bytes; with as much capacity
+ * encode fails only with -ENOMEM. */
+struct block_codec {
+    size_t most_bytes; /* of a block */
+    size_t (*bound)(size_t size);
+    int (*decode)(const void *in, size_t in_size, void *out, size_t size);
+    int (*encode)(int level, const void *in, size_t size, void *out, size_t capacity,
+                  size_t *out_size);
+};
+extern const struct block_codec lz4_codec, zstd_codec;
+#define MOST_INFLATED_BY_lz4 255 /* a match grows by as much for a byte */
+#define MOST_INFLATED_BY_zstd                                                                      \
+    65536 /* 128 KiB of one byte take 4, and the frame around them more                            \
+           */
 
 #endif

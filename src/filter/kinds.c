@@ -2,10 +2,28 @@
 #include "filter/kind.h"
 
 static const struct filter_kind *const kinds[] = {
-    &filter_deflate,
-    &filter_shuffle,
-    &filter_fletcher32,
+    &filter_deflate,         &filter_shuffle, &filter_fletcher32, &filter_bitshuffle,
+#if HAVE_LZ4
+    &filter_bitshuffle_lz4,  &filter_lz4,
+#endif
+#if HAVE_ZSTD
+    &filter_bitshuffle_zstd, &filter_zstd,
+#endif
 };
+
+uint64_t filter_load_be(const unsigned char *p, unsigned bytes)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value = value << 8 | p[i];
+    return value;
+}
+
+void filter_store_be(unsigned char *p, unsigned bytes, uint64_t value)
+{
+    for (unsigned i = bytes; i-- > 0; value >>= 8)
+        p[i] = (unsigned char)value;
+}
 
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
 {
