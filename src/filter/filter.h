@@ -16,6 +16,10 @@
 #define FILTER_DEFLATE    1
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
+#define FILTER_SZIP       4
+#define FILTER_BZIP2      307
+#define FILTER_LZF        32000
+#define FILTER_BLOSC      32001
 #define FILTER_LZ4        32004
 #define FILTER_BITSHUFFLE 32008
 #define FILTER_ZSTD       32015

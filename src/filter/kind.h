@@ -44,7 +44,8 @@ struct filter_kind {
 };
 
 extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32,
-    filter_bitshuffle, filter_bitshuffle_lz4, filter_bitshuffle_zstd, filter_lz4, filter_zstd;
+    filter_bitshuffle, filter_bitshuffle_lz4, filter_bitshuffle_zstd, filter_lz4, filter_zstd,
+    filter_blosc, filter_bzip2, filter_lzf, filter_szip;
 
 /* NULL: not ours, or not with these parameters. */
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);

@@ -2,12 +2,27 @@
 #include "filter/kind.h"
 
 static const struct filter_kind *const kinds[] = {
-    &filter_deflate,         &filter_shuffle, &filter_fletcher32, &filter_bitshuffle,
+    &filter_deflate,
+    &filter_shuffle,
+    &filter_fletcher32,
+    &filter_bitshuffle,
+    &filter_lzf,
 #if HAVE_LZ4
-    &filter_bitshuffle_lz4,  &filter_lz4,
+    &filter_bitshuffle_lz4,
+    &filter_lz4,
 #endif
 #if HAVE_ZSTD
-    &filter_bitshuffle_zstd, &filter_zstd,
+    &filter_bitshuffle_zstd,
+    &filter_zstd,
+#endif
+#if HAVE_BLOSC
+    &filter_blosc,
+#endif
+#if HAVE_BZIP2
+    &filter_bzip2,
+#endif
+#if HAVE_SZIP
+    &filter_szip,
 #endif
 };
 

@@ -1,0 +1,67 @@
+/* The Blosc filter: one buffer of libblosc, whose header says its sizes and its compressor.
+ * Parameters (its HDF5 filter's set_local): versions of filter and format, bytes of an element, of
+ * a chunk, level, shuffling, compressor. Calls have a context of their own and no threads. */
+#include <blosc.h>
+#include <errno.h>
+
+#include "filter/kind.h"
+
+enum { REVISION, FORMAT, ELEMENT, CHUNK, LEVEL, SHUFFLING, COMPRESSOR };
+
+#define DEFAULT_LEVEL 5
+#define HIGHEST_LEVEL 9
+
+static size_t bound(const struct sfs_filter *filter, size_t size)
+{
+    (void)filter;
+    return size > SIZE_MAX - BLOSC_MAX_OVERHEAD ? SIZE_MAX : size + BLOSC_MAX_OVERHEAD;
+}
+
+/* Bytes behind the buffer are none of its business: libhdf5's filter does not look at them. */
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)filter;
+    size_t made, taken, block;
+    if (in_size < BLOSC_MIN_HEADER_LENGTH)
+        return -EILSEQ;
+    blosc_cbuffer_sizes(in, &made, &taken, &block);
+    if (made != size || taken > in_size || blosc_cbuffer_validate(in, taken, &made) < 0 ||
+        made != size || size > BLOSC_MAX_BUFFERSIZE)
+        return -EILSEQ;
+    return blosc_decompress_ctx(in, out, size, 1) == (int)size ? 0 : -EILSEQ;
+}
+
+/* What does not get smaller is an error of libhdf5's filter, which can be left out if it is
+ * optional. If it is not, the buffer holds the bytes as they are, behind its header. */
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    (void)capacity;
+    unsigned level = filter_value(filter, LEVEL, DEFAULT_LEVEL);
+    unsigned shuffling = filter_value(filter, SHUFFLING, BLOSC_SHUFFLE);
+    const char *compressor = BLOSC_BLOSCLZ_COMPNAME;
+    if (filter->n_values <= ELEMENT || level > HIGHEST_LEVEL || shuffling > BLOSC_BITSHUFFLE ||
+        size > BLOSC_MAX_BUFFERSIZE)
+        return -EINVAL;
+    if (filter->n_values > COMPRESSOR &&
+        (filter->values[COMPRESSOR] > INT32_MAX ||
+         blosc_compcode_to_compname((int)filter->values[COMPRESSOR], &compressor) < 0))
+        return -EINVAL;
+    int made =
+        blosc_compress_ctx((int)level, (int)shuffling, filter->values[ELEMENT], size, in, out,
+                           filter->optional ? size : size + BLOSC_MAX_OVERHEAD, compressor, 0, 1);
+    if (made <= 0)
+        return -EINVAL;
+    *out_size = (size_t)made;
+    return 0;
+}
+
+const struct filter_kind filter_blosc = {
+    .id = FILTER_BLOSC,
+    .effect = COMPRESSES,
+    .most_inflated = INFLATES_ANYHOW, /* some of its compressors */
+    .bound = bound,
+    .decode = decode,
+    .encode = encode,
+};

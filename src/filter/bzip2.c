@@ -1,0 +1,54 @@
+/* The bzip2 filter: one stream. Parameter: the level, 1 to 9, without one 9. */
+#include <bzlib.h>
+#include <errno.h>
+#include <limits.h>
+
+#include "filter/kind.h"
+
+#define DEFAULT_LEVEL 9
+
+/* As its documentation says, and a little for those of few bytes. */
+static size_t bound(const struct sfs_filter *filter, size_t size)
+{
+    (void)filter;
+    size_t bytes;
+    return __builtin_add_overflow(size, size / 100 + 600, &bytes) ? SIZE_MAX : bytes;
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)filter;
+    unsigned made = (unsigned)size;
+    if (size > UINT_MAX || in_size > UINT_MAX)
+        return -EILSEQ;
+    int status =
+        BZ2_bzBuffToBuffDecompress(out, &made, (char *)(uintptr_t)in, (unsigned)in_size, 0, 0);
+    if (status == BZ_MEM_ERROR)
+        return -ENOMEM;
+    return status == BZ_OK && made == size ? 0 : -EILSEQ;
+}
+
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    unsigned level = filter_value(filter, 0, DEFAULT_LEVEL);
+    unsigned made = capacity < UINT_MAX ? (unsigned)capacity : UINT_MAX;
+    if (level < 1 || level > 9 || size > UINT_MAX)
+        return -EINVAL;
+    int status = BZ2_bzBuffToBuffCompress(out, &made, (char *)(uintptr_t)in, (unsigned)size,
+                                          (int)level, 0, 0);
+    if (status != BZ_OK)
+        return status == BZ_MEM_ERROR ? -ENOMEM : -EINVAL;
+    *out_size = made;
+    return 0;
+}
+
+const struct filter_kind filter_bzip2 = {
+    .id = FILTER_BZIP2,
+    .effect = COMPRESSES,
+    .most_inflated = INFLATES_ANYHOW, /* a byte of long runs becomes a million */
+    .bound = bound,
+    .decode = decode,
+    .encode = encode,
+};
