@@ -147,10 +147,40 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
     return turn_blocks(filter, in, size, out, shuffle_block);
 }
 
+#define FORMAT_MINOR 4 /* of version 0, as the plugin's that knows all compressions */
+
+/* What is given becomes the parameters behind the first three. */
+static bool complete(size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,
+                     size_t room)
+{
+    (void)chunk_bytes;
+    if (*n > LEVEL - BLOCK + 1 || *n + BLOCK > room || element_size > UINT32_MAX)
+        return false;
+    memmove(values + BLOCK, values, *n * sizeof(*values));
+    values[MAJOR] = 0;
+    values[MINOR] = FORMAT_MINOR;
+    values[ELEMENT] = (unsigned)element_size;
+    *n += BLOCK;
+    const struct sfs_filter filter = {.id = FILTER_BITSHUFFLE, .n_values = *n, .values = values};
+    return filter_kind_of(&filter) != NULL;
+}
+
+/* More parameters than can be given are those of a header. */
+struct sfs_filter filter_to_create_with(const struct sfs_filter *filter)
+{
+    struct sfs_filter given = *filter;
+    if (filter->id == FILTER_BITSHUFFLE && filter->n_values > LEVEL - BLOCK + 1) {
+        given.values += BLOCK;
+        given.n_values -= BLOCK;
+    }
+    return given;
+}
+
 const struct filter_kind filter_bitshuffle = {
     .id = FILTER_BITSHUFFLE,
     .effect = KEEPS_SIZE,
     .takes = takes_plain,
+    .complete = complete,
     .decode = decode,
     .encode = encode,
 };
@@ -170,6 +200,14 @@ static size_t bound(const struct block_codec *codec, const struct sfs_filter *fi
                    __builtin_add_overflow(all, HEADER_BYTES, &all)
                ? SIZE_MAX
                : all;
+}
+
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)filter;
+    *size = in_size < HEADER_BYTES ? 0 : filter_load_be(in, SIZE_FIELD_BYTES);
+    return in_size >= HEADER_BYTES;
 }
 
 /* Bytes of a block between compression and shuffling: what is given or, for large ones, allocated.
@@ -300,6 +338,7 @@ static int encode_compressed(const struct block_codec *codec, const struct sfs_f
         .most_inflated = MOST_INFLATED_BY_##NAME,                                                  \
         .takes = takes_##NAME,                                                                     \
         .bound = bound_##NAME,                                                                     \
+        .plain_size = plain_size,                                                                  \
         .decode = decode_##NAME,                                                                   \
         .encode = encode_##NAME,                                                                   \
     }

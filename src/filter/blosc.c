@@ -17,6 +17,31 @@ static size_t bound(const struct sfs_filter *filter, size_t size)
     return size > SIZE_MAX - BLOSC_MAX_OVERHEAD ? SIZE_MAX : size + BLOSC_MAX_OVERHEAD;
 }
 
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)filter;
+    size_t made = 0, taken, block;
+    if (in_size >= BLOSC_MIN_HEADER_LENGTH)
+        blosc_cbuffer_sizes(in, &made, &taken, &block);
+    *size = made;
+    return in_size >= BLOSC_MIN_HEADER_LENGTH;
+}
+
+/* Both versions are 2. */
+static bool complete(size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,
+                     size_t room)
+{
+    if (room <= CHUNK || chunk_bytes > UINT32_MAX)
+        return false;
+    for (; *n <= CHUNK; ++*n)
+        values[*n] = 0;
+    values[REVISION] = values[FORMAT] = 2;
+    values[ELEMENT] = element_size > BLOSC_MAX_TYPESIZE ? 1 : (unsigned)element_size;
+    values[CHUNK] = (unsigned)chunk_bytes;
+    return true;
+}
+
 /* Bytes behind the buffer are none of its business: libhdf5's filter does not look at them. */
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
@@ -62,6 +87,8 @@ const struct filter_kind filter_blosc = {
     .effect = COMPRESSES,
     .most_inflated = INFLATES_ANYHOW, /* some of its compressors */
     .bound = bound,
+    .plain_size = plain_size,
+    .complete = complete,
     .decode = decode,
     .encode = encode,
 };

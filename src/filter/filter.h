@@ -70,6 +70,13 @@ int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t 
 int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
                    void **out, size_t *out_size, uint32_t *mask);
 
+/* Lets libhdf5 use our filters where it has no plugin for them, in all of the process. */
+void filters_provide(void);
+
+/* How a filter of a dataset that is to be created like another one has to be given to libhdf5,
+ * which makes parameters of a header of what it gets: without those that it adds. */
+struct sfs_filter filter_to_create_with(const struct sfs_filter *filter);
+
 /* The parts. Each takes and makes exactly the sizes given. */
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size);
 void shuffle_decode(const void *in, void *out, size_t size, size_t element_size);

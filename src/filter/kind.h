@@ -37,6 +37,18 @@ struct filter_kind {
     /* COMPRESSES: the most bytes made of `size` bytes; at least `size`. SIZE_MAX: too many. */
     size_t (*bound)(const struct sfs_filter *filter, size_t size);
 
+    /* COMPRESSES: the size of what is decoded, as the bytes say themselves, to be believed with
+     * care (filter_can_make); false: they do not. */
+    bool (*plain_size)(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size);
+
+    /* Makes the parameters that a dataset is created with those that stand in its header, as the
+     * plugin does (H5Z_set_local_func_t), for elements of element_size bytes in chunks of
+     * chunk_bytes. values has room for `room` of them. NULL: they are the same. The kind that has
+     * it says it for all of the same id. */
+    bool (*complete)(size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,
+                     size_t room);
+
     int (*decode)(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size);
     int (*encode)(const struct sfs_filter *filter, const void *in, size_t size, void *out,
@@ -46,6 +58,9 @@ struct filter_kind {
 extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32,
     filter_bitshuffle, filter_bitshuffle_lz4, filter_bitshuffle_zstd, filter_lz4, filter_zstd,
     filter_blosc, filter_bzip2, filter_lzf, filter_szip;
+
+extern const struct filter_kind *const filter_kinds[];
+extern const size_t filter_n_kinds;
 
 /* NULL: not ours, or not with these parameters. */
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);

@@ -1,7 +1,7 @@
 /* The filters that are ours. */
 #include "filter/kind.h"
 
-static const struct filter_kind *const kinds[] = {
+const struct filter_kind *const filter_kinds[] = {
     &filter_deflate,
     &filter_shuffle,
     &filter_fletcher32,
@@ -25,6 +25,7 @@ static const struct filter_kind *const kinds[] = {
     &filter_szip,
 #endif
 };
+const size_t filter_n_kinds = sizeof(filter_kinds) / sizeof(*filter_kinds);
 
 uint64_t filter_load_be(const unsigned char *p, unsigned bytes)
 {
@@ -42,9 +43,11 @@ void filter_store_be(unsigned char *p, unsigned bytes, uint64_t value)
 
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
 {
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-        if (kinds[i]->id == filter->id && (!kinds[i]->takes || kinds[i]->takes(filter)))
-            return kinds[i];
+    for (size_t i = 0; i < filter_n_kinds; i++) {
+        const struct filter_kind *kind = filter_kinds[i];
+        if (kind->id == filter->id && (!kind->takes || kind->takes(filter)))
+            return kind;
+    }
     return NULL;
 }
 

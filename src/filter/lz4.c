@@ -59,6 +59,14 @@ static int decode_blocks(const unsigned char *in, size_t in_size, size_t block, 
     return 0;
 }
 
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)filter;
+    *size = in_size < SIZE_BYTES ? 0 : filter_load_be(in, SIZE_BYTES);
+    return in_size >= SIZE_BYTES;
+}
+
 /* Bytes behind the last block are none of its business: libhdf5's filter does not look at them. */
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
@@ -106,6 +114,7 @@ const struct filter_kind filter_lz4 = {
     .most_inflated = MOST_INFLATED_BY_lz4,
     .takes = takes,
     .bound = bound,
+    .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
 };

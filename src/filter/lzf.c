@@ -4,7 +4,7 @@
  *   LLLOOOOO OOOOOOOO            L + 2 bytes, L of 1 to 6, from O + 1 bytes before
  *   111OOOOO LLLLLLLL OOOOOOOO   L + 9 bytes
  *
- * Parameters are versions and the bytes of a chunk, of which neither is needed. */
+ * Parameters are versions and the bytes of a chunk. */
 #include <errno.h>
 #include <string.h>
 
@@ -17,6 +17,33 @@
 #define MOST_DISTANCE 8192
 #define HASH_BITS     13
 #define MOST_BYTES    INT32_MAX /* places have 32 bits */
+
+/* ---- Parameters ---- */
+
+enum { REVISION, VERSION, CHUNK, VALUES };
+
+/* Nothing else says it. */
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)in, (void)in_size;
+    *size = filter_value(filter, CHUNK, 0);
+    return *size > 0;
+}
+
+/* The fourth revision of the filter, version 1.5 of what it compresses by. */
+static bool complete(size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,
+                     size_t room)
+{
+    (void)element_size;
+    if (room < VALUES || chunk_bytes > UINT32_MAX)
+        return false;
+    values[REVISION] = 4;
+    values[VERSION] = 0x0105;
+    values[CHUNK] = (unsigned)chunk_bytes;
+    *n = VALUES;
+    return true;
+}
 
 /* ---- Decoding ---- */
 
@@ -165,6 +192,8 @@ const struct filter_kind filter_lzf = {
     .effect = COMPRESSES,
     .most_inflated = MOST_MATCH / 3,
     .bound = bound,
+    .plain_size = plain_size,
+    .complete = complete,
     .decode = decode,
     .encode = encode,
 };

@@ -12,6 +12,15 @@ static size_t bound(const struct sfs_filter *filter, size_t size)
     return zstd_codec.bound(size);
 }
 
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)filter;
+    unsigned long long bytes = ZSTD_getFrameContentSize(in, in_size);
+    *size = bytes;
+    return bytes != ZSTD_CONTENTSIZE_UNKNOWN && bytes != ZSTD_CONTENTSIZE_ERROR;
+}
+
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
 {
@@ -33,6 +42,7 @@ const struct filter_kind filter_zstd = {
     .effect = COMPRESSES,
     .most_inflated = MOST_INFLATED_BY_zstd,
     .bound = bound,
+    .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
 };
