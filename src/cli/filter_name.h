@@ -6,9 +6,9 @@
 
 #define FILTER_NAME_VALUES 7 /* the most parameters that are made of a name */
 
-/* Whether the n characters of name are one of these. If so, *why is what is wrong with `parameters`,
- * what stands behind '=' (NULL: nothing), or NULL: then the filter is set, its parameters, as
- * H5Pset_filter takes them, to those put into numbers. */
+/* Whether the n characters of name are one of these. If so, *why is what is wrong with
+ * `parameters`, what stands behind '=' (NULL: nothing), or NULL: then the filter is set, its
+ * parameters, as H5Pset_filter takes them, to those put into numbers. */
 bool filter_by_name(const char *name, size_t n, const char *parameters, struct sfs_filter *filter,
                     unsigned *numbers, const char **why);
 

@@ -42,18 +42,29 @@ static bool complete(size_t element_size, size_t chunk_bytes, unsigned *values, 
     return true;
 }
 
+/* libblosc divides by what the header says of elements, and allocates what it says of blocks. */
+static bool is_sound(const void *in, size_t in_size, size_t size)
+{
+    size_t made, taken, block, element;
+    int flags;
+    if (in_size < BLOSC_MIN_HEADER_LENGTH)
+        return false;
+    blosc_cbuffer_sizes(in, &made, &taken, &block);
+    blosc_cbuffer_metainfo(in, &element, &flags);
+    return made == size && size <= BLOSC_MAX_BUFFERSIZE && taken <= in_size && element > 0 &&
+           (size == 0 || (block > 0 && block <= size)) &&
+           blosc_cbuffer_validate(in, taken, &made) == 0 && made == size;
+}
+
 /* Bytes behind the buffer are none of its business: libhdf5's filter does not look at them. */
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
 {
     (void)filter;
-    size_t made, taken, block;
-    if (in_size < BLOSC_MIN_HEADER_LENGTH)
+    if (!is_sound(in, in_size, size))
         return -EILSEQ;
-    blosc_cbuffer_sizes(in, &made, &taken, &block);
-    if (made != size || taken > in_size || blosc_cbuffer_validate(in, taken, &made) < 0 ||
-        made != size || size > BLOSC_MAX_BUFFERSIZE)
-        return -EILSEQ;
+    if (size == 0)
+        return 0;
     return blosc_decompress_ctx(in, out, size, 1) == (int)size ? 0 : -EILSEQ;
 }
 
@@ -65,16 +76,18 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
     (void)capacity;
     unsigned level = filter_value(filter, LEVEL, DEFAULT_LEVEL);
     unsigned shuffling = filter_value(filter, SHUFFLING, BLOSC_SHUFFLE);
+    unsigned element = filter_value(filter, ELEMENT, 0);
     const char *compressor = BLOSC_BLOSCLZ_COMPNAME;
-    if (filter->n_values <= ELEMENT || level > HIGHEST_LEVEL || shuffling > BLOSC_BITSHUFFLE ||
+    if (element == 0 || level > HIGHEST_LEVEL || shuffling > BLOSC_BITSHUFFLE ||
         size > BLOSC_MAX_BUFFERSIZE)
         return -EINVAL;
     if (filter->n_values > COMPRESSOR &&
         (filter->values[COMPRESSOR] > INT32_MAX ||
          blosc_compcode_to_compname((int)filter->values[COMPRESSOR], &compressor) < 0))
         return -EINVAL;
+    element = element > size ? 1 : element; /* blocks of no whole element have no bytes for it */
     int made =
-        blosc_compress_ctx((int)level, (int)shuffling, filter->values[ELEMENT], size, in, out,
+        blosc_compress_ctx((int)level, (int)shuffling, element, size, in, out,
                            filter->optional ? size : size + BLOSC_MAX_OVERHEAD, compressor, 0, 1);
     if (made <= 0)
         return -EINVAL;

@@ -374,6 +374,46 @@ static void frames_are_those_of_libzstd(void **state)
 }
 #endif
 
+/* libblosc would divide by zero, or allocate nearly all there is. */
+static void numbers_that_harm_libblosc_are_refused(void **state)
+{
+    (void)state;
+    static const unsigned nothing[] = {2, 2, 0, 400};
+    const struct spec *spec = &specs[0];
+    while (spec->id != FILTER_BLOSC)
+        spec++;
+    struct use *use = use_of(spec, 4);
+    struct sfs_filter without = {.id = FILTER_BLOSC, .n_values = 4, .values = nothing};
+    unsigned char bytes[400] = {1}, *stored, *out;
+    size_t n;
+    uint32_t mask;
+    if (!spec->ours) {
+        free(use);
+        skip();
+    }
+    assert_int_equal(encode(&without, bytes, sizeof(bytes), &out, &n, &mask), -EINVAL);
+    free(out);
+    for (size_t size = 1; size < 4; size++) { /* fewer bytes than an element has */
+        assert_int_equal(encode(&use->filter, bytes, size, &stored, &n, &mask), 0);
+        expect_decoded(&use->filter, stored, n, bytes, size);
+        free(stored);
+    }
+    static const struct {
+        size_t at;
+        unsigned char byte;
+    } wrong[] = {{3, 0}, {8, 0}, {9, 0xFF}, {11, 0xFF}};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        assert_int_equal(encode(&use->filter, bytes, sizeof(bytes), &stored, &n, &mask), 0);
+        if (wrong[i].at == 8)
+            memset(stored + 8, 0, 4);
+        stored[wrong[i].at] = wrong[i].byte;
+        assert_int_equal(decode(&use->filter, stored, n, sizeof(bytes), &out), -EILSEQ);
+        free(out);
+        free(stored);
+    }
+    free(use);
+}
+
 /* ---- Golden chunks ---- */
 
 /* Elements 0, 1, 2, 3, 0, ... of 2 bytes, little-endian, the last of them 0xABCD. */
@@ -698,6 +738,7 @@ static int all_tests(void)
 #if HAVE_ZSTD
         cmocka_unit_test(frames_are_those_of_libzstd),
 #endif
+        cmocka_unit_test(numbers_that_harm_libblosc_are_refused),
         cmocka_unit_test(golden_chunks_are_decoded),
         cmocka_unit_test(bitshuffle_takes_whole_elements_only),
         cmocka_unit_test(filters_go_together),
