@@ -55,12 +55,6 @@ static size_t next_block(struct blocks *blocks)
     return n;
 }
 
-static size_t largest_bytes(const struct blocks *blocks)
-{
-    struct blocks copy = *blocks;
-    return next_block(&copy) * blocks->element;
-}
-
 /* n elements, a multiple of 8. */
 static void shuffle_block(const unsigned char *in, size_t n, size_t element, unsigned char *out)
 {
@@ -208,6 +202,12 @@ static bool plain_size(const struct sfs_filter *filter, const void *in, size_t i
     (void)filter;
     *size = in_size < HEADER_BYTES ? 0 : filter_load_be(in, SIZE_FIELD_BYTES);
     return in_size >= HEADER_BYTES;
+}
+
+static size_t largest_bytes(const struct blocks *blocks)
+{
+    struct blocks copy = *blocks;
+    return next_block(&copy) * blocks->element;
 }
 
 /* Bytes of a block between compression and shuffling: what is given or, for large ones, allocated.
