@@ -6,7 +6,9 @@
 
 #include "filter/kind.h"
 
-#define SIZE_BYTES 4
+#define SIZE_BYTES        4
+#define MOST_BLOCK_PIXELS 32
+#define MOST_LINE_BLOCKS  128
 
 enum { OPTIONS, BLOCK, BITS, LINE, VALUES };
 
@@ -17,8 +19,8 @@ static bool takes(const struct sfs_filter *filter)
         return false;
     unsigned block = filter->values[BLOCK], line = filter->values[LINE];
     unsigned bits = filter->values[BITS];
-    return block >= 2 && block <= SZ_MAX_PIXELS_PER_BLOCK && block % 2 == 0 && line >= 1 &&
-           line <= SZ_MAX_BLOCKS_PER_SCANLINE * block && ((bits >= 1 && bits <= 32) || bits == 64);
+    return block >= 2 && block <= MOST_BLOCK_PIXELS && block % 2 == 0 && line >= 1 &&
+           line <= MOST_LINE_BLOCKS * block && ((bits >= 1 && bits <= 32) || bits == 64);
 }
 
 static size_t pixel_bytes(const struct sfs_filter *filter)
