@@ -9,7 +9,8 @@ import h5py
 import numpy as np
 
 from dense import read_h5py
-from harness import COLD, DEFAULT, DIRECT, H5PY, TURN, Ratios, Sparsefs, print_table, rotated, row
+from harness import (COLD, DEFAULT, DIRECT, H5PY, TURN, Ratios, Sparsefs, print_table, rotated, row,
+                     touch_memory)
 
 ROWS, COLUMNS = 2167, 2070
 BACKGROUND = 0.3  # mean counts per pixel
@@ -87,6 +88,7 @@ def measure_filter(bench, name, frames):
 
 
 def measure(bench):
+    touch_memory(bench)
     frames = make_files(bench)
     os.sync()  # or the writing of the inputs to the disk goes on beside the measurements
     for name in FILTERS:

@@ -189,7 +189,10 @@ static size_t bound(const struct block_codec *codec, const struct sfs_filter *fi
     (void)divide(filter->values[ELEMENT], filter_value(filter, BLOCK, 0), size, &blocks);
     size_t block = blocks.block * blocks.element, number = size / block + 1, more, all;
     block = block < size ? block : size;
-    more = codec->bound(block) - block + BLOCK_HEAD_BYTES;
+    more = codec->bound(block);
+    if (more == SIZE_MAX)
+        return SIZE_MAX;
+    more += BLOCK_HEAD_BYTES - block;
     return __builtin_mul_overflow(number, more, &all) || __builtin_add_overflow(all, size, &all) ||
                    __builtin_add_overflow(all, HEADER_BYTES, &all)
                ? SIZE_MAX
