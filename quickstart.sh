@@ -16,6 +16,7 @@ file=
 [ $# -eq 0 ] || file=$(realpath -- "$1")
 cd "$top"
 install_missing $build_packages
+install_offered $codec_packages
 [ -n "$file" ] || install_missing $show_packages
 provide_mtab
 build_into build

@@ -21,7 +21,7 @@ case ${1-} in
 esac
 
 install_missing $build_packages $show_packages $test_packages
-install_offered $extra_packages
+install_offered $codec_packages $extra_packages
 provide_mtab
 if [ "$build" = build ]; then
     build_into build -Dtests=enabled

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/filter_name.h"
+
 #define MOST_CHUNK_BYTES ((uint64_t)16 << 20)
 #define NEW_AXIS         1024 /* chunk dim along an axis that has no length yet and no limit */
 
@@ -125,6 +127,9 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
     uint64_t id;
     bool deflate = n == 7 && !strncmp(name, "deflate", n),
          gzip = n == 4 && !strncmp(name, "gzip", n);
+    const char *why;
+    if (filter_by_name(name, n, parameters, filter, numbers, &why))
+        return why;
     if (parameters && !take_values(parameters, filter, numbers))
         return "the parameters are not numbers with commas between them";
     if (deflate || gzip) {
@@ -146,7 +151,8 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
         return parameters ? "it has no parameters" : NULL;
     }
     if (!take_number(&at, &id) || at != name + n || id < 1 || id > 65535)
-        return "the filters are deflate, gzip, shuffle, fletcher32, none and registered numbers";
+        return "the filters are deflate, gzip, shuffle, fletcher32, bitshuffle, lz4, zstd, blosc, "
+               "bzip2, lzf, szip, none and registered numbers";
     filter->id = (int)id;
     return NULL;
 }
@@ -193,6 +199,7 @@ void filters_use(struct filters *filters, struct sfs_dataset_create *create)
 {
     for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
         struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
+        filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create));
         if (filter->id != SHUFFLE || filter->n_values > 0)
             continue;
         filters->values[SELECTION_SECTION][i][0] = block_bytes(create);

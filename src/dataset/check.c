@@ -212,12 +212,13 @@ static bool is_decodable(struct checking *checking, const uint64_t *scaled,
     for (int section = 0; section < SFS_SECTIONS; section++) {
         if (chunk_record_section_size(&sparse->format, record, section) == 0)
             continue;
-        for (size_t i = 0; i < sparse->header.filters.section[section].n; i++) {
-            const struct sfs_filter *filter = &sparse->header.filters.section[section].filters[i];
-            if (record->filter_mask[section] >> i & 1 || filter_is_native(filter, 1) ||
-                hdf5_filter_available(filter->id))
+        size_t n = sparse->header.filters.section[section].n;
+        const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
+        bool native = filter_is_native(filters, n);
+        for (size_t i = 0; i < n && !native; i++) {
+            if (record->filter_mask[section] >> i & 1 || hdf5_filter_available(filters[i].id))
                 continue;
-            report_missing(checking, filter->id);
+            report_missing(checking, filters[i].id);
             decodable = false;
         }
     }

@@ -92,22 +92,26 @@ static int check_elements(const struct sfs_file *file, const char *path,
     for (int section = 0; section < 2; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
+        bool native = filter_is_native(filters, n);
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
             if (keeps_count(&filters[i]) && !create->is_dense)
                 return refused(file, path, -EOPNOTSUPP,
                                "nbit and scale-offset take chunks of one length only");
-            if (!filters[i].optional && !filter_is_native(&filters[i], 1) &&
-                !hdf5_filter_available(filters[i].id))
+            if (!filters[i].optional && !native && !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
         }
     }
     return 0;
 }
 
-static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create)
+/* `given` gets the filters and stays as long as what is returned. */
+static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
+                                      struct sfs_filter given[MAX_FILTERS])
 {
+    for (size_t i = 0; i < create->n_filters[1]; i++)
+        given[i] = filter_to_create_with(&create->filters[1][i]);
     return (struct hdf5_create){
         .rank = create->rank,
         .dims = create->dims,
@@ -117,7 +121,7 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create)
         .type_size = create->type.n,
         .fill = create->fill,
         .n_filters = create->n_filters[1],
-        .filters = create->filters[1],
+        .filters = given,
         .attributes_from = create->attributes_file ? create->attributes_file->hdf5 : NULL,
         .attributes_of = create->attributes_address,
         .selection_version_1 = create->version_1_selections,
@@ -159,7 +163,8 @@ static int create_sparse(struct sfs_file *file, const char *path,
                          const struct sfs_dataset_create *create, size_t element_size,
                          uint64_t *address)
 {
-    struct hdf5_create ordinary = for_libhdf5(create);
+    struct sfs_filter given[MAX_FILTERS];
+    struct hdf5_create ordinary = for_libhdf5(create, given);
     struct layout_message layout;
     struct why why;
     bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
@@ -179,7 +184,8 @@ static int create_sparse(struct sfs_file *file, const char *path,
 static int create_dense(struct sfs_file *file, const char *path,
                         const struct sfs_dataset_create *create, uint64_t *address)
 {
-    struct hdf5_create ordinary = for_libhdf5(create);
+    struct sfs_filter given[MAX_FILTERS];
+    struct hdf5_create ordinary = for_libhdf5(create, given);
     int error = hdf5_create_dense(file->hdf5, path, &ordinary, address);
     if (!error)
         error = hdf5_reopen(file->hdf5); /* its header is looked at in the store */

@@ -139,11 +139,12 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
+/* Beside one that is not ours libhdf5 runs all of them. */
 static void look_for_filters(size_t n, struct sfs_filter *filters)
 {
+    bool native = filter_is_native(filters, n);
     for (size_t i = 0; i < n; i++)
-        filters[i].is_missing =
-            !filter_is_native(&filters[i], 1) && !hdf5_filter_available(filters[i].id);
+        filters[i].is_missing = !native && !hdf5_filter_available(filters[i].id);
 }
 
 static const struct sfs_filter *first_missing(size_t n, const struct sfs_filter *filters)

@@ -11,6 +11,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "filter/filter.h"
 #include "format/dataset_header.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
@@ -69,6 +70,7 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
     file->cache = cache;
     file->owns_cache = !cache;
     error = cache ? 0 : create_cache(options, &file->cache);
+    filters_provide();
     if (!error) {
         error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
         if (!error && create)

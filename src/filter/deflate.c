@@ -2,8 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "config.h"
-#include "filter/filter.h"
+#include "filter/kind.h"
 
 #define HIGHEST_LEVEL 9
 
@@ -147,3 +146,33 @@ int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_
 }
 
 #endif
+
+static size_t bound(const struct sfs_filter *filter, size_t size)
+{
+    (void)filter;
+    return deflate_bound(size);
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)filter;
+    return deflate_decode(in, in_size, out, size);
+}
+
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    return filter->n_values == 1
+               ? deflate_encode(filter->values[0], in, size, out, capacity, out_size)
+               : -EINVAL;
+}
+
+const struct filter_kind filter_deflate = {
+    .id = FILTER_DEFLATE,
+    .effect = COMPRESSES,
+    .most_inflated = 1032, /* zlib's documentation */
+    .bound = bound,
+    .decode = decode,
+    .encode = encode,
+};

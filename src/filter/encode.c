@@ -2,37 +2,37 @@
 #include <errno.h>
 #include <string.h>
 
-#include "filter/filter.h"
-
-#define CHECKSUM_BYTES 4
+#include "filter/kind.h"
 
 /* What the checksums add, wherever they stand. */
-static size_t checksum_bytes(const struct sfs_filter *filters, size_t n_filters)
+static size_t appended_bytes(const struct sfs_filter *filters, size_t n_filters)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n_filters; i++)
-        bytes += filters[i].id == FILTER_FLETCHER32 ? CHECKSUM_BYTES : 0;
+        bytes += filter_kind_of(&filters[i])->appended;
     return bytes;
 }
 
 size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size)
 {
-    size_t checksums = checksum_bytes(filters, n_filters), bound;
-    if (__builtin_add_overflow(size, checksums, &bound))
+    size_t appended = appended_bytes(filters, n_filters), bound;
+    if (__builtin_add_overflow(size, appended, &bound))
         return SIZE_MAX;
-    for (size_t i = 0; i < n_filters; i++)
-        if (filters[i].id == FILTER_DEFLATE)
-            bound = deflate_bound(bound);
-    return __builtin_add_overflow(bound, checksums, &bound) ? SIZE_MAX : bound;
+    for (size_t i = 0; i < n_filters; i++) {
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        if (kind->effect == COMPRESSES)
+            bound = kind->bound(&filters[i], bound);
+    }
+    return __builtin_add_overflow(bound, appended, &bound) ? SIZE_MAX : bound;
 }
 
-/* How often the bytes move from one buffer into another: shuffle and deflate each move them, and a
- * checksum that comes first needs room behind them. */
+/* How often the bytes move from one buffer into another: all filters move them but checksums, of
+ * which one that comes first needs room behind them. */
 static unsigned count_moves(const struct sfs_filter *filters, size_t n_filters)
 {
     unsigned moves = 0;
     for (size_t i = 0; i < n_filters; i++)
-        moves += filters[i].id != FILTER_FLETCHER32 || moves == 0;
+        moves += filter_kind_of(&filters[i])->effect != APPENDS || moves == 0;
     return moves;
 }
 
@@ -40,17 +40,12 @@ size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters,
 {
     if (count_moves(filters, n_filters) < 2)
         return 0;
-    size_t checksums = checksum_bytes(filters, n_filters);
-    return __builtin_add_overflow(size, checksums, &size) ? SIZE_MAX : size;
+    size_t appended = appended_bytes(filters, n_filters);
+    return __builtin_add_overflow(size, appended, &size) ? SIZE_MAX : size;
 }
 
-static void store_le32(unsigned char *p, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (unsigned char)(value >> 8 * i);
-}
-
-/* Bytes on their way through a pipeline. The last move ends in `out`. */
+/* Bytes on their way through a pipeline. The last move ends in `out`, which has the room that a
+ * filter needs which compresses: it is always the last to move them. */
 struct passage {
     const unsigned char *in, *at;
     size_t size;
@@ -70,37 +65,41 @@ static void moved_to(struct passage *passage, const unsigned char *to)
     passage->moves_left--;
 }
 
-static void append_checksum(struct passage *passage)
-{
-    if (passage->at == passage->in) {
-        unsigned char *to = next_buffer(passage);
-        if (passage->size > 0)
-            memcpy(to, passage->at, passage->size);
-        moved_to(passage, to);
-    }
-    unsigned char *end = (unsigned char *)passage->at + passage->size;
-    store_le32(end, fletcher32(passage->at, passage->size));
-    passage->size += CHECKSUM_BYTES;
-}
-
-static void shuffle(struct passage *passage, size_t element_size)
+static void move_as_they_are(struct passage *passage)
 {
     unsigned char *to = next_buffer(passage);
-    shuffle_encode(passage->at, to, passage->size, element_size);
+    if (passage->size > 0)
+        memcpy(to, passage->at, passage->size);
     moved_to(passage, to);
 }
 
-/* It is the last to move the bytes: `out` has the room that it needs. */
-static int deflate(struct passage *passage, const struct sfs_filter *filter)
+static int append(struct passage *passage, const struct filter_kind *kind,
+                  const struct sfs_filter *filter)
+{
+    if (passage->at == passage->in)
+        move_as_they_are(passage);
+    size_t n = 0;
+    int error = kind->encode(filter, passage->at, passage->size,
+                             (unsigned char *)passage->at + passage->size, kind->appended, &n);
+    passage->size += error ? 0 : n;
+    return error;
+}
+
+/* What fails leaves the bytes as they are. */
+static int transform(struct passage *passage, const struct filter_kind *kind,
+                     const struct sfs_filter *filter)
 {
     unsigned char *to = next_buffer(passage);
-    if (filter->n_values != 1)
-        return -EINVAL;
-    int error = deflate_encode(filter->values[0], passage->at, passage->size, to,
-                               passage->out_capacity, &passage->size);
-    if (!error)
-        moved_to(passage, to);
-    return error;
+    size_t capacity = kind->effect == COMPRESSES ? passage->out_capacity : passage->size;
+    size_t n = 0;
+    int error = kind->encode(filter, passage->at, passage->size, to, capacity, &n);
+    if (error) {
+        move_as_they_are(passage);
+        return error;
+    }
+    passage->size = n;
+    moved_to(passage, to);
+    return 0;
 }
 
 int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
@@ -119,14 +118,10 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
     };
     uint32_t failed = 0;
     for (size_t i = 0; i < n_filters; i++) {
-        int error = 0;
-        if (filters[i].id == FILTER_FLETCHER32)
-            append_checksum(&passage);
-        else if (filters[i].id == FILTER_SHUFFLE)
-            shuffle(&passage, filters[i].values[0]);
-        else
-            error = deflate(&passage, &filters[i]);
-        if (error && !filters[i].optional)
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        int error = kind->effect == APPENDS ? append(&passage, kind, &filters[i])
+                                            : transform(&passage, kind, &filters[i]);
+        if (error && (!filters[i].optional || error == -ENOMEM))
             return error;
         failed |= error ? (uint32_t)1 << i : 0;
     }

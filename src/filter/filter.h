@@ -1,4 +1,4 @@
-/* Filter pipelines: deflate, shuffle and fletcher32, which we run ourselves, and any others through
+/* Filter pipelines: filters that we run ourselves (the table in kinds.c), and any others through
  * libhdf5. Buffers in and out; knows nothing of where the bytes come from. Thread-safe.
  *
  * filter_...   pipelines of our own filters only, in buffers of the caller
@@ -12,15 +12,28 @@
 
 #include "sparsefs/sparsefs.h"
 
-/* Ids registered with HDF5 (H5Zpublic.h). */
+/* Ids registered with HDF5 (H5Zpublic.h; the HDF Group's list of registered filters). */
 #define FILTER_DEFLATE    1
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
+#define FILTER_SZIP       4
+#define FILTER_BZIP2      307
+#define FILTER_LZF        32000
+#define FILTER_BLOSC      32001
+#define FILTER_LZ4        32004
+#define FILTER_BITSHUFFLE 32008
+#define FILTER_ZSTD       32015
 
-/* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours,
- * shuffle and deflate stand there at most once and in this order, and shuffle says its element
- * size. */
+/* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
+ * with their parameters, and behind one that compresses there are only checksums. All other filter_
+ * functions are for such pipelines. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
+
+/* Whether in_size bytes can be those of any `size` bytes that went through these filters: sizes of
+ * damaged files are believed less, before anything is allocated for them. Of filters that are not
+ * ours any size is believed. */
+bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                     uint64_t size);
 
 /* Bytes of working space that filter_decode needs to make `size` bytes. */
 size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
@@ -37,8 +50,9 @@ int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
 size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size);
 size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 
-/* Applies native filters first to last, as libhdf5 does: deflate's result is kept even where it is
- * larger; an optional filter that fails sets its bit in *mask and leaves the bytes as they are.
+/* Applies native filters first to last, as libhdf5 does: what compresses is kept even where it is
+ * larger, but for filters that fail then; an optional filter that fails sets its bit in *mask and
+ * leaves the bytes as they are.
  * `scratch` holds filter_encode_scratch bytes, `out` at least filter_encode_bound; *out_size bytes
  * of it are the result. 0; -EINVAL: a filter that is not optional has wrong parameters, or out is
  * too small; -ENOMEM. */
@@ -55,6 +69,13 @@ int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t 
                    const void *in, size_t in_size, void *scratch, void *out, size_t size);
 int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
                    void **out, size_t *out_size, uint32_t *mask);
+
+/* Lets libhdf5 use our filters where it has no plugin for them, in all of the process. */
+void filters_provide(void);
+
+/* How a filter of a dataset that is to be created like another one has to be given to libhdf5,
+ * which makes parameters of a header of what it gets: without those that it adds. */
+struct sfs_filter filter_to_create_with(const struct sfs_filter *filter);
 
 /* The parts. Each takes and makes exactly the sizes given. */
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size);

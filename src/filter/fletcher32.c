@@ -9,9 +9,10 @@
  *
  * Of n words, word i counts n - i times in the second sum; sums[j] has counted it once for every
  * whole row of LANES words, and sum[j] takes off what is too much within the row. */
+#include <errno.h>
 #include <string.h>
 
-#include "filter/filter.h"
+#include "filter/kind.h"
 
 #define LANES 8
 #define ROWS  360 /* the most before a lane of sums could exceed 32 bits */
@@ -82,3 +83,45 @@ uint32_t fletcher32(const void *data, size_t size)
 #endif
     return checksum;
 }
+
+#define CHECKSUM_BYTES 4
+
+static uint32_t load_le32(const unsigned char *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void store_le32(unsigned char *p, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)filter, (void)in_size, (void)out;
+    uint32_t stored = load_le32((const unsigned char *)in + size);
+    uint32_t sum = fletcher32(in, size);
+    /* HDF5 1.6.2 and before stored the bytes of each half the other way round on little-endian
+     * machines; libhdf5 accepts that too. */
+    uint32_t swapped = (sum & 0x00FF00FF) << 8 | (sum & 0xFF00FF00) >> 8;
+    return sum == stored || swapped == stored ? 0 : -EILSEQ;
+}
+
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    (void)filter, (void)capacity;
+    store_le32(out, fletcher32(in, size));
+    *out_size = CHECKSUM_BYTES;
+    return 0;
+}
+
+const struct filter_kind filter_fletcher32 = {
+    .id = FILTER_FLETCHER32,
+    .effect = APPENDS,
+    .appended = CHECKSUM_BYTES,
+    .decode = decode,
+    .encode = encode,
+};

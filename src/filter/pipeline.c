@@ -2,36 +2,14 @@
 #include <errno.h>
 #include <string.h>
 
-#include "filter/filter.h"
-
-#define CHECKSUM_BYTES 4
-
-bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
-{
-    unsigned deflates = 0, shuffles = 0;
-    for (size_t i = 0; i < n_filters; i++) {
-        switch (filters[i].id) {
-        case FILTER_DEFLATE:
-            if (deflates++)
-                return false;
-            break;
-        case FILTER_SHUFFLE:
-            if (deflates || shuffles++ || filters[i].n_values < 1 || filters[i].values[0] == 0)
-                return false;
-            break;
-        case FILTER_FLETCHER32:
-            break;
-        default:
-            return false;
-        }
-    }
-    return n_filters <= 32; /* the bits of a filter mask */
-}
+#include "filter/kind.h"
 
 /* The most bytes that stand between two filters. */
-static size_t room_between(size_t n_filters, size_t size)
+static size_t room_between(const struct sfs_filter *filters, size_t n_filters, size_t size)
 {
-    return size + CHECKSUM_BYTES * n_filters;
+    for (size_t i = 0; i < n_filters; i++)
+        size += filter_kind_of(&filters[i])->appended;
+    return size;
 }
 
 size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size)
@@ -39,41 +17,23 @@ size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t
     size_t producers = 0;
     bool checksum_inside = false;
     for (size_t i = 0; i < n_filters; i++) {
-        if (filters[i].id == FILTER_FLETCHER32)
+        if (filter_kind_of(&filters[i])->effect == APPENDS)
             checksum_inside |= producers == 0;
         else
             producers++;
     }
     size_t buffers = producers == 0 ? 0 : producers - 1 + checksum_inside;
-    return buffers * room_between(n_filters, size);
-}
-
-static uint32_t load_le32(const unsigned char *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static int check_fletcher32(const unsigned char *data, size_t *size)
-{
-    if (*size < CHECKSUM_BYTES)
-        return -EILSEQ;
-    *size -= CHECKSUM_BYTES;
-    uint32_t stored = load_le32(data + *size);
-    uint32_t sum = fletcher32(data, *size);
-    /* HDF5 1.6.2 and before stored the bytes of each half the other way round on little-endian
-     * machines; libhdf5 accepts that too. */
-    uint32_t swapped = (sum & 0x00FF00FF) << 8 | (sum & 0xFF00FF00) >> 8;
-    return sum == stored || swapped == stored ? 0 : -EILSEQ;
+    return (buffers < 2 ? buffers : 2) * room_between(filters, n_filters, size);
 }
 
 /* The size that the data had before filters i and later were applied, when the size before the
- * first filter was `size`. It is known up to the deflate filter, behind which no filter has to
- * know. */
+ * first filter was `size`. It is known up to the filter that compresses, behind which no filter has
+ * to know. */
 static size_t size_before(const struct sfs_filter *filters, size_t i, uint32_t mask, size_t size)
 {
     for (size_t k = 0; k < i; k++)
-        if (filters[k].id == FILTER_FLETCHER32 && !(mask >> k & 1))
-            size += CHECKSUM_BYTES;
+        if (!(mask >> k & 1))
+            size += filter_kind_of(&filters[k])->appended;
     return size;
 }
 
@@ -82,35 +42,36 @@ int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
 {
     size_t producers = 0;
     for (size_t i = 0; i < n_filters; i++)
-        producers += !(mask >> i & 1) && filters[i].id != FILTER_FLETCHER32;
+        producers += !(mask >> i & 1) && filter_kind_of(&filters[i])->effect != APPENDS;
 
-    size_t room = room_between(n_filters, size);
+    size_t room = room_between(filters, n_filters, size);
     unsigned char *half[2] = {scratch, scratch ? (unsigned char *)scratch + room : NULL};
     const unsigned char *from = in;
     for (size_t i = n_filters; i-- > 0;) {
         if (mask >> i & 1)
             continue;
-        int error = 0;
-        if (filters[i].id == FILTER_FLETCHER32) {
-            error = check_fletcher32(from, &in_size);
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        unsigned char *to = NULL;
+        size_t made;
+        if (kind->effect == APPENDS) {
+            if (in_size < kind->appended)
+                return -EILSEQ;
+            made = in_size - kind->appended;
         } else {
-            size_t made = size_before(filters, i, mask, size);
-            unsigned char *to = --producers == 0 && made == size ? out : half[from == half[0]];
-            if (filters[i].id == FILTER_DEFLATE)
-                error = deflate_decode(from, in_size, to, made);
-            else if (in_size == made)
-                shuffle_decode(from, to, made, filters[i].values[0]);
-            else
-                error = -EILSEQ;
-            from = to;
-            in_size = made;
+            made = size_before(filters, i, mask, size);
+            to = --producers == 0 && made == size ? out : half[from == half[0]];
+            if (kind->effect == KEEPS_SIZE && in_size != made)
+                return -EILSEQ;
         }
+        int error = kind->decode(&filters[i], from, in_size, to, made);
         if (error)
             return error;
+        from = to ? to : from;
+        in_size = made;
     }
     if (in_size != size)
         return -EILSEQ;
-    if (from != out)
+    if (from != out && size > 0)
         memcpy(out, from, size);
     return 0;
 }

@@ -2,7 +2,7 @@
  * stored as it is. */
 #include <string.h>
 
-#include "filter/filter.h"
+#include "filter/kind.h"
 
 /* The number of bytes as a constant lets the compiler turn the loop into interleaving instructions.
  * The k-th bytes of all elements stand at k * plane. */
@@ -32,7 +32,7 @@ SEPARATE(8)
 
 /* Elements of other sizes are made of parts of 8, 4, 2 and 1 bytes, some hundreds at a time, by way
  * of a buffer that stays in the processor's cache. */
-#define BLOCK 512
+#define BLOCK SHUFFLE_MOST_PARTS
 
 static size_t part_of(size_t bytes)
 {
@@ -57,41 +57,57 @@ static void copy_parts(const unsigned char *from, size_t from_step, unsigned cha
 #undef COPY
 }
 
-static void interleave_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
+size_t shuffle_interleave(const unsigned char *planes, size_t plane, size_t left,
+                          unsigned char *out, size_t step, size_t n)
 {
     unsigned char parts[8 * BLOCK];
+    size_t part = part_of(left);
+    unsigned char *to = part == step ? out : parts;
+    if (part == 8)
+        interleave_8(planes, plane, to, n);
+    else if (part == 4)
+        interleave_4(planes, plane, to, n);
+    else if (part == 2)
+        interleave_2(planes, plane, to, n);
+    if (part != step || part == 1)
+        copy_parts(part == 1 ? planes : parts, part, out, step, part, n);
+    return part;
+}
+
+size_t shuffle_separate(const unsigned char *in, size_t step, size_t left, unsigned char *planes,
+                        size_t plane, size_t n)
+{
+    unsigned char parts[8 * BLOCK];
+    size_t part = part_of(left);
+    const unsigned char *from = part == step ? in : parts;
+    if (part != step || part == 1)
+        copy_parts(in, step, part == 1 ? planes : parts, part, part, n);
+    if (part == 8)
+        separate_8(from, planes, plane, n);
+    else if (part == 4)
+        separate_4(from, planes, plane, n);
+    else if (part == 2)
+        separate_2(from, planes, plane, n);
+    return part;
+}
+
+static void interleave_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
+{
     for (size_t first = 0; first < n; first += BLOCK) {
         size_t count = n - first < BLOCK ? n - first : BLOCK;
-        for (size_t k = 0, part; k < size; k += part) {
-            part = part_of(size - k);
-            const unsigned char *from = in + k * n + first;
-            if (part == 8)
-                interleave_8(from, n, parts, count);
-            else if (part == 4)
-                interleave_4(from, n, parts, count);
-            else if (part == 2)
-                interleave_2(from, n, parts, count);
-            copy_parts(part == 1 ? from : parts, part, out + first * size + k, size, part, count);
-        }
+        for (size_t k = 0; k < size;)
+            k += shuffle_interleave(in + k * n + first, n, size - k, out + first * size + k, size,
+                                    count);
     }
 }
 
 static void separate_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
 {
-    unsigned char parts[8 * BLOCK];
     for (size_t first = 0; first < n; first += BLOCK) {
         size_t count = n - first < BLOCK ? n - first : BLOCK;
-        for (size_t k = 0, part; k < size; k += part) {
-            part = part_of(size - k);
-            unsigned char *to = out + k * n + first;
-            copy_parts(in + first * size + k, size, part == 1 ? to : parts, part, part, count);
-            if (part == 8)
-                separate_8(parts, to, n, count);
-            else if (part == 4)
-                separate_4(parts, to, n, count);
-            else if (part == 2)
-                separate_2(parts, to, n, count);
-        }
+        for (size_t k = 0; k < size;)
+            k += shuffle_separate(in + first * size + k, size, size - k, out + k * n + first, n,
+                                  count);
     }
 }
 
@@ -129,3 +145,33 @@ void shuffle_encode(const void *in, void *out, size_t size, size_t element_size)
         separate_any(in, out, n, element_size);
     copy_tail(in, out, size, n * element_size);
 }
+
+static bool takes(const struct sfs_filter *filter)
+{
+    return filter_value(filter, 0, 0) > 0;
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    (void)in_size;
+    shuffle_decode(in, out, size, filter->values[0]);
+    return 0;
+}
+
+static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
+                  size_t capacity, size_t *out_size)
+{
+    (void)capacity;
+    shuffle_encode(in, out, size, filter->values[0]);
+    *out_size = size;
+    return 0;
+}
+
+const struct filter_kind filter_shuffle = {
+    .id = FILTER_SHUFFLE,
+    .effect = KEEPS_SIZE,
+    .takes = takes,
+    .decode = decode,
+    .encode = encode,
+};

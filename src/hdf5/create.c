@@ -159,11 +159,11 @@ static int set_filters(hid_t dcpl, const struct hdf5_create *create)
     for (size_t i = 0; i < create->n_filters; i++) {
         const struct sfs_filter *filter = &create->filters[i];
         unsigned flags = 0;
-        htri_t available = H5Zfilter_avail(filter->id);
-        if (available > 0 && (H5Zget_filter_info(filter->id, &flags) < 0 ||
-                              !(flags & H5Z_FILTER_CONFIG_ENCODE_ENABLED)))
-            available = 0;
-        if (available <= 0 && !filter->optional) {
+        bool available = filter_is_available(filter->id);
+        if (available && (H5Zget_filter_info(filter->id, &flags) < 0 ||
+                          !(flags & H5Z_FILTER_CONFIG_ENCODE_ENABLED)))
+            available = false;
+        if (!available && !filter->optional) {
             char why[96];
             snprintf(why, sizeof(why), "filter %d is not available for writing", filter->id);
             return library_failed_because(-EOPNOTSUPP, why);

@@ -150,6 +150,7 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
         return 0;
     case H5D_VIRTUAL:
         info->layout = SFS_VIRTUAL;
+        filter_register_all(); /* its sources may have any */
         return 0;
     default:
         return library_failed(-EIO);
@@ -545,9 +546,25 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
     return error;
 }
 
+/* libhdf5 fills what is cut off of chunks, which it decodes for that. */
+static void register_filters(const struct open_dataset *dataset)
+{
+    hid_t dcpl = H5Dget_create_plist(dataset->id);
+    int n = dcpl < 0 ? 0 : H5Pget_nfilters(dcpl);
+    for (int i = 0; i < n; i++) {
+        unsigned flags;
+        size_t n_values = 0;
+        (void)filter_is_available(
+            H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, NULL, 0, NULL, NULL));
+    }
+    if (dcpl >= 0)
+        H5Pclose(dcpl);
+}
+
 static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
 {
     hsize_t size[SFS_MAX_RANK];
+    register_filters(dataset);
     for (int i = 0; i < dataset->rank; i++)
         size[i] = dims[i];
     if (H5Dset_extent(dataset->id, size) < 0)

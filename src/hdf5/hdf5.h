@@ -212,7 +212,26 @@ int hdf5_element_parse(const void *type, size_t n, const char *text, void *eleme
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
 
-/* Whether libhdf5 finds a filter: its own, registered, or a plugin on HDF5_PLUGIN_PATH. */
+/* Filters that the caller can run for libhdf5 where there is no plugin. They are called under its
+ * lock, also by other users of libhdf5 in this process. encode and decode allocate *out, which
+ * libhdf5's side frees, after errors, too; 0 or -errno. */
+struct hdf5_own_filters {
+    bool (*has)(int id);
+    /* From parameters of H5Pset_filter to those of a header (H5Z_set_local_func_t); false: they
+     * cannot be. */
+    bool (*complete)(int id, size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,
+                     size_t room);
+    int (*encode)(const struct sfs_filter *filter, const void *in, size_t size, void **out,
+                  size_t *out_size);
+    int (*decode)(const struct sfs_filter *filter, const void *in, size_t in_size, void **out,
+                  size_t *out_size);
+};
+
+/* filters stay as they are for as long as the process runs. */
+void hdf5_use_filters(const struct hdf5_own_filters *filters);
+
+/* Whether libhdf5 finds a filter: its own, registered, a plugin on HDF5_PLUGIN_PATH, or one of
+ * hdf5_use_filters. */
 bool hdf5_filter_available(int id);
 
 /* Undoes filters that libhdf5 finds, last to first, but not those whose bit is set in mask, on one

@@ -164,6 +164,12 @@ struct driver_placed {
 };
 void driver_place(struct driver_placed *placed);
 
+/* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
+ * know ours, of one id or of all that it does not have yet (filter_own.c). */
+bool filter_is_available(int id);
+bool filter_register_own(int id);
+void filter_register_all(void);
+
 /* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
  * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the
  * first place and 1 in the last. -EINVAL: too many parameters for a file. The caller frees

@@ -21,11 +21,6 @@
 #define SELECTION 0
 #define VALUES    1
 
-/* The most that deflate, the only native filter that makes data smaller, can inflate (zlib's
- * documentation). Sizes beyond that are damaged: nothing is allocated for them. */
-#define MOST_INFLATED   1032
-#define INFLATED_MARGIN 1024
-
 int sparse_open(struct store *store, const struct superblock *superblock, uint64_t address,
                 struct sparse **out, struct why *why)
 {
@@ -184,8 +179,7 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     }
 
     uint64_t plain = record->unfiltered_size[number];
-    if (filter_is_native(filters, n_filters) &&
-        plain / MOST_INFLATED > stored_size + INFLATED_MARGIN)
+    if (!filter_can_make(filters, n_filters, stored_size, plain))
         return layout_failed(layout, scaled, record->address,
                              "unfiltered size of a section is more than it can be");
     size_t scratch_size = filters_scratch(filters, n_filters, (size_t)plain);

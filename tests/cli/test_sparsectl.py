@@ -135,7 +135,7 @@ def test_every_option_is_in_the_help_and_in_the_manual():
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "heap:deflate"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:deflate=10"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:deflate=x"),
-    ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:bzip2"),
+    ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:bzip3"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:fletcher32=1"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:shuffle=0"),
     ("create", "f", "d", "--dims", "3", "--dtype", "u1", "--filter", "values:65536"),

@@ -1,0 +1,81 @@
+/* The filters that are ours. */
+#include "filter/kind.h"
+
+const struct filter_kind *const filter_kinds[] = {
+    &filter_deflate,
+    &filter_shuffle,
+    &filter_fletcher32,
+    &filter_bitshuffle,
+    &filter_lzf,
+#if HAVE_LZ4
+    &filter_bitshuffle_lz4,
+    &filter_lz4,
+#endif
+#if HAVE_ZSTD
+    &filter_bitshuffle_zstd,
+    &filter_zstd,
+#endif
+#if HAVE_BLOSC
+    &filter_blosc,
+#endif
+#if HAVE_BZIP2
+    &filter_bzip2,
+#endif
+#if HAVE_SZIP
+    &filter_szip,
+#endif
+};
+const size_t filter_n_kinds = sizeof(filter_kinds) / sizeof(*filter_kinds);
+
+uint64_t filter_load_be(const unsigned char *p, unsigned bytes)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value = value << 8 | p[i];
+    return value;
+}
+
+void filter_store_be(unsigned char *p, unsigned bytes, uint64_t value)
+{
+    for (unsigned i = bytes; i-- > 0; value >>= 8)
+        p[i] = (unsigned char)value;
+}
+
+const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
+{
+    for (size_t i = 0; i < filter_n_kinds; i++) {
+        const struct filter_kind *kind = filter_kinds[i];
+        if (kind->id == filter->id && (!kind->takes || kind->takes(filter)))
+            return kind;
+    }
+    return NULL;
+}
+
+bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
+{
+    bool compressed = false;
+    for (size_t i = 0; i < n_filters; i++) {
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        if (!kind || (compressed && kind->effect != APPENDS))
+            return false;
+        compressed |= kind->effect == COMPRESSES;
+    }
+    return n_filters <= 32; /* the bits of a filter mask */
+}
+
+/* Small streams may make more of their bytes than is said of large ones. */
+#define INFLATED_MARGIN 1024
+
+bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                     uint64_t size)
+{
+    uint32_t most = 1;
+    for (size_t i = 0; i < n_filters; i++) {
+        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+        if (!kind)
+            return true;
+        if (kind->effect == COMPRESSES)
+            most = kind->most_inflated;
+    }
+    return most == INFLATES_ANYHOW || size / most <= in_size + INFLATED_MARGIN;
+}

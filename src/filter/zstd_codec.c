@@ -1,0 +1,93 @@
+/* Zstandard frames (RFC 8878), by libzstd. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <zstd.h>
+
+#include "filter/kind.h"
+
+/* Making them costs more than a small block: every thread keeps those that it has used, unless the
+ * level made one large. */
+#define MOST_KEPT_BYTES ((size_t)16 << 20)
+
+struct coders {
+    ZSTD_DCtx *decompressor;
+    ZSTD_CCtx *compressor;
+};
+
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void free_coders(void *of_thread)
+{
+    struct coders *coders = of_thread;
+    ZSTD_freeDCtx(coders->decompressor);
+    ZSTD_freeCCtx(coders->compressor);
+    free(coders);
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&key, free_coders) != 0)
+        abort(); /* no key at the process's first use: nothing can work */
+}
+
+/* NULL: no memory. */
+static struct coders *coders_of_thread(void)
+{
+    pthread_once(&once, make_key);
+    struct coders *coders = pthread_getspecific(key);
+    if (coders)
+        return coders;
+    coders = calloc(1, sizeof(*coders));
+    if (coders && pthread_setspecific(key, coders) != 0) {
+        free(coders);
+        return NULL;
+    }
+    return coders;
+}
+
+static size_t bound(size_t size)
+{
+    size_t bytes = ZSTD_compressBound(size);
+    return ZSTD_isError(bytes) || bytes < size ? SIZE_MAX : bytes;
+}
+
+/* Of one pass into memory, which makes no window of its own: what a frame claims is not allocated.
+ */
+static int decode(const void *in, size_t in_size, void *out, size_t size)
+{
+    struct coders *coders = coders_of_thread();
+    if (coders && !coders->decompressor)
+        coders->decompressor = ZSTD_createDCtx();
+    if (!coders || !coders->decompressor)
+        return -ENOMEM;
+    size_t made = ZSTD_decompressDCtx(coders->decompressor, out, size, in, in_size);
+    return !ZSTD_isError(made) && made == size ? 0 : -EILSEQ;
+}
+
+static int encode(int level, const void *in, size_t size, void *out, size_t capacity,
+                  size_t *out_size)
+{
+    struct coders *coders = coders_of_thread();
+    if (coders && !coders->compressor)
+        coders->compressor = ZSTD_createCCtx();
+    if (!coders || !coders->compressor)
+        return -ENOMEM;
+    size_t made = ZSTD_compressCCtx(coders->compressor, out, capacity, in, size, level);
+    if (ZSTD_sizeof_CCtx(coders->compressor) > MOST_KEPT_BYTES) {
+        ZSTD_freeCCtx(coders->compressor);
+        coders->compressor = NULL;
+    }
+    if (ZSTD_isError(made))
+        return -ENOMEM;
+    *out_size = made;
+    return 0;
+}
+
+const struct block_codec zstd_codec = {
+    .most_bytes = (size_t)UINT32_MAX >> 1,
+    .bound = bound,
+    .decode = decode,
+    .encode = encode,
+};

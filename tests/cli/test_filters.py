@@ -1,0 +1,140 @@
+"""sparsectl with filters of others, for which no plugin of libhdf5 is there: by name and by number,
+of sparse datasets and of dense ones. Where there are plugins, h5py reads with them what was made."""
+import os
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+from test_sparsectl import BUILD, USAGE, done, failed, only, run
+
+PLUGINS = "/usr/lib/x86_64-linux-gnu/hdf5/serial/plugins"
+PLUGIN_OF = {32008: "libh5bshuf.so", 32004: "libh5lz4.so", 32001: "libH5Zblosc.so", 307: "libh5bz2.so",
+             32000: "liblzf_filter.so", 4: ""}
+OPTION_OF = {"bitshuffle=lz4": "lz4", "lz4": "lz4", "bitshuffle=zstd": "zstd", "zstd": "zstd",
+             "blosc": "blosc", "bzip2": "bzip2", "szip": "szip"}
+
+# What is asked for: the id, the parameters that libhdf5's plugin makes of it for elements of 2 bytes in
+# chunks of 3000, and those of a selection. The version of bitshuffle's plugin is not looked at.
+NAMES = {
+    "bitshuffle": (32008, [0, 4, 2, 0, 0], [0, 4, 1, 0, 0]),
+    "bitshuffle=lz4": (32008, [0, 4, 2, 0, 2], [0, 4, 1, 0, 2]),
+    "bitshuffle=zstd": (32008, [0, 4, 2, 0, 3, 3], [0, 4, 1, 0, 3, 3]),
+    "bitshuffle=zstd:7": (32008, [0, 4, 2, 0, 3, 7], [0, 4, 1, 0, 3, 7]),
+    "lz4": (32004, [], []),
+    "lz4=4096": (32004, [4096], [4096]),
+    "zstd": (32015, [3], [3]),
+    "zstd=22": (32015, [22], [22]),
+    "blosc": (32001, [2, 2, 2, 3000, 5, 1, 0], [2, 2, 12, 0, 5, 1, 0]),
+    "blosc=lz4": (32001, [2, 2, 2, 3000, 5, 1, 1], [2, 2, 12, 0, 5, 1, 1]),
+    "blosc=zstd:1": (32001, [2, 2, 2, 3000, 1, 1, 5], [2, 2, 12, 0, 1, 1, 5]),
+    "bzip2": (307, [9], [9]),
+    "bzip2=1": (307, [1], [1]),
+    "lzf": (32000, [4, 0x0105, 3000], [0]),
+    "szip": (4, [169, 8, 16, 50], [169, 8, 8, 256]),
+    "szip=ec:32": (4, [141, 32, 16, 50], [141, 32, 8, 1024]),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch, tmp_path):
+    monkeypatch.setenv("HDF5_PLUGIN_PATH", str(tmp_path))
+
+
+def is_built(name):
+    """Whether the library of a filter was there when sparsefs was built."""
+    known = OPTION_OF.get(name.split(":")[0], OPTION_OF.get(name.split("=")[0]))
+    return known is None or f"#define HAVE_{known.upper()} 1\n" in (BUILD / "config.h").read_text()
+
+
+def some(names):
+    return [pytest.param(name, id=name) for name in names]
+
+
+def detector(shape):
+    random = np.random.default_rng(5)
+    data = random.poisson(0.3, shape).astype("<u2")
+    data[:, ::17, ::11] = 65535
+    data[0, 3] = random.integers(0, 65536, shape[2])
+    return data
+
+
+def make(path, data, **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=data, chunks=(1, *data.shape[1:]), **options)
+    return path
+
+
+def without_version(filter):
+    values = list(filter["parameters"])
+    return [0, 4, *values[2:]] if filter["id"] == 32008 else values
+
+
+@pytest.mark.parametrize("name", some(NAMES))
+def test_by_name(tmp_path, name):
+    if not is_built(name):
+        pytest.skip("built without its library")
+    id, values, selection = NAMES[name]
+    data = detector((3, 30, 50))
+    source, sparse, dense = (tmp_path / f"{which}.h5" for which in ("source", "sparse", "dense"))
+    make(source, data)
+    done("import", "--filter", f"values:{name}", "--filter", f"selection:{name}", source, sparse)
+    filters = only(sparse)["filters"]
+    assert [(f["id"], without_version(f)) for f in filters["values"]] == [(id, values)]
+    (found,) = filters["selection"]
+    assert found["id"] == id and (id == 32000 or without_version(found) == selection)
+    done("check", sparse)
+    done("repack", sparse, tmp_path / "again.h5")
+    assert [without_version(f) for f in only(tmp_path / "again.h5")["filters"]["values"]] == [values]
+    done("check", tmp_path / "again.h5")
+
+    done("export", "--filter", name, tmp_path / "again.h5", dense)
+    done("export", dense, tmp_path / "plain.h5")
+    with h5py.File(tmp_path / "plain.h5") as file:
+        assert np.array_equal(file["d"], data)
+    expect_plugin_reads(dense, id, name, data)
+
+
+def expect_plugin_reads(path, id, name, data):
+    if id not in PLUGIN_OF or "zstd" in name or not os.path.exists(f"{PLUGINS}/{PLUGIN_OF[id]}"):
+        return
+    script = ("import h5py, sys; f = h5py.File(sys.argv[1]); s = f['d'].id;"
+              "sys.stdout.buffer.write(f['d'][()].tobytes());"
+              "assert any(s.read_direct_chunk((i, 0, 0))[0] == 0 for i in range(3))")
+    got = subprocess.run(["/usr/bin/python3", "-c", script, path], stdout=subprocess.PIPE, check=True,
+                         env=dict(os.environ, HDF5_PLUGIN_PATH=PLUGINS)).stdout
+    assert got == data.tobytes()
+
+
+def test_by_number(tmp_path):
+    """Parameters as H5Pset_filter takes them."""
+    path = tmp_path / "new.h5"
+    done("create", path, "/d", "--dims", "3,30,50", "--dtype", "u2", "--filter", "values:32008",
+         "--filter", "selection:32008")
+    filters = only(path)["filters"]
+    assert [without_version(f) for f in filters["values"]] in ([[0, 4, 2]], [[0, 4, 2, 0, 0]])
+    assert [without_version(f) for f in filters["selection"]] == [[0, 4, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("wrong", some([
+    "bitshuffle=lz4:3", "bitshuffle=3", "bitshuffle=gzip", "bitshuffle=zstd:0", "bitshuffle=zstd:23",
+    "bitshuffle=zstd:", "bitshuffle=", "lz4=0", "lz4=x", "lz4=fast", "zstd=0", "zstd=23", "zstd=3,4",
+    "blosc=5", "blosc=gzip", "blosc=lz4:10", "blosc=lz4:", "bzip2=0", "bzip2=10", "lzf=1", "szip=8",
+    "szip=nn:7", "szip=nn:34", "szip=xx", "bit", "zstandard"]))
+def test_wrong_parameters(tmp_path, wrong):
+    failed("create", tmp_path / "f.h5", "d", "--dims", "3", "--dtype", "u1", "--filter",
+           f"values:{wrong}", code=USAGE, says=wrong)
+    assert not (tmp_path / "f.h5").exists()
+
+
+def test_damage_is_found(tmp_path):
+    data = detector((3, 30, 50))
+    sparse = tmp_path / "sparse.h5"
+    done("import", "--filter", "values:lzf", make(tmp_path / "source.h5", data), sparse)
+    chunk = only(sparse, "--chunks")["chunks"][1]
+    with open(sparse, "r+b") as file:
+        file.seek(chunk["address"] + chunk["section_size"][0] + 5)
+        file.write(b"\xff" * 8)
+    result = run("check", sparse)
+    assert result.returncode == 1 and "damaged" in result.stdout + result.stderr
