@@ -36,6 +36,8 @@ void options_print_help(void)
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
         "     external_links         follow external links\n"
+        "     missing=fill           show the fill value where a source of a virtual dataset is\n"
+        "                            missing, instead of an error\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
         "                            (default: one per processor, at least two)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"
@@ -225,6 +227,10 @@ static int take_option(struct options *options, const char *option)
         options->direct_io = true;
     else if (!strcmp(option, "external_links"))
         options->external_links = true;
+    else if (!strcmp(option, "missing=fill"))
+        options->fill_missing = true;
+    else if (!strcmp(option, "missing=error"))
+        options->fill_missing = false;
     else if (!strcmp(option, "nonempty"))
         options->nonempty = true;
     else if (!strcmp(option, "rw"))

@@ -28,6 +28,7 @@ struct options {
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
+    bool fill_missing; /* missing=fill */
     int frame_rank; /* -1: default */
     unsigned first;
     size_t cache_size;
