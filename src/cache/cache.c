@@ -232,8 +232,7 @@ int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void
         more = take_group(&group, box, &next);
         load_group(&group);
         for (size_t i = 0; i < group.n && !error; i++)
-            error =
-                group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
+            error = group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
     }
     return error;
 }

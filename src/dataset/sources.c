@@ -29,7 +29,7 @@ struct identity {
 struct linked {
     struct identity identity; /* all of its bytes are set */
     struct sfs_file *file;
-    unsigned users;            /* sources that are in use */
+    unsigned users;             /* sources that are in use */
     struct linked *prev, *next; /* longest unused first */
     UT_hash_handle hh;
 };
@@ -52,10 +52,10 @@ struct source {
     struct sfs_dataset *dataset; /* NULL: not open */
     struct linked *linked;       /* the file it is in; NULL: one that is open anyway */
     enum sfs_source_state state;
-    bool is_known;   /* state is what was found when it was opened last */
-    bool was_said;   /* the log says that it cannot be read */
+    bool is_known; /* state is what was found when it was opened last */
+    bool was_said; /* the log says that it cannot be read */
     bool is_of_other_type;
-    bool failed;     /* to be opened, and its file was this one: */
+    bool failed; /* to be opened, and its file was this one: */
     struct stat failed_st;
     struct source *prev, *next; /* open ones */
 };
@@ -501,8 +501,7 @@ static void note_failure(struct source *source, const struct search *search, int
                     : error == -EOPNOTSUPP ? SFS_SOURCE_OK
                                            : SFS_SOURCE_UNREADABLE;
     source->is_of_other_type = error == -EOPNOTSUPP;
-    source->failed =
-        search->has_file && search->links == 0 && error != -EBUSY && error != -ENOENT;
+    source->failed = search->has_file && search->links == 0 && error != -EBUSY && error != -ENOENT;
     source->failed_st = search->st;
     pthread_mutex_unlock(&source->sources->lock);
 }
@@ -579,8 +578,8 @@ enum sfs_source_state source_state(struct source *source)
     struct stat st;
     int error = find_file(source->file, source->file_name, &path, &st);
     free(path);
-    return error == -ENOENT                ? SFS_SOURCE_MISSING
-           : error                         ? SFS_SOURCE_UNREADABLE
-           : state == SFS_SOURCE_MISSING   ? SFS_SOURCE_MISSING
-                                           : SFS_SOURCE_OK;
+    return error == -ENOENT              ? SFS_SOURCE_MISSING
+           : error                       ? SFS_SOURCE_UNREADABLE
+           : state == SFS_SOURCE_MISSING ? SFS_SOURCE_MISSING
+                                         : SFS_SOURCE_OK;
 }

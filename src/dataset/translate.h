@@ -27,7 +27,7 @@ uint64_t axis_adjacent(const struct hdf5_axis *axis, uint64_t i);
 struct translation {
     int rank, source_rank;
     const struct hdf5_axis *shown, *source;
-    int pair[SFS_MAX_RANK];   /* of each axis of the source: the one that is shown, or -1 */
+    int pair[SFS_MAX_RANK];      /* of each axis of the source: the one that is shown, or -1 */
     int source_of[SFS_MAX_RANK]; /* of each axis that is shown: that of the source, or -1 */
     /* Of each axis that is shown: the elements that are wanted, among those that it selects. */
     uint64_t first[SFS_MAX_RANK], end[SFS_MAX_RANK];

@@ -22,8 +22,8 @@
 
 /* Elements that lie scattered are read with what is between them, so much at once, unless that is
  * so many times as much. */
-#define GATHERED_BYTES ((size_t)4 << 20)
-#define GATHERED_TIMES 16
+#define GATHERED_BYTES    ((size_t)4 << 20)
+#define GATHERED_TIMES    16
 #define GATHERED_INTERVAL 4096 /* bytes; intervals of more are read one by one */
 
 /* Less is not worth waking threads for. */
@@ -47,12 +47,13 @@ struct mapping {
     /* numbered: names with %b, and the axis whose blocks are numbered */
     char *file, *dataset;
     int numbered_axis;
-    bool is_unlimited; /* what is not there (yet) is the fill value */
-    size_t order;      /* in the file: what comes later lies above */
+    bool is_unlimited;           /* what is not there (yet) is the fill value */
+    size_t order;                /* in the file: what comes later lies above */
     uint64_t low, high, highest; /* along the axis that they are sorted by; the last: below here */
 };
 
-struct virtual {
+struct virtual
+{
     struct sfs_dataset *dataset;
     struct sfs_file *file;
     struct sources *sources;
@@ -60,7 +61,7 @@ struct virtual {
     struct mapping *mapping; /* by where they begin along the axis */
     int axis;
     bool fill_missing;
-    atomic_bool is_librarys;  /* libhdf5 must read it, as was found out later */
+    atomic_bool is_librarys; /* libhdf5 must read it, as was found out later */
     atomic_bool said_too_deep;
     pthread_mutex_t lock;
     struct known *known; /* under lock */
@@ -710,6 +711,23 @@ static int gather(const struct wanted *wanted, const uint64_t *first, const uint
     return error;
 }
 
+/* Whether there may be whole chunks between the intervals along this or a later axis. */
+static bool skips_chunks(const struct wanted *wanted, int axis, const uint64_t *first,
+                         const uint64_t *end)
+{
+    const struct translation *translation = &wanted->part->translation;
+    for (int i = axis; i < translation->rank; i++) {
+        int k = translation->source_of[i];
+        if (k < 0 || axis_adjacent(&translation->source[k], first[i]) >= end[i] - first[i])
+            continue;
+        const struct hdf5_axis *source = &translation->source[k];
+        uint64_t chunk = source_of(wanted)->virtual ? 1 : source_of(wanted)->layout.chunk_dims[k];
+        if (source->stride - source->block >= chunk)
+            return true;
+    }
+    return false;
+}
+
 /* Whether elements, which lie in more than one interval along this or a later axis, are to be read
  * with all that is between them: where the intervals are short. */
 static bool is_to_gather(const struct wanted *wanted, int axis, const uint64_t *first,
@@ -726,7 +744,7 @@ static bool is_to_gather(const struct wanted *wanted, int axis, const uint64_t *
         adjacent *= together < left ? together : left;
         n *= left;
     }
-    if (is_one || adjacent >= GATHERED_INTERVAL)
+    if (is_one || adjacent >= GATHERED_INTERVAL || skips_chunks(wanted, axis, first, end))
         return false;
     translation_boxes(translation, first, end, &shown, source);
     return box_product(source->count, source->rank, 1, &elements) &&
@@ -805,8 +823,8 @@ static bool covers(const struct mapping *mapping, const struct box *box)
 {
     for (int i = 0; i < box->rank; i++) {
         const struct hdf5_axis *axis = &mapping->shown.axis[i];
-        uint64_t n = axis_before(axis, box->start[i] + box->count[i]) -
-                     axis_before(axis, box->start[i]);
+        uint64_t n =
+            axis_before(axis, box->start[i] + box->count[i]) - axis_before(axis, box->start[i]);
         if (n != box->count[i])
             return false;
     }

@@ -101,9 +101,9 @@ struct hdf5_mappings {
 };
 
 /* The mappings of an open virtual dataset in their order: where they overlap, libhdf5 shows the
- * later one. The caller frees them with hdf5_mappings_free. Axes are as libhdf5 gives them: strides,
- * counts and blocks are not 0, blocks do not overlap; nothing else is known of them. -EOPNOTSUPP: a
- * selection is not regular; -EINTR (interrupt.h). */
+ * later one. The caller frees them with hdf5_mappings_free. Axes are as libhdf5 gives them:
+ * strides, counts and blocks are not 0, blocks do not overlap; nothing else is known of them.
+ * -EOPNOTSUPP: a selection is not regular; -EINTR (interrupt.h). */
 int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 void hdf5_mappings_free(struct hdf5_mappings *mappings);
 

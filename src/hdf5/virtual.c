@@ -55,8 +55,8 @@ static int read_axes(hid_t space, struct hdf5_slab *slab)
     if (!slab->axis)
         return -ENOMEM;
     for (int i = 0; i < slab->rank; i++) {
-        slab->axis[i] = (struct hdf5_axis){start[i], stride[i], size_of(count[i]),
-                                           size_of(block[i])};
+        slab->axis[i] =
+            (struct hdf5_axis){start[i], stride[i], size_of(count[i]), size_of(block[i])};
         if (stride[i] == 0 || count[i] == 0 || block[i] == 0 ||
             (count[i] > 1 && block[i] > stride[i]))
             return -EOPNOTSUPP;
@@ -116,7 +116,7 @@ int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *map
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     hid_t dcpl = dataset ? H5Dget_create_plist(dataset->id) : H5I_INVALID_HID;
-    int error = dcpl < 0 ? library_failed(-EIO) : read_mappings(dcpl, mappings);
+    int error = !dataset ? -EBADF : dcpl < 0 ? library_failed(-EIO) : read_mappings(dcpl, mappings);
     if (dcpl >= 0)
         H5Pclose(dcpl);
     error = library_leave_with(error);

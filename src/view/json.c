@@ -117,10 +117,11 @@ static void write_missing_filter(FILE *out, const struct sfs_filter *filter)
     putc('}', out);
 }
 
-static const char *const state_names[] = {
-    [SFS_SOURCE_OK] = "ok",           [SFS_SOURCE_MISSING] = "missing",
-    [SFS_SOURCE_SHORT] = "too short", [SFS_SOURCE_UNREADABLE] = "unreadable",
-    [SFS_SOURCE_NUMBERED] = "numbered"};
+static const char *const state_names[] = {[SFS_SOURCE_OK] = "ok",
+                                          [SFS_SOURCE_MISSING] = "missing",
+                                          [SFS_SOURCE_SHORT] = "too short",
+                                          [SFS_SOURCE_UNREADABLE] = "unreadable",
+                                          [SFS_SOURCE_NUMBERED] = "numbered"};
 
 static int write_sources(FILE *out, struct views *views)
 {

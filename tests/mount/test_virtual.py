@@ -3,13 +3,14 @@ import errno
 import json
 import os
 import pathlib
-import shutil
+import subprocess
 
 import h5py
 import numpy as np
 import pytest
 
 import files
+from conftest import BUILD
 
 UNLIMITED = h5py.h5s.UNLIMITED
 
@@ -227,7 +228,6 @@ def test_sources_of_sources(mounts, tmp_path):
     data = files.integers((8, 9, 10), "<u4")
     path = tmp_path / "v.h5"
     write(path, data, chunks=(1, 9, 10), compression="gzip")
-    (tmp_path / "sub").mkdir()
     layout = h5py.VirtualLayout((4, 9, 10), "<u4")
     layout[...] = h5py.VirtualSource(".", "d", data.shape)[::2]
     make_virtual(path, layout, "even")
@@ -241,7 +241,7 @@ def test_sources_of_sources(mounts, tmp_path):
         mount = mounts(tmp_path / f"{name}.h5", "ro")
         check(mount, expected)
         assert decoded(mount) == 2
-    mount = mounts(path, "rw")
+    mount = mounts(path, "ro")
     for name, expected in ("even", data[::2]), ("fourth", data[2::4]):
         check(mount, expected, name)
 
@@ -429,7 +429,7 @@ def test_numbered_sources(mounts, tmp_path, frames):
     first = space_of((frames, 4, 6), (0, 0, 0), (1, 1, 1), (1, 1, 1), (1, 4, 6))
     make_mapped(path, shape, [(shown, "s_%b.h5", "d%b", source), (last, "s_0.h5", "d0", first)],
                 name="long", max_shape=most)
-    mount = mounts(path)
+    mount = mounts(path, expect_log=True)  # of the first that is not there, by libhdf5
     assert np.array_equal(read_all(path), data)
     check(mount, data)
     check(mount, read_all(path, "long"), "long")
@@ -501,20 +501,19 @@ def test_random_mappings(mounts, tmp_path, seed):
             mappings.append((space_of(tuple(shape), *there), file, f"{n}{k}", space_of(tuple(source_shape), *here)))
         make_mapped(path, tuple(shape), mappings, name=str(n))
         names.append(str(n))
+    expected = {}
+    with h5py.File(path) as f:
+        for name in names:
+            # Not what libhdf5 reads: it counts elements twice where mappings overlap, and may leave
+            # gaps as they were.
+            plist, expected[name] = f[name].id.get_create_plist(), np.full(f[name].shape, 11, "<u4")
+            for i in range(plist.get_virtual_count()):
+                selected = indices_of(plist.get_virtual_vspace(i), f[name].shape)
+                expected[name][np.ix_(*selected)] = shown_by(plist, i, tmp_path).reshape(
+                    [len(i) for i in selected])
     mount = mounts(path, ["ro", "direct_io", "rw", "cache_size=64K"][seed % 4])
     for name in names:
-        with h5py.File(path) as f:
-            content = f[name][()]
-            if f[name].id.get_create_plist().get_virtual_count() == 0:
-                continue
-            # libhdf5 counts elements twice where mappings overlap, and may leave gaps as they were.
-            expected = np.full(content.shape, 11, "<u4")
-            plist = f[name].id.get_create_plist()
-            for i in range(plist.get_virtual_count()):
-                part, _ = shown_by(f, plist, i, tmp_path)
-                selected = indices_of(plist.get_virtual_vspace(i), content.shape)
-                expected[np.ix_(*selected)] = part.reshape([len(i) for i in selected])
-        check(mount, expected, name, seed)
+        check(mount, expected[name], name, seed)
 
 
 def indices_of(space, shape):
@@ -524,11 +523,11 @@ def indices_of(space, shape):
             for first, stride, count, block in zip(*space.get_regular_hyperslab())]
 
 
-def shown_by(file, plist, i, folder):
+def shown_by(plist, i, folder):
     with h5py.File(folder / plist.get_virtual_filename(i)) as source:
         data = source[plist.get_virtual_dsetname(i)][()]
     indices = indices_of(plist.get_virtual_srcspace(i), data.shape)
-    return data[np.ix_(*indices)], data
+    return data[np.ix_(*indices)]
 
 
 def test_thousands_of_mappings(mounts, tmp_path):
@@ -547,18 +546,15 @@ def test_thousands_of_mappings(mounts, tmp_path):
     assert decoded(mount) == 30
 
 
-def test_sparse_sources(mounts, tmp_path, run):
+def test_sparse_sources(mounts, tmp_path):
     """Undefined elements are the source's fill value."""
-    prototype = pathlib.Path(os.environ.get("SPARSECTL", "")) if os.environ.get("SPARSECTL") else None
-    import subprocess
-    from conftest import BUILD
     data = np.where(np.random.default_rng(3).random((6, 20, 30)) < 0.05, 7, 0).astype("<u2")
     write(tmp_path / "dense.h5", data, chunks=(1, 20, 30), compression="gzip")
     done = subprocess.run([BUILD / "sparsectl", "import", tmp_path / "dense.h5:/d", tmp_path / "s.h5"],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     layout = h5py.VirtualLayout((6, 20, 30), "<u2")
-    layout[::-1 if False else 1] = h5py.VirtualSource("s.h5", "d", data.shape)
+    layout[...] = h5py.VirtualSource("s.h5", "d", data.shape)
     make_virtual(tmp_path / "v.h5", layout)
     mount = mounts(tmp_path / "v.h5")
     check(mount, data)
