@@ -580,8 +580,8 @@ struct sfs_sources {
 };
 
 /* At most so many sources of a virtual dataset. Where it has few mappings they are opened for that.
- * The caller frees them with sfs_sources_free. -EOPNOTSUPP: libhdf5 reads it (point selections,
- * files that are followed), or it is not virtual. */
+ * The caller frees them with sfs_sources_free. -EOPNOTSUPP: it is not virtual, or its file is
+ * followed, or it is a scalar, or its elements have pointers. */
 SFS_API int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most,
                                 struct sfs_sources *sources);
 SFS_API void sfs_sources_free(struct sfs_sources *sources);

@@ -52,10 +52,10 @@ struct source {
     struct sfs_dataset *dataset; /* NULL: not open */
     struct linked *linked;       /* the file it is in; NULL: one that is open anyway */
     enum sfs_source_state state;
-    bool is_known; /* state is what was found when it was opened last */
-    bool was_said; /* the log says that it cannot be read */
-    bool is_of_other_type;
-    bool failed; /* to be opened, and its file was this one: */
+    bool is_known;   /* state is what was found when it was opened last */
+    bool was_said;   /* the log says that it cannot be read */
+    bool is_of_type; /* where it is open */
+    bool failed;     /* to be opened, and its file was this one: */
     struct stat failed_st;
     struct source *prev, *next; /* open ones */
 };
@@ -419,10 +419,6 @@ static int open_dataset(struct source *source, struct search *search, struct sfs
         error = find_dataset(search, source->dataset_name);
     if (!error)
         error = sfs_dataset_open(search->file, search->address, source->dataset_name, dataset);
-    if (!error && !is_same_type(source->type, &(*dataset)->info.encoded_type)) {
-        sfs_dataset_close(*dataset);
-        error = -EOPNOTSUPP;
-    }
     return error;
 }
 
@@ -497,10 +493,7 @@ static void note_failure(struct source *source, const struct search *search, int
 {
     pthread_mutex_lock(&source->sources->lock);
     source->is_known = true;
-    source->state = error == -ENOENT       ? SFS_SOURCE_MISSING
-                    : error == -EOPNOTSUPP ? SFS_SOURCE_OK
-                                           : SFS_SOURCE_UNREADABLE;
-    source->is_of_other_type = error == -EOPNOTSUPP;
+    source->state = error == -ENOENT ? SFS_SOURCE_MISSING : SFS_SOURCE_UNREADABLE;
     source->failed = search->has_file && search->links == 0 && error != -EBUSY && error != -ENOENT;
     source->failed_st = search->st;
     pthread_mutex_unlock(&source->sources->lock);
@@ -509,6 +502,7 @@ static void note_failure(struct source *source, const struct search *search, int
 static void note_success(struct source *source, const struct search *search,
                          struct sfs_dataset *dataset)
 {
+    bool is_of_type = is_same_type(source->type, &dataset->info.encoded_type);
     pthread_mutex_lock(&source->sources->lock);
     source->dataset = dataset;
     source->linked = search->linked;
@@ -516,6 +510,7 @@ static void note_success(struct source *source, const struct search *search,
         source->state = SFS_SOURCE_OK;
     source->is_known = true;
     source->failed = false;
+    source->is_of_type = is_of_type;
     DL_APPEND(source->sources->open, source);
     use(source);
     pthread_mutex_unlock(&source->sources->lock);
@@ -525,8 +520,6 @@ static void note_success(struct source *source, const struct search *search,
 static int open_source(struct source *source, bool is_expected, struct sfs_dataset **dataset)
 {
     struct search search = {.sources = source->sources, .file = source->file};
-    if (source->is_of_other_type)
-        return -EOPNOTSUPP;
     if (is_as_it_failed(source))
         return -EIO;
     if (was_said(source))
@@ -537,11 +530,11 @@ static int open_source(struct source *source, bool is_expected, struct sfs_datas
         return error;
     if (error) {
         note_failure(source, &search, error);
-        if (error != -EOPNOTSUPP && !(is_expected && error == -ENOENT))
+        if (!is_expected || error != -ENOENT)
             say(source, error == -ENOENT ? search.has_file ? "does not exist: no such dataset"
                                                            : "does not exist: no such file"
                                          : "cannot be opened");
-        return error == -ENOENT || error == -EOPNOTSUPP ? error : -EIO;
+        return error == -ENOENT ? error : -EIO;
     }
     note_success(source, &search, *dataset);
     return 0;
@@ -564,6 +557,14 @@ void source_put(struct source *source)
     if (source->linked)
         source->linked->users--;
     pthread_mutex_unlock(&source->sources->lock);
+}
+
+bool source_is_of_type(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    bool is_of_type = source->is_of_type;
+    pthread_mutex_unlock(&source->sources->lock);
+    return is_of_type;
 }
 
 enum sfs_source_state source_state(struct source *source)

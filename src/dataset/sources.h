@@ -28,10 +28,13 @@ struct source *source_create(struct sources *sources, struct sfs_file *file, con
 void source_destroy(struct source *source);
 
 /* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
- * dataset, -EIO: it cannot be read; the log says so the first time. -EOPNOTSUPP: its elements have
- * another type. -ENOMEM. is_expected: nothing is said if there is none. */
+ * dataset, -EIO: it cannot be read; the log says so the first time. -ENOMEM. is_expected: nothing
+ * is said if there is none. */
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
+
+/* Of one that is held: whether its elements have the type of the virtual dataset's. */
+bool source_is_of_type(struct source *source);
 
 /* The log says, the first time, that it has not all that is mapped. */
 void source_is_short(struct source *source);

@@ -48,6 +48,7 @@ struct mapping {
     char *file, *dataset;
     int numbered_axis;
     bool is_unlimited;           /* what is not there (yet) is the fill value */
+    bool is_regular;             /* else libhdf5 reads the dataset, and knows what it is to show */
     size_t order;                /* in the file: what comes later lies above */
     uint64_t low, high, highest; /* along the axis that they are sorted by; the last: below here */
 };
@@ -61,7 +62,8 @@ struct virtual
     struct mapping *mapping; /* by where they begin along the axis */
     int axis;
     bool fill_missing;
-    atomic_bool is_librarys; /* libhdf5 must read it, as was found out later */
+    atomic_bool is_librarys; /* libhdf5 must read it, as may be found out later */
+    atomic_bool is_shallow;  /* its sources are known not to lead in a circle */
     atomic_bool said_too_deep;
     pthread_mutex_t lock;
     struct known *known; /* under lock */
@@ -185,28 +187,43 @@ static bool fits(const struct mapping *mapping, bool is_numbered)
     return translation_make(&translation, &block, &mapping->source);
 }
 
-/* Takes over names and axes. -EOPNOTSUPP: libhdf5 may know what it means. */
-static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size_t order)
+/* Whether it can be read here. Takes over the axes. -EOPNOTSUPP: it cannot. */
+static int take_slabs(struct virtual *virtual, struct mapping *mapping, struct hdf5_mapping *from,
+                      bool is_numbered)
 {
     const struct sfs_dataset_info *info = &virtual->dataset->info;
-    struct mapping *mapping = &virtual->mapping[virtual->n++];
-    bool is_numbered = false;
-    *mapping = (struct mapping){.shown = from->shown, .source = from->source, .order = order};
+    int error = from->is_regular ? 0 : -EOPNOTSUPP;
+    mapping->shown = from->shown;
+    mapping->source = from->source;
     from->shown.axis = from->source.axis = NULL;
-    char *file = substitute(from->file, 0, &is_numbered);
-    char *dataset = substitute(from->dataset, 0, &is_numbered);
-    int error = file && dataset ? 0 : -ENOMEM;
     if (!error && mapping->shown.is_all)
         error = spell_out(&mapping->shown, info->rank, info->dims);
     if (!error && (mapping->shown.rank != info->rank || !simplify(&mapping->shown, is_numbered) ||
                    !simplify(&mapping->source, false) || !fits(mapping, is_numbered)))
         error = -EOPNOTSUPP;
-    mapping->numbered_axis = error ? -1 : unlimited_axis(&mapping->shown);
-    mapping->is_unlimited = mapping->numbered_axis >= 0;
+    return error;
+}
+
+/* Takes over names and axes. */
+static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size_t order)
+{
+    struct mapping *mapping = &virtual->mapping[virtual->n++];
+    bool is_numbered = false;
+    *mapping = (struct mapping){.order = order, .numbered_axis = -1};
+    char *file = substitute(from->file, 0, &is_numbered);
+    char *dataset = substitute(from->dataset, 0, &is_numbered);
+    int error = file && dataset ? take_slabs(virtual, mapping, from, is_numbered) : -ENOMEM;
+    mapping->is_regular = !error;
+    if (error == -EOPNOTSUPP) {
+        atomic_store(&virtual->is_librarys, true);
+        error = 0;
+    }
+    int axis = mapping->is_regular ? unlimited_axis(&mapping->shown) : -1;
+    mapping->is_unlimited = axis >= 0 || !mapping->is_regular;
     if (!error && !is_numbered) {
-        mapping->numbered_axis = -1;
         error = find_source(virtual, file, dataset, false, &mapping->of);
     } else if (!error) {
+        mapping->numbered_axis = axis;
         mapping->file = from->file;
         mapping->dataset = from->dataset;
         from->file = from->dataset = NULL;
@@ -234,6 +251,8 @@ static int best_axis(const struct virtual *virtual)
         double sum = 0;
         for (size_t k = 0; k < virtual->n; k++) {
             uint64_t low, high;
+            if (!virtual->mapping[k].is_regular)
+                continue;
             bounds(&virtual->mapping[k].shown.axis[i], info->dims[i], &low, &high);
             sum += (double)(high - low) / (info->dims[i] ? (double)info->dims[i] : 1);
         }
@@ -273,7 +292,10 @@ static void sort(struct virtual *virtual)
     uint64_t dim = virtual->dataset->info.dims[virtual->axis];
     for (size_t i = 0; i < virtual->n; i++) {
         struct mapping *mapping = &virtual->mapping[i];
-        bounds(&mapping->shown.axis[virtual->axis], dim, &mapping->low, &mapping->high);
+        if (mapping->is_regular)
+            bounds(&mapping->shown.axis[virtual->axis], dim, &mapping->low, &mapping->high);
+        else
+            mapping->high = UINT64_MAX; /* it may be anywhere */
     }
     qsort(virtual->mapping, virtual->n, sizeof(*virtual->mapping), by_low);
     find_highest(virtual->mapping, 0, virtual->n);
@@ -297,6 +319,14 @@ static int take_mappings(struct virtual *virtual)
     return error;
 }
 
+/* Where libhdf5 reads it. */
+static int cache_sources(struct virtual *virtual)
+{
+    return hdf5_cache_sources(virtual->file->hdf5, virtual->dataset->address,
+                              virtual->dataset->path,
+                              cache_limit(virtual->file->cache) / SOURCES_SHARE);
+}
+
 int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
 {
     struct sfs_file *file = dataset->file;
@@ -318,11 +348,13 @@ int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
     virtual->fill_missing = file->fill_missing;
     pthread_mutex_init(&virtual->lock, NULL);
     int error = take_mappings(virtual);
+    if (!error && atomic_load(&virtual->is_librarys))
+        error = cache_sources(virtual);
     if (error)
         virtual_close(virtual); /* none of its sources is open */
     else
         *out = virtual;
-    return error == -EOPNOTSUPP || error == -EIO ? 0 : error;
+    return error;
 }
 
 void virtual_close(struct virtual *virtual)
@@ -376,7 +408,7 @@ static int touch(struct touched *touched, const struct mapping *mapping)
 
 static bool touches(const struct mapping *mapping, const struct box *box)
 {
-    for (int i = 0; i < box->rank; i++) {
+    for (int i = 0; mapping->is_regular && i < box->rank; i++) {
         const struct hdf5_axis *axis = &mapping->shown.axis[i];
         if (axis_before(axis, box->start[i]) >= axis_before(axis, box->start[i] + box->count[i]))
             return false;
@@ -528,7 +560,7 @@ static int part_begin(struct part *part, struct virtual *virtual, const struct m
     }
     if (error)
         return error;
-    error = translate(part, block);
+    error = source_is_of_type(part->source) ? translate(part, block) : -EOPNOTSUPP;
     if (!error)
         return 0;
     if (error == -EIO)
@@ -800,8 +832,9 @@ static int read_part(struct part *part, const struct box *box, const struct plac
     return read_from(&wanted, 0, first, end);
 }
 
+/* is_left: NULL, or sources that are virtual are not read, and it is set. */
 static int read_mapping(struct virtual *virtual, const struct mapping *mapping,
-                        const struct box *box, const struct place *place, int depth)
+                        const struct box *box, const struct place *place, int depth, bool *is_left)
 {
     uint64_t end = blocks_end(mapping, box);
     int error = 0;
@@ -810,7 +843,10 @@ static int read_mapping(struct virtual *virtual, const struct mapping *mapping,
         error = part_begin(&part, virtual, mapping, block);
         if (error)
             break;
-        error = read_part(&part, box, place, depth);
+        if (is_left && part.dataset && part.dataset->virtual)
+            *is_left = true;
+        else
+            error = read_part(&part, box, place, depth);
         part_end(&part);
         if (!error)
             error = interrupt_check();
@@ -831,20 +867,21 @@ static bool covers(const struct mapping *mapping, const struct box *box)
     return true;
 }
 
-/* Mappings that are read by several threads. */
+/* Mappings that are read by several threads. Only the one that was called knows whether it is to
+ * end early: what may take long is left to it. */
 struct shared {
     struct virtual *virtual;
     const struct mapping *const *mapping;
     const struct box *box;
     const struct place *place;
-    int depth;
+    bool is_left[SHARED_MOST];
 };
 
 static int read_shared(void *context, size_t i)
 {
-    const struct shared *shared = context;
-    return read_mapping(shared->virtual, shared->mapping[i], shared->box, shared->place,
-                        shared->depth);
+    struct shared *shared = context;
+    return read_mapping(shared->virtual, shared->mapping[i], shared->box, shared->place, 0,
+                        &shared->is_left[i]);
 }
 
 static bool lie_apart(const struct mapping *a, const struct mapping *b, const struct box *box)
@@ -892,58 +929,21 @@ static int read_touched(struct virtual *virtual, const struct touched *touched,
     if (!is_covered)
         box_fill(box->rank, box->count, layout->element_size, place->elements, place->dims,
                  place->start, layout->info->fill);
-    if (can_be_shared(virtual, touched, first, box, depth)) {
-        struct shared shared = {virtual, touched->mapping + first, box, place, depth};
-        return workers_each(cache_workers(virtual->file->cache), touched->n - first, read_shared,
-                            &shared);
-    }
-    int error = 0;
+    struct shared shared = {virtual, touched->mapping + first, box, place, {false}};
+    bool is_shared = can_be_shared(virtual, touched, first, box, depth);
+    int error = is_shared ? workers_each(cache_workers(virtual->file->cache), touched->n - first,
+                                         read_shared, &shared)
+                          : 0;
     for (size_t i = first; i < touched->n && !error; i++)
-        error = read_mapping(virtual, touched->mapping[i], box, place, depth);
+        if (!is_shared || shared.is_left[i - first])
+            error = read_mapping(virtual, touched->mapping[i], box, place, depth, NULL);
     return error;
 }
 
-/* ---- What is left to libhdf5 ---- */
-
-static int leave_to_library(struct virtual *virtual)
-{
-    struct sfs_file *file = virtual->file;
-    if (atomic_exchange(&virtual->is_librarys, true))
-        return 0;
-    return hdf5_cache_sources(file->hdf5, virtual->dataset->address, virtual->dataset->path,
-                              cache_limit(file->cache) / SOURCES_SHARE);
-}
-
-/* It shows the fill value for what is missing. */
-static int check_touched(struct virtual *virtual, const struct touched *touched,
-                         const struct box *box)
-{
-    int error = 0;
-    for (size_t i = 0; i < touched->n && !error; i++) {
-        const struct mapping *mapping = touched->mapping[i];
-        uint64_t end = blocks_end(mapping, box);
-        for (uint64_t k = blocks_begin(mapping, box); k < end && !error; k++) {
-            struct part part;
-            error = part_begin(&part, virtual, mapping, k);
-            if (!error)
-                part_end(&part);
-            else if (error == -EOPNOTSUPP)
-                error = 0;
-            if (!error)
-                error = interrupt_check();
-        }
-    }
-    return error;
-}
-
-static int read_by_library(struct virtual *virtual, const struct touched *touched,
-                           const struct box *box, const struct place *place)
-{
-    int error = virtual->fill_missing ? 0 : check_touched(virtual, touched, box);
-    return error ? error
-                 : cache_read_placed(virtual->dataset->cache, box, place->elements, place->dims,
-                                     place->start);
-}
+/* ---- What is left to libhdf5 ----
+ *
+ * It follows sources without an end, and shows the fill value for what is missing: before it is
+ * asked, they are looked at. */
 
 static int too_deep(struct virtual *virtual)
 {
@@ -954,6 +954,95 @@ static int too_deep(struct virtual *virtual)
     return -EIO;
 }
 
+static int check_sources(struct virtual *virtual, int depth);
+
+static int check_source(struct virtual *virtual, struct source *source, bool is_fill, int depth)
+{
+    struct sfs_dataset *dataset;
+    int error = source_get(source, is_fill, &dataset);
+    if (error == -ENOENT || (error == -EIO && virtual->fill_missing))
+        return is_fill ? 0 : -EIO;
+    if (error)
+        return error;
+    if (dataset->virtual)
+        error = check_sources(dataset->virtual, depth + 1);
+    source_put(source);
+    return error ? error : interrupt_check();
+}
+
+/* The sources that a mapping has in a box. */
+static int check_mapping(struct virtual *virtual, const struct mapping *mapping,
+                         const struct box *box, bool is_fill, int depth)
+{
+    if (mapping->of)
+        return check_source(virtual, mapping->of, is_fill, depth);
+    int error = 0;
+    uint64_t end = mapping->numbered_axis < 0 ? 0 : blocks_end(mapping, box);
+    for (uint64_t block = blocks_begin(mapping, box); block < end && !error; block++) {
+        struct source *source;
+        error = find_numbered(virtual, mapping, block, &source);
+        if (!error)
+            error = check_source(virtual, source, is_fill, depth);
+    }
+    return error;
+}
+
+/* All sources of a virtual dataset that is a source, once. What is wrong with them otherwise is
+ * found out when they are read. */
+static int check_sources(struct virtual *virtual, int depth)
+{
+    const struct layout *layout = &virtual->dataset->layout;
+    struct box all = {.rank = layout->rank};
+    memcpy(all.count, layout->dims, sizeof(all.count));
+    int error = depth >= MOST_DEPTH ? too_deep(virtual) : 0;
+    if (error || atomic_load(&virtual->is_shallow))
+        return error;
+    for (size_t i = 0; i < virtual->n && !error; i++)
+        if (touches(&virtual->mapping[i], &all))
+            error = check_mapping(virtual, &virtual->mapping[i], &all, true, depth);
+    if (!error)
+        atomic_store(&virtual->is_shallow, true);
+    return error;
+}
+
+/* The pieces that libhdf5 reads of a box. */
+static void pieces_around(const struct layout *layout, const struct box *box, struct box *pieces)
+{
+    *pieces = *box;
+    for (int i = 0; i < box->rank; i++) {
+        uint64_t piece = layout->chunk_dims[i], end = box->start[i] + box->count[i];
+        pieces->start[i] -= box->start[i] % piece;
+        uint64_t left = layout->dims[i] - pieces->start[i];
+        uint64_t count = ((end - pieces->start[i] - 1) / piece + 1) * piece;
+        pieces->count[i] = count < left ? count : left;
+    }
+}
+
+/* What is missing matters where it is wanted. */
+static int check_box(struct virtual *virtual, const struct box *box, int depth)
+{
+    struct touched touched;
+    struct box pieces;
+    pieces_around(&virtual->dataset->layout, box, &pieces);
+    int error = find_touched(virtual, &pieces, &touched);
+    for (size_t i = 0; i < touched.n && !error; i++) {
+        const struct mapping *mapping = touched.mapping[i];
+        bool is_fill = mapping->is_unlimited || virtual->fill_missing || !touches(mapping, box);
+        error = check_mapping(virtual, mapping, &pieces, is_fill, depth);
+    }
+    touched_free(&touched);
+    return error;
+}
+
+static int read_by_library(struct virtual *virtual, const struct box *box,
+                           const struct place *place, int depth)
+{
+    int error = check_box(virtual, box, depth);
+    return error ? error
+                 : cache_read_placed(virtual->dataset->cache, box, place->elements, place->dims,
+                                     place->start);
+}
+
 int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
                  int depth)
 {
@@ -962,27 +1051,41 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
         return too_deep(virtual);
     if (box_elements(box) == 0)
         return 0;
+    if (atomic_load(&virtual->is_librarys))
+        return read_by_library(virtual, box, place, depth);
     int error = find_touched(virtual, box, &touched);
-    bool is_librarys = atomic_load(&virtual->is_librarys);
-    if (!error && !is_librarys)
+    if (!error)
         error = read_touched(virtual, &touched, box, place, depth);
-    if (error == -EOPNOTSUPP) {
-        error = leave_to_library(virtual);
-        is_librarys = true;
-    }
-    if (!error && is_librarys)
-        error = read_by_library(virtual, &touched, box, place);
     touched_free(&touched);
-    return error;
+    if (error != -EOPNOTSUPP)
+        return error;
+    error = atomic_exchange(&virtual->is_librarys, true) ? 0 : cache_sources(virtual);
+    return error ? error : read_by_library(virtual, box, place, depth);
 }
 
 /* ---- Lending ---- */
 
 struct loan {
-    struct source *source;
+    struct source *source; /* NULL: libhdf5 has read it, */
+    struct chunk *chunk;   /* a piece of the virtual dataset */
     struct sfs_dataset *dataset;
     void *holder; /* of what the dataset has lent */
 };
+
+static int lend_by_library(struct virtual *virtual, const struct box *box, const void **bytes,
+                           void **holder, int depth)
+{
+    int error = check_box(virtual, box, depth);
+    struct loan *loan = error ? NULL : calloc(1, sizeof(*loan));
+    if (!loan)
+        return error ? error : -ENOMEM;
+    int lent = cache_lend(virtual->dataset->cache, box, bytes, &loan->chunk);
+    if (lent > 0)
+        *holder = loan;
+    else
+        free(loan);
+    return lent;
+}
 
 /* Where a part shows all of a box without a gap, what it is in the source. */
 static bool is_box_of_source(struct part *part, const struct box *box, struct box *source)
@@ -1027,8 +1130,10 @@ int virtual_lend(struct virtual *virtual, const struct box *box, const void **by
                  int depth)
 {
     struct touched touched;
-    if (depth >= MOST_DEPTH || atomic_load(&virtual->is_librarys) || box_elements(box) == 0)
+    if (depth >= MOST_DEPTH || box_elements(box) == 0)
         return 0;
+    if (atomic_load(&virtual->is_librarys))
+        return lend_by_library(virtual, box, bytes, holder, depth);
     int error = find_touched(virtual, box, &touched);
     const struct mapping *mapping = touched.n > 0 ? touched.mapping[touched.n - 1] : NULL;
     touched_free(&touched);
@@ -1050,8 +1155,12 @@ int virtual_lend(struct virtual *virtual, const struct box *box, const void **by
 void virtual_return(void *holder)
 {
     struct loan *loan = holder;
-    dataset_return(loan->dataset, loan->holder);
-    source_put(loan->source);
+    if (loan->source) {
+        dataset_return(loan->dataset, loan->holder);
+        source_put(loan->source);
+    } else {
+        cache_return(loan->chunk);
+    }
     free(loan);
 }
 
@@ -1117,7 +1226,7 @@ int virtual_sources(struct virtual *virtual, size_t most, struct sfs_sources *so
         error = add_known(virtual, most, sources);
     for (size_t i = 0; i < virtual->n && !error; i++) {
         const struct mapping *mapping = &virtual->mapping[i];
-        if (mapping->numbered_axis >= 0 && sources->total++ < most)
+        if (!mapping->of && sources->total++ < most)
             error = add_source(sources, mapping->file, mapping->dataset, SFS_SOURCE_NUMBERED);
     }
     if (error)

@@ -89,7 +89,8 @@ static int read_mapping(hid_t dcpl, size_t i, struct hdf5_mapping *mapping)
         error = read_slab(H5Pget_virtual_vspace(dcpl, i), &mapping->shown);
     if (!error)
         error = read_slab(H5Pget_virtual_srcspace(dcpl, i), &mapping->source);
-    return error;
+    mapping->is_regular = !error;
+    return error == -EOPNOTSUPP ? 0 : error;
 }
 
 static int read_mappings(hid_t dcpl, struct hdf5_mappings *mappings)

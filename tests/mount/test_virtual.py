@@ -277,7 +277,23 @@ def self_circle(folder):
     return folder / "a.h5"
 
 
-@pytest.mark.parametrize("make", [circle, self_circle])
+def mixed_circle(folder):
+    """Datasets that libhdf5 must read, which would follow them until its stack is full."""
+    for name, other, dtype in (("a.h5", "b.h5", "<u4"), ("b.h5", "a.h5", ">u4")):
+        layout = h5py.VirtualLayout((2, 3, 4), dtype)
+        layout[...] = h5py.VirtualSource(other, "v", (2, 3, 4))
+        make_virtual(folder / name, layout)
+    return folder / "a.h5"
+
+
+def irregular_circle(folder):
+    layout = h5py.VirtualLayout((2, 3, 4), "<u4")
+    layout[:, [0, 2], :] = h5py.VirtualSource(".", "v", (2, 3, 4))[:, :2, :]
+    make_virtual(folder / "a.h5", layout)
+    return folder / "a.h5"
+
+
+@pytest.mark.parametrize("make", [circle, self_circle, mixed_circle, irregular_circle])
 @pytest.mark.parametrize("options", ["ro", "rw", "missing=fill"])
 def test_circles_are_errors(mounts, tmp_path, make, options):
     mount = mounts(make(tmp_path), options, expect_log=True)
