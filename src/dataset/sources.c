@@ -52,11 +52,9 @@ struct source {
     struct sfs_dataset *dataset; /* NULL: not open */
     struct linked *linked;       /* the file it is in; NULL: one that is open anyway */
     enum sfs_source_state state;
-    bool is_known;   /* state is what was found when it was opened last */
-    bool was_said;   /* the log says that it cannot be read */
-    bool is_of_type; /* where it is open */
-    bool failed;     /* to be opened, and its file was this one: */
-    struct stat failed_st;
+    bool is_known;              /* state is what was found when it was opened last */
+    bool was_said;              /* the log says that it cannot be read */
+    bool is_of_type;            /* where it is open */
     struct source *prev, *next; /* open ones */
 };
 
@@ -211,10 +209,10 @@ static bool is_there(const char *directory, const char *name, char **path, struc
     }
     if (stat(*path, st) < 0) {
         if (errno != ENOENT && errno != ENOTDIR)
-            *error = -EIO;
+            *error = errno == EIO ? -EIO : -EINVAL;
         return false;
     }
-    *error = S_ISREG(st->st_mode) ? 0 : -EIO;
+    *error = S_ISREG(st->st_mode) ? 0 : -EINVAL;
     return *error == 0;
 }
 
@@ -242,7 +240,7 @@ static bool is_in_prefix(const char *folder, const char *name, char **path, stru
 
 /* Where libhdf5 looks, too, but for the working directory: by an absolute name; else by that or the
  * last part of that in the folders of HDF5_VDS_PREFIX, beside the file, and beside what a symbolic
- * link of its name leads to. -ENOENT, -EIO: there is something else. */
+ * link of its name leads to. -ENOENT; -EINVAL: there is something else; -EIO. */
 static int find_file(const struct sfs_file *from, const char *name, char **path, struct stat *st)
 {
     char *folder = strdup(sfs_path(from)), *real = realpath(sfs_path(from), NULL);
@@ -334,7 +332,6 @@ struct search {
     struct sources *sources;
     struct sfs_file *file; /* where it has come to, */
     struct linked *linked; /* and where that is; NULL: it is open anyway */
-    struct stat st;        /* the same; of the first file that was found */
     bool has_file;
     uint64_t address;
     unsigned links; /* external ones that were followed */
@@ -347,10 +344,7 @@ static int enter_file(struct search *search, const char *name)
     struct stat st;
     struct sfs_file *from = search->file;
     int error = find_file(from, name, &path, &st);
-    if (!error && !search->has_file) {
-        search->st = st;
-        search->has_file = true;
-    }
+    search->has_file |= !error;
     if (!error)
         error = open_path(search->sources, from, path, &st, &search->file, &search->linked);
     free(path);
@@ -427,19 +421,6 @@ static void ignore_line(void *context, const char *line)
     (void)context, (void)line;
 }
 
-/* Whether nothing has become of the file for which it could not be opened. */
-static bool is_as_it_failed(const struct source *source)
-{
-    char *path;
-    struct stat st;
-    const struct stat *was = &source->failed_st;
-    if (!source->failed || find_file(source->file, source->file_name, &path, &st) < 0)
-        return false;
-    free(path);
-    return st.st_dev == was->st_dev && st.st_ino == was->st_ino && st.st_size == was->st_size &&
-           st.st_mtim.tv_sec == was->st_mtim.tv_sec && st.st_mtim.tv_nsec == was->st_mtim.tv_nsec;
-}
-
 static bool was_said(struct source *source)
 {
     pthread_mutex_lock(&source->sources->lock);
@@ -489,13 +470,11 @@ static bool use_if_open(struct source *source, struct sfs_dataset **dataset)
     return *dataset;
 }
 
-static void note_failure(struct source *source, const struct search *search, int error)
+static void note_failure(struct source *source, int error)
 {
     pthread_mutex_lock(&source->sources->lock);
     source->is_known = true;
     source->state = error == -ENOENT ? SFS_SOURCE_MISSING : SFS_SOURCE_UNREADABLE;
-    source->failed = search->has_file && search->links == 0 && error != -EBUSY && error != -ENOENT;
-    source->failed_st = search->st;
     pthread_mutex_unlock(&source->sources->lock);
 }
 
@@ -509,7 +488,6 @@ static void note_success(struct source *source, const struct search *search,
     if (source->state != SFS_SOURCE_SHORT)
         source->state = SFS_SOURCE_OK;
     source->is_known = true;
-    source->failed = false;
     source->is_of_type = is_of_type;
     DL_APPEND(source->sources->open, source);
     use(source);
@@ -520,8 +498,6 @@ static void note_success(struct source *source, const struct search *search,
 static int open_source(struct source *source, bool is_expected, struct sfs_dataset **dataset)
 {
     struct search search = {.sources = source->sources, .file = source->file};
-    if (is_as_it_failed(source))
-        return -EIO;
     if (was_said(source))
         log_divert(ignore_line, NULL);
     int error = open_dataset(source, &search, dataset);
@@ -529,12 +505,12 @@ static int open_source(struct source *source, bool is_expected, struct sfs_datas
     if (error == -ENOMEM || error == -EINTR)
         return error;
     if (error) {
-        note_failure(source, &search, error);
+        note_failure(source, error);
         if (!is_expected || error != -ENOENT)
             say(source, error == -ENOENT ? search.has_file ? "does not exist: no such dataset"
                                                            : "does not exist: no such file"
                                          : "cannot be opened");
-        return error == -ENOENT ? error : -EIO;
+        return error == -ENOENT || error == -EIO ? error : -EINVAL;
     }
     note_success(source, &search, *dataset);
     return 0;

@@ -28,8 +28,9 @@ struct source *source_create(struct sources *sources, struct sfs_file *file, con
 void source_destroy(struct source *source);
 
 /* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
- * dataset, -EIO: it cannot be read; the log says so the first time. -ENOMEM. is_expected: nothing
- * is said if there is none. */
+ * dataset; -EINVAL: there is something else, or it is open for writing elsewhere; -EIO: reading has
+ * failed; the log says so the first time. -ENOMEM. is_expected: nothing is said if there is none.
+ */
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 

@@ -554,9 +554,9 @@ static int part_begin(struct part *part, struct virtual *virtual, const struct m
         error = find_numbered(virtual, mapping, block, &part->source);
     if (!error)
         error = source_get(part->source, is_fill(part), &part->dataset);
-    if (error == -ENOENT || (error == -EIO && virtual->fill_missing)) {
+    if (error == -ENOENT || error == -EINVAL) {
         part->dataset = NULL;
-        return is_fill(part) ? 0 : -EIO;
+        return virtual->fill_missing || (error == -ENOENT && is_fill(part)) ? 0 : -EIO;
     }
     if (error)
         return error;
@@ -960,8 +960,8 @@ static int check_source(struct virtual *virtual, struct source *source, bool is_
 {
     struct sfs_dataset *dataset;
     int error = source_get(source, is_fill, &dataset);
-    if (error == -ENOENT || (error == -EIO && virtual->fill_missing))
-        return is_fill ? 0 : -EIO;
+    if (error == -ENOENT || error == -EINVAL)
+        return virtual->fill_missing || (error == -ENOENT && is_fill) ? 0 : -EIO;
     if (error)
         return error;
     if (dataset->virtual)

@@ -1,4 +1,5 @@
 """Virtual datasets, against h5py: all that is mapped, where it is mapped to, and what is missing."""
+import concurrent.futures
 import errno
 import json
 import os
@@ -419,10 +420,17 @@ def test_many_files_are_not_all_open(mounts, tmp_path):
         write(tmp_path / f"s{i}.h5", data[i])
         layout[i] = h5py.VirtualSource(f"s{i}.h5", "d", (2, 3))
     make_virtual(tmp_path / "v.h5", layout)
-    mount = mounts(tmp_path / "v.h5")
+    mount = mounts(tmp_path / "v.h5", "direct_io")
     check(mount, data)
     described = json.loads((mount / "v/dataset.json").read_text())
     assert described["source_count"] == n == len(described["sources"])
+    def some(seed):
+        for i in np.random.default_rng(seed).integers(0, n, 200):
+            with open(mount / f"v/frames/{i}.raw", "rb", buffering=0) as file:
+                assert file.read() == data[i].tobytes()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(some, range(16)))
     opened = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()]
     assert 0 < len([name for name in opened if name.startswith(str(tmp_path / "s"))]) <= 64
 
