@@ -956,12 +956,18 @@ static int too_deep(struct virtual *virtual)
 
 static int check_sources(struct virtual *virtual, int depth);
 
-static int check_source(struct virtual *virtual, struct source *source, bool is_fill, int depth)
+/* What is not there matters only where it is wanted, and is no fill value. */
+enum want { NOT_WANTED, WANTED_IF_THERE, WANTED };
+
+static int check_source(struct virtual *virtual, struct source *source, enum want want, int depth)
 {
     struct sfs_dataset *dataset;
-    int error = source_get(source, is_fill, &dataset);
+    int error = source_get(source, want != WANTED, &dataset);
     if (error == -ENOENT || error == -EINVAL)
-        return virtual->fill_missing || (error == -ENOENT && is_fill) ? 0 : -EIO;
+        return want == NOT_WANTED || (error == -ENOENT && want == WANTED_IF_THERE) ||
+                       virtual->fill_missing
+                   ? 0
+                   : -EIO;
     if (error)
         return error;
     if (dataset->virtual)
@@ -972,17 +978,17 @@ static int check_source(struct virtual *virtual, struct source *source, bool is_
 
 /* The sources that a mapping has in a box. */
 static int check_mapping(struct virtual *virtual, const struct mapping *mapping,
-                         const struct box *box, bool is_fill, int depth)
+                         const struct box *box, enum want want, int depth)
 {
     if (mapping->of)
-        return check_source(virtual, mapping->of, is_fill, depth);
+        return check_source(virtual, mapping->of, want, depth);
     int error = 0;
     uint64_t end = mapping->numbered_axis < 0 ? 0 : blocks_end(mapping, box);
     for (uint64_t block = blocks_begin(mapping, box); block < end && !error; block++) {
         struct source *source;
         error = find_numbered(virtual, mapping, block, &source);
         if (!error)
-            error = check_source(virtual, source, is_fill, depth);
+            error = check_source(virtual, source, want, depth);
     }
     return error;
 }
@@ -999,7 +1005,7 @@ static int check_sources(struct virtual *virtual, int depth)
         return error;
     for (size_t i = 0; i < virtual->n && !error; i++)
         if (touches(&virtual->mapping[i], &all))
-            error = check_mapping(virtual, &virtual->mapping[i], &all, true, depth);
+            error = check_mapping(virtual, &virtual->mapping[i], &all, NOT_WANTED, depth);
     if (!error)
         atomic_store(&virtual->is_shallow, true);
     return error;
@@ -1018,7 +1024,6 @@ static void pieces_around(const struct layout *layout, const struct box *box, st
     }
 }
 
-/* What is missing matters where it is wanted. */
 static int check_box(struct virtual *virtual, const struct box *box, int depth)
 {
     struct touched touched;
@@ -1027,8 +1032,10 @@ static int check_box(struct virtual *virtual, const struct box *box, int depth)
     int error = find_touched(virtual, &pieces, &touched);
     for (size_t i = 0; i < touched.n && !error; i++) {
         const struct mapping *mapping = touched.mapping[i];
-        bool is_fill = mapping->is_unlimited || virtual->fill_missing || !touches(mapping, box);
-        error = check_mapping(virtual, mapping, &pieces, is_fill, depth);
+        enum want want = !touches(mapping, box)  ? NOT_WANTED
+                         : mapping->is_unlimited ? WANTED_IF_THERE
+                                                 : WANTED;
+        error = check_mapping(virtual, mapping, &pieces, want, depth);
     }
     touched_free(&touched);
     return error;
