@@ -164,6 +164,11 @@ static int take_value(struct options *options, const char *option)
         options->commit_interval = (unsigned)number;
     } else if ((value = value_of(option, "follow"))) {
         error = parse_interval(option, value, &options->follow);
+    } else if ((value = value_of(option, "missing"))) {
+        options->fill_missing = !strcmp(value, "fill");
+        error = options->fill_missing || !strcmp(value, "error")
+                    ? 0
+                    : refuse("neither fill nor error", option);
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
         options->uid = (uid_t)number;
@@ -227,10 +232,6 @@ static int take_option(struct options *options, const char *option)
         options->direct_io = true;
     else if (!strcmp(option, "external_links"))
         options->external_links = true;
-    else if (!strcmp(option, "missing=fill"))
-        options->fill_missing = true;
-    else if (!strcmp(option, "missing=error"))
-        options->fill_missing = false;
     else if (!strcmp(option, "nonempty"))
         options->nonempty = true;
     else if (!strcmp(option, "rw"))

@@ -29,7 +29,7 @@ struct options {
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
     bool fill_missing; /* missing=fill */
-    int frame_rank; /* -1: default */
+    int frame_rank;    /* -1: default */
     unsigned first;
     size_t cache_size;
     size_t image_size; /* bytes */
