@@ -247,14 +247,15 @@ def test_sources_of_sources(mounts, tmp_path):
         check(mount, expected, name)
 
 
-def test_what_is_written_is_shown(mounts, tmp_path):
+@pytest.mark.parametrize("options", ["rw,direct_io", "rw"])
+def test_what_is_written_is_shown(mounts, tmp_path, options):
     data = files.integers((8, 9, 10), "<u4")
     path = tmp_path / "v.h5"
     write(path, data, chunks=(1, 9, 10), compression="gzip")
     layout = h5py.VirtualLayout((4, 9, 10), "<u4")
     layout[...] = h5py.VirtualSource(".", "d", data.shape)[1::2]
     make_virtual(path, layout)
-    mount = mounts(path, "rw,direct_io")
+    mount = mounts(path, options)
     check(mount, data[1::2])
     for i in range(4):
         data[2 * i + 1] += 5
