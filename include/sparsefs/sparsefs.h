@@ -55,6 +55,9 @@ struct sfs_options {
     unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
+    /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
+     * those of the file that it replaces, or 0666 */
+    mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
@@ -154,6 +157,11 @@ SFS_API bool sfs_is_following(const struct sfs_file *file);
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
  * cannot be found. */
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
+
+/* The same for a name that nobody has looked at: only regular files in the folder of `from` or
+ * below are opened; if `from` was opened so itself, in that of the file where this began.
+ * -EXDEV: the name leads elsewhere. */
+SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
  * returned, or -EIO if a callback could not free an image. Snapshots of it are closed before. */

@@ -145,7 +145,7 @@ static int create_in(const char *path, const char *name, const char *template,
     char *absolute = absolute_path(name);
     int code = !absolute  ? fail(-ENOMEM, "%s", name)
                : template ? destination_from_template(template, path, &file)
-                          : destination_open(path, &file);
+                          : destination_open(path, 0, &file);
     if (!code) {
         int error = sfs_dataset_create(file, absolute, create, &dataset);
         if (error)

@@ -4,15 +4,23 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int destination_create(const char *path, struct sfs_file **file)
+/* A copy is shown to nobody to whom its source is not. 0: no such file. */
+static mode_t mode_of(const char *path)
 {
-    int error = sfs_create(path, &(struct sfs_options){.cache_size = FILE_CACHE_BYTES}, file);
+    struct stat st;
+    return stat(path, &st) == 0 ? st.st_mode & 0777 : 0;
+}
+
+static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
+{
+    const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .mode = mode};
+    int error = sfs_create(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }
 
-int destination_open(const char *path, struct sfs_file **file)
+int destination_open(const char *path, mode_t mode, struct sfs_file **file)
 {
-    struct sfs_options options = {.writable = true, .cache_size = FILE_CACHE_BYTES};
+    struct sfs_options options = {.writable = true, .cache_size = FILE_CACHE_BYTES, .mode = mode};
     int error = sfs_open(path, &options, file);
     if (error == -ENOENT) {
         messages_forget();
@@ -22,7 +30,8 @@ int destination_open(const char *path, struct sfs_file **file)
 }
 
 /* Its image becomes a file in memory, which is the new one's with the first flush. */
-static int open_as_new(struct sfs_file *template, const char *path, struct sfs_file **file)
+static int open_as_new(struct sfs_file *template, const char *path, mode_t mode,
+                       struct sfs_file **file)
 {
     struct sfs_image_options image = {.name = path, .backing_path = path};
     int64_t n = sfs_get_image(template, NULL, 0);
@@ -31,7 +40,7 @@ static int open_as_new(struct sfs_file *template, const char *path, struct sfs_f
         n = bytes ? sfs_get_image(template, bytes, (size_t)n) : -ENOMEM;
     int error = n < 0 ? (int)n
                       : sfs_open_image(bytes, (size_t)n, SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY,
-                                       &(struct sfs_options){.image = &image}, file);
+                                       &(struct sfs_options){.image = &image, .mode = mode}, file);
     if (error)
         free(bytes);
     return error;
@@ -43,7 +52,7 @@ int destination_from_template(const char *template_path, const char *path, struc
     int code = source_open_whole(template_path, path, INT64_MAX, &template);
     if (code)
         return code;
-    int error = open_as_new(template, path, file);
+    int error = open_as_new(template, path, mode_of(template_path), file);
     sfs_discard(template);
     return error ? fail(error, "%s", path) : 0;
 }
@@ -71,6 +80,7 @@ static bool is_same(const char *a, const char *b)
 
 struct copying {
     const char *to_path;
+    mode_t mode; /* of a new one */
     bool is_new;
     struct sfs_file *from, *to;
     copy_action action;
@@ -82,23 +92,26 @@ static int copy_once(void *context)
     struct copying *copying = context;
     sfs_discard(copying->to); /* what was copied of another state */
     copying->to = NULL;
-    int code = copying->is_new ? destination_create(copying->to_path, &copying->to)
-                               : destination_open(copying->to_path, &copying->to);
+    int code = copying->is_new ? destination_create(copying->to_path, copying->mode, &copying->to)
+                               : destination_open(copying->to_path, copying->mode, &copying->to);
     return code ? code : copying->action(copying->context, copying->from, copying->to);
 }
 
 static int copy_within(const char *path, copy_action action, void *context)
 {
     struct sfs_file *file;
-    int code = destination_open(path, &file);
+    int code = destination_open(path, 0, &file);
     return code ? code : destination_close(file, action(context, file, file));
 }
 
 int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
               copy_action action, void *context)
 {
-    struct copying copying = {
-        .to_path = to_path, .is_new = is_new, .action = action, .context = context};
+    struct copying copying = {.to_path = to_path,
+                              .mode = mode_of(from_path),
+                              .is_new = is_new,
+                              .action = action,
+                              .context = context};
     if (!is_new && is_same(from_path, to_path))
         return copy_within(to_path, action, context);
     int code = source_open_whole(from_path, to_path, most_copied, &copying.from);

@@ -18,8 +18,8 @@ int source_open_whole(const char *path, const char *place, uint64_t most, struct
  * it returns. */
 int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
 
-/* Opens a file for writing, or makes it if there is none; FAILED. */
-int destination_open(const char *path, struct sfs_file **file);
+/* Opens a file for writing, or makes it if there is none (mode: see struct sfs_options); FAILED. */
+int destination_open(const char *path, mode_t mode, struct sfs_file **file);
 
 /* Makes a new one that begins as a copy of the template, user block left out. It is held in memory
  * until it is flushed. */

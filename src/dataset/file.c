@@ -170,7 +170,9 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
     struct store *store;
-    int error = store_create(path, options && options->replace, &store);
+    bool replace = options && options->replace;
+    int error = options && options->mode ? store_create_as(path, replace, options->mode, &store)
+                                         : store_create(path, replace, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }
 
@@ -197,6 +199,51 @@ int file_open_source(struct sfs_file *from, const char *path, struct sources *so
     int error = open_file(path, &options, from->cache, file);
     if (!error)
         (*file)->sources = sources;
+    return error;
+}
+
+/* As store_folder. */
+static int folder_of(struct sfs_file *file)
+{
+    FOLLOWED(file);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int folder = store_folder(file->store);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return folder;
+}
+
+static int find_beneath(struct sfs_file *from, const char *name, char **path, struct stat *st)
+{
+    int top = folder_of(from->top ? from->top : from), folder = from->top ? folder_of(from) : top;
+    int error = top < 0 || folder < 0 ? -EXDEV : store_find_beneath(top, folder, name, path, st);
+    if (top >= 0)
+        close(top);
+    if (folder >= 0 && folder != top)
+        close(folder);
+    return error;
+}
+
+int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **out)
+{
+    const struct sfs_options options = {.follow = from->follows,
+                                        .fill_missing = from->fill_missing};
+    struct sfs_file *file;
+    struct stat found, opened;
+    char *path;
+    int error = find_beneath(from, name, &path, &found);
+    if (!error)
+        error = open_file(path, &options, from->cache, &file);
+    free(path);
+    if (error)
+        return error;
+    file->top = from->top ? from->top : from;
+    error = sfs_stat(file, &opened);
+    if (!error && (opened.st_dev != found.st_dev || opened.st_ino != found.st_ino))
+        error = -EXDEV; /* somebody has put another one there */
+    if (error)
+        sfs_discard(file);
+    else
+        *out = file;
     return error;
 }
 

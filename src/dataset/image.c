@@ -36,7 +36,7 @@ static const char *what_is_wrong(const void *buffer, size_t n, unsigned flags,
     return NULL;
 }
 
-static struct store_image held(const struct sfs_image_options *options, unsigned flags)
+static struct store_image held(const struct sfs_image_options *options, mode_t mode, unsigned flags)
 {
     return (struct store_image){
         .name = options->name ? options->name : "image",
@@ -46,6 +46,7 @@ static struct store_image held(const struct sfs_image_options *options, unsigned
         .callbacks = options->callbacks,
         .increment = options->increment,
         .backing = options->backing_path,
+        .mode = mode,
         .st = options->st,
     };
 }
@@ -59,7 +60,7 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
                    struct sfs_file **file)
 {
     const struct sfs_image_options *image = image_options(options);
-    struct store_image how = held(image, flags);
+    struct store_image how = held(image, options ? options->mode : 0, flags);
     struct store *store;
     const char *wrong = what_is_wrong(buffer, n, flags, image);
     if (wrong) {
@@ -81,7 +82,7 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
 int sfs_create_image(const struct sfs_options *options, struct sfs_file **file)
 {
     const struct sfs_image_options *image = image_options(options);
-    struct store_image how = held(image, SFS_IMAGE_WRITABLE);
+    struct store_image how = held(image, options ? options->mode : 0, SFS_IMAGE_WRITABLE);
     struct store *store;
     const char *wrong = what_is_wrong("", 1, SFS_IMAGE_WRITABLE, image);
     if (wrong) {

@@ -75,6 +75,7 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
+    struct sfs_file *top; /* sfs_open_beneath: of the first one, below whose folder all must be */
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
     bool fill_missing;       /* sfs_options */

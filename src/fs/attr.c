@@ -37,17 +37,18 @@ static void as_directory(struct stat *st)
     st->st_mode = S_IFDIR | st->st_mode | (st->st_mode & READ_BITS) >> 2;
 }
 
+uint64_t mount_frame_of_times(struct inode inode)
+{
+    return inode_view(inode) < VIEW_STACK_RAW ? inode.frame : TIMES_ANY_FRAME;
+}
+
 /* What was written in this mount is newer than the file. */
 static void add_times(const struct mount *mount, const struct node *node, struct inode inode,
                       struct stat *st)
 {
     if (!mount->times)
         return;
-    bool is_of_frame = inode_view(inode) < VIEW_STACK_RAW;
-    times_raise(mount->times, node->object, is_of_frame ? inode.frame : TIMES_ANY_FRAME,
-                &st->st_mtim);
-    times_raise(mount->times, node->object, is_of_frame ? inode.frame : TIMES_ANY_FRAME,
-                &st->st_atim);
+    times_apply(mount->times, node->object, mount_frame_of_times(inode), st);
     st->st_ctim = st->st_mtim;
 }
 

@@ -8,7 +8,19 @@
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last);
+    times_note(mount->times, node->object, first, last, false);
+    commits_note(mount->commits);
+}
+
+void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
+{
+    times_unset(mount->times, node->object, frame);
+}
+
+void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+{
+    node_keep_object(mount->nodes, node);
+    times_note(mount->times, node->object, first, last, true);
     commits_note(mount->commits);
 }
 

@@ -1,5 +1,5 @@
-/* .sparsefs at the root of the mount: the daemon's process id, its counters, and the file itself as
- * it was committed last. */
+/* .sparsefs at the root of the mount: the daemon's process id, its counters, its last messages,
+ * and the file itself as it was committed last. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,12 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/messages.h"
 #include "fs/mount.h"
 
 static const struct {
     const char *name;
     unsigned entry;
-} files[] = {{"pid", ENTRY_PID}, {"stats.json", ENTRY_STATISTICS}, {"image.h5", ENTRY_IMAGE}};
+} files[] = {{"pid", ENTRY_PID},
+             {"stats.json", ENTRY_STATISTICS},
+             {"log", ENTRY_LOG},
+             {"image.h5", ENTRY_IMAGE}};
 
 /* The image, which is the last, is the writer's to give: who follows could only copy all of the
  * file before it changes. */
@@ -70,6 +74,8 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         return -ENOMEM;
     if (entry == ENTRY_PID) {
         fprintf(out, "%d\n", (int)getpid());
+    } else if (entry == ENTRY_LOG) {
+        messages_print(out);
     } else {
         struct sfs_statistics statistics;
         struct stat st = {0};

@@ -193,7 +193,7 @@ static int list_fixed(struct mount *mount, const struct directory *directory, ui
         fixed++;
     if (!fixed->name)
         return -ENOENT;
-    if (!view_exists(directory->views, fixed->needs))
+    if (!mount_shows_name(mount, directory->views, fixed))
         return -EAGAIN;
     strcpy(listed->name, fixed->name);
     listed->inode = (struct inode){.node = directory->inode.node, .entry = fixed->entry};
@@ -214,7 +214,7 @@ static int list_series(struct mount *mount, const struct directory *directory,
     unsigned which = (unsigned)(at % series->n_views);
     if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES)
         return -ENOENT;
-    if (series->n_views > 1 && !view_exists(views, series->view[which]))
+    if (series->n_views > 1 && !mount_shows(mount, views, series->view[which]))
         return -EAGAIN;
     entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
                  listed->name);

@@ -37,6 +37,41 @@ static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
 
+#define VIEW(kind) (1u << VIEW_##kind)
+#define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
+
+unsigned entry_views(const char *word, size_t n)
+{
+    static const struct {
+        const char *word;
+        unsigned views;
+    } words[] = {
+        {"raw", VIEW(RAW)},       {"defined", VIEW(DEFINED)},
+        {"npy", VIEW(NPY)},       {"tiff", VIEW(TIFF)},
+        {"values", VIEW(VALUES)}, {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
+        {"csr", CSR_VIEWS},       {"text", VIEW(VALUE_TXT)},
+        {"all", ENTRY_ALL_VIEWS},
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strlen(words[i].word) == n && memcmp(words[i].word, word, n) == 0)
+            return words[i].views;
+    return 0;
+}
+
+bool entry_is_of(const struct entry_name *name, unsigned views)
+{
+    switch (name->entry) {
+    case ENTRY_VIEW + VIEW_DATASET_JSON:
+        return true;
+    case ENTRY_FRAMES:
+        return views & (VIEW(RAW) | VIEW(DEFINED));
+    case ENTRY_RAW_DIR:
+        return views & VIEW(RAW);
+    default:
+        return views & 1u << name->needs;
+    }
+}
+
 const struct entry_name *entry_names(unsigned directory)
 {
     return directory == ENTRY_NODE ? dataset_names : directory == ENTRY_CSR_DIR ? csr_names : NULL;

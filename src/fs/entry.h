@@ -3,6 +3,7 @@
 #define SPARSEFS_FS_ENTRY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "fs/inode.h"
@@ -27,6 +28,15 @@ struct entry_series {
     enum view_kind view[2];
     const char *suffix[2];
 };
+
+/* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
+#define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
+
+/* The kinds that a word stands for ("raw", "stack", ..., "all"); 0: it is none. */
+unsigned entry_views(const char *word, size_t n);
+
+/* Whether a fixed name leads to any of these kinds; dataset.json is always there. */
+bool entry_is_of(const struct entry_name *name, unsigned views);
 
 /* NULL if the directory is not such a one. */
 const struct entry_series *entry_series(unsigned directory);

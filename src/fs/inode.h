@@ -28,6 +28,7 @@ enum entry {
     ENTRY_CONTROL, /* .sparsefs and its files */
     ENTRY_PID,
     ENTRY_STATISTICS,
+    ENTRY_LOG,
     ENTRY_IMAGE,
     ENTRY_VIEW, /* + enum view_kind */
 };

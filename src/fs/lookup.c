@@ -65,13 +65,24 @@ static bool has_frame(struct mount *mount, struct views *views, uint32_t number,
     return !*is_new || staging_is_new(mount->staging, node, view, frame);
 }
 
+bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view)
+{
+    bool is_wanted = view == VIEW_DATASET_JSON || mount->options->views & 1u << view;
+    return is_wanted && view_exists(views, view);
+}
+
+bool mount_shows_name(const struct mount *mount, struct views *views, const struct entry_name *name)
+{
+    return entry_is_of(name, mount->options->views) && view_exists(views, name->needs);
+}
+
 static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode, bool *is_new)
 {
     *inode = (struct inode){.node = directory.node};
     const struct entry_name *fixed = entry_names(directory.entry);
     for (; fixed && fixed->name; fixed++) {
-        if (!strcmp(name, fixed->name) && view_exists(views, fixed->needs)) {
+        if (!strcmp(name, fixed->name) && mount_shows_name(mount, views, fixed)) {
             inode->entry = fixed->entry;
             return 0;
         }
@@ -81,7 +92,7 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     enum view_kind view;
     unsigned first = mount->options->first;
     if (!series || !entry_parse(series, name, &number, &view) || number < first ||
-        !view_exists(views, view))
+        !mount_shows(mount, views, view))
         return -ENOENT;
     if (!has_frame(mount, views, directory.node, view, number - first, is_new))
         return -ENOENT;
@@ -107,7 +118,7 @@ static bool exists_in_dataset(struct mount *mount, struct views *views, struct i
 {
     if (inode_is_view(inode)) {
         enum view_kind view = inode_view(inode);
-        if (view >= VIEW_KINDS || !view_exists(views, view))
+        if (view >= VIEW_KINDS || !mount_shows(mount, views, view))
             return false;
         return view < VIEW_STACK_RAW
                    ? has_frame(mount, views, inode.node, view, inode.frame, is_new)
@@ -116,7 +127,7 @@ static bool exists_in_dataset(struct mount *mount, struct views *views, struct i
     const struct entry_name *directory = entry_names(ENTRY_NODE);
     while (directory->name && directory->entry != inode.entry)
         directory++;
-    return directory->name && inode.frame == 0 && view_exists(views, directory->needs);
+    return directory->name && inode.frame == 0 && mount_shows_name(mount, views, directory);
 }
 
 static int check_exists(struct mount *mount, const struct node *node, struct inode inode,

@@ -19,6 +19,7 @@
 #include "fs/interrupt.h"
 #include "fs/load.h"
 #include "fs/loop.h"
+#include "fs/messages.h"
 #include "fs/mount.h"
 #include "fs/mountpoint.h"
 #include "fs/open.h"
@@ -27,9 +28,13 @@
 #define LINE_BYTES    1024 /* of a message */
 
 static atomic_bool use_syslog;
+static atomic_int log_level;
 
 static void log_line(int level, const char *line)
 {
+    messages_add(level, line);
+    if (level > atomic_load(&log_level))
+        return;
     if (atomic_load(&use_syslog))
         syslog(level, "%s", line);
     else
@@ -379,7 +384,8 @@ int main(int argc, char **argv)
     if (!daemon_fill_descriptors())
         return EXIT_SYSTEM;
     int status = options_parse(argc, argv, &options);
-    sfs_set_log(log_line, options.log_level);
+    atomic_store(&log_level, options.log_level);
+    sfs_set_log(log_line, options.log_level > LOG_INFO ? options.log_level : LOG_INFO);
     fuse_set_log_func(log_fuse);
     if (status == 0 && options.show_help)
         options_print_help();

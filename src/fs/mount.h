@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/entry.h"
 #include "fs/commit.h"
 #include "fs/follow.h"
 #include "fs/fresh.h"
@@ -64,6 +65,9 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout);
 
+/* The frame by which times.h knows when a view was written. */
+uint64_t mount_frame_of_times(struct inode inode);
+
 /* Whether a view shows header and fill values alone, whatever there is: it was truncated and not
  * written to, or its frame is not there yet. */
 bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
@@ -75,6 +79,11 @@ bool mount_is_directory(const struct node *node, struct inode inode);
 double mount_name_timeout(const struct mount *mount, struct inode inode);
 
 /* ---- lookup.c ---- */
+
+/* Whether the mount shows such views, and a fixed name, of a dataset. */
+bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view);
+bool mount_shows_name(const struct mount *mount, struct views *views,
+                      const struct entry_name *name);
 
 /* The inode of a name in a directory, whose node the caller holds then; -ENOENT. *is_new: it is of
  * a frame that may come to be, and not be there any more at any time. "." stands for the directory
@@ -93,6 +102,11 @@ uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+
+/* The same in two steps, of what waits until it counts (staging.h): a time that somebody sets
+ * between them is kept. */
+void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
+void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
 /* All views of the frames first to last of a dataset, and of all of it. */
 struct change mount_change(const struct node *node, uint64_t first, uint64_t last);

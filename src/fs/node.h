@@ -47,7 +47,8 @@ struct node {
     bool is_doubtful;
 };
 
-/* external_links: follow them. frame_rank as views_open has it. file must outlive the table. */
+/* external_links: follow them wherever they lead; else in the file's folder and below. frame_rank
+ * as views_open has it. file must outlive the table. */
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **nodes);
 void nodes_destroy(struct nodes *nodes);
 

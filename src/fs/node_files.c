@@ -45,7 +45,8 @@ int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *na
 {
     struct sfs_file *file;
     pthread_mutex_lock(&nodes->files_lock);
-    int error = sfs_open_linked(from, name, &file);
+    int error = nodes->external_links ? sfs_open_linked(from, name, &file)
+                                      : sfs_open_beneath(from, name, &file);
     if (!error)
         error = add_file(nodes, file, out);
     pthread_mutex_unlock(&nodes->files_lock);

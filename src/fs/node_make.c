@@ -1,9 +1,11 @@
 /* Making nodes: what a link leads to. Without the lock of the table: nobody else knows them yet. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "fs/name.h"
 #include "fs/node_table.h"
 
@@ -109,13 +111,33 @@ failed:
     return NULL;
 }
 
-/* A target that says what an external link names and leads nowhere. */
+/* Encoded as names are, in which a slash would lead on, and what terminals take for commands. */
+static void write_encoded(FILE *out, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (*c == '/' || *c == '%' || iscntrl((unsigned char)*c))
+            fprintf(out, "%%%02X", (unsigned char)*c);
+        else
+            putc(*c, out);
+    }
+}
+
+/* A target that says what an external link names, and leads nowhere. */
 static char *external_as_target(const struct sfs_link *link)
 {
     char *target = NULL;
-    if (asprintf(&target, "external:%s:%s", link->target_file, link->target) < 0)
+    size_t size;
+    FILE *out = open_memstream(&target, &size);
+    if (!out)
         return NULL;
-    return target;
+    fputs("external:", out);
+    write_encoded(out, link->target_file);
+    putc(':', out);
+    write_encoded(out, link->target);
+    if (fclose(out) == 0)
+        return target;
+    free(target);
+    return NULL;
 }
 
 static int make_symlink(struct entry_of_node *entry, char *target)
@@ -160,20 +182,35 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     return 0;
 }
 
-/* Follows an external link to its object; a link that leads nowhere is shown as one. */
+/* Why a link is shown as one, once for each. */
+static void tell_external(const struct entry_of_node *entry, const struct sfs_link *link, int error)
+{
+    const char *from = sfs_path(entry->node.parent->file);
+    if (error == -EXDEV)
+        log_warning("%s: an external link leads out of its folder, to %s: -o external_links "
+                    "would follow it",
+                    from, link->target_file);
+    else
+        log_info("%s: an external link leads nowhere: %s: %s: %s", from, link->target_file,
+                 link->target, strerror(-error));
+}
+
+/* Follows an external link to its object; a link that leads nowhere, or out of the folder of the
+ * file unless that is allowed, is shown as one. */
 static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                          const struct sfs_link *link)
 {
     struct sfs_file *from = entry->node.parent->file;
     struct mounted_file *mounted;
     uint64_t address;
-    int error = nodes->external_links ? nodes_open_linked(nodes, from, link->target_file, &mounted)
-                                      : -ENOENT;
+    int error = nodes_open_linked(nodes, from, link->target_file, &mounted);
     if (!error)
         error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
     if (error == -ENOMEM)
         return error;
-    entry->node.is_doubtful = error && error != -ENOENT;
+    if (error)
+        tell_external(entry, link, error);
+    entry->node.is_doubtful = error && error != -ENOENT && error != -EXDEV;
     return error ? make_symlink(entry, external_as_target(link))
                  : make_object(entry, mounted, address);
 }

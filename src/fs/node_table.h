@@ -90,7 +90,7 @@ size_t node_key_bytes(const char *name);
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
 
 /* node_files.c: the file that is mounted as this one; and the file that an external link in `from`
- * names, opened unless it is: errors of sfs_open_linked. Take files_lock. */
+ * names, opened unless it is: errors of sfs_open_beneath. Take files_lock. */
 struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file);
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
                       struct mounted_file **out);

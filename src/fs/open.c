@@ -95,7 +95,7 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
                           fuse_req_t request, const struct answer *answer)
 {
     const struct change change = open_file_change(file, frames);
-    mount_written(mount, file->node, change.first, change.last);
+    mount_applied(mount, file->node, change.first, change.last);
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
@@ -301,6 +301,7 @@ static int truncate_opened(struct mount *mount, struct open_file *file)
 {
     bool changed;
     int error = 0;
+    mount_asked(mount, file->node, mount_frame_of_times(file->inode));
     if (open_file_is_selection(file))
         error = staging_truncate(mount->staging, file->node, file->inode.frame, 0, false, &changed);
     else

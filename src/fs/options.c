@@ -11,6 +11,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fs/entry.h"
 #include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
@@ -35,7 +36,7 @@ void options_print_help(void)
         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
-        "     external_links         follow external links\n"
+        "     external_links         follow external links that lead out of the file's folder\n"
         "     missing=fill           show the fill value where a source of a virtual dataset is\n"
         "                            missing, instead of an error\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
@@ -49,6 +50,9 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
+        "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
+        "text\n"
+        "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
         "     ro, rw                 do not write; write (default: rw)\n"
@@ -133,6 +137,25 @@ static const char *value_of(const char *option, const char *name)
     return !strncmp(option, name, n) && option[n] == '=' ? option + n + 1 : NULL;
 }
 
+/* Kinds of views with + between them. */
+static int parse_views(const char *option, const char *value, unsigned *views)
+{
+    *views = 0;
+    for (const char *word = value;; word++) {
+        size_t n = strcspn(word, "+");
+        unsigned more = entry_views(word, n);
+        if (!more)
+            return refuse(
+                "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text "
+                "and all, with + between them",
+                option);
+        *views |= more;
+        word += n;
+        if (*word == '\0')
+            return 0;
+    }
+}
+
 /* Options with a value: 1 done, 0 not one of these, -1 refused. */
 static int take_value(struct options *options, const char *option)
 {
@@ -169,6 +192,8 @@ static int take_value(struct options *options, const char *option)
         error = options->fill_missing || !strcmp(value, "error")
                     ? 0
                     : refuse("neither fill nor error", option);
+    } else if ((value = value_of(option, "views"))) {
+        error = parse_views(option, value, &options->views);
     } else if ((value = value_of(option, "uid"))) {
         error = parse_number(option, value, 10, UINT32_MAX - 1, &number);
         options->uid = (uid_t)number;
@@ -240,6 +265,8 @@ static int take_option(struct options *options, const char *option)
         set_writing(options, false);
     else if (!strcmp(option, "sparsify"))
         options->sparsify = true;
+    else if (!strcmp(option, "strict"))
+        options->is_strict = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;
@@ -303,6 +330,7 @@ int options_parse(int argc, char **argv, struct options *options)
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     *options = (struct options){
         .frame_rank = -1,
+        .views = ENTRY_ALL_VIEWS,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
         .image_size = load_default_limit(),

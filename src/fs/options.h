@@ -24,11 +24,12 @@ struct options {
     bool foreground, debug, show_help, show_version;
     bool read_only, wants_writing; /* ro, or by follow; rw was asked for */
     bool allow_other;
-    bool sparsify;
+    bool sparsify, is_strict;
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
     bool fill_missing; /* missing=fill */
+    unsigned views;    /* that are shown, as entry_views has them */
     int frame_rank;    /* -1: default */
     unsigned first;
     size_t cache_size;

@@ -1,5 +1,6 @@
 /* A table of places, each for any of many frames: a frame that finds its place taken by another one
- * takes it over, and the time of the other one becomes that of its whole dataset. */
+ * takes it over, and the time of the other one becomes that of its whole dataset. What was set is
+ * in a table of its own. */
 #include "fs/times.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 
 #define PLACES      16384
 #define MANY_FRAMES 1024 /* written at once: they get one time for the whole dataset */
+#define MOST_SET    ((unsigned)1 << 18)
 
 struct place {
     bool is_taken;
@@ -24,11 +26,22 @@ struct dataset_times {
     uint64_t object;
     struct timespec latest; /* of any frame */
     struct timespec floor;  /* of every frame */
+    uint64_t sweeps;        /* how often many were written at once */
+};
+
+struct set_times {
+    UT_hash_handle hh;
+    struct set_key {
+        uint64_t object, frame;
+    } key;
+    uint64_t sweeps; /* then: it counts until there is another one */
+    struct timespec atime, mtime;
 };
 
 struct times {
     pthread_mutex_t lock; /* guards what follows */
     struct dataset_times *datasets;
+    struct set_times *set;
     struct place places[PLACES];
 };
 
@@ -50,6 +63,11 @@ void times_destroy(struct times *times)
     HASH_ITER (hh, times->datasets, dataset, next) {
         HASH_DEL(times->datasets, dataset);
         free(dataset);
+    }
+    struct set_times *set, *next_set;
+    HASH_ITER (hh, times->set, set, next_set) {
+        HASH_DEL(times->set, set);
+        free(set);
     }
     pthread_mutex_destroy(&times->lock);
     free(times);
@@ -98,7 +116,25 @@ static void take_place(struct times *times, uint64_t object, uint64_t frame, str
     *place = (struct place){.is_taken = true, .object = object, .frame = frame, .time = now};
 }
 
-void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last)
+/* The lock must be held, here and below. */
+static struct set_times *find_set(struct times *times, uint64_t object, uint64_t frame)
+{
+    const struct set_key key = {object, frame};
+    struct set_times *set;
+    HASH_FIND(hh, times->set, &key, sizeof(key), set);
+    return set;
+}
+
+static void forget_set(struct times *times, uint64_t object, uint64_t frame)
+{
+    struct set_times *set = times->set ? find_set(times, object, frame) : NULL;
+    if (!set)
+        return;
+    HASH_DEL(times->set, set);
+    free(set);
+}
+
+void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last, bool keeps_set)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -106,26 +142,79 @@ void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t l
     struct dataset_times *dataset = find_dataset(times, object, true);
     if (dataset) {
         raise_to(&dataset->latest, now);
-        if (last - first >= MANY_FRAMES)
+        if (!keeps_set)
+            forget_set(times, object, TIMES_ANY_FRAME);
+        if (last - first >= MANY_FRAMES) {
             raise_to(&dataset->floor, now);
-        else
-            for (uint64_t frame = first; frame <= last; frame++)
+            dataset->sweeps += !keeps_set;
+        } else {
+            for (uint64_t frame = first; frame <= last; frame++) {
                 take_place(times, object, frame, now);
+                if (!keeps_set)
+                    forget_set(times, object, frame);
+            }
+        }
     }
     pthread_mutex_unlock(&times->lock);
 }
 
-void times_raise(struct times *times, uint64_t object, uint64_t frame, struct timespec *time)
+void times_unset(struct times *times, uint64_t object, uint64_t frame)
+{
+    pthread_mutex_lock(&times->lock);
+    forget_set(times, object, frame);
+    pthread_mutex_unlock(&times->lock);
+}
+
+/* Adds what is not there. */
+static struct set_times *add_set(struct times *times, uint64_t object, uint64_t frame)
+{
+    struct set_times *set = find_set(times, object, frame);
+    if (set || HASH_COUNT(times->set) >= MOST_SET || !(set = calloc(1, sizeof(*set))))
+        return set;
+    set->key = (struct set_key){object, frame};
+    HASH_ADD(hh, times->set, key, sizeof(set->key), set);
+    if (!hash_failed())
+        return set;
+    free(set);
+    return NULL;
+}
+
+void times_set(struct times *times, uint64_t object, uint64_t frame, const struct timespec *atime,
+               const struct timespec *mtime)
+{
+    pthread_mutex_lock(&times->lock);
+    const struct dataset_times *dataset = find_dataset(times, object, true);
+    struct set_times *set = dataset ? add_set(times, object, frame) : NULL;
+    if (set) {
+        set->sweeps = dataset->sweeps;
+        set->atime = *atime;
+        set->mtime = *mtime;
+    }
+    pthread_mutex_unlock(&times->lock);
+}
+
+static struct timespec last_written(struct times *times, const struct dataset_times *dataset,
+                                    uint64_t frame)
+{
+    struct timespec time = frame == TIMES_ANY_FRAME ? dataset->latest : dataset->floor;
+    const struct place *place = place_of(times, dataset->object, frame);
+    if (place->is_taken && place->object == dataset->object && place->frame == frame)
+        raise_to(&time, place->time);
+    return time;
+}
+
+void times_apply(struct times *times, uint64_t object, uint64_t frame, struct stat *st)
 {
     pthread_mutex_lock(&times->lock);
     const struct dataset_times *dataset = find_dataset(times, object, false);
-    if (dataset && frame == TIMES_ANY_FRAME) {
-        raise_to(time, dataset->latest);
+    const struct set_times *set = dataset ? find_set(times, object, frame) : NULL;
+    if (set && set->sweeps == dataset->sweeps) {
+        st->st_atim = set->atime;
+        st->st_mtim = set->mtime;
     } else if (dataset) {
-        const struct place *place = place_of(times, object, frame);
-        raise_to(time, dataset->floor);
-        if (place->is_taken && place->object == object && place->frame == frame)
-            raise_to(time, place->time);
+        struct timespec written = last_written(times, dataset, frame);
+        raise_to(&st->st_atim, written);
+        raise_to(&st->st_mtim, written);
     }
     pthread_mutex_unlock(&times->lock);
 }

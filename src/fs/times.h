@@ -1,11 +1,14 @@
-/* When the frames of datasets were written in this mount: what stat(2) is to say of their views.
- * The memory that this takes is bounded: of frames that were written long ago, among very many,
- * only a time is kept that is not earlier than theirs and stands for all frames of their dataset.
- * Objects are known by their numbers (struct node). Thread-safe. */
+/* When the frames of datasets were written in this mount, or what somebody has set that to: what
+ * stat(2) is to say of their views. The memory that this takes is bounded: of frames that were
+ * written long ago, among very many, only a time is kept that is not earlier than theirs and stands
+ * for all frames of their dataset. Objects are known by their numbers (struct node). Thread-safe.
+ */
 #ifndef SPARSEFS_FS_TIMES_H
 #define SPARSEFS_FS_TIMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <time.h>
 
 struct times;
@@ -13,11 +16,21 @@ struct times;
 int times_create(struct times **times);
 void times_destroy(struct times *times);
 
-/* The frames first to last are written now. */
-void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last);
+/* The frames first to last are written now. keeps_set: but they show what was set. */
+void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last,
+                bool keeps_set);
 
-/* Raises *time to that of the last writing of a frame, or of any frame. */
-#define TIMES_ANY_FRAME UINT64_MAX
-void times_raise(struct times *times, uint64_t object, uint64_t frame, struct timespec *time);
+#define TIMES_ANY_FRAME UINT64_MAX /* of the views that show all of a dataset */
+
+/* From now on this is when a frame was read and written, until it is written again. Nothing
+ * happens when 2^18 are set already, or for want of memory. */
+void times_set(struct times *times, uint64_t object, uint64_t frame, const struct timespec *atime,
+               const struct timespec *mtime);
+
+/* What was set is so no longer. */
+void times_unset(struct times *times, uint64_t object, uint64_t frame);
+
+/* Raises st_mtim and st_atim to the last writing, or sets them to what was set. */
+void times_apply(struct times *times, uint64_t object, uint64_t frame, struct stat *st);
 
 #endif

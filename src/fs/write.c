@@ -32,6 +32,7 @@ static int write_staged(struct mount *mount, struct open_file *file, const char 
     int error = staging_write(mount->staging, file->staged, bytes, n, offset);
     if (error)
         return error;
+    mount_asked(mount, file->node, file->inode.frame);
     *change = mount_change(file->node, file->inode.frame, file->inode.frame);
     change->views = 1u << VIEW_DEFINED; /* the others, when it is applied */
     atomic_store(&file->has_staged, true);
@@ -147,7 +148,7 @@ static bool is_same_time(bool set, bool set_now, const struct timespec *time,
     return !set || (time->tv_sec == is->tv_sec && time->tv_nsec == is->tv_nsec);
 }
 
-/* Mode, owner and times are the HDF5 file's: they can be set to what they are. */
+/* Whether nothing would be other than it is. */
 static bool is_same(const struct stat *is, const struct stat *attributes, int to_set)
 {
     if (to_set & FUSE_SET_ATTR_MODE &&
@@ -161,6 +162,38 @@ static bool is_same(const struct stat *is, const struct stat *attributes, int to
                         &attributes->st_atim, &is->st_atim) &&
            is_same_time(to_set & FUSE_SET_ATTR_MTIME, to_set & FUSE_SET_ATTR_MTIME_NOW,
                         &attributes->st_mtim, &is->st_mtim);
+}
+
+static void choose_time(bool set, bool set_now, const struct timespec *wanted,
+                        struct timespec *time)
+{
+    if (set_now)
+        clock_gettime(CLOCK_REALTIME, time);
+    else if (set)
+        *time = *wanted;
+}
+
+/* Mode, owner and times are those of the HDF5 file. The kernel has seen that whoever sets them may;
+ * times of views are kept as long as the mount, for programs that compare them, all else is let be.
+ */
+static void set_times(struct mount *mount, struct inode inode, const struct stat *attributes,
+                      int to_set, struct answer *answer, struct change *change)
+{
+    const struct node *node = node_get(mount->nodes, inode.node);
+    struct timespec atime = answer->st.st_atim, mtime = answer->st.st_mtim;
+    const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME |
+                      FUSE_SET_ATTR_MTIME_NOW;
+    if (!node || !mount->times || !inode_is_view(inode) || !(to_set & times))
+        return;
+    choose_time(to_set & FUSE_SET_ATTR_ATIME, to_set & FUSE_SET_ATTR_ATIME_NOW,
+                &attributes->st_atim, &atime);
+    choose_time(to_set & FUSE_SET_ATTR_MTIME, to_set & FUSE_SET_ATTR_MTIME_NOW,
+                &attributes->st_mtim, &mtime);
+    uint64_t frame = mount_frame_of_times(inode);
+    times_set(mount->times, node->object, frame, &atime, &mtime);
+    if (!change->node && frame != TIMES_ANY_FRAME) /* other views of it show the same */
+        *change = mount_change(node, frame, frame);
+    answer->error = mount_attributes(mount, inode, &answer->st, &answer->timeout);
 }
 
 /* What comes before a write that may be refused waits for it: a truncation when the file is opened,
@@ -187,6 +220,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
     int error = 0;
     mount_settle(mount, node, inode);
+    mount_asked(mount, node, mount_frame_of_times(inode));
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
@@ -247,8 +281,11 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     struct answer answer = {.kind = ANSWER_ATTRIBUTES};
     struct change change = {0};
     answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
-    if (!answer.error && !is_same(&answer.st, attributes, to_set))
+    bool is_other = !answer.error && !is_same(&answer.st, attributes, to_set);
+    if (is_other && mount->options->is_strict)
         answer.error = -EPERM;
+    else if (is_other && !mount->is_writable)
+        answer.error = -EROFS;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
         answer.error =
             truncate_inode(mount, inode, file, by_opening, (uint64_t)attributes->st_size, &change);
@@ -259,6 +296,8 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
         if (!answer.error)
             answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     }
+    if (!answer.error && is_other)
+        set_times(mount, inode, attributes, to_set, &answer, &change);
     if (change.node)
         notify_change(mount->notify, &change, number, request, &answer);
     else
@@ -366,7 +405,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         atomic_store(&file->has_staged, false);
     }
     if (change.node)
-        mount_written(mount, file->node, change.first, change.last);
+        mount_applied(mount, file->node, change.first, change.last);
     fresh_finish(mount->fresh, file->fresh);
     if (!answer.error && mount->commits)
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);

@@ -36,11 +36,11 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
     int fd = open_counter(store, O_RDONLY);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+    if (fd < 0) /* a link is none: who writes puts one there */
+        return errno == ENOENT || errno == ELOOP ? 0 : -errno;
     follow_drop_cached(store, fd);
     ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
-    int error = n < 0 ? -errno : 0;
+    int error = n >= 0 || errno == ESPIPE ? 0 : -errno;
     close(fd);
     return error;
 }
@@ -62,16 +62,28 @@ static uint64_t next_number(uint64_t last)
     return number > last ? number : last + 1;
 }
 
-/* One that somebody else has left, who died, may not be written to; the directory may. */
-static int open_for_writing(const struct store *store)
+static int open_trusted(const struct store *store)
 {
     int fd = open_counter(store, O_WRONLY | O_CREAT);
-    int error = fd < 0 ? -errno : 0;
-    if (error == -EACCES && unlinkat(store->folder, place_entry(store->counter), 0) == 0) {
-        fd = open_counter(store, O_WRONLY | O_CREAT);
-        error = fd < 0 ? -errno : 0;
-    }
+    if (fd < 0)
+        return -errno;
+    int error = neighbour_adopt(store, fd);
+    if (!error)
+        error = neighbour_check(store, fd, store->counter);
+    if (error)
+        close(fd);
     return error ? error : fd;
+}
+
+/* One that somebody else has left, who died, may not be written to, or it is none; the directory
+ * may. */
+static int open_for_writing(const struct store *store)
+{
+    int fd = open_trusted(store);
+    bool is_in_the_way = fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -ENXIO;
+    if (is_in_the_way && unlinkat(store->folder, place_entry(store->counter), 0) == 0)
+        fd = open_trusted(store);
+    return fd;
 }
 
 static int write_number(const struct store *store, uint64_t number)

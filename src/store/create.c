@@ -102,8 +102,8 @@ static int claim(struct store *store)
 
 static int create_named(struct store *store, char *name)
 {
-    store->fd =
-        openat(store->folder, place_entry(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    store->fd = openat(store->folder, place_entry(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+                       store->mode);
     if (store->fd < 0)
         return -errno;
     int error = claim(store);
@@ -185,10 +185,18 @@ unsigned store_remove_temporaries(const char *path)
 
 int store_create(const char *path, bool replace, struct store **out)
 {
+    struct stat st;
+    bool is_there = replace && stat(path, &st) == 0;
+    return store_create_as(path, replace, is_there ? st.st_mode & 0777 : 0666, out);
+}
+
+int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
+{
     struct store *store = file_new(path, true);
     if (!store)
         return -ENOMEM;
     store->replace = replace;
+    store->mode = mode;
     store->unnamed = true;
     int error = find_place(store);
     if (!error)

@@ -28,6 +28,7 @@ struct image {
     struct sfs_image_callbacks callbacks; /* the user data is our own copy */
     char *backing;
     bool replace;       /* whatever stands where the backing file is to be */
+    mode_t mode;        /* of a new backing file; 0: not chosen */
     bool unbacked;      /* the backing file is not as the image is */
     int folder;         /* that it was written to last; -1: not yet */
     char *written;      /* where, without symbolic links */
@@ -135,6 +136,7 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     image->increment = how->increment ? how->increment : FIRST_BYTES;
     image->replace = how->replace;
     image->unbacked = how->backing;
+    image->mode = how->mode;
     image->backing = how->backing ? strdup(how->backing) : NULL;
     if (how->backing && !image->backing)
         return -ENOMEM;
@@ -322,7 +324,8 @@ int image_write_back(struct store *store)
     int error = place_backing(image, &path, &replace);
     if (error)
         return error;
-    error = store_create(path, replace, &to);
+    error = image->mode && !replace ? store_create_as(path, replace, image->mode, &to)
+                                    : store_create(path, replace, &to);
     free(path);
     if (error)
         return error;

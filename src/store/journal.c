@@ -159,8 +159,17 @@ bool journal_has(const struct store *store, uint64_t number)
 
 int journal_open_for_writing(const struct store *store, int flags)
 {
-    return openat(store->folder, place_entry(store->journal),
-                  O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, store->st.st_mode & 0666);
+    int fd =
+        openat(store->folder, place_entry(store->journal),
+               O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, store->st.st_mode & 0666);
+    if (fd < 0)
+        return -errno;
+    int error = flags & O_CREAT ? neighbour_adopt(store, fd) : 0;
+    if (!error)
+        error = neighbour_check(store, fd, store->journal);
+    if (error)
+        close(fd);
+    return error ? error : fd;
 }
 
 /* With the length that it has it can be written over without the file system's own journal. */
@@ -193,7 +202,7 @@ int journal_write(struct store *store, uint64_t new_end)
     int error = journal_clear_way(store);
     journal.fd = error ? -1 : journal_open_for_writing(store, O_CREAT);
     if (!error && journal.fd < 0)
-        error = -errno;
+        error = journal.fd;
     store->standing.stands = false;
     journal_forget_mark(store);
     if (!error)

@@ -91,7 +91,7 @@ int journal_clear_way(struct store *store)
     journal_close(&journal);
     if (!error)
         return stand_aside(store, &journal.header);
-    if (error == -EILSEQ) /* it is of no use to anybody */
+    if (error == -EILSEQ || error == -EPERM) /* it is of no use to anybody */
         error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
     return error == -ENOENT ? 0 : error;
 }

@@ -138,6 +138,11 @@ int journal_open_header(const struct store *store, int folder, const char *path,
     int fd = openat(folder, place_entry(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
+    int refused = neighbour_check(store, fd, path);
+    if (refused) {
+        close(fd);
+        return refused;
+    }
     bool has_file = identity_of(store->fd, &file);
     if (!identity_of(fd, &self) || !(journal->file = fdopen(fd, "r"))) {
         int error = -errno;

@@ -84,6 +84,7 @@ struct store {
     bool is_lost;      /* it was at none that is known when it was looked for last */
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
+    mode_t mode;       /* of a new file, less the umask */
     bool writable;
     struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
     uint64_t counted;    /* the last number of this writer's counter; 0: it has none */
@@ -203,6 +204,17 @@ int counter_hold(const struct store *store);
 /* commit.c: syncs what the journal that stands has changed, and ends it. The caller holds `change`,
  * or is the last one to use the store. */
 int settle(struct store *store);
+
+/* ---- neighbour.c ---- */
+
+/* Whether a file that was found beside the store's may be believed and written to: a regular one
+ * with one name, of somebody who may write the store's file, and writable only for those who may.
+ * -EPERM, which is logged; -errno. */
+int neighbour_check(const struct store *store, int fd, const char *path);
+
+/* Gives a new one the owner and group of the store's file as far as that is possible; else it is no
+ * group's. -errno. */
+int neighbour_adopt(const struct store *store, int fd);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);

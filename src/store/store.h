@@ -82,8 +82,10 @@ enum store_recovered store_recovered(const struct store *store);
  * first commit gives it its own, and vanishes if the store is closed before; those that programs
  * have left which died are removed now. replace: whether that commit
  * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
- * written. */
+ * written. store_create_as: with these permission bits, less the umask; store_create: with those of
+ * the file that it replaces, or 0666. */
 int store_create(const char *path, bool replace, struct store **store);
+int store_create_as(const char *path, bool replace, mode_t mode, struct store **store);
 
 /* How a file that lives in memory is held. */
 struct store_image {
@@ -95,6 +97,7 @@ struct store_image {
     uint64_t increment;                          /* bytes by which it grows; 0: a fair share */
     const char *backing;   /* each commit that changes something writes all of it to this file */
     bool replace;          /* even the first time, if there is one */
+    mode_t mode;           /* permission bits of a new one, less the umask; 0: 0666 */
     const struct stat *st; /* what store_stat says; NULL: something sensible */
 };
 
@@ -116,6 +119,17 @@ int store_close(struct store *store);
 bool store_is_writable(const struct store *store);
 
 const char *store_path(const struct store *store);
+
+/* The folder that the file is in now, as a descriptor that the caller closes; -1: there is none, or
+ * it could not be opened. Not while a commit or a refresh may look whether the file was moved. */
+int store_folder(const struct store *store);
+
+/* Finds the file that a file in the folder `from` names (external links of HDF5): beside it or, an
+ * absolute name that leads nowhere or out, its last part. What is found is a regular file in the
+ * folder `top` or below, wherever symbolic links lead on the way: *path, which the caller frees,
+ * and *st. -ENOENT; -EXDEV: the name leads out of `top`, or from does; -EINVAL: no regular file;
+ * others of open(2); -ENOMEM. */
+int store_find_beneath(int top, int from, const char *name, char **path, struct stat *st);
 
 /* What store_path gives from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);

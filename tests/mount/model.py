@@ -724,7 +724,8 @@ class Worker:
             os.unlink(path)
         with refused(errno.EPERM):
             os.rename(path, path.with_name("other.raw"))
-        os.chmod(path, os.stat(path).st_mode & 0o7777)
+        os.chmod(path, self.random.choice([0o600, os.stat(path).st_mode & 0o7777]))
+        os.utime(path, (self.random.randrange(10**9),) * 2)
 
     OPERATIONS = {"write": 30, "copy_over": 3, "read": 12, "check": 8, "glance": 6, "store": 8,
                   "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6,

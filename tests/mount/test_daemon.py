@@ -632,3 +632,24 @@ def test_mapped_frames_of_a_large_stack(mounts, tmp_path):
     for n in order:
         assert (stack[n, 100:200, 50:60] == data[n, 100:200, 50:60]).all()
     del stack
+
+
+def test_messages_are_shown_in_the_mount(mounts, tmp_path):
+    """All of them, whatever goes to the log, and no more than a thousand."""
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        for n in range(1200):
+            f[f"link {n}"] = h5py.ExternalLink(f"/elsewhere\n/{n:04}.h5", "/")
+        f["inside"] = h5py.ExternalLink("missing.h5", "/")
+    mount = mounts(tmp_path / "a.h5", "ro", log="error")
+    log = mount / ".sparsefs/log"
+    assert log.read_text() == "" and log.stat().st_size == 0
+    os.readlink(mount / "inside")
+    line = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (error|warning|info): "
+    assert re.fullmatch(line + ".*leads nowhere: missing.h5.*\n", log.read_text())
+    for n in range(1200):
+        os.readlink(mount / f"link {n}")
+    lines = log.read_text().splitlines()
+    assert len(lines) == 1000 and len(log.read_bytes()) == log.stat().st_size
+    for n, text in enumerate(lines):
+        assert re.match(line, text) and f"/elsewhere?/{200 + n:04}.h5: -o external_links" in text
+    assert mount.log() == ""

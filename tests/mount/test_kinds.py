@@ -160,6 +160,44 @@ def test_frame_rank_and_first(mounts, tmp_path, frame_rank, first):
             check_dataset(mount / name, f[name], "/" + name, frame_rank, first)
 
 
+VIEWS = {"raw": {"frames", "raw"}, "defined": {"frames"}, "npy": {"npy"}, "tiff": {"tiff"}, "values": {"values"},
+         "stack": {"stack.raw", "stack.npy"}, "csr": {"csr"}, "text": {"value.txt"}}
+
+
+@pytest.mark.parametrize("views", [*VIEWS, "raw+tiff", "defined+text+csr", "+".join(VIEWS), "raw+all"])
+def test_views_of_ones_choice(mounts, tmp_path, views):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["d"] = files.integers((3, 4, 5))
+        f["scalar"] = 7
+    every = mounts(tmp_path / "a.h5", "ro")
+    mount = mounts(tmp_path / "a.h5", "ro", f"views={views}")
+    kinds = set(VIEWS) if "all" in views else set(views.split("+"))
+    for dataset in "d", "scalar":
+        there = set(os.listdir(every / dataset))
+        wanted = {name for kind in kinds for name in VIEWS[kind]} | {"dataset.json"}
+        assert set(os.listdir(mount / dataset)) == there & wanted
+        for name in there - wanted:
+            assert not (mount / dataset / name).exists()
+    for name in (every / "d/frames").iterdir():
+        is_shown = (mount / "d/frames" / name.name).exists()
+        assert is_shown == (name.suffix[1:] in kinds), name
+        if is_shown:
+            assert (mount / "d/frames" / name.name).read_bytes() == name.read_bytes()
+    if "frames" in os.listdir(mount / "d"):
+        assert all((mount / "d/frames" / name).exists() for name in os.listdir(mount / "d/frames"))
+        assert len(os.listdir(mount / "d/frames")) == 3 * len(kinds & {"raw", "defined"})
+
+
+def test_frames_are_made_in_views_that_are_shown(mounts, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", (1, 4, 5), "<u2", chunks=(1, 4, 5), maxshape=(None, 4, 5))
+    mount = mounts(tmp_path / "a.h5", "rw", "views=npy+raw")
+    (mount / "d/raw/3.raw").write_bytes(bytes(range(40)))
+    with pytest.raises(PermissionError):
+        open(mount / "d/frames/4.defined", "wb")
+    assert np.load(mount / "d/npy/000003.npy").tobytes() == bytes(range(40))
+
+
 def test_sizes_past_limits(mounts, tmp_path):
     """Datasets whose views are larger than a file can be are shown without those views."""
     path = tmp_path / "huge.h5"
@@ -270,29 +308,32 @@ def test_hard_links_and_cycles(mounts, tmp_path):
     assert len(walked) < 3000
 
 
-def test_external_links(mounts, tmp_path):
-    """Not followed unless asked for; then as libhdf5 finds them: beside the linking file."""
-    (tmp_path / "data").mkdir()
-    with h5py.File(tmp_path / "data/d1.h5", "w") as f:
+def make_linked(folder):
+    """A master file and one that it links to, and names of links by where they lead."""
+    (folder / "data").mkdir(parents=True)
+    with h5py.File(folder / "data/d1.h5", "w") as f:
         f.create_dataset("entry/data", data=files.integers((4, 6, 7)), chunks=(1, 6, 7),
                          compression="gzip")
         f["entry/absolute"] = h5py.SoftLink("/entry/data")
         f["entry/relative"] = h5py.SoftLink("data")
         f["back"] = h5py.ExternalLink("../master.h5", "/")
-    with h5py.File(tmp_path / "master.h5", "w") as f:
+    with h5py.File(folder / "master.h5", "w") as f:
         f["data_000001"] = h5py.ExternalLink("data/d1.h5", "/entry/data")
-        f["group"] = h5py.ExternalLink(str(tmp_path / "data/d1.h5"), "/entry")
-        f["whole"] = h5py.ExternalLink("data/d1.h5", "/")
+        f["group"] = h5py.ExternalLink(str(folder / "data/d1.h5"), "/entry")
+        f["whole"] = h5py.ExternalLink("data/../data/d1.h5", "/")
         f["no file"] = h5py.ExternalLink("data/d2.h5", "/entry")
         f["no object"] = h5py.ExternalLink("data/d1.h5", "/nothing")
         f["fifo"] = h5py.ExternalLink("fifo", "/")
-    os.mkfifo(tmp_path / "fifo")
-    closed = mounts(tmp_path / "master.h5")
-    for name in ("data_000001", "group", "no file"):
-        assert os.path.islink(closed / name) and not os.path.exists(closed / name)
+    os.mkfifo(folder / "fifo")
 
-    mount = mounts(tmp_path / "master.h5", "external_links", expect_log=True)
-    with h5py.File(tmp_path / "data/d1.h5") as f:
+
+@pytest.mark.parametrize("options", [(), ("external_links",)], ids=["below", "all"])
+def test_external_links(mounts, tmp_path, options):
+    """As libhdf5 finds them: beside the linking file."""
+    make_linked(tmp_path / "run")
+    os.symlink("run/master.h5", tmp_path / "master.h5")
+    mount = mounts(tmp_path / "master.h5", *options, expect_log=True)
+    with h5py.File(tmp_path / "run/data/d1.h5") as f:
         check_dataset(mount / "data_000001", f["entry/data"], "/data_000001")
         check_dataset(mount / "group/data", f["entry/data"], "/group/data")
         check_dataset(mount / "group/absolute", f["entry/data"], "/group/absolute")
@@ -301,6 +342,52 @@ def test_external_links(mounts, tmp_path):
     for name in ("no file", "no object", "fifo"):
         assert os.readlink(mount / name).startswith("external:")
         assert not os.path.exists(mount / name)
+    assert "leads out" not in mount.log()
+
+
+def test_external_links_that_lead_out(mounts, tmp_path):
+    """Of the folder of the file, in all ways that there are: followed only if asked for."""
+    make_linked(tmp_path / "other")
+    (tmp_path / "run/below").mkdir(parents=True)
+    os.symlink(tmp_path / "other", tmp_path / "run/way")
+    os.symlink("../other/data/d1.h5", tmp_path / "run/d1.h5")
+    os.symlink("/proc/self/cwd", tmp_path / "run/magic")
+    outside = tmp_path / "other/data/d1.h5"
+    links = {"up": "../other/data/d1.h5", "absolute": str(outside), "folder": "way/data/d1.h5",
+             "file": "d1.h5", "round": "below/../../other/data/d1.h5",
+             "magic": f"magic/{os.path.relpath(outside, '/')}"}
+    with h5py.File(tmp_path / "run/below/next.h5", "w") as f:
+        f["up"] = h5py.ExternalLink("../../other/data/d1.h5", "/entry")
+        f["inside"] = h5py.ExternalLink("../master.h5", "/made")
+    with h5py.File(tmp_path / "run/master.h5", "w") as f:
+        for name, target in links.items():
+            f[name] = h5py.ExternalLink(target, "/entry")
+        f["next"] = h5py.ExternalLink("below/next.h5", "/")
+        f["made/x"] = 7
+        # What a link says leads nowhere, whatever else there is.
+        f["external:made/y"] = 1
+        f["forged"] = h5py.ExternalLink("made/../../../../../../../../../etc/passwd", "/")
+    # An absolute name that is elsewhere now: libhdf5 looks beside the file.
+    with h5py.File(tmp_path / "run/moved.h5", "w") as f:
+        f["moved"] = h5py.ExternalLink("/no such folder/master.h5", "/made")
+
+    mount = mounts(tmp_path / "run/master.h5", expect_log=True)
+    for name in (*links, "next/up", "forged"):
+        said = os.readlink(mount / name)
+        assert said.startswith("external:") and "/" not in said, (name, said)
+        assert not os.path.exists(mount / name), name
+    log = mount.log()
+    for target in links.values():
+        assert f"leads out of its folder, to {target}: -o external_links" in log
+    assert (mount / "next/inside/x/value.txt").read_text() == "7\n"
+    mount.unmount()
+    mount = mounts(tmp_path / "run/moved.h5")
+    assert (mount / "moved/x/value.txt").read_text() == "7\n"
+    mount.unmount()
+
+    mount = mounts(tmp_path / "run/master.h5", "external_links", expect_log=True)
+    for name in set(links) - {"magic"}:
+        assert (mount / name / "data/frames/0.raw").stat().st_size == 168, name
 
 
 def test_changed_working_directory(mounts, tmp_path, monkeypatch):

@@ -1017,11 +1017,12 @@ def test_names_cannot_be_changed(mounts, data):
     data.check_file(mounts)
 
 
-def test_attributes_can_be_set_to_what_they_are(mounts, data):
+@pytest.mark.parametrize("strict", [True, False])
+def test_attributes_can_be_set_to_what_they_are(mounts, data, strict):
     with h5py.File(data.path.with_name("other.h5"), "w") as f:
         f["d"] = np.zeros((2, 3, 4), "<u2")
         f["d"].attrs["units"] = "counts"
-    d = mounts(data.path.with_name("other.h5"), "rw") / "d"
+    d = mounts(data.path.with_name("other.h5"), "rw", *["strict"] * strict) / "d"
     frame = d / "frames/1.raw"
     st = frame.stat()
     os.chmod(frame, stat.S_IMODE(st.st_mode))
@@ -1029,12 +1030,24 @@ def test_attributes_can_be_set_to_what_they_are(mounts, data):
     os.utime(frame, ns=(st.st_atime_ns, st.st_mtime_ns))
     if os.geteuid() == 0:  # who does not heed that the mode of the folder has no write bits
         os.setxattr(d, "user.units", b"counts")
-    for attempt in (lambda: os.chmod(frame, 0o600), lambda: os.chown(frame, 1, -1),
-                    lambda: os.chown(frame, -1, 1), lambda: os.utime(frame, (1, 1)),
-                    lambda: os.setxattr(d, "user.units", b"volts"),
-                    lambda: os.removexattr(d, "user.units")):
+    others = [lambda: os.chmod(frame, 0o600), lambda: os.utime(frame, (1, 1)),
+              lambda: os.utime(d / "frames", (1, 1)), lambda: os.chmod(d, 0o700)]
+    owners = [lambda: os.chown(frame, 1, -1), lambda: os.chown(frame, -1, 1)]
+    attributes = [lambda: os.setxattr(d, "user.units", b"volts"),
+                  lambda: os.removexattr(d, "user.units")]
+    if os.geteuid() == 0:
+        others += owners
+    else:
+        attributes += owners
+    for attempt in attributes + (others if strict else []):
         with refused(errno.EPERM):
             attempt()
+    if not strict:
+        for attempt in others:
+            attempt()
+    now = frame.stat()
+    assert (now.st_mode, now.st_uid, now.st_gid) == (st.st_mode, st.st_uid, st.st_gid)
+    assert now.st_mtime == (st.st_mtime if strict else 1)
     for path in d, frame:
         with refused(errno.ENOTSUP):
             os.setxattr(path, "user.new", b"x")
@@ -1043,16 +1056,71 @@ def test_attributes_can_be_set_to_what_they_are(mounts, data):
     assert os.getxattr(d, "user.units") == b"counts"
 
 
-def test_cp_says_nothing_about_extended_attributes(mounts, sparse, tmp_path):
+@pytest.mark.parametrize("command", ["cp -a", "cp -p", "rsync -a --inplace", "rsync -aX --inplace"])
+def test_copies_with_times_and_modes(mounts, sparse, tmp_path, command):
+    if not shutil.which(command.split()[0]):
+        pytest.skip(f"{command.split()[0]} is not here")
     d = sparse.mount(mounts)
-    (tmp_path / "new").write_bytes(new_content())
-    try:
-        os.setxattr(tmp_path / "new", "user.comment", b"of the copied file")
-    except OSError:
-        pytest.skip("no extended attributes here")
-    done = shell(f"cp -a {tmp_path}/new {d}/frames/2.raw")
-    assert "attribute" not in done.stderr and "preserving times" in done.stderr
+    new = tmp_path / "2.raw"
+    new.write_bytes(new_content())
+    os.utime(new, ns=(1_500_000_000_123_456_789, 1_400_000_000_987_654_321))
+    os.chmod(new, 0o700)
+    with contextlib.suppress(OSError):
+        os.setxattr(new, "user.comment", b"of the copied file")
+    done = shell(f"{command} {new} {d}/frames/2.raw")
+    assert done.returncode == 0 or "xattr" in done.stderr, done.stderr
     assert (d / "frames/2.raw").read_bytes() == new_content()
+    for name in "frames/2.raw", "npy/000002.npy":
+        assert (d / name).stat().st_mtime_ns == 1_400_000_000_987_654_321, name
+    done = shell(f"rsync -ai --dry-run {new} {d}/frames/")  # it is as new
+    assert ">f" not in done.stdout, done.stdout
+    os.pwrite(fd := os.open(d / "frames/2.raw", os.O_WRONLY), b"xy", 0)
+    os.close(fd)
+    for name in "frames/2.raw", "npy/000002.npy":
+        assert time.time() - 100 < (d / name).stat().st_mtime, name
+
+
+def test_copies_of_selections_with_times(mounts, sparse, tmp_path):
+    """They count when they are closed, after the time was set; so does a truncation to nothing."""
+    d = sparse.mount(mounts)
+    new = tmp_path / "1.defined"
+    for content, name in (((d / "frames/1.defined").read_bytes(), "frames/2.defined"), (b"", "frames/0.raw"),
+                          (b"", "frames/2.raw")):
+        new.write_bytes(content)
+        os.utime(new, (1000, 2000))
+        do(f"cp -p {new} {d}/{name}")
+        assert (d / name).stat().st_mtime == 2000
+        if content:
+            assert (d / name).read_bytes() == content
+    do(f": > {d}/frames/0.raw")
+    assert time.time() - 100 < (d / "frames/0.raw").stat().st_mtime
+
+
+@pytest.mark.parametrize("program", ["tar", "rsync", "cp", "copytree"])
+def test_folders_of_frames_come_back(mounts, sparse, tmp_path, program):
+    """As they were copied out, with all that such programs set."""
+    d = sparse.mount(mounts)
+    before = {path.name: path.read_bytes() for path in (d / "frames").glob("*.raw")}
+    out = tmp_path / "out"
+    out.mkdir()
+    do(f"cp -a {d}/frames/*.raw {out}")
+    for number, path in enumerate(sorted(out.iterdir())):
+        os.utime(path, (1000, 2000 + number))
+        os.chmod(path, 0o640)
+    for path in sorted((d / "frames").glob("*.raw")):
+        os.truncate(path, 0)
+    into = d / "frames"
+    if program == "tar":
+        do(f"tar -C {out} -cf {tmp_path}/x.tar . && tar -C {into} --overwrite -xpf {tmp_path}/x.tar")
+    elif program == "rsync":
+        do(f"rsync -a --inplace {out}/ {into}/")
+    elif program == "cp":
+        do(f"cp -a {out}/. {into}/")
+    else:
+        shutil.copytree(out, into, dirs_exist_ok=True)
+    for number, name in enumerate(sorted(before)):
+        assert (into / name).read_bytes() == before[name]
+        assert (into / name).stat().st_mtime == 2000 + number
 
 
 def test_modes(mounts, data):
@@ -1115,8 +1183,13 @@ def test_times(mounts, data):
         assert before - 1 < (d / name).stat().st_mtime < time.time() + 1, name
     assert (d / "frames/2.raw").stat().st_mtime == 1000
     os.utime(d / "frames/1.raw")  # just now: it is so already
-    with refused(errno.EPERM):
-        os.utime(d / "frames/2.raw")
+    os.utime(d / "frames/2.raw", (2000, 3000))
+    for name in "frames/2.raw", "raw/000002.raw", "frames/2.defined":
+        assert ((d / name).stat().st_atime, (d / name).stat().st_mtime) == (2000, 3000), name
+    os.utime(d / "stack.raw", (2000, 4000))
+    assert (d / "stack.raw").stat().st_mtime == 4000 and (d / "frames/0.raw").stat().st_mtime == 1000
+    os.utime(d / "frames/2.raw")
+    assert before - 1 < (d / "frames/2.raw").stat().st_mtime < time.time() + 1
 
 
 # ---- Durability ----

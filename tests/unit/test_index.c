@@ -117,7 +117,7 @@ static int count_chunk(void *context, const uint64_t *scaled, const struct chunk
     return 0;
 }
 
-static int stop(void *context, const uint64_t *scaled, const struct chunk_record *record)
+static int end_walk(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
     (void)context, (void)scaled, (void)record;
     return 17;
@@ -169,7 +169,7 @@ static void check(const struct grid *grid, hsize_t *positions, size_t n, uint64_
     if (index_iterate(r.opened.index, count_chunk, &r, &why) != 0)
         fail_msg("%s: %s", grid->name, why.text);
     assert_int_equal(r.n, distinct);
-    assert_int_equal(index_iterate(r.opened.index, stop, NULL, &why), n ? 17 : 0);
+    assert_int_equal(index_iterate(r.opened.index, end_walk, NULL, &why), n ? 17 : 0);
     end(&r);
 }
 
@@ -372,7 +372,7 @@ static void test_no_room(void **state)
     assert_int_equal(index_open(opened.store, &opened.superblock, &opened.layout, &opened.format,
                                 max_dims, &index, &why),
                      0);
-    assert_int_equal(index_iterate(index, stop, NULL, &why), 0);
+    assert_int_equal(index_iterate(index, end_walk, NULL, &why), 0);
     assert_int_equal(index_lookup(index, scaled, &record, &why), 0);
     assert_false(record.exists);
     index_close(index);

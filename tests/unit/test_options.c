@@ -6,6 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "fs/entry.h"
 #include "fs/options.h"
 #include "sparsefs/sparsefs.h"
 
@@ -72,7 +73,8 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_false(options.read_only || options.allow_other || options.direct_io);
     assert_false(options.sparsify);
     assert_int_equal(options.commit_interval, 5);
-    assert_false(options.external_links || options.nonempty);
+    assert_false(options.external_links || options.nonempty || options.is_strict);
+    assert_int_equal(options.views, ENTRY_ALL_VIEWS);
     assert_false(options.has_uid || options.has_gid || options.has_umask);
     assert_int_equal(options.fuse.argc, 1);
     options_free(&options);
@@ -388,6 +390,26 @@ static void a_dash_is_a_file(void **state)
     options_free(&options);
 }
 
+static void kinds_of_views_are_added(void **state)
+{
+    (void)state;
+    struct options options;
+    assert_int_equal(PARSE(&options, "-o", "views=raw+stack,strict", "a.h5", "/mnt"), 0);
+    assert_int_equal(options.views,
+                     1u << VIEW_RAW | 1u << VIEW_STACK_RAW | 1u << VIEW_STACK_NPY);
+    assert_true(options.is_strict);
+    options_free(&options);
+    assert_int_equal(PARSE(&options, "-o", "views=npy+all", "a.h5", "/mnt"), 0);
+    assert_int_equal(options.views, ENTRY_ALL_VIEWS);
+    options_free(&options);
+    static const char *const wrong[] = {"views=", "views=raw+", "views=+raw", "views=ra",
+                                        "views=raws", "views=raw,tiff", "views"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        assert_int_equal(PARSE(&options, "-o", wrong[i], "a.h5", "/mnt"), EXIT_USAGE);
+        options_free(&options);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(a_file_and_a_mount_point_are_enough),
           cmocka_unit_test(missing_and_extra_arguments_are_refused),
           cmocka_unit_test(every_option_with_a_value_is_kept),
@@ -400,4 +422,5 @@ TEST_MAIN(cmocka_unit_test(a_file_and_a_mount_point_are_enough),
           cmocka_unit_test(what_is_not_a_size_is_refused),
           cmocka_unit_test(levels_of_messages_have_names),
           cmocka_unit_test(help_and_version_need_no_arguments),
-          cmocka_unit_test(two_dashes_end_the_options), cmocka_unit_test(a_dash_is_a_file))
+          cmocka_unit_test(two_dashes_end_the_options), cmocka_unit_test(a_dash_is_a_file),
+          cmocka_unit_test(kinds_of_views_are_added))

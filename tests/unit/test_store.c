@@ -1328,7 +1328,7 @@ static void the_journal_stands_beside_the_file_and_not_beside_a_link(void **stat
 
 /* ---- Threads ---- */
 
-static atomic_bool stop;
+static atomic_bool is_over;
 
 /* Every page holds one number all over, whoever writes; a reader that sees two saw half a write. */
 static void *read_pages(void *context)
@@ -1337,7 +1337,7 @@ static void *read_pages(void *context)
     uint64_t *words = allocate(PAGE);
     random_seed(1);
     long wrong = 0;
-    while (!atomic_load(&stop)) {
+    while (!atomic_load(&is_over)) {
         uint64_t page = random_below(8);
         wrong += store_read(store, page * PAGE, words, PAGE) != 0;
         for (size_t i = 0; i < PAGE / 8;
@@ -1362,7 +1362,7 @@ static void readers_see_what_they_should_while_others_write_and_commit(void **st
         assert_int_equal(store_write(store, page * PAGE, words, PAGE), 0);
     }
     assert_int_equal(store_commit(store), 0);
-    atomic_store(&stop, false);
+    atomic_store(&is_over, false);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_pages, store), 0);
     for (uint64_t round = 0; round < 60; round++) {
@@ -1373,7 +1373,7 @@ static void readers_see_what_they_should_while_others_write_and_commit(void **st
         if (round % 3 == 0)
             assert_int_equal(store_commit(store), 0);
     }
-    atomic_store(&stop, true);
+    atomic_store(&is_over, true);
     for (int i = 0; i < 2; i++) {
         void *wrong;
         pthread_join(threads[i], &wrong);

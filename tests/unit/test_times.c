@@ -12,9 +12,9 @@ static const struct timespec long_ago = {.tv_sec = 1000};
 
 static time_t seconds(struct times *times, uint64_t object, uint64_t frame)
 {
-    struct timespec time = long_ago;
-    times_raise(times, object, frame, &time);
-    return time.tv_sec;
+    struct stat st = {.st_mtim = long_ago, .st_atim = long_ago};
+    times_apply(times, object, frame, &st);
+    return st.st_mtim.tv_sec;
 }
 
 static void only_what_was_written_is_new(void **state)
@@ -24,7 +24,7 @@ static void only_what_was_written_is_new(void **state)
     time_t begin = time(NULL);
     assert_int_equal(times_create(&times), 0);
     assert_int_equal(seconds(times, 1, 5), long_ago.tv_sec);
-    times_note(times, 1, 5, 7);
+    times_note(times, 1, 5, 7, false);
     for (uint64_t frame = 0; frame < 20; frame++) {
         if (frame >= 5 && frame <= 7)
             assert_true(seconds(times, 1, frame) >= begin);
@@ -43,11 +43,12 @@ static void a_later_time_stays(void **state)
     struct times *times;
     struct timespec future = {.tv_sec = time(NULL) + 1000, .tv_nsec = 3};
     assert_int_equal(times_create(&times), 0);
-    times_note(times, 1, 5, 5);
-    struct timespec time = future;
-    times_raise(times, 1, 5, &time);
-    assert_int_equal(time.tv_sec, future.tv_sec);
-    assert_int_equal(time.tv_nsec, future.tv_nsec);
+    times_note(times, 1, 5, 5, false);
+    struct stat st = {.st_mtim = future, .st_atim = long_ago};
+    times_apply(times, 1, 5, &st);
+    assert_int_equal(st.st_mtim.tv_sec, future.tv_sec);
+    assert_int_equal(st.st_mtim.tv_nsec, future.tv_nsec);
+    assert_true(st.st_atim.tv_sec > long_ago.tv_sec);
     times_destroy(times);
 }
 
@@ -59,14 +60,73 @@ static void what_is_forgotten_is_not_old(void **state)
     time_t begin = time(NULL);
     assert_int_equal(times_create(&times), 0);
     for (uint64_t frame = 0; frame < 50000; frame++)
-        times_note(times, 1, frame, frame);
+        times_note(times, 1, frame, frame, false);
     for (uint64_t frame = 0; frame < 50000; frame++)
         assert_true(seconds(times, 1, frame) >= begin);
     assert_int_equal(seconds(times, 2, 0), long_ago.tv_sec);
-    times_note(times, 2, 0, UINT64_MAX - 1); /* at once */
+    times_note(times, 2, 0, UINT64_MAX - 1, false); /* at once */
     assert_true(seconds(times, 2, (uint64_t)1 << 33) >= begin);
     times_destroy(times);
     times_destroy(NULL);
+}
+
+/* Until the frame is written again, alone or among many. */
+static void what_was_set_is_kept(void **state)
+{
+    (void)state;
+    const struct timespec set = {.tv_sec = 17, .tv_nsec = 3}, read = {.tv_sec = 19};
+    struct times *times;
+    assert_int_equal(times_create(&times), 0);
+    for (uint64_t frame = 0; frame < 40000; frame++) {
+        times_note(times, 1, frame, frame, false);
+        times_set(times, 1, frame, &read, &set);
+    }
+    times_set(times, 2, 7, &read, &set); /* never written here */
+    times_set(times, 2, TIMES_ANY_FRAME, &read, &set);
+    for (uint64_t frame = 0; frame < 40000; frame++) {
+        struct stat st = {.st_mtim = long_ago};
+        times_apply(times, 1, frame, &st);
+        assert_int_equal(st.st_mtim.tv_sec, 17);
+        assert_int_equal(st.st_mtim.tv_nsec, 3);
+        assert_int_equal(st.st_atim.tv_sec, 19);
+    }
+    assert_int_equal(seconds(times, 2, 7), 17);
+    assert_int_equal(seconds(times, 2, TIMES_ANY_FRAME), 17);
+    assert_int_equal(seconds(times, 2, 8), long_ago.tv_sec);
+
+    times_note(times, 2, 8, 8, false);
+    assert_int_equal(seconds(times, 2, 7), 17);
+    assert_true(seconds(times, 2, TIMES_ANY_FRAME) > long_ago.tv_sec);
+    times_note(times, 1, 30, 31, false);
+    assert_int_equal(seconds(times, 1, 29), 17);
+    assert_true(seconds(times, 1, 30) > long_ago.tv_sec);
+    times_note(times, 1, 29, 29, true);
+    times_note(times, 1, 0, 40000, true);
+    assert_int_equal(seconds(times, 1, 29), 17);
+    times_unset(times, 1, 28);
+    assert_true(seconds(times, 1, 28) > long_ago.tv_sec);
+    times_note(times, 1, 0, 40000, false);
+    assert_true(seconds(times, 1, 29) > long_ago.tv_sec);
+    times_set(times, 1, 29, &read, &set);
+    assert_int_equal(seconds(times, 1, 29), 17);
+    times_destroy(times);
+}
+
+static void what_is_set_is_bounded(void **state)
+{
+    (void)state;
+    const struct timespec set = {.tv_sec = 17};
+    const uint64_t most = (uint64_t)1 << 18;
+    struct times *times;
+    assert_int_equal(times_create(&times), 0);
+    for (uint64_t frame = 0; frame < most + 10; frame++)
+        times_set(times, 1, frame, &set, &set);
+    assert_int_equal(seconds(times, 1, most - 1), 17);
+    assert_int_equal(seconds(times, 1, most), long_ago.tv_sec);
+    times_note(times, 1, 5, 5, false);
+    times_set(times, 1, most, &set, &set);
+    assert_int_equal(seconds(times, 1, most), 17);
+    times_destroy(times);
 }
 
 int main(void)
@@ -75,6 +135,8 @@ int main(void)
         cmocka_unit_test(only_what_was_written_is_new),
         cmocka_unit_test(a_later_time_stays),
         cmocka_unit_test(what_is_forgotten_is_not_old),
+        cmocka_unit_test(what_was_set_is_kept),
+        cmocka_unit_test(what_is_set_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,86 @@
+/* Files beside a store's, under names that are ours: in a folder that is shared anybody may have
+ * put them there. */
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
+#define FIRST_COUNT 64    /* of groups */
+
+static bool is_member(uid_t user, gid_t group)
+{
+    struct passwd entry, *found;
+    char *names = malloc(NAMES_BYTES);
+    gid_t *groups = NULL;
+    int n = FIRST_COUNT, room = 0;
+    bool is_in = false;
+    if (names && getpwuid_r(user, &entry, names, NAMES_BYTES, &found) == 0 && found) {
+        do {
+            gid_t *more = reallocarray(groups, (size_t)n, sizeof(*groups));
+            if (!more)
+                break;
+            groups = more;
+            room = n;
+        } while (getgrouplist(entry.pw_name, entry.pw_gid, groups, &n) < 0 && n > room);
+        for (int i = 0; i < n && i < room && !is_in; i++)
+            is_in = groups[i] == group;
+    }
+    free(groups);
+    free(names);
+    return is_in;
+}
+
+/* Whether a user may write the store's file himself, as far as its mode says. */
+static bool may_write(const struct stat *file, uid_t user)
+{
+    return user == 0 || user == file->st_uid || user == geteuid() || file->st_mode & S_IWOTH ||
+           (file->st_mode & S_IWGRP && is_member(user, file->st_gid));
+}
+
+static const char *reason(const struct stat *file, const struct stat *st)
+{
+    bool same_group = st->st_gid == file->st_gid && file->st_mode & S_IWGRP;
+    return !S_ISREG(st->st_mode)          ? "it is no regular file"
+           : st->st_nlink > 1             ? "it has other names"
+           : !may_write(file, st->st_uid) ? "its owner may not write the file"
+           : file->st_mode & S_IWOTH      ? NULL
+           : st->st_mode & S_IWOTH        ? "everybody may write it"
+           : st->st_mode & S_IWGRP && !same_group
+               ? "a group may write it that may not write the file"
+               : NULL;
+}
+
+int neighbour_check(const struct store *store, int fd, const char *path)
+{
+    /* Of a file that is still to be made nobody has anything to lose. */
+    struct stat file = {.st_mode = 0666}, st;
+    if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(fd, &st) < 0)
+        return -errno;
+    const char *why = reason(&file, &st);
+    if (!why)
+        return 0;
+    log_error("%s: what stands beside it as %s cannot be trusted: %s; move it away", store->path,
+              path, why);
+    return -EPERM;
+}
+
+int neighbour_adopt(const struct store *store, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_uid != geteuid() ||
+        (st.st_gid == store->st.st_gid && (st.st_uid == store->st.st_uid || geteuid() != 0)))
+        return 0;
+    uid_t owner = geteuid() == 0 ? store->st.st_uid : (uid_t)-1;
+    if (fchown(fd, owner, store->st.st_gid) == 0)
+        return 0;
+    return fchmod(fd, st.st_mode & (S_IRUSR | S_IWUSR | S_IROTH | S_IWOTH)) < 0 ? -errno : 0;
+}
