@@ -61,6 +61,8 @@ struct sfs_options {
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
+    bool fill_missing;  /* what a source of a virtual dataset should have, and has not, is the fill
+                         * value, as libhdf5 has it; else it is -EIO */
     /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which libhdf5 looks
      * for other files; NULL: its path */
     const char *name;
@@ -558,6 +560,39 @@ struct sfs_slab {
  * type.has_pointers, -EINVAL if slab or range are out of bounds. */
 SFS_API int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
                      void *buffer, size_t n);
+
+/* ---- The sources of virtual datasets ----
+ *
+ * They are looked for by an absolute name, or beside the file, and opened when they are first
+ * read. Elements that no mapping shows are the fill value, as are those of unlimited mappings that
+ * are not there (yet). Other elements that a source should have, and has not, are -EIO, unless
+ * options said fill_missing. */
+
+enum sfs_source_state {
+    SFS_SOURCE_OK,      /* of one that was not needed yet: there is such a file */
+    SFS_SOURCE_MISSING, /* the file, or the dataset in it */
+    SFS_SOURCE_SHORT,   /* it has not all that is mapped */
+    SFS_SOURCE_UNREADABLE,
+    SFS_SOURCE_NUMBERED, /* its names have %b in them, and stand for many */
+};
+
+struct sfs_source {
+    char *file, *dataset; /* as the virtual dataset names them; "." is its own file */
+    enum sfs_source_state state;
+};
+
+struct sfs_sources {
+    size_t n;
+    struct sfs_source *source;
+    uint64_t total; /* also of those that were left out */
+};
+
+/* At most so many sources of a virtual dataset. Where it has few mappings they are opened for that.
+ * The caller frees them with sfs_sources_free. -EOPNOTSUPP: it is not virtual, or its file is
+ * followed, or it is a scalar, or its elements have pointers. */
+SFS_API int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most,
+                                struct sfs_sources *sources);
+SFS_API void sfs_sources_free(struct sfs_sources *sources);
 
 /* Memory that holds a range of bytes of a dense view already, lent without copying. */
 struct sfs_loan {

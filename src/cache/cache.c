@@ -99,9 +99,15 @@ static int read_row(void *context, size_t in_buffer, size_t in_chunk, size_t byt
                       read->buffer + in_buffer, bytes);
 }
 
+/* Where a box is read to. */
+struct target {
+    char *elements;
+    const uint64_t *dims, *start;
+};
+
 /* Reads from a form that may be changed in place meanwhile. */
-static void read_open(struct chunk *chunk, const struct box *box, const struct piece *piece,
-                      char *buffer)
+static void read_open(struct chunk *chunk, const struct piece *piece, const struct target *target,
+                      const uint64_t *at)
 {
     const struct layout *layout = chunk->dataset->layout;
     struct cache_form *form = &chunk->form;
@@ -113,30 +119,33 @@ static void read_open(struct chunk *chunk, const struct box *box, const struct p
         if (form->is_open)
             form_complete(layout, form);
     }
-    form_read(layout, form, piece->count, piece->in_chunk, buffer, box->count, piece->in_box);
+    form_read(layout, form, piece->count, piece->in_chunk, target->elements, target->dims, at);
     pthread_rwlock_unlock(stripe);
 }
 
-static int read_piece(struct cache_dataset *dataset, const struct box *box,
-                      const struct piece *piece, char *buffer)
+static int read_piece(struct cache_dataset *dataset, const struct piece *piece,
+                      const struct target *target)
 {
     const struct layout *layout = dataset->layout;
     struct chunk *chunk;
+    uint64_t at[SFS_MAX_RANK];
+    for (int i = 0; i < layout->rank; i++)
+        at[i] = target->start[i] + piece->in_box[i];
     int error = chunk_acquire(dataset, piece->scaled, PART_VALUES, &chunk);
     if (error)
         return error;
     if (chunk->state == CHUNK_LOADED && chunk->was_open)
-        read_open(chunk, box, piece, buffer);
+        read_open(chunk, piece, target, at);
     else if (chunk->state == CHUNK_LOADED)
-        form_read(layout, &chunk->form, piece->count, piece->in_chunk, buffer, box->count,
-                  piece->in_box);
+        form_read(layout, &chunk->form, piece->count, piece->in_chunk, target->elements,
+                  target->dims, at);
     else if (chunk->state == CHUNK_LOCATED)
-        error = box_each_row(layout->rank, piece->count, layout->element_size, box->count,
-                             piece->in_box, layout->chunk_dims, piece->in_chunk, read_row,
-                             &(struct located_read){chunk, buffer});
+        error = box_each_row(layout->rank, piece->count, layout->element_size, target->dims, at,
+                             layout->chunk_dims, piece->in_chunk, read_row,
+                             &(struct located_read){chunk, target->elements});
     else
-        box_fill(layout->rank, piece->count, layout->element_size, buffer, box->count,
-                 piece->in_box, layout->info->fill);
+        box_fill(layout->rank, piece->count, layout->element_size, target->elements, target->dims,
+                 at, layout->info->fill);
     chunk_release(chunk);
     return error;
 }
@@ -207,6 +216,14 @@ void cache_load(struct cache_dataset *dataset, const struct box *box)
 
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer)
 {
+    static const uint64_t origin[SFS_MAX_RANK];
+    return cache_read_placed(dataset, box, buffer, box->count, origin);
+}
+
+int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
+                      const uint64_t *dims, const uint64_t *start)
+{
+    const struct target target = {elements, dims, start};
     struct group group; /* large: not set to zeros for every small read */
     struct piece next;
     int error = 0;
@@ -215,8 +232,7 @@ int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffe
         more = take_group(&group, box, &next);
         load_group(&group);
         for (size_t i = 0; i < group.n && !error; i++)
-            error =
-                group.error[i] ? group.error[i] : read_piece(dataset, box, &group.piece[i], buffer);
+            error = group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
     }
     return error;
 }

@@ -50,6 +50,10 @@ void cache_close_dataset(struct cache_dataset *dataset);
  * callbacks and of store_read; -ENOMEM. */
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer);
 
+/* The same into an array of these dims, to these coordinates of it. */
+int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
+                      const uint64_t *dims, const uint64_t *start);
+
 /* Unless the first chunk of a box is in the cache, or others are decoding, brings it and some that
  * follow in the box there, decoded by all threads. */
 void cache_load(struct cache_dataset *dataset, const struct box *box);

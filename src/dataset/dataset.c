@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "config.h"
 #include "dataset/private.h"
+#include "dataset/virtual.h"
 #include "filter/filter.h"
 #include "format/datatype_message.h"
 #include "hdf5/hdf5.h"
@@ -133,7 +134,9 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
     if (error != -EINVAL)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
-    if (!error && dataset->info.layout == SFS_VIRTUAL && !file->follows)
+    if (!error && dataset->info.layout == SFS_VIRTUAL)
+        error = virtual_open(dataset, &dataset->virtual);
+    if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
         error = hdf5_cache_sources(file->hdf5, dataset->address, dataset->path,
                                    cache_limit(file->cache) / SOURCES_SHARE);
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
@@ -188,10 +191,12 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
-    if (error)
+    if (error) {
+        virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);
-    else
+    } else {
         *out = dataset;
+    }
     return error;
 }
 
@@ -210,6 +215,7 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
         if (!error) {
             HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
             if (hash_failed()) {
+                virtual_close(dataset->virtual);
                 destroy_dataset(dataset);
                 error = -ENOMEM;
             }
@@ -254,13 +260,15 @@ static bool can_go(struct sfs_dataset *dataset)
     return error == 0;
 }
 
-void dataset_drop(struct sfs_dataset *dataset)
+struct virtual *dataset_drop(struct sfs_dataset *dataset)
 {
     struct sfs_file *file = dataset->file;
+    struct virtual *virtual = dataset->virtual;
     DL_DELETE(file->unused, dataset);
     file->n_unused--;
     HASH_DEL(file->datasets, dataset);
     destroy_dataset(dataset);
+    return virtual;
 }
 
 void sfs_dataset_close(struct sfs_dataset *dataset)
@@ -269,14 +277,25 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
         return;
     struct sfs_file *file = dataset->file;
     struct sfs_dataset *oldest;
+    struct virtual *virtual = NULL;
     pthread_mutex_lock(&file->lock);
     if (--dataset->users == 0) {
         DL_APPEND(file->unused, dataset);
         oldest = file->unused;
         if (++file->n_unused > MAX_UNUSED && can_go(oldest))
-            dataset_drop(oldest);
+            virtual = dataset_drop(oldest);
     }
     pthread_mutex_unlock(&file->lock);
+    virtual_close(virtual); /* which closes its sources, perhaps in this file */
+}
+
+void dataset_close_virtual(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        virtual_close(dataset->virtual);
+        dataset->virtual = NULL;
+    }
 }
 
 void dataset_close_all(struct sfs_file *file)
@@ -331,13 +350,59 @@ int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab
     return offset <= bytes && n <= bytes - offset ? 0 : -EINVAL;
 }
 
+int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
+                     int depth)
+{
+    return dataset->virtual
+               ? virtual_read(dataset->virtual, box, place, depth)
+               : cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
+}
+
+int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
+                     void **holder, int depth)
+{
+    struct chunk *chunk;
+    if (dataset->virtual)
+        return virtual_lend(dataset->virtual, box, bytes, holder, depth);
+    int lent = cache_lend(dataset->cache, box, bytes, &chunk);
+    if (lent > 0)
+        *holder = chunk;
+    return lent;
+}
+
+void dataset_return(struct sfs_dataset *dataset, void *holder)
+{
+    if (dataset->virtual)
+        virtual_return(holder);
+    else
+        cache_return(holder);
+}
+
+int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most, struct sfs_sources *sources)
+{
+    USING(dataset);
+    return dataset->virtual ? virtual_sources(dataset->virtual, most, sources) : -EOPNOTSUPP;
+}
+
+void sfs_sources_free(struct sfs_sources *sources)
+{
+    for (size_t i = 0; i < sources->n; i++) {
+        free(sources->source[i].file);
+        free(sources->source[i].dataset);
+    }
+    free(sources->source);
+    *sources = (struct sfs_sources){0};
+}
+
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer)
 {
     while (n > 0) {
+        static const uint64_t origin[SFS_MAX_RANK];
         struct box piece;
         uint64_t length = box_of_interval(box, first, n, &piece);
-        int error = cache_read(dataset->cache, &piece, buffer);
+        struct place place = {buffer, piece.count, origin};
+        int error = dataset_read_box(dataset, &piece, &place, 0);
         if (error)
             return error;
         first += length;
@@ -435,14 +500,14 @@ static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     box_around_interval(&box, first, elements, &piece, &first);
 
     const void *bytes;
-    struct chunk *chunk;
-    int lent = cache_lend(dataset->cache, &piece, &bytes, &chunk);
+    void *holder;
+    int lent = dataset_lend_box(dataset, &piece, &bytes, &holder, 0);
     if (lent <= 0) {
         *error = lent;
         return false;
     }
     loan->bytes = (const char *)bytes + first * size + offset % size;
-    loan->holder = chunk;
+    loan->holder = holder;
     return true;
 }
 
@@ -459,7 +524,6 @@ bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t
 
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
 {
-    (void)dataset;
-    cache_return(loan->holder);
+    dataset_return(dataset, loan->holder);
     loan->holder = NULL;
 }

@@ -11,6 +11,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/sources.h"
 #include "filter/filter.h"
 #include "format/dataset_header.h"
 #include "hdf5/hdf5.h"
@@ -69,6 +70,7 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
     }
     file->cache = cache;
     file->owns_cache = !cache;
+    file->fill_missing = options && options->fill_missing;
     error = cache ? 0 : create_cache(options, &file->cache);
     filters_provide();
     if (!error) {
@@ -178,7 +180,8 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
 {
-    const struct sfs_options options = {.follow = from->follows};
+    const struct sfs_options options = {.follow = from->follows,
+                                        .fill_missing = from->fill_missing};
     if (name[0] == '/')
         return open_file(name, &options, from->cache, file);
 
@@ -188,6 +191,16 @@ int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **f
                     : open_file(path, &options, from->cache, file);
     free(path);
     free(directory);
+    return error;
+}
+
+int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
+                     struct sfs_file **file)
+{
+    const struct sfs_options options = {.fill_missing = from->fill_missing};
+    int error = open_file(path, &options, from->cache, file);
+    if (!error)
+        (*file)->sources = sources;
     return error;
 }
 
@@ -214,7 +227,8 @@ static int find_beneath(struct sfs_file *from, const char *name, char **path, st
 
 int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **out)
 {
-    const struct sfs_options options = {.follow = from->follows};
+    const struct sfs_options options = {.follow = from->follows,
+                                        .fill_missing = from->fill_missing};
     struct sfs_file *file;
     struct stat found, opened;
     char *path;
@@ -388,6 +402,9 @@ static int close_file(struct sfs_file *file)
 {
     if (!file)
         return 0;
+    dataset_close_virtual(file);
+    if (file->owns_sources)
+        sources_destroy(file->sources);
     dataset_close_all(file);
     hdf5_close(file->hdf5);
     int error = store_close(file->store);

@@ -13,6 +13,8 @@
 
 struct cache;
 struct cache_dataset;
+struct sources;
+struct virtual;
 
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
 struct use {
@@ -32,6 +34,7 @@ struct sfs_dataset {
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
+    struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct use use;
     atomic_bool said_missing; /* the log says that a filter is missing */
     /* Of who commits, one at a time; ends are of the first dim: */
@@ -73,6 +76,9 @@ struct sfs_file {
     struct cache *cache;
     bool owns_cache;
     struct sfs_file *top; /* sfs_open_beneath: of the first one, below whose folder all must be */
+    struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
+    bool owns_sources;       /* else they are those of the file that it is a source of */
+    bool fill_missing;       /* sfs_options */
     struct flushing flushing;
     /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
      * writing while the store is committed. Who wants to write goes first, so whoever has it for
@@ -90,6 +96,11 @@ struct sfs_file {
  * its own. */
 int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
               bool create, struct sfs_file **file);
+
+/* Opens a file for reading that is named by a virtual dataset of `from`, over the same cache; it
+ * has the same sources. */
+int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
+                     struct sfs_file **file);
 
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);
@@ -121,6 +132,7 @@ struct call {
 void use_begin(struct use *use, struct call *call);
 void use_end(struct call *call);
 bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
+bool use_is_only(const struct use *use); /* and in the middle of none on anything else */
 void use_changed(struct use *use);       /* something has changed, without a call */
 struct use *change_begin(struct use *use);
 struct use *patch_begin(struct use *use);
@@ -176,10 +188,12 @@ void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
  * writing. */
 int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 
-/* Closes a dataset that nobody uses; `lock` is held. */
-void dataset_drop(struct sfs_dataset *dataset);
+/* Closes a dataset that nobody uses; `lock` is held. What is returned the caller gives to
+ * virtual_close without it. */
+struct virtual *dataset_drop(struct sfs_dataset *dataset);
 
-/* Closes all datasets, none of which may be in use. */
+/* Closes what is read through virtual datasets; then all datasets. None may be in use. */
+void dataset_close_virtual(struct sfs_file *file);
 void dataset_close_all(struct sfs_file *file);
 
 /* A slab that lies in the dataset as a box. -EINVAL. */
@@ -236,6 +250,23 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer);
+
+/* Where elements are to go: to an array of these dims, at these coordinates of it. Its rank is that
+ * of the box that is read. */
+struct place {
+    char *elements;
+    const uint64_t *dims, *start;
+};
+
+/* Reads a box, which must lie inside the dataset. depth: of virtual datasets whose sources lead
+ * here. Errors of cache_read and virtual_read. The dataset is USING. */
+int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
+                     int depth);
+
+/* As cache_lend; *holder is for dataset_return. */
+int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
+                     void **holder, int depth);
+void dataset_return(struct sfs_dataset *dataset, void *holder);
 
 /* Where the header of an object is in the store: libhdf5 counts from the end of a user block.
  * UINT64_MAX: nowhere. */

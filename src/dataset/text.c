@@ -81,7 +81,8 @@ static int chunked_text(struct sfs_dataset *dataset, size_t limit, char **text, 
 static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     USING(dataset);
-    if (dataset->sparse || (dataset->info.layout == SFS_CHUNKED && dataset->cache))
+    if (dataset->sparse || dataset->virtual ||
+        (dataset->info.layout == SFS_CHUNKED && dataset->cache))
         return chunked_text(dataset, limit, text, n);
     int error = dataset->cache ? cache_flush(dataset->file->cache, dataset->cache) : 0;
     if (error)

@@ -20,6 +20,14 @@ bool use_is_mine(const struct use *use)
     return false;
 }
 
+bool use_is_only(const struct use *use)
+{
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use && i->use != use)
+            return false;
+    return true;
+}
+
 /* Those who read without a pause would otherwise keep out for ever who extends. */
 int use_init(struct use *use)
 {

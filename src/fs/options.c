@@ -37,6 +37,8 @@ void options_print_help(void)
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
         "     external_links         follow external links that lead out of the file's folder\n"
+        "     missing=fill           show the fill value where a source of a virtual dataset is\n"
+        "                            missing, instead of an error\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
         "                            (default: one per processor, at least two)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"
@@ -185,6 +187,11 @@ static int take_value(struct options *options, const char *option)
         options->commit_interval = (unsigned)number;
     } else if ((value = value_of(option, "follow"))) {
         error = parse_interval(option, value, &options->follow);
+    } else if ((value = value_of(option, "missing"))) {
+        options->fill_missing = !strcmp(value, "fill");
+        error = options->fill_missing || !strcmp(value, "error")
+                    ? 0
+                    : refuse("neither fill nor error", option);
     } else if ((value = value_of(option, "views"))) {
         error = parse_views(option, value, &options->views);
     } else if ((value = value_of(option, "uid"))) {

@@ -28,8 +28,9 @@ struct options {
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
-    unsigned views; /* that are shown, as entry_views has them */
-    int frame_rank; /* -1: default */
+    bool fill_missing; /* missing=fill */
+    unsigned views;    /* that are shown, as entry_views has them */
+    int frame_rank;    /* -1: default */
     unsigned first;
     size_t cache_size;
     size_t image_size; /* bytes */

@@ -78,6 +78,36 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
  * of decoded chunks, since several mappings may show parts of one. */
 int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
 
+/* What one side of a mapping of a virtual dataset selects: of every axis `count` blocks of `block`
+ * elements, `stride` apart. At most one of all counts and blocks is SFS_UNLIMITED. */
+struct hdf5_axis {
+    uint64_t start, stride, count, block;
+};
+struct hdf5_slab {
+    bool is_all; /* all of the dataspace, whatever its rank: there are no axes */
+    int rank;
+    struct hdf5_axis *axis;
+};
+
+/* One mapping: names as they stand in the file, UTF-8, "." for this file, with %b where blocks of
+ * an unlimited selection are numbered, and %% for a percent sign. */
+struct hdf5_mapping {
+    char *file, *dataset;
+    bool is_regular;                /* else there are no slabs */
+    struct hdf5_slab shown, source; /* in the virtual dataset, in its source */
+};
+struct hdf5_mappings {
+    size_t n;
+    struct hdf5_mapping *mapping;
+};
+
+/* The mappings of an open virtual dataset in their order: where they overlap, libhdf5 shows the
+ * later one. The caller frees them with hdf5_mappings_free. Axes are as libhdf5 gives them:
+ * strides, counts and blocks are not 0, blocks do not overlap; nothing else is known of them.
+ * -EINTR (interrupt.h). */
+int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
+void hdf5_mappings_free(struct hdf5_mappings *mappings);
+
 /* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
  * it has another rank, or is none now. */
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,

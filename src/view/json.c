@@ -7,6 +7,8 @@
 #include "common/json.h"
 #include "view/private.h"
 
+#define MOST_SOURCES 1000 /* that are listed */
+
 static void write_key(FILE *out, const char *key)
 {
     fprintf(out, ",\n  \"%s\": ", key);
@@ -115,6 +117,36 @@ static void write_missing_filter(FILE *out, const struct sfs_filter *filter)
     putc('}', out);
 }
 
+static const char *const state_names[] = {[SFS_SOURCE_OK] = "ok",
+                                          [SFS_SOURCE_MISSING] = "missing",
+                                          [SFS_SOURCE_SHORT] = "too short",
+                                          [SFS_SOURCE_UNREADABLE] = "unreadable",
+                                          [SFS_SOURCE_NUMBERED] = "numbered"};
+
+static int write_sources(FILE *out, struct views *views)
+{
+    struct sfs_sources sources;
+    if (views->info->layout != SFS_VIRTUAL)
+        return 0;
+    int error = sfs_virtual_sources(views->dataset, MOST_SOURCES, &sources);
+    if (error)
+        return error == -EOPNOTSUPP ? 0 : error;
+    write_number(out, "source_count", sources.total);
+    write_key(out, "sources");
+    putc('[', out);
+    for (size_t i = 0; i < sources.n; i++) {
+        const struct sfs_source *source = &sources.source[i];
+        fputs(i ? ",\n    {\"file\": " : "\n    {\"file\": ", out);
+        json_string(out, source->file, strlen(source->file));
+        fputs(", \"dataset\": ", out);
+        json_string(out, source->dataset, strlen(source->dataset));
+        fprintf(out, ", \"state\": \"%s\"}", state_names[source->state]);
+    }
+    fputs(sources.n ? "\n  ]" : "]", out);
+    sfs_sources_free(&sources);
+    return 0;
+}
+
 static void write_attributes(FILE *out, const struct sfs_attributes *attributes)
 {
     write_key(out, "attributes");
@@ -185,6 +217,8 @@ int json_of_dataset(struct views *views, struct view_head *head)
     write_filters(out, info);
     write_missing_filter(out, sfs_missing_filter(info));
     error = write_defined(out, views);
+    if (!error)
+        error = write_sources(out, views);
     write_attributes(out, &attributes);
     fputs("\n}\n", out);
     sfs_attributes_free(&attributes);

@@ -161,6 +161,10 @@ void view_release_defined(struct views *views, struct defined_frame *held);
  * for writing; -EOPNOTSUPP: such a view or such elements cannot be written; errors as of
  * sfs_write_bytes. ---- */
 
+/* Whether elements may be others without a change of this dataset: it is virtual, in a file that is
+ * written. */
+bool views_show_others(const struct views *views);
+
 /* Whether a view takes writes at all: raw, npy, tiff, stacks, and .defined of a sparse dataset. */
 bool view_writable(struct views *views, enum view_kind kind);
 

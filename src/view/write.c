@@ -24,6 +24,11 @@ static bool is_writable(const struct views *views, enum view_kind kind)
            has_view(views, kind);
 }
 
+bool views_show_others(const struct views *views)
+{
+    return views->info->layout == SFS_VIRTUAL && sfs_is_writable(views->file);
+}
+
 bool view_writable(struct views *views, enum view_kind kind)
 {
     LOOKING_AT(views);

@@ -478,7 +478,7 @@ def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_
     for path in sound.iterdir():
         shutil.copyfile(path, unreadable.path / path.name)
     for each in (1, 2, 3, 4, 5, 7) if make is make_nested else (1, 3):
-        mount = mounts(unreadable.path / "a.h5", mode, expect_log=True)
+        mount = mounts(unreadable.path / "a.h5", mode, "missing=fill", expect_log=True)
         unreadable.fail_reads(errno.EIO, each)
         errors = look_at_all(mount.root)
         unreadable.fail_reads(0)

@@ -100,7 +100,7 @@ static void every_option_with_a_value_is_kept(void **state)
     struct options options;
     assert_int_equal(PARSE(&options, "-o",
                            "frame_rank=2,first=1,cache_size=64M,threads=7,workers=3,"
-                           "commit_interval=0,uid=1000,gid=0,umask=027",
+                           "missing=fill,commit_interval=0,uid=1000,gid=0,umask=027",
                            "a.h5", "/mnt"),
                      0);
     assert_int_equal(options.frame_rank, 2);
@@ -108,6 +108,7 @@ static void every_option_with_a_value_is_kept(void **state)
     assert_int_equal(options.cache_size, 64 << 20);
     assert_int_equal(options.threads, 7);
     assert_int_equal(options.workers, 3);
+    assert_true(options.fill_missing);
     assert_int_equal(options.commit_interval, 0);
     assert_true(options.has_uid && options.has_gid && options.has_umask);
     assert_int_equal(options.uid, 1000);
@@ -231,7 +232,7 @@ static void unknown_options_are_refused(void **state)
         "threads",        "cache_size", "uid",       "frame_rank",  "fsname",
         "nosuid=1",       "userx",      "x",         "autox",       "follow=",
         "follow=0",       "follow=x",   "follow=1s", "follow=-1",   "follow=nan",
-        "image_size=0",  "image_size",  "ro=1",       "firstx=1",  "-x"};
+        "image_size=0",   "image_size", "ro=1",      "firstx=1",    "-x"};
     for (size_t i = 0; i < COUNT(words); i++)
         expect_refused(words[i]);
 
@@ -263,11 +264,11 @@ static void numbers_out_of_range_are_refused(void **state)
         "threads=1025",      "threads=1.5",    "workers=1025",   "workers=-1",
         "commit_interval=x", "uid=4294967295", "uid=-1",         "uid=root",
         "gid=4294967296",    "umask=1000",     "umask=8",        "umask=-1",
-        "umask=0x7"};
+        "umask=0x7",         "missing=",       "missing=1"};
     static const char *const right[] = {
         "frame_rank=0", "frame_rank=32", "frame_rank=007", "first=0",        "first=1",
         "threads=1",    "threads=1024",  "workers=1024",   "uid=4294967294", "gid=4294967294",
-        "umask=0",      "umask=777",     "umask=0022"};
+        "umask=0",      "umask=777",     "umask=0022",     "missing=fill",   "missing=error"};
     for (size_t i = 0; i < COUNT(wrong); i++)
         expect_refused(wrong[i]);
     for (size_t i = 0; i < COUNT(right); i++)

@@ -1,0 +1,445 @@
+/* Taking the mappings of a virtual dataset out of the file, and finding those of a place. */
+#include "dataset/mapping.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/interrupt.h"
+#include "dataset/translate.h"
+#include "dataset/virtual.h"
+
+/* What libhdf5 keeps of the sources, where it reads them, as a share of the cache's limit. */
+#define SOURCES_SHARE 8
+
+/* ---- Opening ---- */
+
+/* A name with numbers in the place of %b, and % for %%; is_numbered: it has any. NULL: no memory.
+ * The rules are those of H5Pset_virtual. */
+static char *substitute(const char *name, uint64_t number, bool *is_numbered)
+{
+    char *made = NULL;
+    size_t n;
+    FILE *out = open_memstream(&made, &n);
+    if (!out)
+        return NULL;
+    for (; *name; name++) {
+        if (name[0] == '%' && name[1] == 'b') {
+            fprintf(out, "%" PRIu64, number);
+            *is_numbered = true;
+            name++;
+        } else {
+            putc(*name, out);
+            name += name[0] == '%' && name[1] == '%';
+        }
+    }
+    bool failed = ferror(out);
+    if (fclose(out) != 0 || failed) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
+/* One source for each pair of names. Takes over neither. -ENOMEM. */
+static int find_source(struct virtual *virtual, const char *file, const char *dataset,
+                       bool is_block, struct source **out)
+{
+    struct known *known;
+    char *key;
+    if (asprintf(&key, "%s\n%s", file, dataset) < 0)
+        return -ENOMEM;
+    int error = 0;
+    pthread_mutex_lock(&virtual->lock);
+    HASH_FIND_STR(virtual->known, key, known);
+    if (!known) {
+        known = calloc(1, sizeof(*known));
+        if (known)
+            known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
+                                          &virtual->dataset->info.encoded_type, file, dataset);
+        error = known && known->source ? 0 : -ENOMEM;
+        if (!error) {
+            known->key = key;
+            known->is_block = is_block;
+            HASH_ADD_KEYPTR(hh, virtual->known, known->key, strlen(known->key), known);
+            error = hash_failed() ? -ENOMEM : 0;
+        }
+        if (error && known)
+            source_destroy(known->source);
+        if (error)
+            free(known);
+        else
+            key = NULL;
+    }
+    pthread_mutex_unlock(&virtual->lock);
+    free(key);
+    if (!error)
+        *out = known->source;
+    return error;
+}
+
+static int unlimited_axis(const struct hdf5_slab *slab)
+{
+    for (int i = 0; i < slab->rank; i++)
+        if (axis_size(&slab->axis[i]) == SFS_UNLIMITED)
+            return i;
+    return -1;
+}
+
+/* A selection of everything in so many words. */
+static int spell_out(struct hdf5_slab *slab, int rank, const uint64_t *dims)
+{
+    slab->axis = calloc((size_t)rank, sizeof(*slab->axis));
+    if (!slab->axis)
+        return -ENOMEM;
+    slab->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] == 0)
+            return -EOPNOTSUPP;
+        slab->axis[i] = (struct hdf5_axis){0, dims[i], 1, dims[i]};
+    }
+    slab->is_all = false;
+    return 0;
+}
+
+static bool simplify(struct hdf5_slab *slab, bool is_numbered)
+{
+    for (int i = 0; i < slab->rank; i++)
+        if (!axis_simplify(&slab->axis[i], is_numbered))
+            return false;
+    return true;
+}
+
+/* Whether source and what is shown are of one form that is understood here. */
+static bool fits(const struct mapping *mapping, bool is_numbered)
+{
+    int shown = unlimited_axis(&mapping->shown), source = unlimited_axis(&mapping->source);
+    struct translation translation;
+    if (!is_numbered && !mapping->source.is_all)
+        return translation_make(&translation, &mapping->shown, &mapping->source);
+    if (!is_numbered)
+        return shown < 0;
+    if (shown < 0 || source >= 0 || mapping->shown.axis[shown].block == SFS_UNLIMITED)
+        return false;
+    if (mapping->source.is_all)
+        return true;
+    struct hdf5_axis axes[SFS_MAX_RANK];
+    struct hdf5_slab block = {.rank = mapping->shown.rank, .axis = axes};
+    memcpy(axes, mapping->shown.axis, (size_t)block.rank * sizeof(*axes));
+    axes[shown].count = 1;
+    return translation_make(&translation, &block, &mapping->source);
+}
+
+/* Whether it can be read here. Takes over the axes. -EOPNOTSUPP: it cannot. */
+static int take_slabs(struct virtual *virtual, struct mapping *mapping, struct hdf5_mapping *from,
+                      bool is_numbered)
+{
+    const struct sfs_dataset_info *info = &virtual->dataset->info;
+    int error = from->is_regular ? 0 : -EOPNOTSUPP;
+    mapping->shown = from->shown;
+    mapping->source = from->source;
+    from->shown.axis = from->source.axis = NULL;
+    if (!error && mapping->shown.is_all)
+        error = spell_out(&mapping->shown, info->rank, info->dims);
+    if (!error && (mapping->shown.rank != info->rank || !simplify(&mapping->shown, is_numbered) ||
+                   !simplify(&mapping->source, false) || !fits(mapping, is_numbered)))
+        error = -EOPNOTSUPP;
+    return error;
+}
+
+/* Takes over names and axes. */
+static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size_t order)
+{
+    struct mapping *mapping = &virtual->mapping[virtual->n++];
+    bool is_numbered = false;
+    *mapping = (struct mapping){.order = order, .numbered_axis = -1};
+    char *file = substitute(from->file, 0, &is_numbered);
+    char *dataset = substitute(from->dataset, 0, &is_numbered);
+    int error = file && dataset ? take_slabs(virtual, mapping, from, is_numbered) : -ENOMEM;
+    mapping->is_regular = !error;
+    if (error == -EOPNOTSUPP) {
+        atomic_store(&virtual->is_librarys, true);
+        error = 0;
+    }
+    int axis = mapping->is_regular ? unlimited_axis(&mapping->shown) : -1;
+    mapping->is_unlimited = axis >= 0 || !mapping->is_regular;
+    if (!error && !is_numbered) {
+        error = find_source(virtual, file, dataset, false, &mapping->of);
+    } else if (!error) {
+        mapping->numbered_axis = axis;
+        mapping->file = from->file;
+        mapping->dataset = from->dataset;
+        from->file = from->dataset = NULL;
+    }
+    free(file);
+    free(dataset);
+    return error;
+}
+
+/* The first and the end of what a mapping shows along an axis. */
+void mapping_bounds(const struct hdf5_axis *axis, uint64_t dim, uint64_t *low, uint64_t *high)
+{
+    uint64_t n = axis_before(axis, dim);
+    *low = axis->start;
+    *high = n ? axis_at(axis, n - 1) + 1 : axis->start;
+}
+
+/* The axis along which mappings lie apart the most. */
+static int best_axis(const struct virtual *virtual)
+{
+    const struct sfs_dataset_info *info = &virtual->dataset->info;
+    double least = 0;
+    int best = 0;
+    for (int i = 0; i < info->rank; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < virtual->n; k++) {
+            uint64_t low, high;
+            if (!virtual->mapping[k].is_regular)
+                continue;
+            mapping_bounds(&virtual->mapping[k].shown.axis[i], info->dims[i], &low, &high);
+            sum += (double)(high - low) / (info->dims[i] ? (double)info->dims[i] : 1);
+        }
+        if (i == 0 || sum < least) {
+            least = sum;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static int by_low(const void *a, const void *b)
+{
+    const struct mapping *left = a, *right = b;
+    if (left->low != right->low)
+        return left->low < right->low ? -1 : 1;
+    return left->order < right->order ? -1 : left->order > right->order;
+}
+
+/* The mappings [first, end), sorted, are a tree whose root is in the middle; every root knows where
+ * the last of its tree ends. */
+static uint64_t find_highest(struct mapping *mapping, size_t first, size_t end)
+{
+    if (first == end)
+        return 0;
+    size_t middle = first + (end - first) / 2;
+    uint64_t left = find_highest(mapping, first, middle);
+    uint64_t right = find_highest(mapping, middle + 1, end);
+    uint64_t highest = mapping[middle].high;
+    highest = left > highest ? left : highest;
+    return mapping[middle].highest = right > highest ? right : highest;
+}
+
+static void sort(struct virtual *virtual)
+{
+    virtual->axis = best_axis(virtual);
+    uint64_t dim = virtual->dataset->info.dims[virtual->axis];
+    for (size_t i = 0; i < virtual->n; i++) {
+        struct mapping *mapping = &virtual->mapping[i];
+        if (mapping->is_regular)
+            mapping_bounds(&mapping->shown.axis[virtual->axis], dim, &mapping->low, &mapping->high);
+        else
+            mapping->high = UINT64_MAX; /* it may be anywhere */
+    }
+    qsort(virtual->mapping, virtual->n, sizeof(*virtual->mapping), by_low);
+    find_highest(virtual->mapping, 0, virtual->n);
+}
+
+static int take_mappings(struct virtual *virtual)
+{
+    struct hdf5_mappings mappings;
+    struct sfs_dataset *dataset = virtual->dataset;
+    int error = hdf5_mappings(virtual->file->hdf5, dataset->address, &mappings);
+    if (error)
+        return error;
+    virtual->mapping = calloc(mappings.n ? mappings.n : 1, sizeof(*virtual->mapping));
+    if (!virtual->mapping)
+        error = -ENOMEM;
+    for (size_t i = 0; i < mappings.n && !error; i++)
+        error = take_mapping(virtual, &mappings.mapping[i], i);
+    hdf5_mappings_free(&mappings);
+    if (!error)
+        sort(virtual);
+    return error;
+}
+
+/* Where libhdf5 reads it. */
+int virtual_cache_sources(struct virtual *virtual)
+{
+    return hdf5_cache_sources(virtual->file->hdf5, virtual->dataset->address,
+                              virtual->dataset->path,
+                              cache_limit(virtual->file->cache) / SOURCES_SHARE);
+}
+
+int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
+{
+    struct sfs_file *file = dataset->file;
+    *out = NULL;
+    if (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers)
+        return 0;
+    if (!file->sources) {
+        int error = sources_create(file, &file->sources);
+        if (error)
+            return error;
+        file->owns_sources = true;
+    }
+    struct virtual *virtual = calloc(1, sizeof(*virtual));
+    if (!virtual)
+        return -ENOMEM;
+    virtual->dataset = dataset;
+    virtual->file = file;
+    virtual->sources = file->sources;
+    virtual->fill_missing = file->fill_missing;
+    pthread_mutex_init(&virtual->lock, NULL);
+    int error = take_mappings(virtual);
+    if (!error && atomic_load(&virtual->is_librarys))
+        error = virtual_cache_sources(virtual);
+    if (error)
+        virtual_close(virtual); /* none of its sources is open */
+    else
+        *out = virtual;
+    return error;
+}
+
+void virtual_close(struct virtual *virtual)
+{
+    struct known *known, *next;
+    if (!virtual)
+        return;
+    HASH_ITER (hh, virtual->known, known, next) {
+        HASH_DEL(virtual->known, known);
+        source_destroy(known->source);
+        free(known->key);
+        free(known);
+    }
+    for (size_t i = 0; i < virtual->n; i++) {
+        struct mapping *mapping = &virtual->mapping[i];
+        free(mapping->shown.axis);
+        free(mapping->source.axis);
+        free(mapping->file);
+        free(mapping->dataset);
+    }
+    free(virtual->mapping);
+    pthread_mutex_destroy(&virtual->lock);
+    free(virtual);
+}
+
+/* ---- Which mappings a box touches ---- */
+
+static int touch(struct touched *touched, const struct mapping *mapping)
+{
+    if (touched->n == touched->capacity) {
+        size_t capacity = touched->capacity * 4;
+        bool is_few = touched->mapping == touched->few;
+        const struct mapping **grown =
+            reallocarray(is_few ? NULL : (void *)touched->mapping, capacity, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        if (is_few)
+            memcpy((void *)grown, (const void *)touched->few, sizeof(touched->few));
+        touched->mapping = grown;
+        touched->capacity = capacity;
+    }
+    touched->mapping[touched->n++] = mapping;
+    return 0;
+}
+
+bool mapping_touches(const struct mapping *mapping, const struct box *box)
+{
+    for (int i = 0; mapping->is_regular && i < box->rank; i++) {
+        const struct hdf5_axis *axis = &mapping->shown.axis[i];
+        if (axis_before(axis, box->start[i]) >= axis_before(axis, box->start[i] + box->count[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Of the tree [first, end). */
+static int touch_in(const struct virtual *virtual, size_t first, size_t end, const struct box *box,
+                    struct touched *touched)
+{
+    uint64_t low = box->start[virtual->axis], high = low + box->count[virtual->axis];
+    int error = 0;
+    while (first < end && !error) {
+        size_t middle = first + (end - first) / 2;
+        const struct mapping *mapping = &virtual->mapping[middle];
+        if (mapping->highest <= low)
+            return 0;
+        error = touch_in(virtual, first, middle, box, touched);
+        if (mapping->low >= high)
+            return error;
+        if (!error && mapping->high > low && mapping_touches(mapping, box))
+            error = touch(touched, mapping);
+        first = middle + 1;
+    }
+    return error;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct mapping *left = *(const struct mapping *const *)a;
+    const struct mapping *right = *(const struct mapping *const *)b;
+    return left->order < right->order ? -1 : left->order > right->order;
+}
+
+void touched_free(struct touched *touched)
+{
+    if (touched->mapping != touched->few)
+        free((void *)touched->mapping);
+}
+
+/* In the order of the file. touched_free also after an error. */
+int touched_find(const struct virtual *virtual, const struct box *box, struct touched *touched)
+{
+    touched->mapping = touched->few;
+    touched->n = 0;
+    touched->capacity = sizeof(touched->few) / sizeof(*touched->few);
+    int error = touch_in(virtual, 0, virtual->n, box, touched);
+    if (!error && touched->n > 1)
+        qsort((void *)touched->mapping, touched->n, sizeof(*touched->mapping), by_order);
+    return error ? error : interrupt_check();
+}
+
+/* Whether a mapping shows all of a box, and so nothing below it matters. */
+bool mapping_covers(const struct mapping *mapping, const struct box *box)
+{
+    for (int i = 0; i < box->rank; i++) {
+        const struct hdf5_axis *axis = &mapping->shown.axis[i];
+        uint64_t n =
+            axis_before(axis, box->start[i] + box->count[i]) - axis_before(axis, box->start[i]);
+        if (n != box->count[i])
+            return false;
+    }
+    return true;
+}
+
+/* ---- Numbered blocks ---- */
+
+uint64_t mapping_blocks_begin(const struct mapping *mapping, const struct box *box)
+{
+    const struct hdf5_axis *axis =
+        mapping->numbered_axis < 0 ? NULL : &mapping->shown.axis[mapping->numbered_axis];
+    return axis ? axis_before(axis, box->start[mapping->numbered_axis]) / axis->block : 0;
+}
+
+/* Behind the last that the box, which the mapping touches, has a part of. */
+uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box)
+{
+    int i = mapping->numbered_axis;
+    const struct hdf5_axis *axis = i < 0 ? NULL : &mapping->shown.axis[i];
+    return axis ? (axis_before(axis, box->start[i] + box->count[i]) - 1) / axis->block + 1 : 1;
+}
+
+int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
+                     struct source **source)
+{
+    bool is_numbered;
+    char *file = substitute(mapping->file, block, &is_numbered);
+    char *dataset = substitute(mapping->dataset, block, &is_numbered);
+    int error = file && dataset ? find_source(virtual, file, dataset, true, source) : -ENOMEM;
+    free(file);
+    free(dataset);
+    return error;
+}

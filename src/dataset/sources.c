@@ -1,0 +1,562 @@
+/* Finding, opening and keeping the sources of virtual datasets.
+ *
+ * A file is known by device and inode, so that however it is named it is opened once, and the file
+ * whose virtual dataset names itself is used as it is. Files that are in use stay open; of the
+ * others so many that there are MOST_FILES. With a file its sources are closed. */
+#include "dataset/sources.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "common/log.h"
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
+
+#define MOST_FILES 64
+#define MOST_LINKS 16 /* external ones that are followed to one source */
+
+struct identity {
+    dev_t device;
+    ino_t inode;
+};
+
+/* An open file. */
+struct linked {
+    struct identity identity; /* all of its bytes are set */
+    struct sfs_file *file;
+    unsigned users;             /* sources that are in use */
+    struct linked *prev, *next; /* longest unused first */
+    UT_hash_handle hh;
+};
+
+struct sources {
+    struct sfs_file *root;
+    pthread_mutex_t opening; /* held while a source is looked for and opened; taken first */
+    pthread_mutex_t lock;    /* guards what follows, and what is said below */
+    struct linked *by_identity, *by_age;
+    struct source *open;
+};
+
+struct source {
+    struct sources *sources;
+    struct sfs_file *file; /* that names it */
+    const char *path;      /* of the virtual dataset */
+    const struct sfs_encoded *type;
+    char *file_name, *dataset_name;
+    /* under sources->lock: */
+    struct sfs_dataset *dataset; /* NULL: not open */
+    struct linked *linked;       /* the file it is in; NULL: one that is open anyway */
+    enum sfs_source_state state;
+    bool is_known;              /* state is what was found when it was opened last */
+    bool was_said;              /* the log says that it cannot be read */
+    bool is_of_type;            /* where it is open */
+    struct source *prev, *next; /* open ones */
+};
+
+int sources_create(struct sfs_file *file, struct sources **out)
+{
+    struct sources *sources = calloc(1, sizeof(*sources));
+    if (!sources)
+        return -ENOMEM;
+    sources->root = file;
+    pthread_mutex_init(&sources->opening, NULL);
+    pthread_mutex_init(&sources->lock, NULL);
+    *out = sources;
+    return 0;
+}
+
+struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
+                             const struct sfs_encoded *type, const char *file_name,
+                             const char *dataset_name)
+{
+    struct source *source = calloc(1, sizeof(*source));
+    if (!source)
+        return NULL;
+    *source = (struct source){.sources = sources,
+                              .file = file,
+                              .path = path,
+                              .type = type,
+                              .file_name = strdup(file_name),
+                              .dataset_name = strdup(dataset_name)};
+    if (!source->file_name || !source->dataset_name) {
+        source_destroy(source);
+        return NULL;
+    }
+    return source;
+}
+
+const char *source_file_name(const struct source *source)
+{
+    return source->file_name;
+}
+
+const char *source_dataset_name(const struct source *source)
+{
+    return source->dataset_name;
+}
+
+/* ---- Closing ---- */
+
+/* With the lock held: takes it from the open ones. What it was the caller closes without it. */
+static struct sfs_dataset *detach(struct source *source)
+{
+    struct sfs_dataset *dataset = source->dataset;
+    if (dataset)
+        DL_DELETE(source->sources->open, source);
+    source->dataset = NULL;
+    source->linked = NULL;
+    return dataset;
+}
+
+void source_destroy(struct source *source)
+{
+    if (!source)
+        return;
+    pthread_mutex_lock(&source->sources->lock);
+    struct sfs_dataset *dataset = detach(source);
+    pthread_mutex_unlock(&source->sources->lock);
+    sfs_dataset_close(dataset);
+    free(source->file_name);
+    free(source->dataset_name);
+    free(source);
+}
+
+/* Closes the sources that are in a file, or (NULL) all. */
+static void close_sources(struct sources *sources, const struct linked *linked)
+{
+    struct source *source;
+    do {
+        pthread_mutex_lock(&sources->lock);
+        DL_FOREACH (sources->open, source) {
+            if (!linked || source->linked == linked)
+                break;
+        }
+        struct sfs_dataset *dataset = source ? detach(source) : NULL;
+        pthread_mutex_unlock(&sources->lock);
+        sfs_dataset_close(dataset);
+    } while (source);
+}
+
+static void close_linked(struct linked *linked)
+{
+    sfs_discard(linked->file); /* it was only read */
+    free(linked);
+}
+
+void sources_destroy(struct sources *sources)
+{
+    if (!sources)
+        return;
+    struct linked *linked, *next;
+    close_sources(sources, NULL);
+    DL_FOREACH_SAFE (sources->by_age, linked, next) {
+        HASH_DEL(sources->by_identity, linked);
+        DL_DELETE(sources->by_age, linked);
+        close_linked(linked);
+    }
+    pthread_mutex_destroy(&sources->opening);
+    pthread_mutex_destroy(&sources->lock);
+    free(sources);
+}
+
+/* Closes files that nobody uses, as far as there are too many. `opening` is held: none is just
+ * being taken into use but by sources that are open, of which it has none then. */
+static void close_some(struct sources *sources)
+{
+    struct linked *linked, *victim;
+    do {
+        victim = NULL;
+        pthread_mutex_lock(&sources->lock);
+        if (HASH_COUNT(sources->by_identity) > MOST_FILES) {
+            DL_FOREACH (sources->by_age, linked) {
+                if (linked->users == 0)
+                    break;
+            }
+            victim = linked;
+        }
+        if (victim) {
+            struct source *source, *next;
+            HASH_DEL(sources->by_identity, victim);
+            DL_DELETE(sources->by_age, victim);
+            DL_FOREACH_SAFE (sources->open, source, next) {
+                if (source->linked == victim)
+                    (void)detach(source); /* closed with the file */
+            }
+        }
+        pthread_mutex_unlock(&sources->lock);
+        if (victim)
+            close_linked(victim);
+    } while (victim);
+}
+
+/* ---- Finding the file ---- */
+
+/* Whether there is such a file; *error is 0 then, or says what is wrong with it. */
+static bool is_there(const char *directory, const char *name, char **path, struct stat *st,
+                     int *error)
+{
+    free(*path);
+    *path = NULL;
+    if ((directory ? asprintf(path, "%s/%s", directory, name) : asprintf(path, "%s", name)) < 0) {
+        *path = NULL;
+        *error = -ENOMEM;
+        return true;
+    }
+    if (stat(*path, st) < 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            *error = errno == EIO ? -EIO : -EINVAL;
+        return false;
+    }
+    *error = S_ISREG(st->st_mode) ? 0 : -EINVAL;
+    return *error == 0;
+}
+
+/* In the folders that HDF5_VDS_PREFIX names, as libhdf5 reads it. */
+static bool is_in_prefix(const char *folder, const char *name, char **path, struct stat *st,
+                         int *error)
+{
+    static const char origin[] = "${ORIGIN}";
+    const char *environment = getenv("HDF5_VDS_PREFIX");
+    char *prefixes = strdup(environment ? environment : ""), *next = prefixes, *prefix, *whole;
+    bool found = false;
+    while (next && !found && (prefix = strsep(&next, ":"))) {
+        bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
+        if (!*prefix)
+            continue;
+        if (asprintf(&whole, "%s%s", is_relative ? folder : "",
+                     is_relative ? prefix + sizeof(origin) - 1 : prefix) < 0)
+            break;
+        found = is_there(whole, name, path, st, error);
+        free(whole);
+    }
+    free(prefixes);
+    return found;
+}
+
+/* Where libhdf5 looks, too, but for the working directory: by an absolute name; else by that or the
+ * last part of that in the folders of HDF5_VDS_PREFIX, beside the file, and beside what a symbolic
+ * link of its name leads to. -ENOENT; -EINVAL: there is something else; -EIO. */
+static int find_file(const struct sfs_file *from, const char *name, char **path, struct stat *st)
+{
+    char *folder = strdup(sfs_path(from)), *real = realpath(sfs_path(from), NULL);
+    int error = -ENOENT;
+    *path = NULL;
+    bool found = name[0] == '/' && is_there(NULL, name, path, st, &error);
+    if (name[0] == '/')
+        name = strrchr(name, '/') + 1;
+    const char *beside = folder ? dirname(folder) : ".";
+    if (!found && *name && error == -ENOENT)
+        found = is_in_prefix(beside, name, path, st, &error) ||
+                is_there(beside, name, path, st, &error) ||
+                (real && is_there(dirname(real), name, path, st, &error));
+    free(folder);
+    free(real);
+    if (error) {
+        free(*path);
+        *path = NULL;
+    }
+    return error;
+}
+
+/* ---- Opening ---- */
+
+static struct identity identity_of(const struct stat *st)
+{
+    struct identity identity;
+    memset(&identity, 0, sizeof(identity));
+    identity.device = st->st_dev;
+    identity.inode = st->st_ino;
+    return identity;
+}
+
+static bool is_of(const struct sfs_file *file, const struct stat *st)
+{
+    struct stat own;
+    return sfs_stat(file, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino;
+}
+
+/* `opening` is held: what is found stays. */
+static struct linked *find_linked(struct sources *sources, const struct stat *st)
+{
+    struct identity identity = identity_of(st);
+    struct linked *linked;
+    pthread_mutex_lock(&sources->lock);
+    HASH_FIND(hh, sources->by_identity, &identity, sizeof(identity), linked);
+    pthread_mutex_unlock(&sources->lock);
+    return linked;
+}
+
+/* *linked is NULL for a file that is open anyway. */
+static int open_path(struct sources *sources, struct sfs_file *from, const char *path,
+                     const struct stat *st, struct sfs_file **file, struct linked **out)
+{
+    *out = NULL;
+    if (is_of(from, st) || is_of(sources->root, st)) {
+        *file = is_of(from, st) ? from : sources->root;
+        return 0;
+    }
+    struct linked *linked = find_linked(sources, st);
+    if (!linked) {
+        linked = calloc(1, sizeof(*linked));
+        if (!linked)
+            return -ENOMEM;
+        int error = file_open_source(from, path, sources, &linked->file);
+        if (error) {
+            free(linked);
+            return error;
+        }
+        linked->identity = identity_of(st);
+        pthread_mutex_lock(&sources->lock);
+        HASH_ADD(hh, sources->by_identity, identity, sizeof(linked->identity), linked);
+        error = hash_failed() ? -ENOMEM : 0;
+        if (!error)
+            DL_APPEND(sources->by_age, linked);
+        pthread_mutex_unlock(&sources->lock);
+        if (error) {
+            close_linked(linked);
+            return error;
+        }
+    }
+    *file = linked->file;
+    *out = linked;
+    return 0;
+}
+
+/* A source that is being opened. */
+struct search {
+    struct sources *sources;
+    struct sfs_file *file; /* where it has come to, */
+    struct linked *linked; /* and where that is; NULL: it is open anyway */
+    bool has_file;
+    uint64_t address;
+    unsigned links; /* external ones that were followed */
+};
+
+/* Goes into the file of this name. */
+static int enter_file(struct search *search, const char *name)
+{
+    char *path;
+    struct stat st;
+    struct sfs_file *from = search->file;
+    int error = find_file(from, name, &path, &st);
+    search->has_file |= !error;
+    if (!error)
+        error = open_path(search->sources, from, path, &st, &search->file, &search->linked);
+    free(path);
+    return error;
+}
+
+static int find_dataset(struct search *search, const char *path);
+
+/* The first part of a path that is an external link leads on. -ENOENT: none does. */
+static int find_through_links(struct search *search, const char *path)
+{
+    char *copy = strdup(path), *next = copy, *part;
+    uint64_t group = sfs_root(search->file);
+    int error = copy ? -ENOENT : -ENOMEM;
+    while (next && (part = strsep(&next, "/"))) {
+        struct sfs_link link;
+        if (!*part)
+            continue;
+        int failed = sfs_lookup(search->file, group, part, &link);
+        if (failed) {
+            error = failed;
+            break;
+        }
+        if (link.type == SFS_LINK_EXTERNAL && ++search->links <= MOST_LINKS) {
+            char *whole = NULL;
+            error = asprintf(&whole, "%s/%s", link.target, next ? next : "") < 0
+                        ? -ENOMEM
+                        : enter_file(search, link.target_file);
+            if (!error)
+                error = find_dataset(search, whole);
+            free(whole);
+            next = NULL;
+        } else if (link.type == SFS_LINK_HARD) {
+            group = link.address;
+        } else {
+            next = NULL;
+        }
+        sfs_link_free(&link);
+    }
+    free(copy);
+    return error;
+}
+
+static int find_dataset(struct search *search, const char *path)
+{
+    enum sfs_object_type type;
+    int error = sfs_find(search->file, sfs_root(search->file), path, &search->address);
+    if (error == -ENOENT)
+        return find_through_links(search, path);
+    if (!error)
+        error = sfs_object_type(search->file, search->address, &type);
+    return error ? error : type == SFS_DATASET ? 0 : -ENOENT;
+}
+
+static bool is_same_type(const struct sfs_encoded *a, const struct sfs_encoded *b)
+{
+    return (a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0) ||
+           hdf5_type_equal(a->bytes, a->n, b->bytes, b->n);
+}
+
+/* Finds and opens it; what there is of its file is in *search also if that fails. */
+static int open_dataset(struct source *source, struct search *search, struct sfs_dataset **dataset)
+{
+    int error = strcmp(source->file_name, ".") == 0 ? 0 : enter_file(search, source->file_name);
+    if (!error)
+        error = find_dataset(search, source->dataset_name);
+    if (!error)
+        error = sfs_dataset_open(search->file, search->address, source->dataset_name, dataset);
+    return error;
+}
+
+static void ignore_line(void *context, const char *line)
+{
+    (void)context, (void)line;
+}
+
+static bool was_said(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    bool was_said = source->was_said;
+    pthread_mutex_unlock(&source->sources->lock);
+    return was_said;
+}
+
+static void say(struct source *source, const char *what)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    bool was_said = source->was_said;
+    source->was_said = true;
+    pthread_mutex_unlock(&source->sources->lock);
+    if (!was_said)
+        log_error("%s: %s: the source %s in %s %s", sfs_path(source->file), source->path,
+                  source->dataset_name,
+                  strcmp(source->file_name, ".") == 0 ? "this file" : source->file_name, what);
+}
+
+void source_is_short(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    source->state = SFS_SOURCE_SHORT;
+    pthread_mutex_unlock(&source->sources->lock);
+    say(source, "has not all that is mapped");
+}
+
+/* With the lock held. */
+static void use(struct source *source)
+{
+    struct linked *linked = source->linked;
+    if (!linked)
+        return;
+    linked->users++;
+    DL_DELETE(source->sources->by_age, linked);
+    DL_APPEND(source->sources->by_age, linked);
+}
+
+static bool use_if_open(struct source *source, struct sfs_dataset **dataset)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    *dataset = source->dataset;
+    if (*dataset)
+        use(source);
+    pthread_mutex_unlock(&source->sources->lock);
+    return *dataset;
+}
+
+static void note_failure(struct source *source, int error)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    source->is_known = true;
+    source->state = error == -ENOENT ? SFS_SOURCE_MISSING : SFS_SOURCE_UNREADABLE;
+    pthread_mutex_unlock(&source->sources->lock);
+}
+
+static void note_success(struct source *source, const struct search *search,
+                         struct sfs_dataset *dataset)
+{
+    bool is_of_type = is_same_type(source->type, &dataset->info.encoded_type);
+    pthread_mutex_lock(&source->sources->lock);
+    source->dataset = dataset;
+    source->linked = search->linked;
+    if (source->state != SFS_SOURCE_SHORT)
+        source->state = SFS_SOURCE_OK;
+    source->is_known = true;
+    source->is_of_type = is_of_type;
+    DL_APPEND(source->sources->open, source);
+    use(source);
+    pthread_mutex_unlock(&source->sources->lock);
+}
+
+/* With `opening` held. */
+static int open_source(struct source *source, bool is_expected, struct sfs_dataset **dataset)
+{
+    struct search search = {.sources = source->sources, .file = source->file};
+    if (was_said(source))
+        log_divert(ignore_line, NULL);
+    int error = open_dataset(source, &search, dataset);
+    log_divert(NULL, NULL);
+    if (error == -ENOMEM || error == -EINTR)
+        return error;
+    if (error) {
+        note_failure(source, error);
+        if (!is_expected || error != -ENOENT)
+            say(source, error == -ENOENT ? search.has_file ? "does not exist: no such dataset"
+                                                           : "does not exist: no such file"
+                                         : "cannot be opened");
+        return error == -ENOENT || error == -EIO ? error : -EINVAL;
+    }
+    note_success(source, &search, *dataset);
+    return 0;
+}
+
+int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset)
+{
+    if (use_if_open(source, dataset))
+        return 0;
+    pthread_mutex_lock(&source->sources->opening);
+    int error = use_if_open(source, dataset) ? 0 : open_source(source, is_expected, dataset);
+    close_some(source->sources);
+    pthread_mutex_unlock(&source->sources->opening);
+    return error;
+}
+
+void source_put(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    if (source->linked)
+        source->linked->users--;
+    pthread_mutex_unlock(&source->sources->lock);
+}
+
+bool source_is_of_type(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    bool is_of_type = source->is_of_type;
+    pthread_mutex_unlock(&source->sources->lock);
+    return is_of_type;
+}
+
+enum sfs_source_state source_state(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    enum sfs_source_state state = source->state;
+    bool is_known = source->is_known && source->state != SFS_SOURCE_MISSING;
+    pthread_mutex_unlock(&source->sources->lock);
+    if (is_known || strcmp(source->file_name, ".") == 0)
+        return state;
+    char *path;
+    struct stat st;
+    int error = find_file(source->file, source->file_name, &path, &st);
+    free(path);
+    return error == -ENOENT              ? SFS_SOURCE_MISSING
+           : error                       ? SFS_SOURCE_UNREADABLE
+           : state == SFS_SOURCE_MISSING ? SFS_SOURCE_MISSING
+                                         : SFS_SOURCE_OK;
+}

@@ -1,0 +1,49 @@
+/* The sources of virtual datasets: datasets of this and of other files, which are opened when they
+ * are first needed, and kept open with a bound. One table serves a file and all files that its
+ * virtual datasets lead to. Thread-safe. */
+#ifndef SPARSEFS_DATASET_SOURCES_H
+#define SPARSEFS_DATASET_SOURCES_H
+
+#include <stdbool.h>
+
+#include "sparsefs/sparsefs.h"
+
+struct sources;
+struct source;
+
+/* `file` is where the first virtual dataset is; its own sources are in no other file object. It
+ * outlives the table. -ENOMEM. */
+int sources_create(struct sfs_file *file, struct sources **sources);
+
+/* Closes all datasets and files. */
+void sources_destroy(struct sources *sources);
+
+/* A source of a virtual dataset of `file`, whose elements have this type, by its names; owned by
+ * the caller. `path` is the virtual dataset's, for messages. All outlive it. NULL: no memory. */
+struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
+                             const struct sfs_encoded *type, const char *file_name,
+                             const char *dataset_name);
+
+/* Nobody uses it any more. */
+void source_destroy(struct source *source);
+
+/* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
+ * dataset; -EINVAL: there is something else, or it is open for writing elsewhere; -EIO: reading has
+ * failed; the log says so the first time. -ENOMEM. is_expected: nothing is said if there is none.
+ */
+int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
+void source_put(struct source *source);
+
+/* Of one that is held: whether its elements have the type of the virtual dataset's. */
+bool source_is_of_type(struct source *source);
+
+/* The log says, the first time, that it has not all that is mapped. */
+void source_is_short(struct source *source);
+
+/* What is known of it; of one that was not opened yet, only whether there is such a file. */
+enum sfs_source_state source_state(struct source *source);
+
+const char *source_file_name(const struct source *source);
+const char *source_dataset_name(const struct source *source);
+
+#endif

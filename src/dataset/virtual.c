@@ -1,0 +1,417 @@
+/* Reading virtual datasets: mapping by mapping, or by libhdf5. */
+#include "dataset/virtual.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/interrupt.h"
+#include "common/log.h"
+#include "common/workers.h"
+#include "dataset/virtual_part.h"
+
+#define MOST_DEPTH 16 /* of virtual datasets that are sources of each other */
+
+/* Less is not worth waking threads for. */
+#define SHARED_BYTES ((size_t)256 << 10)
+#define SHARED_MOST  64 /* mappings */
+
+/* Mappings, at most, whose sources are opened to say what is wrong with them. */
+#define MOST_EXAMINED 64
+
+/* is_left: NULL, or sources that are virtual are not read, and it is set. */
+static int read_mapping(struct virtual *virtual, const struct mapping *mapping,
+                        const struct box *box, const struct place *place, int depth, bool *is_left)
+{
+    uint64_t end = mapping_blocks_end(mapping, box);
+    int error = 0;
+    for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
+        struct virtual_part part;
+        error = part_begin(&part, virtual, mapping, block);
+        if (error)
+            break;
+        if (is_left && part.dataset && part.dataset->virtual)
+            *is_left = true;
+        else
+            error = part_read(&part, box, place, depth);
+        part_end(&part);
+        if (!error)
+            error = interrupt_check();
+    }
+    return error;
+}
+
+/* Mappings that are read by several threads. Only the one that was called knows whether it is to
+ * end early: what may take long is left to it. */
+struct shared {
+    struct virtual *virtual;
+    const struct mapping *const *mapping;
+    const struct box *box;
+    const struct place *place;
+    bool is_left[SHARED_MOST];
+};
+
+static int read_shared(void *context, size_t i)
+{
+    struct shared *shared = context;
+    return read_mapping(shared->virtual, shared->mapping[i], shared->box, shared->place, 0,
+                        &shared->is_left[i]);
+}
+
+static bool lie_apart(const struct mapping *a, const struct mapping *b, const struct box *box)
+{
+    for (int i = 0; i < box->rank; i++) {
+        uint64_t low_a, high_a, low_b, high_b, dim = box->start[i] + box->count[i];
+        mapping_bounds(&a->shown.axis[i], dim, &low_a, &high_a);
+        mapping_bounds(&b->shown.axis[i], dim, &low_b, &high_b);
+        if (high_a <= low_b || high_b <= low_a)
+            return true;
+    }
+    return false;
+}
+
+/* Whether threads may take a mapping each: none lies over another, and this one holds no other
+ * dataset that somebody may wait to change. */
+static bool can_be_shared(const struct virtual *virtual, const struct touched *touched,
+                          size_t first, const struct box *box, int depth)
+{
+    if (depth > 0 || touched->n - first < 2 || touched->n - first > SHARED_MOST ||
+        box_elements(box) * virtual->dataset->layout.element_size < SHARED_BYTES ||
+        !use_is_only(&virtual->dataset->use))
+        return false;
+    for (size_t i = first; i < touched->n; i++)
+        for (size_t k = first; k < i; k++)
+            if (!lie_apart(touched->mapping[i], touched->mapping[k], box))
+                return false;
+    return true;
+}
+
+static int read_touched(struct virtual *virtual, const struct touched *touched,
+                        const struct box *box, const struct place *place, int depth)
+{
+    size_t first = touched->n;
+    while (first > 0 && !mapping_covers(touched->mapping[first - 1], box))
+        first--;
+    /* What an unlimited one does not find is left as it is. */
+    bool is_covered = first > 0 && !touched->mapping[first - 1]->is_unlimited &&
+                      !virtual->fill_missing;
+    if (is_covered)
+        first--;
+    else
+        first = 0;
+    const struct layout *layout = &virtual->dataset->layout;
+    if (!is_covered)
+        box_fill(box->rank, box->count, layout->element_size, place->elements, place->dims,
+                 place->start, layout->info->fill);
+    struct shared shared = {virtual, touched->mapping + first, box, place, {false}};
+    bool is_shared = can_be_shared(virtual, touched, first, box, depth);
+    int error = is_shared ? workers_each(cache_workers(virtual->file->cache), touched->n - first,
+                                         read_shared, &shared)
+                          : 0;
+    for (size_t i = first; i < touched->n && !error; i++)
+        if (!is_shared || shared.is_left[i - first])
+            error = read_mapping(virtual, touched->mapping[i], box, place, depth, NULL);
+    return error;
+}
+
+/* ---- What is left to libhdf5 ----
+ *
+ * It follows sources without an end, and shows the fill value for what is missing: before it is
+ * asked, they are looked at. */
+
+static int too_deep(struct virtual *virtual)
+{
+    if (!atomic_exchange(&virtual->said_too_deep, true))
+        log_error("%s: %s: sources of sources lead through more than %d virtual datasets, or in a "
+                  "circle",
+                  sfs_path(virtual->file), virtual->dataset->path, MOST_DEPTH);
+    return -EIO;
+}
+
+static int check_sources(struct virtual *virtual, int depth);
+
+/* What is not there matters only where it is wanted, and is no fill value. */
+enum want { NOT_WANTED, WANTED_IF_THERE, WANTED };
+
+static int check_source(struct virtual *virtual, struct source *source, enum want want, int depth)
+{
+    struct sfs_dataset *dataset;
+    int error = source_get(source, want != WANTED, &dataset);
+    if (error == -ENOENT || error == -EINVAL)
+        return want == NOT_WANTED || (error == -ENOENT && want == WANTED_IF_THERE) ||
+                       virtual->fill_missing
+                   ? 0
+                   : -EIO;
+    if (error)
+        return error;
+    if (dataset->virtual)
+        error = check_sources(dataset->virtual, depth + 1);
+    source_put(source);
+    return error ? error : interrupt_check();
+}
+
+/* The sources that a mapping has in a box. */
+static int check_mapping(struct virtual *virtual, const struct mapping *mapping,
+                         const struct box *box, enum want want, int depth)
+{
+    if (mapping->of)
+        return check_source(virtual, mapping->of, want, depth);
+    int error = 0;
+    uint64_t end = mapping->numbered_axis < 0 ? 0 : mapping_blocks_end(mapping, box);
+    for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
+        struct source *source;
+        error = mapping_numbered(virtual, mapping, block, &source);
+        if (!error)
+            error = check_source(virtual, source, want, depth);
+    }
+    return error;
+}
+
+/* All sources of a virtual dataset that is a source, once. What is wrong with them otherwise is
+ * found out when they are read. */
+static int check_sources(struct virtual *virtual, int depth)
+{
+    const struct layout *layout = &virtual->dataset->layout;
+    struct box all = {.rank = layout->rank};
+    memcpy(all.count, layout->dims, sizeof(all.count));
+    int error = depth >= MOST_DEPTH ? too_deep(virtual) : 0;
+    if (error || atomic_load(&virtual->is_shallow))
+        return error;
+    for (size_t i = 0; i < virtual->n && !error; i++)
+        if (mapping_touches(&virtual->mapping[i], &all))
+            error = check_mapping(virtual, &virtual->mapping[i], &all, NOT_WANTED, depth);
+    if (!error)
+        atomic_store(&virtual->is_shallow, true);
+    return error;
+}
+
+/* The pieces that libhdf5 reads of a box. */
+static void pieces_around(const struct layout *layout, const struct box *box, struct box *pieces)
+{
+    *pieces = *box;
+    for (int i = 0; i < box->rank; i++) {
+        uint64_t piece = layout->chunk_dims[i], end = box->start[i] + box->count[i];
+        pieces->start[i] -= box->start[i] % piece;
+        uint64_t left = layout->dims[i] - pieces->start[i];
+        uint64_t count = ((end - pieces->start[i] - 1) / piece + 1) * piece;
+        pieces->count[i] = count < left ? count : left;
+    }
+}
+
+static int check_box(struct virtual *virtual, const struct box *box, int depth)
+{
+    struct touched touched;
+    struct box pieces;
+    pieces_around(&virtual->dataset->layout, box, &pieces);
+    int error = touched_find(virtual, &pieces, &touched);
+    for (size_t i = 0; i < touched.n && !error; i++) {
+        const struct mapping *mapping = touched.mapping[i];
+        enum want want = !mapping_touches(mapping, box) ? NOT_WANTED
+                         : mapping->is_unlimited        ? WANTED_IF_THERE
+                                                        : WANTED;
+        error = check_mapping(virtual, mapping, &pieces, want, depth);
+    }
+    touched_free(&touched);
+    return error;
+}
+
+static int read_by_library(struct virtual *virtual, const struct box *box,
+                           const struct place *place, int depth)
+{
+    int error = check_box(virtual, box, depth);
+    return error ? error
+                 : cache_read_placed(virtual->dataset->cache, box, place->elements, place->dims,
+                                     place->start);
+}
+
+int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
+                 int depth)
+{
+    struct touched touched;
+    if (depth >= MOST_DEPTH)
+        return too_deep(virtual);
+    if (box_elements(box) == 0)
+        return 0;
+    if (atomic_load(&virtual->is_librarys))
+        return read_by_library(virtual, box, place, depth);
+    int error = touched_find(virtual, box, &touched);
+    if (!error)
+        error = read_touched(virtual, &touched, box, place, depth);
+    touched_free(&touched);
+    if (error != -EOPNOTSUPP)
+        return error;
+    error = atomic_exchange(&virtual->is_librarys, true) ? 0 : virtual_cache_sources(virtual);
+    return error ? error : read_by_library(virtual, box, place, depth);
+}
+
+/* ---- Lending ---- */
+
+struct loan {
+    struct source *source; /* NULL: libhdf5 has read it, */
+    struct chunk *chunk;   /* a piece of the virtual dataset */
+    struct sfs_dataset *dataset;
+    void *holder; /* of what the dataset has lent */
+};
+
+static int lend_by_library(struct virtual *virtual, const struct box *box, const void **bytes,
+                           void **holder, int depth)
+{
+    int error = check_box(virtual, box, depth);
+    struct loan *loan = error ? NULL : calloc(1, sizeof(*loan));
+    if (!loan)
+        return error ? error : -ENOMEM;
+    int lent = cache_lend(virtual->dataset->cache, box, bytes, &loan->chunk);
+    if (lent > 0)
+        *holder = loan;
+    else
+        free(loan);
+    return lent;
+}
+
+/* Where a part shows all of a box without a gap, what it is in the source. */
+static bool is_box_of_source(struct virtual_part *part, const struct box *box, struct box *source)
+{
+    struct translation *translation = &part->translation;
+    struct box shown;
+    if (!part->dataset || !translation_want(translation, box) ||
+        translation_elements(translation) != box_elements(box) ||
+        translation_clip(translation, part->dataset->layout.dims))
+        return false;
+    for (int i = 0; i < translation->rank; i++)
+        if (translation_adjacent(translation, i, translation->first[i]) <
+            translation->end[i] - translation->first[i])
+            return false;
+    translation_boxes(translation, translation->first, translation->end, &shown, source);
+    return true;
+}
+
+static int lend_part(struct virtual_part *part, const struct box *box, const void **bytes,
+                     void **holder, int depth)
+{
+    struct box source;
+    if (!part->dataset)
+        return 0;
+    USING(part->dataset);
+    if (!is_box_of_source(part, box, &source))
+        return 0;
+    struct loan *loan = malloc(sizeof(*loan));
+    if (!loan)
+        return -ENOMEM;
+    loan->source = part->source;
+    loan->dataset = part->dataset;
+    int lent = dataset_lend_box(part->dataset, &source, bytes, &loan->holder, depth + 1);
+    if (lent > 0)
+        *holder = loan;
+    else
+        free(loan);
+    return lent;
+}
+
+int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
+                 int depth)
+{
+    struct touched touched;
+    if (depth >= MOST_DEPTH || box_elements(box) == 0)
+        return 0;
+    if (atomic_load(&virtual->is_librarys))
+        return lend_by_library(virtual, box, bytes, holder, depth);
+    int error = touched_find(virtual, box, &touched);
+    const struct mapping *mapping = touched.n > 0 ? touched.mapping[touched.n - 1] : NULL;
+    touched_free(&touched);
+    if (error || !mapping)
+        return error;
+    uint64_t block = mapping_blocks_begin(mapping, box);
+    if (mapping_blocks_end(mapping, box) != block + 1)
+        return 0;
+    struct virtual_part part;
+    error = part_begin(&part, virtual, mapping, block);
+    if (error)
+        return error == -EOPNOTSUPP ? 0 : error;
+    int lent = lend_part(&part, box, bytes, holder, depth);
+    if (lent <= 0)
+        part_end(&part); /* else when it is given back */
+    return lent;
+}
+
+void virtual_return(void *holder)
+{
+    struct loan *loan = holder;
+    if (loan->source) {
+        dataset_return(loan->dataset, loan->holder);
+        source_put(loan->source);
+    } else {
+        cache_return(loan->chunk);
+    }
+    free(loan);
+}
+
+/* ---- What its sources are ---- */
+
+static int add_source(struct sfs_sources *sources, const char *file, const char *dataset,
+                      enum sfs_source_state state)
+{
+    struct sfs_source *source = &sources->source[sources->n++];
+    *source = (struct sfs_source){strdup(file), strdup(dataset), state};
+    return source->file && source->dataset ? interrupt_check() : -ENOMEM;
+}
+
+static int add_known(struct virtual *virtual, size_t most, struct sfs_sources *sources)
+{
+    struct known *known, *next;
+    int error = 0;
+    pthread_mutex_lock(&virtual->lock);
+    HASH_ITER (hh, virtual->known, known, next) {
+        if (known->is_block)
+            continue;
+        if (sources->total++ < most && !error)
+            error = add_source(sources, source_file_name(known->source),
+                               source_dataset_name(known->source), source_state(known->source));
+    }
+    pthread_mutex_unlock(&virtual->lock);
+    return error;
+}
+
+/* Opens a source and looks whether it has all that this mapping shows of it; what is found out is
+ * kept with it. */
+static int examine(struct virtual *virtual, const struct mapping *mapping)
+{
+    struct virtual_part part;
+    if (mapping->is_unlimited)
+        return 0;
+    int error = part_begin(&part, virtual, mapping, 0);
+    if (!error && part.dataset) {
+        USING(part.dataset);
+        for (int i = 0; i < part.translation.rank; i++) {
+            part.translation.first[i] = 0;
+            part.translation.end[i] = axis_size(&mapping->shown.axis[i]);
+        }
+        if (translation_clip(&part.translation, part.dataset->layout.dims))
+            source_is_short(part.source);
+    }
+    if (!error)
+        part_end(&part);
+    if (!error)
+        error = interrupt_check();
+    return error == -ENOMEM || error == -EINTR ? error : 0;
+}
+
+int virtual_sources(struct virtual *virtual, size_t most, struct sfs_sources *sources)
+{
+    size_t all = virtual->n < most ? virtual->n : most;
+    *sources = (struct sfs_sources){0};
+    sources->source = calloc(all ? all : 1, sizeof(*sources->source));
+    int error = sources->source ? 0 : -ENOMEM;
+    for (size_t i = 0; virtual->n <= MOST_EXAMINED && i < virtual->n && !error; i++)
+        error = examine(virtual, &virtual->mapping[i]);
+    if (!error)
+        error = add_known(virtual, most, sources);
+    for (size_t i = 0; i < virtual->n && !error; i++) {
+        const struct mapping *mapping = &virtual->mapping[i];
+        if (!mapping->of && sources->total++ < most)
+            error = add_source(sources, mapping->file, mapping->dataset, SFS_SOURCE_NUMBERED);
+    }
+    if (error)
+        sfs_sources_free(sources);
+    return error;
+}

@@ -1,0 +1,30 @@
+/* Virtual datasets that are read from their sources: their mappings, and what of which source is
+ * at a place. They have nothing of their own in the cache. What only libhdf5 can read stays with
+ * it: sources of another datatype, selections that are not regular or do not correspond axis by
+ * axis. Thread-safe. */
+#ifndef SPARSEFS_DATASET_VIRTUAL_H
+#define SPARSEFS_DATASET_VIRTUAL_H
+
+#include "dataset/private.h"
+
+/* Of an open virtual dataset that is described already. *virtual is NULL if it is left to libhdf5.
+ * -ENOMEM, -EINTR, and -EIO with hdf5_error(). The file's lock is held. */
+int virtual_open(struct sfs_dataset *dataset, struct virtual **virtual);
+
+/* Not with the lock of a file held. NULL is nothing. */
+void virtual_close(struct virtual *virtual);
+
+/* As dataset_read_box. -EIO: a source cannot be read or is too short, or the sources lead too far;
+ * the log says which, once. */
+int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
+                 int depth);
+
+/* As dataset_lend_box; what is lent is given back by virtual_return. */
+int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
+                 int depth);
+void virtual_return(void *holder);
+
+/* As sfs_virtual_sources. */
+int virtual_sources(struct virtual *virtual, size_t most, struct sfs_sources *sources);
+
+#endif

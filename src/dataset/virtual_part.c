@@ -1,0 +1,344 @@
+/* Reading what a mapping shows of one source: interval by interval, or with what is between. */
+#include "dataset/virtual_part.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/interrupt.h"
+
+/* Elements that lie scattered are read with what is between them, so much at once, unless that is
+ * so many times as much. */
+#define GATHERED_BYTES    ((size_t)4 << 20)
+#define GATHERED_TIMES    16
+#define GATHERED_INTERVAL 4096 /* bytes; intervals of more are read one by one */
+
+/* Whether elements correspond axis by axis, now that the dims of the source are known. -EIO: they
+ * do not at all. */
+static int translate(struct virtual_part *part, uint64_t block)
+{
+    USING(part->dataset);
+    const struct mapping *mapping = part->mapping;
+    const uint64_t *dims = part->dataset->layout.dims;
+    int rank = part->dataset->layout.rank;
+    struct hdf5_slab shown = mapping->shown, source = mapping->source;
+    int axis = mapping->numbered_axis;
+    if (axis >= 0) {
+        memcpy(part->shown, shown.axis, (size_t)shown.rank * sizeof(*shown.axis));
+        part->shown[axis].start += block * part->shown[axis].stride;
+        part->shown[axis].count = 1;
+        part->shown[axis].stride = part->shown[axis].block;
+        shown.axis = part->shown;
+    }
+    for (int i = 0; source.is_all && i < rank; i++)
+        part->all[i] = (struct hdf5_axis){0, dims[i] ? dims[i] : 1, 1, dims[i] ? dims[i] : 1};
+    if (source.is_all)
+        source = (struct hdf5_slab){.rank = rank, .axis = part->all};
+    if (source.rank != rank)
+        return -EIO;
+    if (translation_make(&part->translation, &shown, &source))
+        return 0;
+    uint64_t n = 1, there = 1;
+    for (int i = 0; i < shown.rank; i++)
+        n *= axis_size(&shown.axis[i]);
+    for (int i = 0; i < rank; i++)
+        there *= dims[i];
+    return n == there ? -EOPNOTSUPP : -EIO;
+}
+
+/* What the mapping does not find there is an error, or the fill value. */
+static bool part_is_fill(const struct virtual_part *part)
+{
+    return part->mapping->is_unlimited || part->virtual->fill_missing;
+}
+
+int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+               uint64_t block)
+{
+    int error = 0;
+    part->virtual = virtual;
+    part->mapping = mapping;
+    part->source = mapping->of;
+    part->dataset = NULL;
+    if (!part->source)
+        error = mapping_numbered(virtual, mapping, block, &part->source);
+    if (!error)
+        error = source_get(part->source, part_is_fill(part), &part->dataset);
+    if (error == -ENOENT || error == -EINVAL) {
+        part->dataset = NULL;
+        return virtual->fill_missing || (error == -ENOENT && part_is_fill(part)) ? 0 : -EIO;
+    }
+    if (error)
+        return error;
+    error = source_is_of_type(part->source) ? translate(part, block) : -EOPNOTSUPP;
+    if (!error)
+        return 0;
+    if (error == -EIO)
+        source_is_short(part->source);
+    source_put(part->source);
+    part->dataset = NULL;
+    return error == -EIO && part_is_fill(part) ? 0 : error;
+}
+
+void part_end(struct virtual_part *part)
+{
+    if (part->dataset)
+        source_put(part->source);
+}
+
+/* ---- Reading ---- */
+
+/* A box of the virtual dataset that is wanted, and where it is to go. */
+struct wanted {
+    struct virtual_part *part;
+    const struct box *box;
+    const struct place *place;
+    int depth;
+};
+
+static struct sfs_dataset *source_of(const struct wanted *wanted)
+{
+    return wanted->part->dataset;
+}
+
+static size_t element_size(const struct wanted *wanted)
+{
+    return wanted->part->virtual->dataset->layout.element_size;
+}
+
+/* Where a box of the virtual dataset goes. */
+static void find_place(const struct wanted *wanted, const struct box *shown, uint64_t *start)
+{
+    for (int i = 0; i < shown->rank; i++)
+        start[i] = wanted->place->start[i] + (shown->start[i] - wanted->box->start[i]);
+}
+
+/* A box whose elements come one after the other. */
+static int read_packed(const struct wanted *wanted, const struct box *source, char *elements)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    struct place place = {elements, source->count, origin};
+    return dataset_read_box(source_of(wanted), source, &place, wanted->depth + 1);
+}
+
+/* Whether each axis of the source is that of the virtual dataset with the same number. */
+static bool is_alike(const struct translation *translation)
+{
+    bool alike = translation->rank == translation->source_rank;
+    for (int i = 0; i < translation->rank && alike; i++)
+        alike = translation->source_of[i] < 0 || translation->source_of[i] == i;
+    return alike;
+}
+
+/* Cuts a box of the source as one of the virtual dataset was cut. */
+static void cut_source(const struct translation *translation, const struct box *shown,
+                       const struct box *cut, struct box *source)
+{
+    for (int i = 0; i < source->rank; i++) {
+        int k = translation->pair[i];
+        if (k < 0)
+            continue;
+        source->start[i] += cut->start[k] - shown->start[k];
+        source->count[i] = cut->count[k];
+    }
+}
+
+/* Through memory, as much as that is to be at once. */
+static int read_box_by_copying(const struct wanted *wanted, const struct box *shown,
+                               const struct box *source)
+{
+    size_t size = element_size(wanted);
+    uint64_t all = box_elements(shown), most = GATHERED_BYTES / size ? GATHERED_BYTES / size : 1;
+    struct cache *cache = wanted->part->virtual->file->cache;
+    size_t bytes = (size_t)(all < most ? all : most) * size;
+    void *memory;
+    int error = cache_scratch(cache, bytes, &memory);
+    if (error)
+        return error;
+    for (uint64_t at = 0; at < all && !error;) {
+        uint64_t start[SFS_MAX_RANK];
+        struct box cut, of_source = *source;
+        at += box_of_interval(shown, at, all - at < most ? all - at : most, &cut);
+        cut_source(&wanted->part->translation, shown, &cut, &of_source);
+        error = read_packed(wanted, &of_source, memory);
+        find_place(wanted, &cut, start);
+        if (!error)
+            box_copy(cut.rank, cut.count, size, wanted->place->elements, wanted->place->dims, start,
+                     memory, cut.count, NULL);
+        if (!error)
+            error = interrupt_check();
+    }
+    cache_scratch_return(cache, memory, bytes);
+    return error;
+}
+
+/* Elements that lie without a gap on both sides. */
+static int read_one(const struct wanted *wanted, const uint64_t *first, const uint64_t *end)
+{
+    const struct place *place = wanted->place;
+    struct box shown, source;
+    uint64_t start[SFS_MAX_RANK], position;
+    translation_boxes(&wanted->part->translation, first, end, &shown, &source);
+    find_place(wanted, &shown, start);
+    if (is_alike(&wanted->part->translation)) {
+        struct place there = {place->elements, place->dims, start};
+        return dataset_read_box(source_of(wanted), &source, &there, wanted->depth + 1);
+    }
+    if (box_is_contiguous(shown.rank, shown.count, place->dims, start, &position))
+        return read_packed(wanted, &source, place->elements + position * element_size(wanted));
+    return read_box_by_copying(wanted, &shown, &source);
+}
+
+/* Copies elements, interval by interval along the axes from this one on, out of the smallest box
+ * of the source that has them. */
+struct gathered {
+    const struct wanted *wanted;
+    const char *memory;
+    struct box source;
+    uint64_t first[SFS_MAX_RANK], end[SFS_MAX_RANK];
+};
+
+static void scatter(struct gathered *gathered, int axis)
+{
+    const struct wanted *wanted = gathered->wanted;
+    const struct translation *translation = &wanted->part->translation;
+    if (axis == translation->rank) {
+        uint64_t to[SFS_MAX_RANK], position = 0;
+        struct box shown, source;
+        translation_boxes(translation, gathered->first, gathered->end, &shown, &source);
+        find_place(wanted, &shown, to);
+        for (int i = 0; i < source.rank; i++)
+            position = position * gathered->source.count[i] +
+                       (source.start[i] - gathered->source.start[i]);
+        /* Both have the axes of more than one element in common: in those of the virtual dataset
+         * the array that was read has these dims. */
+        uint64_t dims[SFS_MAX_RANK];
+        for (int i = 0; i < shown.rank; i++) {
+            int k = translation->source_of[i];
+            dims[i] = k < 0 ? 1 : gathered->source.count[k];
+        }
+        box_copy(shown.rank, shown.count, element_size(wanted), wanted->place->elements,
+                 wanted->place->dims, to, gathered->memory + position * element_size(wanted), dims,
+                 NULL);
+        return;
+    }
+    uint64_t first = gathered->first[axis], end = gathered->end[axis];
+    for (uint64_t i = first; i < end;) {
+        uint64_t n = translation_adjacent(translation, axis, i);
+        n = n < end - i ? n : end - i;
+        gathered->first[axis] = i;
+        gathered->end[axis] = i += n;
+        scatter(gathered, axis + 1);
+    }
+    gathered->first[axis] = first;
+    gathered->end[axis] = end;
+}
+
+static int gather(const struct wanted *wanted, const uint64_t *first, const uint64_t *end,
+                  const struct box *source, size_t bytes)
+{
+    struct cache *cache = wanted->part->virtual->file->cache;
+    void *memory;
+    int error = cache_scratch(cache, bytes, &memory);
+    if (error)
+        return error;
+    error = read_packed(wanted, source, memory);
+    if (!error) {
+        struct gathered gathered = {.wanted = wanted, .memory = memory, .source = *source};
+        memcpy(gathered.first, first, sizeof(gathered.first));
+        memcpy(gathered.end, end, sizeof(gathered.end));
+        scatter(&gathered, 0);
+    }
+    cache_scratch_return(cache, memory, bytes);
+    return error;
+}
+
+/* Whether there may be whole chunks between the intervals along this or a later axis. */
+static bool skips_chunks(const struct wanted *wanted, int axis, const uint64_t *first,
+                         const uint64_t *end)
+{
+    const struct translation *translation = &wanted->part->translation;
+    for (int i = axis; i < translation->rank; i++) {
+        int k = translation->source_of[i];
+        if (k < 0 || axis_adjacent(&translation->source[k], first[i]) >= end[i] - first[i])
+            continue;
+        const struct hdf5_axis *source = &translation->source[k];
+        uint64_t chunk = source_of(wanted)->virtual ? 1 : source_of(wanted)->layout.chunk_dims[k];
+        if (source->stride - source->block >= chunk)
+            return true;
+    }
+    return false;
+}
+
+/* Whether elements, which lie in more than one interval along this or a later axis, are to be read
+ * with all that is between them: where the intervals are short. */
+static bool is_to_gather(const struct wanted *wanted, int axis, const uint64_t *first,
+                         const uint64_t *end, struct box *source, uint64_t *bytes)
+{
+    const struct translation *translation = &wanted->part->translation;
+    struct box shown;
+    uint64_t elements, n = 1, adjacent = element_size(wanted);
+    bool is_one = true;
+    for (int i = 0; i < translation->rank; i++) {
+        uint64_t together = translation_adjacent(translation, i, first[i]);
+        uint64_t left = end[i] - first[i];
+        is_one &= i < axis || together >= left;
+        adjacent *= together < left ? together : left;
+        n *= left;
+    }
+    if (is_one || adjacent >= GATHERED_INTERVAL || skips_chunks(wanted, axis, first, end))
+        return false;
+    translation_boxes(translation, first, end, &shown, source);
+    return box_product(source->count, source->rank, 1, &elements) &&
+           elements / GATHERED_TIMES <= n &&
+           box_product(source->count, source->rank, element_size(wanted), bytes) &&
+           *bytes <= GATHERED_BYTES;
+}
+
+/* Reads what is wanted along the axes from this one on; of those before it one interval. */
+static int read_from(const struct wanted *wanted, int axis, uint64_t *first, uint64_t *end)
+{
+    const struct translation *translation = &wanted->part->translation;
+    struct box source;
+    uint64_t bytes;
+    if (axis == translation->rank)
+        return read_one(wanted, first, end);
+    if (is_to_gather(wanted, axis, first, end, &source, &bytes))
+        return gather(wanted, first, end, &source, (size_t)bytes);
+    uint64_t all_first = first[axis], all_end = end[axis];
+    int error = 0;
+    for (uint64_t i = all_first; i < all_end && !error;) {
+        first[axis] = i;
+        i += translation_adjacent(translation, axis, i);
+        end[axis] = i < all_end ? i : all_end;
+        error = read_from(wanted, axis + 1, first, end);
+        if (!error)
+            error = interrupt_check();
+    }
+    first[axis] = all_first;
+    end[axis] = all_end;
+    return error;
+}
+
+/* What of a box a part of a mapping shows. */
+int part_read(struct virtual_part *part, const struct box *box, const struct place *place,
+              int depth)
+{
+    struct translation *translation = &part->translation;
+    if (!part->dataset || !translation_want(translation, box))
+        return 0;
+    USING(part->dataset);
+    if (translation_clip(translation, part->dataset->layout.dims)) {
+        if (!part->mapping->is_unlimited)
+            source_is_short(part->source);
+        if (!part_is_fill(part))
+            return -EIO;
+        if (translation_elements(translation) == 0)
+            return 0;
+    }
+    struct wanted wanted = {part, box, place, depth};
+    uint64_t first[SFS_MAX_RANK], end[SFS_MAX_RANK];
+    memcpy(first, translation->first, sizeof(first));
+    memcpy(end, translation->end, sizeof(end));
+    return read_from(&wanted, 0, first, end);
+}

@@ -1,0 +1,28 @@
+/* What a mapping of a virtual dataset shows of one source. */
+#ifndef SPARSEFS_DATASET_VIRTUAL_PART_H
+#define SPARSEFS_DATASET_VIRTUAL_PART_H
+
+#include "dataset/mapping.h"
+#include "dataset/translate.h"
+
+/* A part of a mapping that is of one source, opened. */
+struct virtual_part {
+    struct virtual *virtual;
+    const struct mapping *mapping;
+    struct source *source;
+    struct sfs_dataset *dataset; /* NULL: it is missing, and reads as the fill value */
+    struct translation translation;
+    struct hdf5_axis shown[SFS_MAX_RANK], all[SFS_MAX_RANK]; /* where they are not the mapping's */
+};
+
+/* Opens the source of a block. Ended by part_end, unless it fails. -EOPNOTSUPP: libhdf5 must read
+ * the dataset. */
+int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+               uint64_t block);
+void part_end(struct virtual_part *part);
+
+/* Reads what it has of a box. Errors as of virtual_read. */
+int part_read(struct virtual_part *part, const struct box *box, const struct place *place,
+              int depth);
+
+#endif

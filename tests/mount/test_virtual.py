@@ -1,0 +1,595 @@
+"""Virtual datasets, against h5py: all that is mapped, where it is mapped to, and what is missing."""
+import concurrent.futures
+import errno
+import json
+import os
+import pathlib
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from conftest import BUILD
+
+UNLIMITED = h5py.h5s.UNLIMITED
+
+
+def write(path, data, name="d", **options):
+    with h5py.File(path, "a", libver="latest") as f:
+        f.create_dataset(name, data=data, **options)
+
+
+def make_virtual(path, layout, name="v", fill=11):
+    with h5py.File(path, "a", libver="latest") as f:
+        f.create_virtual_dataset(name, layout, fillvalue=fill)
+
+
+def space_of(shape, start, stride, count, block, max_shape=None):
+    space = h5py.h5s.create_simple(shape, max_shape)
+    space.select_hyperslab(start, count, stride, block)
+    return space
+
+
+def make_mapped(path, shape, mappings, name="v", dtype="<u4", max_shape=None, fill=11):
+    """mappings: (space in the virtual dataset, file, dataset, space in the source)."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.VIRTUAL)
+    plist.set_fill_value(np.array(fill, dtype))
+    for shown, file, dataset, source in mappings:
+        plist.set_virtual(shown, file.encode(), dataset.encode(), source)
+    with h5py.File(path, "a", libver="latest") as f:
+        h5py.h5d.create(f.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype)),
+                        h5py.h5s.create_simple(shape, max_shape), plist)
+
+
+def read_all(path, name="v"):
+    with h5py.File(path) as f:
+        return f[name][()]
+
+
+def check(mount, content, name="v", seed=1):
+    """Every frame in every face, the whole, and pieces of both read here and there."""
+    root, random = mount / name, np.random.default_rng(seed)
+    frames = content if content.ndim > 2 else content[np.newaxis]
+    whole = content.tobytes()
+    assert len(os.listdir(root / "frames")) >= len(frames)
+    order = random.permutation(len(frames))
+    for i in order:
+        assert (root / f"frames/{i}.raw").read_bytes() == frames[i].tobytes(), i
+        assert np.array_equal(np.load(root / f"npy/{i:06}.npy"), frames[i])
+    assert (root / "stack.raw").read_bytes() == whole
+    files_of = [("stack.raw", whole), (f"frames/{order[0]}.raw", frames[order[0]].tobytes())]
+    for file, expected in files_of:
+        fd = os.open(root / file, os.O_RDONLY)
+        for _ in range(30):
+            at, n = random.integers(0, len(expected) + 1, 2)
+            assert os.pread(fd, n, at) == expected[at:at + n]
+        os.close(fd)
+
+
+def stats(mount):
+    return json.loads((mount / ".sparsefs/stats.json").read_text())
+
+
+def decoded(mount):
+    counters = stats(mount)
+    return counters["chunks_decoded"] if "chunks_decoded" in counters \
+        else counters["cache"]["chunks_decoded"]
+
+
+def sources_of(mount, name="v"):
+    described = json.loads((mount / name / "dataset.json").read_text())
+    return [(s["file"], s["dataset"], s["state"]) for s in described["sources"]]
+
+
+def make_interleaved(folder, frames=24, sources=4, side=(13, 17), **options):
+    data = files.integers((frames, *side), "<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i in range(sources):
+        part = data[i::sources]
+        write(folder / f"s{i}.h5", part, **({"chunks": (1, *side)} | options))
+        layout[i::sources] = h5py.VirtualSource(f"s{i}.h5", "d", part.shape)
+    make_virtual(folder / "v.h5", layout)
+    return data
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True, "fletcher32": True},
+    {"chunks": (5, 4, 17), "compression": "gzip"}, {"scaleoffset": 0}, {"chunks": None}],
+    ids=["plain", "gzip", "all", "cut", "library", "contiguous"])
+@pytest.mark.parametrize("how", ["ro", "direct_io", "cache_size=64K", "rw"])
+def test_interleaved(mounts, tmp_path, options, how):
+    data = make_interleaved(tmp_path, **options)
+    mount = mounts(tmp_path / "v.h5", how)
+    check(mount, data)
+    assert sources_of(mount) == [(f"s{i}.h5", "d", "ok") for i in range(4)]
+    assert not os.access(mount / "v/frames/0.raw", os.W_OK) or os.geteuid() == 0
+    with pytest.raises(OSError):
+        (mount / "v/frames/0.raw").write_bytes(b"1")
+
+
+def test_no_chunk_is_decoded_twice(mounts, tmp_path):
+    data = make_interleaved(tmp_path, compression="gzip")
+    mount = mounts(tmp_path / "v.h5", "direct_io")
+    for i in range(len(data)):
+        fd = os.open(mount / f"v/frames/{i}.raw", os.O_RDONLY)
+        content = b"".join(iter(lambda: os.read(fd, 100), b""))
+        os.close(fd)
+        assert content == data[i].tobytes()
+        assert decoded(mount) == i + 1
+    assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
+    assert decoded(mount) == len(data)
+
+
+def test_modules_with_gaps(mounts, tmp_path):
+    """Modules of a detector, each in a file of its own, one frame or several to a chunk."""
+    frames, height, width = 7, 20, 33
+    shown = np.full((frames, 2 * height + 5, 3 * width + 6), 11, "<u4")
+    layout = h5py.VirtualLayout(shown.shape, "<u4")
+    for y, x in np.ndindex(2, 3):
+        name, part = f"m{y}{x}.h5", files.integers((frames, height, width), "<u4") + y * 100 + x
+        write(tmp_path / name, part, chunks=(1 + x, height, width), compression="gzip")
+        there = np.s_[:, y * (height + 5):y * (height + 5) + height, x * (width + 3):x * (width + 3) + width]
+        layout[there] = h5py.VirtualSource(name, "d", part.shape)
+        shown[there] = part
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "ro")
+    assert np.array_equal(read_all(tmp_path / "v.h5"), shown)
+    check(mount, shown)
+    assert decoded(mount) == 2 * (7 + 4 + 3)
+
+
+def test_large_modules_are_read_by_several_threads(mounts, tmp_path):
+    side = 500
+    layout, shown = h5py.VirtualLayout((2, 2 * side, 2 * side), "<u4"), None
+    shown = np.zeros((2, 2 * side, 2 * side), "<u4")
+    for y, x in np.ndindex(2, 2):
+        part = np.random.default_rng(y * 2 + x).integers(0, 99, (2, side, side)).astype("<u4")
+        write(tmp_path / f"m{y}{x}.h5", part, chunks=(1, 250, 500), compression="gzip")
+        there = np.s_[:, y * side:(y + 1) * side, x * side:(x + 1) * side]
+        layout[there] = h5py.VirtualSource(f"m{y}{x}.h5", "d", part.shape)
+        shown[there] = part
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "direct_io")
+    for i in range(2):
+        fd = os.open(mount / f"v/frames/{i}.raw", os.O_RDONLY)
+        assert os.pread(fd, shown[i].nbytes, 0) == shown[i].tobytes()
+        os.close(fd)
+    assert decoded(mount) == 16
+    check(mount, shown)
+
+
+def test_parts_of_frames(mounts, tmp_path):
+    """Regions of interest, strides within the frame, axes that come and go, overlaps."""
+    data = files.integers((6, 30, 40), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(2, 7, 9), compression="gzip")
+    write(tmp_path / "s.h5", data[0, 0], name="line")
+    source = h5py.VirtualSource("s.h5", "d", data.shape)
+    path = tmp_path / "v.h5"
+    cases = {}
+    for name, shape, pairs in (
+            ("roi", (6, 9, 11), [(np.s_[...], np.s_[:, 5:14, 3:14])]),
+            ("stride", (3, 15, 13), [(np.s_[...], np.s_[1::2, ::2, 1::3])]),
+            ("spread", (12, 60, 40), [(np.s_[::2, ::2, :], np.s_[...])]),
+            ("plane", (6, 40), [(np.s_[...], np.s_[:, 7, :])]),
+            ("column", (6, 30), [(np.s_[...], np.s_[:, :, 7])]),
+            ("row", (30,), [(np.s_[...], np.s_[3, :, 7])]),
+            ("four", (2, 6, 30, 40), [(np.s_[1], np.s_[...]), (np.s_[0, :, 5:9], np.s_[:, 1:5])]),
+            ("overlap", (6, 30, 40), [(np.s_[...], np.s_[...]), (np.s_[:, 3:9, 4:6], np.s_[:, 1:7, 1:3]),
+                                      (np.s_[2], np.s_[5]), (np.s_[2, 3:5, 1:30:2], np.s_[1, 0:2, 0:15])]),
+            ("one element", (3, 4, 5), [(np.s_[1, 2, 3], np.s_[1, 2, 3])]),
+            ("nothing", (3, 4, 5), [])):
+        layout, expected = h5py.VirtualLayout(shape, "<u4"), np.full(shape, 11, "<u4")
+        for there, here in pairs:
+            layout[there] = source[here]
+            expected[there] = data[here]
+        make_virtual(path, layout, name)
+        cases[name] = expected
+    for options in ("ro", "direct_io,cache_size=64K"):
+        mount = mounts(path, options)
+        for name, expected in cases.items():
+            if name != "nothing":
+                assert np.array_equal(read_all(path, name), expected), name
+            check(mount, expected, name)
+
+
+def test_what_libhdf5_must_read(mounts, tmp_path):
+    """Another byte order, points, selections that are reshaped: with the same answers."""
+    data = files.integers((4, 6, 8), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(1, 6, 8), compression="gzip")
+    write(tmp_path / "big.h5", data.astype(">u4"), chunks=(1, 6, 8), compression="gzip")
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((5, 6, 8), "<u4")
+    layout[:4] = h5py.VirtualSource("big.h5", "d", data.shape)
+    layout[4] = h5py.VirtualSource("s.h5", "d", data.shape)[0]
+    make_virtual(path, layout, "order")
+    layout = h5py.VirtualLayout((4, 48), "<u4")
+    layout[...] = h5py.VirtualSource("s.h5", "d", data.shape)
+    make_virtual(path, layout, "reshaped")
+    layout = h5py.VirtualLayout((4, 6, 8), "<u4")
+    layout[:, [0, 2, 3], :] = h5py.VirtualSource("s.h5", "d", data.shape)[:, :3, :]
+    make_virtual(path, layout, "irregular")
+    layout = h5py.VirtualLayout((6, 6, 8), "<u4")
+    layout[:4] = h5py.VirtualSource("big.h5", "d", data.shape)
+    layout[4:] = h5py.VirtualSource("none.h5", "d", (2, 6, 8))
+    make_virtual(path, layout, "partly")
+    mount = mounts(path, "ro", expect_log=True)
+    for name in "order", "reshaped", "irregular":
+        check(mount, read_all(path, name), name)
+    assert (mount / "partly/frames/3.raw").read_bytes() == data[3].tobytes()
+    with pytest.raises(OSError) as raised:
+        (mount / "partly/frames/4.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+    assert (mount / "partly/frames/2.raw").read_bytes() == data[2].tobytes()
+
+
+def test_sources_of_sources(mounts, tmp_path):
+    data = files.integers((8, 9, 10), "<u4")
+    path = tmp_path / "v.h5"
+    write(path, data, chunks=(1, 9, 10), compression="gzip")
+    layout = h5py.VirtualLayout((4, 9, 10), "<u4")
+    layout[...] = h5py.VirtualSource(".", "d", data.shape)[::2]
+    make_virtual(path, layout, "even")
+    layout = h5py.VirtualLayout((2, 9, 10), "<u4")
+    layout[...] = h5py.VirtualSource(".", "even", (4, 9, 10))[1::2]
+    make_virtual(path, layout, "fourth")
+    for name, expected, source in (("a", data[2::4], ("v.h5", "fourth")), ("b", data[2::4], ("a.h5", "v"))):
+        layout = h5py.VirtualLayout((2, 9, 10), "<u4")
+        layout[...] = h5py.VirtualSource(*source, (2, 9, 10))
+        make_virtual(tmp_path / f"{name}.h5", layout)
+        mount = mounts(tmp_path / f"{name}.h5", "ro")
+        check(mount, expected)
+        assert decoded(mount) == 2
+    mount = mounts(path, "ro")
+    for name, expected in ("even", data[::2]), ("fourth", data[2::4]):
+        check(mount, expected, name)
+
+
+@pytest.mark.parametrize("options", ["rw,direct_io", "rw"])
+def test_what_is_written_is_shown(mounts, tmp_path, options):
+    data = files.integers((8, 9, 10), "<u4")
+    path = tmp_path / "v.h5"
+    write(path, data, chunks=(1, 9, 10), compression="gzip")
+    layout = h5py.VirtualLayout((4, 9, 10), "<u4")
+    layout[...] = h5py.VirtualSource(".", "d", data.shape)[1::2]
+    make_virtual(path, layout)
+    mount = mounts(path, options)
+    check(mount, data[1::2])
+    for i in range(4):
+        data[2 * i + 1] += 5
+        (mount / f"d/frames/{2 * i + 1}.raw").write_bytes(data[2 * i + 1].tobytes())
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[2 * i + 1].tobytes()
+    check(mount, data[1::2])
+
+
+def circle(folder):
+    for name, other in (("a.h5", "b.h5"), ("b.h5", "c.h5"), ("c.h5", "a.h5")):
+        layout = h5py.VirtualLayout((2, 3, 4), "<u4")
+        layout[...] = h5py.VirtualSource(other, "v", (2, 3, 4))
+        make_virtual(folder / name, layout)
+    return folder / "a.h5"
+
+
+def self_circle(folder):
+    layout = h5py.VirtualLayout((2, 3, 4), "<u4")
+    layout[...] = h5py.VirtualSource(".", "v", (2, 3, 4))
+    make_virtual(folder / "a.h5", layout)
+    return folder / "a.h5"
+
+
+def mixed_circle(folder):
+    """Datasets that libhdf5 must read, which would follow them until its stack is full."""
+    for name, other, dtype in (("a.h5", "b.h5", "<u4"), ("b.h5", "a.h5", ">u4")):
+        layout = h5py.VirtualLayout((2, 3, 4), dtype)
+        layout[...] = h5py.VirtualSource(other, "v", (2, 3, 4))
+        make_virtual(folder / name, layout)
+    return folder / "a.h5"
+
+
+def irregular_circle(folder):
+    layout = h5py.VirtualLayout((2, 3, 4), "<u4")
+    layout[:, [0, 2], :] = h5py.VirtualSource(".", "v", (2, 3, 4))[:, :2, :]
+    make_virtual(folder / "a.h5", layout)
+    return folder / "a.h5"
+
+
+@pytest.mark.parametrize("make", [circle, self_circle, mixed_circle, irregular_circle])
+@pytest.mark.parametrize("options", ["ro", "rw", "missing=fill"])
+def test_circles_are_errors(mounts, tmp_path, make, options):
+    mount = mounts(make(tmp_path), options, expect_log=True)
+    for file in "frames/0.raw", "stack.raw", "npy/000001.npy":
+        with pytest.raises(OSError) as raised:
+            (mount / "v" / file).read_bytes()
+        assert raised.value.errno == errno.EIO
+    assert "in a circle" in mount.log()
+    assert mount.log().count("in a circle") <= 3
+
+
+def test_a_part_of_itself_is_no_circle(mounts, tmp_path):
+    data = files.integers((2, 3, 4), "<u4")
+    path = tmp_path / "v.h5"
+    write(path, data)
+    layout = h5py.VirtualLayout((4, 3, 4), "<u4")
+    layout[:2] = h5py.VirtualSource(".", "d", (2, 3, 4))
+    layout[2:] = h5py.VirtualSource(".", "v", (4, 3, 4))[:2]
+    make_virtual(path, layout)
+    mount = mounts(path, "ro")
+    assert (mount / "v/stack.raw").read_bytes() == data.tobytes() * 2
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Frames 0 and 1 are there, 2 and 3 not in their source, and so on."""
+    data = files.integers((4, 5, 6), "<u4")
+    write(tmp_path / "good.h5", data, chunks=(1, 5, 6), compression="gzip")
+    write(tmp_path / "short.h5", data[:1], chunks=(1, 5, 6))
+    (tmp_path / "bad.h5").write_bytes(b"no HDF5 file" * 100)
+    (tmp_path / "folder.h5").mkdir()
+    os.mkfifo(tmp_path / "pipe.h5")
+    layout = h5py.VirtualLayout((16, 5, 6), "<u4")
+    for i, (file, dataset) in enumerate((("good.h5", "d"), ("short.h5", "d"), ("gone.h5", "d"), ("good.h5", "e"),
+                                         ("bad.h5", "d"), ("folder.h5", "d"), ("pipe.h5", "d"),
+                                         ("/dev/null", "d"))):
+        layout[2 * i:2 * i + 2] = h5py.VirtualSource(file, dataset, (4, 5, 6))[:2]
+    make_virtual(tmp_path / "v.h5", layout)
+    return tmp_path / "v.h5", data
+
+
+def test_what_is_missing_is_told(mounts, broken):
+    path, data = broken
+    mount = mounts(path, expect_log=True)
+    good = {0: data[0], 1: data[1], 2: data[0]}
+    for again in range(2):
+        for i in range(16):
+            if i in good:
+                assert (mount / f"v/frames/{i}.raw").read_bytes() == good[i].tobytes()
+                continue
+            with pytest.raises(OSError) as raised:
+                (mount / f"v/frames/{i}.raw").read_bytes()
+            assert raised.value.errno == errno.EIO, i
+    assert sources_of(mount) == [
+        ("good.h5", "d", "ok"), ("short.h5", "d", "too short"), ("gone.h5", "d", "missing"),
+        ("good.h5", "e", "missing"), ("bad.h5", "d", "unreadable"), ("folder.h5", "d", "unreadable"),
+        ("pipe.h5", "d", "unreadable"), ("/dev/null", "d", "unreadable")]
+    described = json.loads((mount / "v/dataset.json").read_text())
+    assert described["source_count"] == 8
+    log = mount.log()
+    for name in "short.h5", "gone.h5", "bad.h5", "folder.h5", "pipe.h5", "/dev/null":
+        assert len([line for line in log.splitlines() if f"in {name}" in line]) == 1, (name, log)
+
+
+def test_what_is_missing_can_be_the_fill_value(mounts, broken):
+    path, data = broken
+    mount = mounts(path, "missing=fill", expect_log=True)
+    expected = np.full((16, 5, 6), 11, "<u4")
+    expected[:2] = data[:2]
+    expected[2] = data[0]
+    check(mount, expected)
+    assert sources_of(mount)[1:3] == [("short.h5", "d", "too short"), ("gone.h5", "d", "missing")]
+    assert "gone.h5" not in mount.log()
+
+
+def test_a_source_may_come_later(mounts, tmp_path):
+    data = make_interleaved(tmp_path, compression="gzip")
+    (tmp_path / "s1.h5").rename(tmp_path / "away.h5")
+    mount = mounts(tmp_path / "v.h5", "direct_io", expect_log=True)
+    with pytest.raises(OSError):
+        (mount / "v/frames/1.raw").read_bytes()
+    (tmp_path / "away.h5").rename(tmp_path / "s1.h5")
+    check(mount, data)
+
+
+def test_names(mounts, tmp_path):
+    """Absolute ones, that have moved, in folders, over links, with percent signs, through external links."""
+    data = files.integers((7, 2, 3, 4), "<u4")
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+    (here / "sub").mkdir()
+    names = [str(other / "a.h5"), "/nowhere/b.h5", "sub/c.h5", "../other/d.h5", "100%%.h5", "link.h5"]
+    for name, place in zip(names, (other / "a.h5", here / "b.h5", here / "sub/c.h5", other / "d.h5",
+                                   here / "100%.h5", other / "target.h5")):
+        write(place, data[names.index(name)])
+    (here / "link.h5").symlink_to("../other/target.h5")
+    write(other / "linked.h5", data[6], name="x/y")
+    path = here / "v.h5"
+    with h5py.File(path, "w") as f:
+        f["group/out"] = h5py.ExternalLink("../other/linked.h5", "/x")
+        f["group/soft"] = h5py.SoftLink("/group/out/y")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i, name in enumerate(names):
+        layout[i] = h5py.VirtualSource(name, "d", data.shape[1:])
+    layout[6] = h5py.VirtualSource(".", "group/out/y", data.shape[1:])
+    make_virtual(path, layout)
+    mount = mounts(path)
+    check(mount, data)
+    # A virtual dataset that is found by a link finds what lies where it really is, too.
+    (tmp_path / "v.h5").symlink_to("here/v.h5")
+    check(mounts(tmp_path / "v.h5"), data)
+    # And what a variable says.
+    (here / "b.h5").rename(other / "b.h5")
+    check(mounts(path, environment={"HDF5_VDS_PREFIX": "/none:${ORIGIN}/../other"}), data)
+
+
+def test_many_files_are_not_all_open(mounts, tmp_path):
+    n = 150
+    data = files.integers((n, 2, 3), "<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i in range(n):
+        write(tmp_path / f"s{i}.h5", data[i])
+        layout[i] = h5py.VirtualSource(f"s{i}.h5", "d", (2, 3))
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "direct_io")
+    check(mount, data)
+    described = json.loads((mount / "v/dataset.json").read_text())
+    assert described["source_count"] == n == len(described["sources"])
+    def some(seed):
+        for i in np.random.default_rng(seed).integers(0, n, 200):
+            with open(mount / f"v/frames/{i}.raw", "rb", buffering=0) as file:
+                assert file.read() == data[i].tobytes()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(some, range(16)))
+    opened = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()]
+    assert 0 < len([name for name in opened if name.startswith(str(tmp_path / "s"))]) <= 64
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_numbered_sources(mounts, tmp_path, frames):
+    data = files.integers((5 * frames, 4, 6), "<u4")
+    for i in range(5):
+        write(tmp_path / f"s_{i}.h5", data[i * frames:(i + 1) * frames], name=f"d{i}",
+              chunks=(1, 4, 6), compression="gzip")
+    shape, most = (5 * frames, 4, 6), (UNLIMITED, 4, 6)
+    shown = space_of(shape, (0, 0, 0), (frames, 1, 1), (UNLIMITED, 1, 1), (frames, 4, 6), most)
+    source = space_of((frames, 4, 6), (0, 0, 0), (1, 1, 1), (1, 1, 1), (frames, 4, 6))
+    path = tmp_path / "v.h5"
+    make_mapped(path, shape, [(shown, "s_%b.h5", "d%b", source)], max_shape=most)
+    # Another dataset is longer: what is not there yet is the fill value.
+    shape = (5 * frames + 4, 4, 6)
+    last = space_of(shape, (5 * frames + 3, 0, 0), (1, 1, 1), (1, 1, 1), (1, 4, 6), most)
+    shown = space_of(shape, (0, 0, 0), (frames, 1, 1), (UNLIMITED, 1, 1), (frames, 4, 6), most)
+    first = space_of((frames, 4, 6), (0, 0, 0), (1, 1, 1), (1, 1, 1), (1, 4, 6))
+    make_mapped(path, shape, [(shown, "s_%b.h5", "d%b", source), (last, "s_0.h5", "d0", first)],
+                name="long", max_shape=most)
+    mount = mounts(path, expect_log=True)  # of the first that is not there, by libhdf5
+    assert np.array_equal(read_all(path), data)
+    check(mount, data)
+    check(mount, read_all(path, "long"), "long")
+    assert sources_of(mount) == [("s_%b.h5", "d%b", "numbered")]
+
+
+def test_unlimited_mappings(mounts, tmp_path):
+    """Interleaved, of sources of different lengths; and along another axis."""
+    data = [files.integers((n, 4, 6), "<u4") for n in (5, 3)]
+    most, path = (UNLIMITED, 4, 6), tmp_path / "v.h5"
+    for i in range(2):
+        write(tmp_path / f"s{i}.h5", data[i], chunks=(2, 4, 6), maxshape=(None, 4, 6), compression="gzip")
+    whole = space_of((5, 4, 6), (0, 0, 0), (1, 1, 1), (UNLIMITED, 1, 1), (1, 4, 6), most)
+    make_mapped(path, (10, 4, 6), [
+        (space_of((10, 4, 6), (i, 0, 0), (2, 1, 1), (UNLIMITED, 1, 1), (1, 4, 6), most), f"s{i}.h5", "d", whole)
+        for i in range(2)], max_shape=most)
+    blocks = space_of((5, 4, 6), (1, 0, 0), (1, 1, 1), (1, 1, 1), (UNLIMITED, 4, 6), most)
+    make_mapped(path, (10, 4, 6), [
+        (space_of((10, 4, 6), (0, 0, 0), (3, 1, 1), (UNLIMITED, 1, 1), (2, 4, 6), most), "s0.h5", "d", blocks)],
+        name="blocks", max_shape=most)
+    mount = mounts(path)
+    for name in "v", "blocks":
+        check(mount, read_all(path, name), name)
+    assert sources_of(mount)[0] == ("s0.h5", "d", "ok")
+
+
+def random_axis(random, n):
+    """A regular selection of n elements, and its end."""
+    block = int(random.choice([i for i in range(1, n + 1) if n % i == 0]))
+    count, gap, start = n // block, int(random.integers(0, 3)), int(random.integers(0, 4))
+    return start, block + gap, count, block, start + (count - 1) * (block + gap) + block
+
+
+def random_slab(random, sizes, shape=None):
+    """Of these sizes, in dims (None: chosen) in which it lies."""
+    for _ in range(1000):
+        axes = [random_axis(random, n) for n in sizes]
+        if shape is None:
+            shape = [axis[4] + int(random.integers(0, 3)) for axis in axes]
+        if all(axis[4] <= dim for axis, dim in zip(axes, shape)):
+            return shape, tuple(zip(*axes))[:4]
+    return None, None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_mappings(mounts, tmp_path, seed):
+    """Regular selections of all ranks, one over the other, of sources of all kinds."""
+    random = np.random.default_rng(seed)
+    path, names = tmp_path / "v.h5", []
+    for n in range(6):
+        rank = int(random.integers(1, 5))
+        shape = [int(random.integers(4, 14)) for _ in range(rank)]
+        mappings = []
+        for k in range(int(random.integers(1, 6))):
+            sizes = [int(random.integers(1, max(dim // 2, 2))) for dim in shape]
+            _, there = random_slab(random, sizes, shape)
+            if there is None:
+                continue
+            # On the other side axes of one element may be added or left out.
+            other = [size for size in sizes if size > 1 or random.random() < 0.5] or [1]
+            while random.random() < 0.3 and len(other) < 5:
+                other.insert(int(random.integers(0, len(other) + 1)), 1)
+            source_shape, here = random_slab(random, other)
+            file, data = f"s{int(random.integers(0, 3))}.h5", files.integers(tuple(source_shape), "<u4")
+            chunks = tuple(int(random.integers(1, dim + 1)) for dim in source_shape)
+            options = [{}, {"chunks": chunks}, {"chunks": chunks, "compression": "gzip"},
+                       {"chunks": chunks, "compression": "gzip", "shuffle": True}][int(random.integers(0, 4))]
+            write(tmp_path / file, data, name=f"{n}{k}", **options)
+            mappings.append((space_of(tuple(shape), *there), file, f"{n}{k}", space_of(tuple(source_shape), *here)))
+        make_mapped(path, tuple(shape), mappings, name=str(n))
+        names.append(str(n))
+    expected = {}
+    with h5py.File(path) as f:
+        for name in names:
+            # Not what libhdf5 reads: it counts elements twice where mappings overlap, and may leave
+            # gaps as they were.
+            plist, expected[name] = f[name].id.get_create_plist(), np.full(f[name].shape, 11, "<u4")
+            for i in range(plist.get_virtual_count()):
+                selected = indices_of(plist.get_virtual_vspace(i), f[name].shape)
+                expected[name][np.ix_(*selected)] = shown_by(plist, i, tmp_path).reshape(
+                    [len(i) for i in selected])
+    mount = mounts(path, ["ro", "direct_io", "rw", "cache_size=64K"][seed % 4])
+    for name in names:
+        check(mount, expected[name], name, seed)
+
+
+def indices_of(space, shape):
+    if space.get_select_type() == h5py.h5s.SEL_ALL:
+        return [np.arange(dim) for dim in shape]
+    return [np.concatenate([np.arange(first + k * stride, first + k * stride + block) for k in range(count)])
+            for first, stride, count, block in zip(*space.get_regular_hyperslab())]
+
+
+def shown_by(plist, i, folder):
+    with h5py.File(folder / plist.get_virtual_filename(i)) as source:
+        data = source[plist.get_virtual_dsetname(i)][()]
+    indices = indices_of(plist.get_virtual_srcspace(i), data.shape)
+    return data[np.ix_(*indices)]
+
+
+def test_thousands_of_mappings(mounts, tmp_path):
+    n = 3000
+    data = files.integers((n, 2, 3), "<u2")
+    write(tmp_path / "s.h5", data, chunks=(100, 2, 3), compression="gzip")
+    layout = h5py.VirtualLayout(data.shape, "<u2")
+    source = h5py.VirtualSource("s.h5", "d", data.shape)
+    for i in range(n):
+        layout[i] = source[n - 1 - i]
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5")
+    assert (mount / "v/stack.raw").read_bytes() == data[::-1].tobytes()
+    for i in 0, 1, 1234, n - 1:
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[n - 1 - i].tobytes()
+    assert decoded(mount) == 30
+
+
+def test_sparse_sources(mounts, tmp_path):
+    """Undefined elements are the source's fill value."""
+    data = np.where(np.random.default_rng(3).random((6, 20, 30)) < 0.05, 7, 0).astype("<u2")
+    write(tmp_path / "dense.h5", data, chunks=(1, 20, 30), compression="gzip")
+    done = subprocess.run([BUILD / "sparsectl", "import", tmp_path / "dense.h5:/d", tmp_path / "s.h5"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    layout = h5py.VirtualLayout((6, 20, 30), "<u2")
+    layout[...] = h5py.VirtualSource("s.h5", "d", data.shape)
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5")
+    check(mount, data)
+    assert json.loads((mount / "v/dataset.json").read_text())["defined_elements"] == data.size
+
+
+def test_text(mounts, tmp_path):
+    data = np.arange(6, dtype="<u4")
+    write(tmp_path / "s.h5", data)
+    layout = h5py.VirtualLayout((6,), "<u4")
+    layout[...] = h5py.VirtualSource("s.h5", "d", (6,))
+    make_virtual(tmp_path / "v.h5", layout)
+    assert (mounts(tmp_path / "v.h5") / "v/value.txt").read_text().split() == [str(i) for i in range(6)]
