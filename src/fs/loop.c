@@ -21,7 +21,7 @@
 #define WAKE        SIGURG /* does nothing where nobody waits for it */
 #define AGAIN_NANOS 10000000
 #define LOOK_NANOS  40000
-#define AWAY_NANOS  10000
+#define AWAY_NANOS  50000 /* another one had the processor */
 #define PAUSE_NANOS 20000000
 #define SOON_NANOS  100000 /* with the time to wake who waits */
 
