@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
+import files
 from conftest import BUILD
 
 FRAMES, ROWS, COLUMNS = 5, 70, 60
@@ -74,7 +75,7 @@ def test_damage_hides_nothing_else(mounts, tmp_path, name):
     path = tmp_path / "dense.h5"
     data = make(path, name)
     with h5py.File(path) as file:
-        chunk = file["d"].id.get_chunk_info(2)
+        chunk = files.stored_chunks(file["d"])[2]
     with open(path, "r+b") as file:
         file.seek(chunk.byte_offset + chunk.size // 2)
         byte = file.read(1)[0]
