@@ -124,6 +124,19 @@ def test_signal_while_it_is_read_and_written(mounts, small, times):
             os.waitpid(pid, 0)
 
 
+def stop(pid):
+    """Until no thread takes a request any more: the kernel lets nobody go whose request was taken
+    and is not answered. One that waits for an answer of the daemon's own cannot stop."""
+    def state(thread):
+        try:
+            return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return "X"
+    os.kill(pid, signal.SIGSTOP)
+    while not all(state(t) in "TDX" for t in pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.001)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_interrupted_start(mounts, tmp_path, small, number, whole_group):
@@ -134,7 +147,7 @@ def test_interrupted_start(mounts, tmp_path, small, number, whole_group):
     path = next(p for p in slow.root.rglob("stack.raw"))
     os.stat(path)
     (tmp_path / "never").mkdir()
-    os.kill(slow.process.pid, signal.SIGSTOP)
+    stop(slow.process.pid)
     try:
         process = subprocess.Popen([SPARSEFS, path, tmp_path / "never"], start_new_session=True)
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
