@@ -3,12 +3,16 @@ h5py wants a plugin; directly, and through a virtual dataset of four such files.
 through all frames in order, in a fresh mount: what is read ahead for one takes no time of another.
 A filter that h5py has no plugin for is read by the mounts alone."""
 
+import contextlib
 import multiprocessing
 import os
 import time
 
 import h5py
 import numpy as np
+
+with contextlib.suppress(ImportError):
+    import hdf5plugin  # noqa: F401: finds its plugins for h5py
 
 from dense import read_h5py
 from harness import (DEFAULT, DIRECT, H5PY, ONE, TWO, Ratios, Sparsefs, print_table, rotated, row,
