@@ -225,6 +225,15 @@ static int read_by_library(struct virtual *virtual, const struct box *box,
                                      place->start);
 }
 
+/* A member of a series is another one than when it was looked at. */
+static int not_alike(struct virtual *virtual)
+{
+    if (!atomic_exchange(&virtual->said_too_deep, true))
+        log_error("%s: %s: a member has another datatype, or other dims, than it had",
+                  sfs_path(virtual->file), virtual->dataset->path);
+    return -EIO;
+}
+
 int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
                  int depth)
 {
@@ -241,6 +250,8 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
     touched_free(&touched);
     if (error != -EOPNOTSUPP)
         return error;
+    if (virtual->is_series)
+        return not_alike(virtual);
     error = atomic_exchange(&virtual->is_librarys, true) ? 0 : virtual_cache_sources(virtual);
     return error ? error : read_by_library(virtual, box, place, depth);
 }
