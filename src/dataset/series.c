@@ -120,7 +120,7 @@ struct series_source series_source_of(const struct series *series, const struct 
     if (first < series->n && series->member[first].number == part->number)
         return series->source[first];
     series_name(part->number, name);
-    return (struct series_source){.file = ".", .dataset = name};
+    return (struct series_source){.file = ".", .dataset = name, .group = series->group};
 }
 
 /* ---- Looking at a member ---- */
@@ -189,6 +189,7 @@ static int begin_survey(struct survey *survey, uint64_t group, struct sfs_links 
     survey->series = calloc(1, sizeof(*survey->series));
     if (!survey->series)
         return -ENOMEM;
+    survey->series->group = group;
     pthread_mutex_lock(&survey->file->lock);
     int error = file_need_sources(survey->file);
     survey->sources = survey->file->sources;

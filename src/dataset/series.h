@@ -29,6 +29,7 @@ int series_find(struct sfs_file *file, uint64_t group, const char *path, uint64_
 /* What a series consists of. */
 struct series {
     struct sfs_dataset_info info; /* of the virtual dataset, to be freed by hdf5_info_free */
+    uint64_t group;
     size_t n;
     struct series_member *member; /* ascending by number */
     struct series_source *source; /* the same */

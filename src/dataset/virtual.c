@@ -409,7 +409,10 @@ static int examine(struct virtual *virtual, const struct mapping *mapping)
 
 int virtual_sources(struct virtual *virtual, size_t most, struct sfs_sources *sources)
 {
-    size_t all = virtual->n < most ? virtual->n : most;
+    pthread_mutex_lock(&virtual->lock);
+    size_t all = virtual->n + HASH_COUNT(virtual->known); /* no more, and mostly half of it */
+    pthread_mutex_unlock(&virtual->lock);
+    all = all < most ? all : most;
     *sources = (struct sfs_sources){0};
     sources->source = calloc(all ? all : 1, sizeof(*sources->source));
     int error = sources->source ? 0 : -ENOMEM;
