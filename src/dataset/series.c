@@ -286,11 +286,10 @@ int series_find(struct sfs_file *file, uint64_t group, const char *path, uint64_
     free(parent);
     enum sfs_object_type type;
     if (!error)
-        error = hdf5_object_type(file->hdf5, group, &type);
-    if (!error && type == SFS_GROUP)
-        error = hdf5_lookup(file->hdf5, group, name, &link);
-    else
-        return -ENOENT;
+        error = sfs_object_type(file, group, &type);
+    if (error || type != SFS_GROUP)
+        return error ? error : -ENOENT;
+    error = hdf5_lookup(file->hdf5, group, name, &link);
     if (!error)
         sfs_link_free(&link); /* which leads nowhere */
     return error == -ENOENT ? find_series(file, group, address) : error ? error : -ENOENT;
