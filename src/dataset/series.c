@@ -43,11 +43,12 @@ static int by_number(const void *a, const void *b)
     return left->number < right->number ? -1 : left->number > right->number;
 }
 
+/* No file is called "." but for sources, where it is this one. */
 static bool is_member(const struct sfs_file *file, const struct sfs_link *link, uint64_t *number)
 {
     bool leads_out = link->type == SFS_LINK_EXTERNAL;
     return series_number(link->name, number) && link->type != SFS_LINK_USER &&
-           (leads_out || !file->follows);
+           (leads_out ? strcmp(link->target_file, ".") != 0 : !file->follows);
 }
 
 /* Takes over the strings of the link that are wanted. */

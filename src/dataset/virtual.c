@@ -228,7 +228,7 @@ static int read_by_library(struct virtual *virtual, const struct box *box,
 /* A member of a series is another one than when it was looked at. */
 static int not_alike(struct virtual *virtual)
 {
-    if (!atomic_exchange(&virtual->said_too_deep, true))
+    if (!atomic_exchange(&virtual->said_not_alike, true))
         log_error("%s: %s: a member has another datatype, or other dims, than it had",
                   sfs_path(virtual->file), virtual->dataset->path);
     return -EIO;

@@ -391,6 +391,14 @@ def test_circles(mounts, tmp_path):
         assert is_missing(mount, i) if i < 4 else read(mount, i) == data[i - 4].tobytes()
 
 
+def test_a_dot_is_no_file(mounts, tmp_path):
+    path = tmp_path / "a.h5"
+    make_member(path, frames_of((2, 3, 4), 0), name="d")
+    with h5py.File(path, "a") as f:
+        f["g/data_000001"] = h5py.ExternalLink(".", "/d")
+    assert os.listdir(mounts(path) / "g") == ["data_000001"]
+
+
 def test_files_elsewhere(mounts, tmp_path):
     """As external links are followed: in the folder of the master, or if that is allowed."""
     path, content = make_master(tmp_path / "run")
