@@ -27,15 +27,21 @@ if [ -n "$file" ]; then
     mkdir -p "$mountpoint"
     run sparsefs -o ro "$file" "$mountpoint"
     run ls "$mountpoint"
-    # The datasets with the most frames are what people look for.
+    # The datasets with the most frames are what people look for; first of all, and before its
+    # members, a series.
     dataset=$(find "$mountpoint" -path "$mountpoint/.sparsefs" -prune -o -name dataset.json -print |
         head -200 | while read -r json; do
             printf '%s %s\n' "$(sed -n 's/^  "frames": \([0-9]*\),$/\1/p' "$json")" "${json%/*}"
-        done | sort -rn | head -1 | cut -d' ' -f2-)
+        done | LC_ALL=C sort -k1,1nr -k2 | head -1 | cut -d' ' -f2-)
     if [ -n "$dataset" ]; then
         run ls "$dataset"
         printf '\n$ ls -l %s | head -6\n' "$dataset/frames"
         ls -l "$dataset/frames" | head -6
+        # Of a virtual dataset or a series, the files that it is made of.
+        if grep -q '"sources"' "$dataset/dataset.json"; then
+            printf '\n$ grep -A5 source_count %s\n' "$dataset/dataset.json"
+            grep -A5 '"source_count"' "$dataset/dataset.json"
+        fi
     fi
     if [ "$(id -u)" = 0 ]; then unmount=umount; else unmount="fusermount3 -u"; fi
     printf '\n%s is mounted read-only at %s.\nUnmount it with:  %s %s\n' "$file" "$mountpoint" \

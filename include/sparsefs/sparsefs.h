@@ -60,9 +60,11 @@ struct sfs_options {
     mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
-    bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
-    bool fill_missing;  /* what a source of a virtual dataset should have, and has not, is the fill
-                         * value, as libhdf5 has it; else it is -EIO */
+    bool beside_writer;  /* sfs_open for reading: follow it if another program writes it */
+    bool fill_missing;   /* what a source of a virtual dataset should have, and has not, is the fill
+                          * value, as libhdf5 has it; else it is -EIO */
+    bool external_links; /* members of series (SFS_LINK_SERIES) may be in any file; else only in
+                          * those that sfs_open_beneath opens */
     /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which libhdf5 looks
      * for other files; NULL: its path */
     const char *name;
@@ -71,8 +73,8 @@ struct sfs_options {
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
- * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also (writable)
- * no journal can be made in its directory. */
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also
+ * (writable) no journal can be made in its directory. */
 SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
@@ -302,12 +304,19 @@ enum sfs_link_type {
     SFS_LINK_SOFT,
     SFS_LINK_EXTERNAL,
     SFS_LINK_USER, /* user-defined: only its name is known */
+    /* No link of the file: datasets data_000001, data_000002, ... of the group, which hard, soft or
+     * external links lead to, as one virtual dataset `data`, one behind the other along their first
+     * axis, where their attributes image_nr_low and image_nr_high say. Where the file has something
+     * of that name there is none. It is opened by its address as other datasets are; -EIO then, and
+     * the log says why, if they do not fit together. It has no attributes, and cannot be copied as
+     * an object or written. */
+    SFS_LINK_SERIES,
 };
 
 struct sfs_link {
     enum sfs_link_type type;
     char *name;
-    uint64_t address;  /* hard: of the object header */
+    uint64_t address;  /* hard: of the object header; series */
     char *target;      /* soft, external: the HDF5 path that it points to; else NULL */
     char *target_file; /* external: the file's name; else NULL */
 };

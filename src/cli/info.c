@@ -310,7 +310,7 @@ static int show(struct query *query)
 {
     struct sfs_dataset *dataset;
     if (!query->target.path)
-        return tree_walk(query->file, show_object, query);
+        return tree_walk_series(query->file, show_object, show_object, query);
     int code = tree_open(query->file, query->target.path, &dataset);
     if (!code) {
         code = show_dataset(query, query->target.path, dataset);

@@ -201,6 +201,8 @@ static int copy_link(struct repack *repack, const char *group, struct sfs_link *
 {
     struct place *place = NULL;
     char *path;
+    if (link->type == SFS_LINK_SERIES) /* the copy has it by itself */
+        return DONE;
     if (asprintf(&path, "%s/%s", strcmp(group, "/") ? group : "", link->name) < 0)
         return failed(repack, -ENOMEM, group);
     int code = 0, error = 0;

@@ -18,11 +18,12 @@ struct met {
 struct waiting {
     uint64_t address;
     char *path;
+    bool is_series;
 };
 
 struct walk {
     struct sfs_file *file;
-    tree_function each;
+    tree_function each, series; /* the second may be NULL */
     void *context;
     struct met *met;
     struct waiting *waiting; /* a stack */
@@ -49,7 +50,8 @@ static int meet(struct walk *walk, uint64_t address, bool *is_new)
     return 0;
 }
 
-static int push(struct walk *walk, uint64_t address, const char *group, const char *name)
+static int push(struct walk *walk, uint64_t address, const char *group, const char *name,
+                bool is_series)
 {
     if (walk->n == walk->room) {
         size_t room = walk->room ? 2 * walk->room : 64;
@@ -62,8 +64,13 @@ static int push(struct walk *walk, uint64_t address, const char *group, const ch
     char *path;
     if (asprintf(&path, "%s/%s", strcmp(group, "/") ? group : "", name) < 0)
         return -ENOMEM;
-    walk->waiting[walk->n++] = (struct waiting){address, path};
+    walk->waiting[walk->n++] = (struct waiting){address, path, is_series};
     return 0;
+}
+
+static bool is_walked(const struct walk *walk, const struct sfs_link *link)
+{
+    return link->type == SFS_LINK_HARD || (walk->series && link->type == SFS_LINK_SERIES);
 }
 
 /* The links of a group, the last first, as the stack turns them around. */
@@ -73,11 +80,27 @@ static int push_links(struct walk *walk, const struct waiting *group)
     int error = sfs_list(walk->file, group->address, &links);
     if (error)
         return error;
-    for (size_t i = links.n; i-- > 0 && !error;)
-        if (links.link[i].type == SFS_LINK_HARD)
-            error = push(walk, links.link[i].address, group->path, links.link[i].name);
+    for (size_t i = links.n; i-- > 0 && !error;) {
+        const struct sfs_link *link = &links.link[i];
+        if (is_walked(walk, link))
+            error =
+                push(walk, link->address, group->path, link->name, link->type == SFS_LINK_SERIES);
+    }
     sfs_links_free(&links);
     return error;
+}
+
+static int visit_series(struct walk *walk, const struct waiting *series)
+{
+    struct sfs_dataset *dataset;
+    int error = sfs_dataset_open(walk->file, series->address, series->path, &dataset);
+    if (error == -EIO)
+        return 0;
+    if (error)
+        return fail(error, "%s:%s", sfs_path(walk->file), series->path);
+    int code = walk->series(walk->context, series->path, series->address, SFS_DATASET);
+    sfs_dataset_close(dataset);
+    return code;
 }
 
 static int visit(struct walk *walk, const struct waiting *object)
@@ -95,15 +118,15 @@ static int visit(struct walk *walk, const struct waiting *object)
     return walk->each(walk->context, object->path, object->address, type);
 }
 
-int tree_walk(struct sfs_file *file, tree_function each, void *context)
+int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series, void *context)
 {
-    struct walk walk = {.file = file, .each = each, .context = context};
-    int result = push(&walk, sfs_root(file), "/", "");
+    struct walk walk = {.file = file, .each = each, .series = series, .context = context};
+    int result = push(&walk, sfs_root(file), "/", "", false);
     if (result)
         result = fail(result, "%s", sfs_path(file));
     while (!result && walk.n > 0) {
         struct waiting object = walk.waiting[--walk.n];
-        result = visit(&walk, &object);
+        result = object.is_series ? visit_series(&walk, &object) : visit(&walk, &object);
         free(object.path);
     }
     while (walk.n > 0)
@@ -115,6 +138,11 @@ int tree_walk(struct sfs_file *file, tree_function each, void *context)
         free(met);
     }
     return result;
+}
+
+int tree_walk(struct sfs_file *file, tree_function each, void *context)
+{
+    return tree_walk_series(file, each, NULL, context);
 }
 
 int tree_open(struct sfs_file *file, const char *path, struct sfs_dataset **dataset)
@@ -140,15 +168,23 @@ int tree_open(struct sfs_file *file, const char *path, struct sfs_dataset **data
 struct candidates {
     struct sfs_file *file;
     size_t n;
-    char *path; /* of the first */
+    char *path;   /* of the first */
+    char *series; /* of the last series */
     char list[1024];
 };
+
+/* A series stands for its members. Names are in ascending order: it comes before them. */
+static bool is_of_series(const struct candidates *candidates, const char *path)
+{
+    size_t n = candidates->series ? strlen(candidates->series) : 0;
+    return n > 0 && !strncmp(path, candidates->series, n) && path[n] == '_';
+}
 
 static int consider(void *context, const char *path, uint64_t address, enum sfs_object_type type)
 {
     struct candidates *candidates = context;
     struct sfs_dataset *dataset;
-    if (type != SFS_DATASET)
+    if (type != SFS_DATASET || is_of_series(candidates, path))
         return 0;
     int error = sfs_dataset_open(candidates->file, address, path, &dataset);
     if (error)
@@ -170,10 +206,20 @@ static int consider(void *context, const char *path, uint64_t address, enum sfs_
     return 0;
 }
 
+static int consider_series(void *context, const char *path, uint64_t address,
+                           enum sfs_object_type type)
+{
+    struct candidates *candidates = context;
+    free(candidates->series);
+    candidates->series = strdup(path);
+    return candidates->series ? consider(context, path, address, type) : fail(-ENOMEM, "%s", path);
+}
+
 int tree_open_only(struct sfs_file *file, struct sfs_dataset **dataset, char **path)
 {
     struct candidates candidates = {.file = file};
-    int code = tree_walk(file, consider, &candidates);
+    int code = tree_walk_series(file, consider, consider_series, &candidates);
+    free(candidates.series);
     if (!code && candidates.n == 0)
         code = fail_because("%s: there is no dataset of rank 2 or more", sfs_path(file));
     else if (!code && candidates.n > 1)

@@ -12,6 +12,11 @@ typedef int (*tree_function)(void *context, const char *path, uint64_t address,
  * in ascending order; the root group first, as "/". An error has been said on stderr: FAILED. */
 int tree_walk(struct sfs_file *file, tree_function each, void *context);
 
+/* The same, and calls series for every series (SFS_LINK_SERIES) that can be opened, before its
+ * members; of others stderr says why they cannot. */
+int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series,
+                     void *context);
+
 /* Opens the dataset at a path; said on stderr if it fails: FAILED. */
 int tree_open(struct sfs_file *file, const char *path, struct sfs_dataset **dataset);
 

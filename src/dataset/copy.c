@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/series.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
 
@@ -52,6 +53,8 @@ int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from
     int error = sfs_object_type(from, address, &type); /* libhdf5 knows the state then */
     if (error)
         return error;
+    if (series_is_address(address))
+        return -EOPNOTSUPP;
     if (type == SFS_GROUP)
         return copy_group(to, path, from, address);
     if (from->follows && !store_is_live(from->store)) {

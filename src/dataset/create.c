@@ -8,6 +8,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/series.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
@@ -61,6 +62,8 @@ int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_fil
 {
     if (!sfs_is_writable(to))
         return -EROFS;
+    if (series_is_address(from_address))
+        return 0;
     int error = follow_begin_copy(from);
     if (!error)
         error = copy_attributes(to, to_address, from, from_address);
@@ -106,6 +109,12 @@ static int check_elements(const struct sfs_file *file, const char *path,
     return 0;
 }
 
+/* A series has none. */
+static bool has_attributes(const struct sfs_dataset_create *create)
+{
+    return create->attributes_file && !series_is_address(create->attributes_address);
+}
+
 /* `given` gets the filters and stays as long as what is returned. */
 static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
                                       struct sfs_filter given[MAX_FILTERS])
@@ -122,7 +131,7 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
         .fill = create->fill,
         .n_filters = create->n_filters[1],
         .filters = given,
-        .attributes_from = create->attributes_file ? create->attributes_file->hdf5 : NULL,
+        .attributes_from = has_attributes(create) ? create->attributes_file->hdf5 : NULL,
         .attributes_of = create->attributes_address,
         .selection_version_1 = create->version_1_selections,
     };
@@ -239,6 +248,8 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements)
 {
     struct sfs_file *file = dataset->file;
+    if (series_is_address(dataset->address))
+        return -EOPNOTSUPP;
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = hdf5_write(file->hdf5, dataset->address, box->start, box->count, elements);
     pthread_rwlock_unlock(&file->commit_lock);

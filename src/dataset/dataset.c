@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
+#include "dataset/series.h"
 #include "dataset/virtual.h"
 #include "filter/filter.h"
 #include "format/datatype_message.h"
@@ -28,7 +29,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     cache_close_dataset(dataset->cache);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
-    else
+    else if (!series_is_address(dataset->address))
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
     use_destroy(&dataset->use);
@@ -135,11 +136,21 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
     if (!error && dataset->info.layout == SFS_VIRTUAL)
-        error = virtual_open(dataset, &dataset->virtual);
+        error = virtual_open(dataset, NULL, &dataset->virtual);
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
         error = hdf5_cache_sources(file->hdf5, dataset->address, dataset->path,
                                    cache_limit(file->cache) / SOURCES_SHARE);
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
+}
+
+/* The same of a series, whose description is taken over. */
+static int open_series(struct sfs_dataset *dataset, struct series *series,
+                       struct hdf5_storage *storage)
+{
+    dataset->info = series->info;
+    series->info = (struct sfs_dataset_info){0};
+    *storage = (struct hdf5_storage){0};
+    return virtual_open(dataset, series, &dataset->virtual);
 }
 
 /* Beside one that is not ours libhdf5 runs all of them. */
@@ -165,8 +176,9 @@ const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
     return missing ? missing : first_missing(info->n_filters, info->filters);
 }
 
+/* series: NULL, or what it is then. */
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                        struct sfs_dataset **out)
+                        struct series *series, struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
@@ -179,7 +191,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->address = address;
     dataset->path = own_path;
     struct hdf5_storage storage;
-    int error = open_header(dataset, &storage);
+    int error = series ? open_series(dataset, series, &storage) : open_header(dataset, &storage);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
@@ -200,37 +212,70 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     return error;
 }
 
-static int open_once(struct sfs_file *file, uint64_t address, const char *path,
-                     struct sfs_dataset **out)
+static bool is_open(struct sfs_file *file, uint64_t address)
 {
-    FOLLOWED(file);
     struct sfs_dataset *dataset;
-    int error = library_current(file);
-    if (error)
-        return error;
     pthread_mutex_lock(&file->lock);
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
-    if (!dataset) {
-        error = open_dataset(file, address, path, &dataset);
-        if (!error) {
-            HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
-            if (hash_failed()) {
-                virtual_close(dataset->virtual);
-                destroy_dataset(dataset);
-                error = -ENOMEM;
-            }
-        }
-        if (!error && file->is_committing) /* which leaves out what comes to be from now on */
-            unfinished_begin_commit(dataset, false);
-    } else if (dataset->users == 0) {
+    pthread_mutex_unlock(&file->lock);
+    return dataset;
+}
+
+static int add_dataset(struct sfs_file *file, uint64_t address, const char *path,
+                       struct series *series, struct sfs_dataset **out)
+{
+    struct sfs_dataset *dataset;
+    int error = open_dataset(file, address, path, series, &dataset);
+    if (error)
+        return error;
+    HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
+    if (hash_failed()) {
+        virtual_close(dataset->virtual);
+        destroy_dataset(dataset);
+        return -ENOMEM;
+    }
+    if (file->is_committing) /* which leaves out what comes to be from now on */
+        unfinished_begin_commit(dataset, false);
+    *out = dataset;
+    return 0;
+}
+
+/* *out is NULL if it is a series that is not open, and was not looked at. */
+static int find_or_open(struct sfs_file *file, uint64_t address, const char *path,
+                        struct series *series, struct sfs_dataset **out)
+{
+    struct sfs_dataset *dataset;
+    int error = 0;
+    pthread_mutex_lock(&file->lock);
+    HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
+    if (!dataset && (series || !series_is_address(address))) {
+        error = add_dataset(file, address, path, series, &dataset);
+    } else if (dataset && dataset->users == 0) {
         DL_DELETE(file->unused, dataset);
         file->n_unused--;
     }
-    if (!error) {
+    if (!error && dataset)
         dataset->users++;
-        *out = dataset;
-    }
+    *out = error ? NULL : dataset;
     pthread_mutex_unlock(&file->lock);
+    return error;
+}
+
+/* Members of a series may be in this file, and are opened without its lock. */
+static int open_once(struct sfs_file *file, uint64_t address, const char *path,
+                     struct sfs_dataset **dataset)
+{
+    FOLLOWED(file);
+    int error = library_current(file);
+    *dataset = NULL;
+    while (!error && !*dataset) {
+        struct series *series = NULL;
+        if (series_is_address(address) && !is_open(file, address))
+            error = series_open(file, address, path, &series);
+        if (!error)
+            error = find_or_open(file, address, path, series, dataset);
+        series_free(series);
+    }
     return error;
 }
 

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
+#include "dataset/series.h"
 #include "dataset/sources.h"
 #include "filter/filter.h"
 #include "format/dataset_header.h"
@@ -74,6 +75,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     file->ahead = beside ? beside->ahead : NULL;
     file->owns_cache = !beside;
     file->fill_missing = options && options->fill_missing;
+    file->external_links = options && options->external_links;
     error = beside ? 0 : create_cache(options, file);
     filters_provide();
     if (!error) {
@@ -184,7 +186,8 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
 {
     const struct sfs_options options = {.follow = from->follows,
-                                        .fill_missing = from->fill_missing};
+                                        .fill_missing = from->fill_missing,
+                                        .external_links = from->external_links};
     if (name[0] == '/')
         return open_file(name, &options, from, file);
 
@@ -204,6 +207,15 @@ int file_open_source(struct sfs_file *from, const char *path, struct sources *so
     int error = open_file(path, &options, from, file);
     if (!error)
         (*file)->sources = sources;
+    return error;
+}
+
+int file_need_sources(struct sfs_file *file)
+{
+    if (file->sources)
+        return 0;
+    int error = sources_create(file, &file->sources);
+    file->owns_sources = !error;
     return error;
 }
 
@@ -228,10 +240,20 @@ static int find_beneath(struct sfs_file *from, const char *name, char **path, st
     return error;
 }
 
+bool file_leads_out(struct sfs_file *file, const char *name)
+{
+    struct stat st;
+    char *path = NULL;
+    int error = find_beneath(file, name, &path, &st);
+    free(path);
+    return error == -EXDEV;
+}
+
 int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **out)
 {
     const struct sfs_options options = {.follow = from->follows,
-                                        .fill_missing = from->fill_missing};
+                                        .fill_missing = from->fill_missing,
+                                        .external_links = from->external_links};
     struct sfs_file *file;
     struct stat found, opened;
     char *path;
@@ -485,7 +507,10 @@ static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *li
     int error = library_current(file);
     if (error)
         return error;
-    return object_failed(file, "group", group, hdf5_list(file->hdf5, group, links));
+    error = hdf5_list(file->hdf5, group, links);
+    if (!error && (error = series_list(file, group, links)))
+        sfs_links_free(links);
+    return object_failed(file, "group", group, error);
 }
 
 int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
@@ -493,33 +518,53 @@ int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
     return FOLLOWING(file, list_once(file, group, links));
 }
 
-static int lookup_once(struct sfs_file *file, uint64_t group, const char *name,
+static int lookup_once(struct sfs_file *file, uint64_t group, const char *name, bool any,
                        struct sfs_link *link)
 {
     FOLLOWED(file);
     int error = library_current(file);
     if (error)
         return error;
-    return object_failed(file, "group", group, hdf5_lookup(file->hdf5, group, name, link));
+    error = hdf5_lookup(file->hdf5, group, name, link);
+    if (error == -ENOENT && any)
+        error = series_lookup(file, group, name, link);
+    return object_failed(file, "group", group, error);
 }
 
 int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
 {
-    return FOLLOWING(file, lookup_once(file, group, name, link));
+    return FOLLOWING(file, lookup_once(file, group, name, true, link));
 }
 
-static int find_once(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
+int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
+{
+    return FOLLOWING(file, lookup_once(file, group, name, false, link));
+}
+
+/* Hard links may have any address. */
+static int find_once(struct sfs_file *file, uint64_t group, const char *path, bool any,
+                     uint64_t *address)
 {
     FOLLOWED(file);
     int error = library_current(file);
     if (error)
         return error;
-    return object_failed(file, "group", group, hdf5_find(file->hdf5, group, path, address));
+    error = hdf5_find(file->hdf5, group, path, address);
+    if (error == -ENOENT && any)
+        error = series_find(file, group, path, address);
+    else if (!error && series_is_address(*address))
+        error = -ENOENT;
+    return object_failed(file, "group", group, error);
 }
 
 int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
 {
-    return FOLLOWING(file, find_once(file, group, path, address));
+    return FOLLOWING(file, find_once(file, group, path, true, address));
+}
+
+int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
+{
+    return FOLLOWING(file, find_once(file, group, path, false, address));
 }
 
 /* Whether the object is a sparse dataset, which libhdf5 cannot open. */
@@ -560,6 +605,10 @@ static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_ob
     int error = library_current(file);
     if (error)
         return error;
+    if (series_is_address(address)) {
+        *type = SFS_DATASET;
+        return 0;
+    }
     error = check_before(file, address);
     if (error)
         return error;
@@ -584,6 +633,9 @@ static int attributes_once(struct sfs_file *file, uint64_t address,
     int error = library_current(file);
     if (error)
         return error;
+    *attributes = (struct sfs_attributes){0};
+    if (series_is_address(address))
+        return 0;
     error = check_before(file, address);
     if (error)
         return error;

@@ -11,6 +11,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/series.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -103,9 +104,12 @@ static int renew_dense(struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Another state may have other bytes at the same addresses. */
+/* Another state may have other bytes at the same addresses. Members of a series are in other files:
+ * it stays what it was. */
 static int renew_dataset(struct sfs_dataset *dataset)
 {
+    if (series_is_address(dataset->address))
+        return 0;
     int error = dataset->sparse ? renew_sparse(dataset) : renew_dense(dataset);
     if (!error && dataset->cache)
         cache_outdate(dataset->cache);
@@ -147,7 +151,7 @@ static int renew_all(struct sfs_file *file)
     if (!error)
         store_set_end(file->store, file->superblock.end);
     HASH_ITER (hh, file->datasets, dataset, next) {
-        if (dataset->users == 0)
+        if (dataset->users == 0 && !series_is_address(dataset->address))
             (void)dataset_drop(dataset); /* libhdf5 reads virtual ones of a followed file */
     }
     if (!error)

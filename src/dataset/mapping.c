@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
+#include "dataset/series.h"
 #include "dataset/translate.h"
 #include "dataset/virtual.h"
 
@@ -44,9 +45,10 @@ static char *substitute(const char *name, uint64_t number, bool *is_numbered)
     return made;
 }
 
-/* One source for each pair of names. Takes over neither. -ENOMEM. */
-static int find_source(struct virtual *virtual, const char *file, const char *dataset,
-                       bool is_block, struct source **out)
+/* One source for each pair of names, group being that of all that are in this file. Takes over
+ * neither. -ENOMEM. */
+static int find_source(struct virtual *virtual, const char *file, uint64_t group,
+                       const char *dataset, bool is_block, struct source **out)
 {
     struct known *known;
     char *key;
@@ -58,8 +60,9 @@ static int find_source(struct virtual *virtual, const char *file, const char *da
     if (!known) {
         known = calloc(1, sizeof(*known));
         if (known)
-            known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
-                                          &virtual->dataset->info.encoded_type, file, dataset);
+            known->source =
+                source_create(virtual->sources, virtual->file, virtual->dataset->path,
+                              &virtual->dataset->info.encoded_type, file, group, dataset);
         error = known && known->source ? 0 : -ENOMEM;
         if (!error) {
             known->key = key;
@@ -167,7 +170,7 @@ static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size
     int axis = mapping->is_regular ? unlimited_axis(&mapping->shown) : -1;
     mapping->is_unlimited = axis >= 0 || !mapping->is_regular;
     if (!error && !is_numbered) {
-        error = find_source(virtual, file, dataset, false, &mapping->of);
+        error = find_source(virtual, file, sfs_root(virtual->file), dataset, false, &mapping->of);
     } else if (!error) {
         mapping->numbered_axis = axis;
         mapping->file = from->file;
@@ -265,6 +268,58 @@ static int take_mappings(struct virtual *virtual)
     return error;
 }
 
+/* ---- Series ---- */
+
+/* All of the frames. */
+static struct hdf5_axis *spell_part(const struct sfs_dataset_info *info, uint64_t first, uint64_t n)
+{
+    struct hdf5_axis *axis = calloc((size_t)info->rank, sizeof(*axis));
+    for (int i = 0; axis && i < info->rank; i++)
+        axis[i] = i == 0 ? (struct hdf5_axis){first, n, 1, n}
+                         : (struct hdf5_axis){0, info->dims[i], 1, info->dims[i]};
+    return axis;
+}
+
+/* Of a member that is missing nothing is known: it must have what is to be shown of it, and no
+ * more. */
+static int take_part(struct virtual *virtual, const struct series *series, size_t i)
+{
+    const struct sfs_dataset_info *info = &virtual->dataset->info;
+    const struct series_part *part = &series->parts.part[i];
+    char name[SERIES_NAME_BYTES];
+    struct series_source source = series_source_of(series, part, name);
+    struct mapping *mapping = &virtual->mapping[virtual->n++];
+    *mapping = (struct mapping){.order = i, .numbered_axis = -1, .is_regular = true};
+    mapping->shown =
+        (struct hdf5_slab){.rank = info->rank, .axis = spell_part(info, part->first, part->n)};
+    mapping->source = (struct hdf5_slab){.is_all = part->is_missing};
+    if (!part->is_missing)
+        mapping->source =
+            (struct hdf5_slab){.rank = info->rank, .axis = spell_part(info, 0, part->n)};
+    if (!mapping->shown.axis || (!part->is_missing && !mapping->source.axis))
+        return -ENOMEM;
+    return find_source(virtual, source.file, source.group, source.dataset, false, &mapping->of);
+}
+
+/* All members are sources, also those of which nothing is shown. */
+static int take_series(struct virtual *virtual, const struct series *series)
+{
+    struct source *known;
+    int error = 0;
+    virtual->is_series = true;
+    virtual->mapping = calloc(series->parts.n + 1, sizeof(*virtual->mapping));
+    if (!virtual->mapping)
+        return -ENOMEM;
+    for (size_t i = 0; i < series->n && !error; i++)
+        error = find_source(virtual, series->source[i].file, series->source[i].group,
+                            series->source[i].dataset, false, &known);
+    for (size_t i = 0; i<series->parts.n &&virtual->dataset->info.elements> 0 && !error; i++)
+        error = take_part(virtual, series, i);
+    if (!error)
+        sort(virtual);
+    return error;
+}
+
 /* Where libhdf5 reads it. */
 int virtual_cache_sources(struct virtual *virtual)
 {
@@ -273,19 +328,14 @@ int virtual_cache_sources(struct virtual *virtual)
                               cache_limit(virtual->file->cache) / SOURCES_SHARE);
 }
 
-int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
+int virtual_open(struct sfs_dataset *dataset, const struct series *series, struct virtual **out)
 {
     struct sfs_file *file = dataset->file;
     *out = NULL;
-    if (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers)
+    if (!series && (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers))
         return 0;
-    if (!file->sources) {
-        int error = sources_create(file, &file->sources);
-        if (error)
-            return error;
-        file->owns_sources = true;
-    }
-    struct virtual *virtual = calloc(1, sizeof(*virtual));
+    int error = file_need_sources(file);
+    struct virtual *virtual = error ? NULL : calloc(1, sizeof(*virtual));
     if (!virtual)
         return -ENOMEM;
     virtual->dataset = dataset;
@@ -293,7 +343,7 @@ int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
     virtual->sources = file->sources;
     virtual->fill_missing = file->fill_missing;
     pthread_mutex_init(&virtual->lock, NULL);
-    int error = take_mappings(virtual);
+    error = series ? take_series(virtual, series) : take_mappings(virtual);
     if (!error && atomic_load(&virtual->is_librarys))
         error = virtual_cache_sources(virtual);
     if (error)
@@ -438,7 +488,8 @@ int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uin
     bool is_numbered;
     char *file = substitute(mapping->file, block, &is_numbered);
     char *dataset = substitute(mapping->dataset, block, &is_numbered);
-    int error = file && dataset ? find_source(virtual, file, dataset, true, source) : -ENOMEM;
+    uint64_t root = sfs_root(virtual->file);
+    int error = file && dataset ? find_source(virtual, file, root, dataset, true, source) : -ENOMEM;
     free(file);
     free(dataset);
     return error;

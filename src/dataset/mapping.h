@@ -37,9 +37,10 @@ struct virtual
     struct mapping *mapping; /* by where they begin along the axis */
     int axis;
     bool fill_missing;
+    bool is_series;          /* libhdf5 knows nothing of it */
     atomic_bool is_librarys; /* libhdf5 must read it, as may be found out later */
     atomic_bool is_shallow;  /* its sources are known not to lead in a circle */
-    atomic_bool said_too_deep;
+    atomic_bool said_too_deep, said_not_alike;
     pthread_mutex_t lock;
     struct known *known; /* under lock */
 };

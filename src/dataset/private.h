@@ -14,6 +14,7 @@
 struct ahead;
 struct cache;
 struct cache_dataset;
+struct series;
 struct sources;
 struct virtual;
 
@@ -85,6 +86,7 @@ struct sfs_file {
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
     bool fill_missing;       /* sfs_options */
+    bool external_links;     /* the same */
     struct flushing flushing;
     /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
      * writing while the store is committed. Who wants to write goes first, so whoever has it for
@@ -107,6 +109,16 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
  * has the same sources. */
 int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
                      struct sfs_file **file);
+
+/* Makes file->sources, unless it has them. `lock` is held. -ENOMEM. */
+int file_need_sources(struct sfs_file *file);
+
+/* Whether the name of another file is one that sfs_open_beneath refuses for where it leads. */
+bool file_leads_out(struct sfs_file *file, const char *name);
+
+/* As sfs_lookup and sfs_find, but series are not found. */
+int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
+int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);

@@ -48,6 +48,7 @@ struct source {
     const char *path;      /* of the virtual dataset */
     const struct sfs_encoded *type;
     char *file_name, *dataset_name;
+    uint64_t group; /* of this file, where dataset_name begins */
     /* under sources->lock: */
     struct sfs_dataset *dataset; /* NULL: not open */
     struct linked *linked;       /* the file it is in; NULL: one that is open anyway */
@@ -71,7 +72,7 @@ int sources_create(struct sfs_file *file, struct sources **out)
 }
 
 struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
-                             const struct sfs_encoded *type, const char *file_name,
+                             const struct sfs_encoded *type, const char *file_name, uint64_t group,
                              const char *dataset_name)
 {
     struct source *source = calloc(1, sizeof(*source));
@@ -81,6 +82,7 @@ struct source *source_create(struct sources *sources, struct sfs_file *file, con
                               .file = file,
                               .path = path,
                               .type = type,
+                              .group = group,
                               .file_name = strdup(file_name),
                               .dataset_name = strdup(dataset_name)};
     if (!source->file_name || !source->dataset_name) {
@@ -351,19 +353,18 @@ static int enter_file(struct search *search, const char *name)
     return error;
 }
 
-static int find_dataset(struct search *search, const char *path);
+static int find_dataset(struct search *search, uint64_t group, const char *path);
 
 /* The first part of a path that is an external link leads on. -ENOENT: none does. */
-static int find_through_links(struct search *search, const char *path)
+static int find_through_links(struct search *search, uint64_t group, const char *path)
 {
     char *copy = strdup(path), *next = copy, *part;
-    uint64_t group = sfs_root(search->file);
     int error = copy ? -ENOENT : -ENOMEM;
     while (next && (part = strsep(&next, "/"))) {
         struct sfs_link link;
         if (!*part)
             continue;
-        int failed = sfs_lookup(search->file, group, part, &link);
+        int failed = file_lookup(search->file, group, part, &link);
         if (failed) {
             error = failed;
             break;
@@ -374,7 +375,7 @@ static int find_through_links(struct search *search, const char *path)
                         ? -ENOMEM
                         : enter_file(search, link.target_file);
             if (!error)
-                error = find_dataset(search, whole);
+                error = find_dataset(search, sfs_root(search->file), whole);
             free(whole);
             next = NULL;
         } else if (link.type == SFS_LINK_HARD) {
@@ -388,12 +389,12 @@ static int find_through_links(struct search *search, const char *path)
     return error;
 }
 
-static int find_dataset(struct search *search, const char *path)
+static int find_dataset(struct search *search, uint64_t group, const char *path)
 {
     enum sfs_object_type type;
-    int error = sfs_find(search->file, sfs_root(search->file), path, &search->address);
+    int error = file_find(search->file, group, path, &search->address);
     if (error == -ENOENT)
-        return find_through_links(search, path);
+        return find_through_links(search, *path == '/' ? sfs_root(search->file) : group, path);
     if (!error)
         error = sfs_object_type(search->file, search->address, &type);
     return error ? error : type == SFS_DATASET ? 0 : -ENOENT;
@@ -408,9 +409,11 @@ static bool is_same_type(const struct sfs_encoded *a, const struct sfs_encoded *
 /* Finds and opens it; what there is of its file is in *search also if that fails. */
 static int open_dataset(struct source *source, struct search *search, struct sfs_dataset **dataset)
 {
-    int error = strcmp(source->file_name, ".") == 0 ? 0 : enter_file(search, source->file_name);
+    bool is_own = strcmp(source->file_name, ".") == 0;
+    int error = is_own ? 0 : enter_file(search, source->file_name);
     if (!error)
-        error = find_dataset(search, source->dataset_name);
+        error = find_dataset(search, is_own ? source->group : sfs_root(search->file),
+                             source->dataset_name);
     if (!error)
         error = sfs_dataset_open(search->file, search->address, source->dataset_name, dataset);
     return error;

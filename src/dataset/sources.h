@@ -19,9 +19,10 @@ int sources_create(struct sfs_file *file, struct sources **sources);
 void sources_destroy(struct sources *sources);
 
 /* A source of a virtual dataset of `file`, whose elements have this type, by its names; owned by
- * the caller. `path` is the virtual dataset's, for messages. All outlive it. NULL: no memory. */
+ * the caller. `path` is the virtual dataset's, for messages. All outlive it. Where file_name is
+ * ".", dataset_name begins in this group. NULL: no memory. */
 struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
-                             const struct sfs_encoded *type, const char *file_name,
+                             const struct sfs_encoded *type, const char *file_name, uint64_t group,
                              const char *dataset_name);
 
 /* Nobody uses it any more. */

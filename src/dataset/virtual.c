@@ -225,6 +225,15 @@ static int read_by_library(struct virtual *virtual, const struct box *box,
                                      place->start);
 }
 
+/* A member of a series is another one than when it was looked at. */
+static int not_alike(struct virtual *virtual)
+{
+    if (!atomic_exchange(&virtual->said_not_alike, true))
+        log_error("%s: %s: a member has another datatype, or other dims, than it had",
+                  sfs_path(virtual->file), virtual->dataset->path);
+    return -EIO;
+}
+
 int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
                  int depth)
 {
@@ -241,6 +250,8 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
     touched_free(&touched);
     if (error != -EOPNOTSUPP)
         return error;
+    if (virtual->is_series)
+        return not_alike(virtual);
     error = atomic_exchange(&virtual->is_librarys, true) ? 0 : virtual_cache_sources(virtual);
     return error ? error : read_by_library(virtual, box, place, depth);
 }
@@ -398,7 +409,10 @@ static int examine(struct virtual *virtual, const struct mapping *mapping)
 
 int virtual_sources(struct virtual *virtual, size_t most, struct sfs_sources *sources)
 {
-    size_t all = virtual->n < most ? virtual->n : most;
+    pthread_mutex_lock(&virtual->lock);
+    size_t all = virtual->n + HASH_COUNT(virtual->known); /* no more, and mostly half of it */
+    pthread_mutex_unlock(&virtual->lock);
+    all = all < most ? all : most;
     *sources = (struct sfs_sources){0};
     sources->source = calloc(all ? all : 1, sizeof(*sources->source));
     int error = sources->source ? 0 : -ENOMEM;

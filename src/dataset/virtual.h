@@ -8,8 +8,10 @@
 #include "dataset/private.h"
 
 /* Of an open virtual dataset that is described already. *virtual is NULL if it is left to libhdf5.
- * -ENOMEM, -EINTR, and -EIO with hdf5_error(). The file's lock is held. */
-int virtual_open(struct sfs_dataset *dataset, struct virtual **virtual);
+ * -ENOMEM, -EINTR, and -EIO with hdf5_error(). The file's lock is held. series: NULL, or what it
+ * consists of instead of mappings in the file. */
+int virtual_open(struct sfs_dataset *dataset, const struct series *series,
+                 struct virtual **virtual);
 
 /* Not with the lock of a file held. NULL is nothing. */
 void virtual_close(struct virtual *virtual);

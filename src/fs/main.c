@@ -271,6 +271,7 @@ static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
                                        .fill_missing = options->fill_missing,
+                                       .external_links = options->external_links,
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
                                        .writable = !options->read_only};

@@ -235,6 +235,7 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     const struct node *parent = entry->node.parent;
     switch (link->type) {
     case SFS_LINK_HARD:
+    case SFS_LINK_SERIES:
         return make_object(entry, nodes_find_file(nodes, parent->file), link->address);
     case SFS_LINK_SOFT:
         if (parent->file != nodes->files->file && link->target[0] == '/')

@@ -30,10 +30,16 @@ def test_recipes(tmp_path):
     for frame in range(20):
         defined[frame, 100 + frame:110 + frame, 200:210] = True
         spots[frame][defined[frame]] = frame + 1
+    with h5py.File(tmp_path / "eiger_master.h5", "w") as f:
+        for i in 1, 2:
+            f[f"entry/data/data_{i:06}"] = h5py.ExternalLink(f"eiger_data_{i:06}.h5", "/entry/data/data")
+            with h5py.File(tmp_path / f"eiger_data_{i:06}.h5", "w") as part:
+                made = part.create_dataset("entry/data/data", data=np.full((10, 16, 16), i, "u4"))
+                made.attrs["image_nr_low"], made.attrs["image_nr_high"] = 10 * i - 9, 10 * i
     file = sparse_files.File("spots")
     file.add("spots", spots, defined, (1, 512, 512), deflate=(0, 6))
     file.save(tmp_path / "sparse42.h5")
-    mountpoints = [tmp_path / "run42", tmp_path / "sparse42", tmp_path / "new42", tmp_path / "watch42"]
+    mountpoints = [tmp_path / name for name in ("run42", "sparse42", "new42", "watch42", "eiger")]
     for mountpoint in mountpoints:
         mountpoint.mkdir()
     # python3 means the system's, which has the packages that the recipes import.

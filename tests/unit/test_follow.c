@@ -533,6 +533,50 @@ static void open_datasets_follow(void **state)
         sfs_open("f", &(struct sfs_options){.follow = true, .writable = true}, &follower), -EINVAL);
 }
 
+/* Members are in other files: the series stays what it was, also while nobody has it open. */
+static void a_series_stays_what_it_was(void **state)
+{
+    (void)state;
+    struct sfs_file *file, *follower;
+    uint64_t address;
+    assert_int_equal(sfs_create("member", NULL, &file), 0);
+    struct sfs_dataset *dataset = create_dataset(file, "/d", true);
+    write_frame(dataset, 0, 5);
+    write_frame(dataset, 1, 6);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    assert_int_equal(sfs_create("series", NULL, &file), 0);
+    static char member[] = "member", path[] = "/d";
+    struct sfs_link link = {.type = SFS_LINK_EXTERNAL, .target_file = member, .target = path};
+    assert_int_equal(sfs_link_create(file, "/data_000001", &link), 0);
+    dataset = create_dataset(file, "/a", false);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_open("series", &(struct sfs_options){.follow = true}, &follower), 0);
+    struct sfs_dataset *followed = open_dataset(follower, "/a");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(sfs_find(follower, sfs_root(follower), "data", &address), 0);
+        struct sfs_dataset *series = open_dataset(follower, "/data");
+        assert_true(address == sfs_dataset_address(series));
+        assert_int_equal(read_frame(series, 0), 5);
+        if (i == 1) /* the next commit finds it in use */
+            write_frame(dataset, 0, 7);
+        if (i == 1)
+            assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(sfs_refresh(follower), 0);
+        assert_int_equal(read_frame(series, 1), 6);
+        sfs_dataset_close(series);
+        write_frame(dataset, (uint64_t)i, i);
+        assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(sfs_refresh(follower), 0);
+        assert_int_equal(read_frame(followed, (uint64_t)i), i);
+    }
+    sfs_dataset_close(followed);
+    sfs_discard(follower);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* ---- What takes several reads ---- */
 
 /* A child that commits when it is told to. */
@@ -654,4 +698,4 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
-          cmocka_unit_test(reading_in_several_calls))
+          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls))

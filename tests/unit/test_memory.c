@@ -305,6 +305,50 @@ static int view_sparse(void)
     return error;
 }
 
+static void add_number(hid_t file, const char *name, const char *attribute, int number)
+{
+    hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+    hid_t made = H5Acreate2(dataset, attribute, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(made, H5T_NATIVE_INT, &number) >= 0);
+    H5Aclose(made);
+    H5Sclose(space);
+    H5Dclose(dataset);
+}
+
+/* A series of one member in the file, one that is missing, and one in another file. */
+static void make_series(void)
+{
+    hid_t file = H5Fcreate("series.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t other = H5Fcreate("series_3.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    add_dataset(file, "data_000001", H5T_STD_U16BE, H5P_DEFAULT, elements);
+    add_dataset(other, "d", H5T_STD_U16BE, H5P_DEFAULT, elements);
+    add_number(other, "d", "image_nr_low", CHUNKS + 11);
+    H5Lcreate_external("series_2.h5", "/d", file, "data_000002", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external("series_3.h5", "/d", file, "data_000003", H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Fclose(other) >= 0 && H5Fclose(file) >= 0);
+}
+
+static int view_series(void)
+{
+    struct sfs_file *file;
+    struct sfs_links links;
+    const struct sfs_options options = {.cache_size = 1000000, .fill_missing = true};
+    int error = sfs_open("series.h5", &options, &file);
+    if (error)
+        return error;
+    error = sfs_list(file, sfs_root(file), &links);
+    if (!error) {
+        assert_int_equal(links.n, 4);
+        assert_string_equal(links.link[0].name, "data");
+        sfs_links_free(&links);
+        error = read_views(file, "data");
+    }
+    if (!error)
+        error = read_text(file, "data");
+    sfs_close(file);
+    return error;
+}
+
 static uint64_t bytes_when_all_is_read;
 
 /* The same without giving up: after a failure all is well again, and no memory is thought used that
@@ -374,6 +418,13 @@ static void every_failed_allocation_for_a_sparse_view_is_an_error(void **state)
 }
 
 /* Growing hash tables and lists, and buffers. */
+static void every_failed_allocation_for_a_series_is_an_error(void **state)
+{
+    (void)state;
+    make_series();
+    assert_true(check(view_series, 0) > 100);
+}
+
 static void every_failed_large_allocation_is_an_error_of_its_call(void **state)
 {
     (void)state;
@@ -1093,6 +1144,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_allocation_for_a_sparse_view_is_an_error),
+        cmocka_unit_test(every_failed_allocation_for_a_series_is_an_error),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),

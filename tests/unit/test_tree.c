@@ -464,6 +464,85 @@ static void references_follow_the_tree(void **state)
     assert_int_equal(sfs_close(opened), 0);
 }
 
+/* The frames of two members: 0, 1 and 2, 3. */
+static void make_series(const char *path)
+{
+    hid_t file = create_file(path, true), group = create_group(file, "g");
+    const hsize_t dims[] = {2, 1, 2};
+    hid_t space = H5Screate_simple(3, dims, NULL);
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        int elements[] = {4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3};
+        snprintf(name, sizeof(name), "data_%06d", i + 1);
+        hid_t made =
+            H5Dcreate2(group, name, H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(H5Dwrite(made, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, elements) >= 0);
+        H5Dclose(made);
+    }
+    H5Sclose(space);
+    H5Gclose(group);
+    H5Fclose(file);
+}
+
+static void check_series_link(struct sfs_file *file, uint64_t group, uint64_t address)
+{
+    struct sfs_links links;
+    struct sfs_link link;
+    assert_int_equal(sfs_list(file, group, &links), 0);
+    assert_int_equal(links.n, 3);
+    assert_string_equal(links.link[0].name, "data");
+    assert_int_equal(links.link[0].type, SFS_LINK_SERIES);
+    assert_true(links.link[0].address == address);
+    sfs_links_free(&links);
+    assert_int_equal(sfs_lookup(file, group, "data", &link), 0);
+    assert_int_equal(link.type, SFS_LINK_SERIES);
+    assert_true(link.address == address && !link.target && !link.target_file);
+    sfs_link_free(&link);
+}
+
+static void series_are_read_and_no_more(void **state)
+{
+    (void)state;
+    struct sfs_file *file, *copy;
+    struct sfs_dataset *dataset;
+    struct sfs_attributes attributes;
+    enum sfs_object_type type;
+    uint64_t group, address, other;
+    int elements[8];
+    const struct sfs_slab all = {.rank = 3, .count = {4, 1, 2}};
+    make_series("series.h5");
+    assert_int_equal(sfs_open("series.h5", &(struct sfs_options){.writable = true}, &file), 0);
+    assert_int_equal(sfs_create("series_copy.h5", NULL, &copy), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "g", &group), 0);
+    assert_int_equal(sfs_find(file, group, "data", &address), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "//g/data//", &other), 0);
+    assert_true(address == other && address != group);
+    assert_int_equal(sfs_find(file, sfs_root(file), "data", &other), -ENOENT);
+    assert_int_equal(sfs_find(file, sfs_root(file), "g/data_000001/data", &other), -ENOENT);
+    assert_int_equal(sfs_find(file, sfs_root(file), "g/a data", &other), -ENOENT);
+    check_series_link(file, group, address);
+
+    assert_int_equal(sfs_object_type(file, address, &type), 0);
+    assert_int_equal(type, SFS_DATASET);
+    assert_int_equal(sfs_attributes(file, address, &attributes), 0);
+    assert_int_equal(attributes.n, 0);
+    assert_int_equal(sfs_attributes_copy(copy, sfs_root(copy), file, address), 0);
+    assert_int_equal(sfs_object_copy(copy, "/d", file, address), -EOPNOTSUPP);
+    assert_int_equal(sfs_dataset_open(file, address, "/g/data", &dataset), 0);
+    assert_int_equal(sfs_read(dataset, &all, 0, elements, sizeof(elements)), 0);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(elements[i], i);
+    assert_int_equal(sfs_write(dataset, &all, elements), -EOPNOTSUPP);
+    assert_int_not_equal(sfs_extend(dataset, (uint64_t[]){5, 1, 2}), 0);
+    sfs_dataset_close(dataset);
+
+    assert_int_equal(sfs_group_create(file, "/g/data"), 0);
+    assert_int_equal(sfs_find(file, group, "data", &other), 0);
+    assert_true(address != other);
+    assert_int_equal(sfs_close(copy), 0);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +558,7 @@ static int all_tests(void)
         cmocka_unit_test(an_attribute_that_is_too_large_does_not_hide_the_others),
         cmocka_unit_test(any_number_of_attributes_is_listed),
         cmocka_unit_test(references_follow_the_tree),
+        cmocka_unit_test(series_are_read_and_no_more),
     };
     return cmocka_run_group_tests(tests, make_links, NULL);
 }

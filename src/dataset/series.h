@@ -1,0 +1,55 @@
+/* Series: the datasets data_000001, data_000002, ... of a group, which are one measurement in
+ * pieces (files of DECTRIS EIGER detectors, NeXus), as one virtual dataset `data` of that group,
+ * which no file has. The members are its sources, one behind the other along their first axis,
+ * where their attributes image_nr_low and image_nr_high say (series_place.h).
+ *
+ * A group has a series if no link of it is named so and the first member that can be opened has two
+ * axes or more, and elements without pointers; that all others fit is found out when the series is
+ * opened. Members in a file that is followed do not count, those that external links lead to do.
+ * Nothing is kept: the address of a series is made from that of its group. */
+#ifndef SPARSEFS_DATASET_SERIES_H
+#define SPARSEFS_DATASET_SERIES_H
+
+#include "dataset/private.h"
+#include "dataset/series_place.h"
+#include "dataset/sources.h"
+
+/* Whether an address is that of a series; no object of a file has such a one. */
+bool series_is_address(uint64_t address);
+
+/* Adds the series of a group, if it has one, to its links, which are ascending by name. */
+int series_list(struct sfs_file *file, uint64_t group, struct sfs_links *links);
+
+/* A link that was not found, as sfs_lookup gives it. -ENOENT: it is no series either. */
+int series_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
+
+/* The same of a path, as sfs_find. */
+int series_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
+
+/* What a series consists of. */
+struct series {
+    struct sfs_dataset_info info; /* of the virtual dataset, to be freed by hdf5_info_free */
+    uint64_t group;
+    size_t n;
+    struct series_member *member; /* ascending by number */
+    struct series_source *source; /* the same */
+    struct series_parts parts;
+};
+
+/* Where a member is. */
+struct series_source {
+    const char *file, *dataset; /* as of source_create */
+    uint64_t group;             /* the same */
+    char *own_file, *own_dataset;
+};
+
+/* Looks at all members. -EIO: the log says why they are no series; -ENOMEM, -EINTR. Not with the
+ * file's lock held. path: of the series, for messages. The caller frees it with series_free. */
+int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **series);
+void series_free(struct series *series);
+
+/* Where the member of a part is. name has room for what is written there and used. */
+struct series_source series_source_of(const struct series *series, const struct series_part *part,
+                                      char name[SERIES_NAME_BYTES]);
+
+#endif
