@@ -31,6 +31,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     else
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
+    hdf5_segments_free(dataset->storage.n_segments, dataset->storage.segments);
     use_destroy(&dataset->use);
     free(dataset->path);
     free(dataset);
@@ -121,7 +122,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
 }
 
 /* Opens what the header at the dataset's address describes, sparse or dense, and describes it. */
-static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage)
+static int open_header(struct sfs_dataset *dataset)
 {
     struct sfs_file *file = dataset->file;
     struct why why;
@@ -133,7 +134,7 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
         return cannot_open(dataset, error == -EOPNOTSUPP ? error : -EIO, why.text);
     if (error != -EINVAL)
         return error;
-    error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
+    error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, &dataset->storage);
     if (!error && dataset->info.layout == SFS_VIRTUAL)
         error = virtual_open(dataset, &dataset->virtual);
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
@@ -178,14 +179,15 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    struct hdf5_storage storage;
-    int error = open_header(dataset, &storage);
+    int error = open_header(dataset);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
-                            &dataset->info, &storage, dataset->sparse, cache_limit(file->cache));
+                            &dataset->info, &dataset->storage, dataset->sparse,
+                            cache_limit(file->cache));
     dataset->layout.commit_lock = &file->commit_lock;
+    dataset->layout.fill_missing = file->fill_missing;
     if (sfs_missing_filter(&dataset->info))
         dataset->layout.said_missing = &dataset->said_missing;
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
@@ -353,9 +355,12 @@ int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth)
 {
-    return dataset->virtual
-               ? virtual_read(dataset->virtual, box, place, depth)
-               : cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
+    if (dataset->virtual)
+        return virtual_read(dataset->virtual, box, place, depth);
+    int error = left_check(dataset);
+    return error ? error
+                 : cache_read_placed(dataset->cache, box, place->elements, place->dims,
+                                     place->start);
 }
 
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
@@ -364,7 +369,9 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
     struct chunk *chunk;
     if (dataset->virtual)
         return virtual_lend(dataset->virtual, box, bytes, holder, depth);
-    int lent = cache_lend(dataset->cache, box, bytes, &chunk);
+    int lent = left_check(dataset);
+    if (!lent)
+        lent = cache_lend(dataset->cache, box, bytes, &chunk);
     if (lent > 0)
         *holder = chunk;
     return lent;

@@ -279,12 +279,9 @@ int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
     *out = NULL;
     if (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers)
         return 0;
-    if (!file->sources) {
-        int error = sources_create(file, &file->sources);
-        if (error)
-            return error;
-        file->owns_sources = true;
-    }
+    int error = file_make_sources(file);
+    if (error)
+        return error;
     struct virtual *virtual = calloc(1, sizeof(*virtual));
     if (!virtual)
         return -ENOMEM;
@@ -293,7 +290,7 @@ int virtual_open(struct sfs_dataset *dataset, struct virtual **out)
     virtual->sources = file->sources;
     virtual->fill_missing = file->fill_missing;
     pthread_mutex_init(&virtual->lock, NULL);
-    int error = take_mappings(virtual);
+    error = take_mappings(virtual);
     if (!error && atomic_load(&virtual->is_librarys))
         error = virtual_cache_sources(virtual);
     if (error)

@@ -8,12 +8,14 @@
 #include "common/box.h"
 #include "common/hash.h"
 #include "format/superblock.h"
+#include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "sparsefs/sparsefs.h"
 
 struct cache;
 struct cache_dataset;
 struct sources;
+struct store_found;
 struct virtual;
 
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
@@ -31,6 +33,7 @@ struct sfs_dataset {
     uint64_t address;
     char *path;
     struct sfs_dataset_info info;
+    struct hdf5_storage storage; /* of a dense one */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
@@ -75,7 +78,6 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     bool owns_cache;
-    struct sfs_file *top; /* sfs_open_beneath: of the first one, below whose folder all must be */
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
     bool fill_missing;       /* sfs_options */
@@ -97,10 +99,13 @@ struct sfs_file {
 int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
               bool create, struct sfs_file **file);
 
-/* Opens a file for reading that is named by a virtual dataset of `from`, over the same cache; it
- * has the same sources. */
-int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
-                     struct sfs_file **file);
+/* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
+int file_make_sources(struct sfs_file *file);
+
+/* Opens a file for reading that was found as named by a virtual dataset of `from`, over the same
+ * cache; it has the same sources. */
+int file_open_source(struct sfs_file *from, const struct store_found *found,
+                     struct sources *sources, struct sfs_file **file);
 
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);
@@ -262,6 +267,10 @@ struct place {
  * here. Errors of cache_read and virtual_read. The dataset is USING. */
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth);
+
+/* left.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM, -EINTR.
+ */
+int left_check(struct sfs_dataset *dataset);
 
 /* As cache_lend; *holder is for dataset_return. */
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
