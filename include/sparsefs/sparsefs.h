@@ -63,12 +63,12 @@ struct sfs_options {
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
     bool fill_missing;  /* what a source of a virtual dataset should have, and has not, is the fill
                          * value, as libhdf5 has it; else it is -EIO */
-    /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which other files are
-     * looked for; NULL: its path */
+    /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which other files
+     * are looked for; NULL: its path */
     const char *name;
-    /* Files that the HDF5 file names (external raw data, sources of virtual datasets, external links)
-     * are opened in its folder and below; and in this folder and below, "/" being everywhere. NULL:
-     * there is no other one. */
+    /* Files that the HDF5 file names (external raw data, sources of virtual datasets, external
+     * links) are opened in its folder and below; and in this folder and below, "/" being
+     * everywhere. NULL: there is no other one. */
     const char *external_files;
     /* What is read is shown to others than who runs this: such files of another owner than the HDF5
      * file are refused, unless they are in external_files and everybody may read them; and those
@@ -79,8 +79,8 @@ struct sfs_options {
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
- * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also (writable)
- * no journal can be made in its directory. */
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also
+ * (writable) no journal can be made in its directory. */
 SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
@@ -163,14 +163,14 @@ SFS_API bool sfs_is_following(const struct sfs_file *file);
 
 /* Opens a file that an external link of `from` names, as libhdf5 finds it: absolute, or beside the
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
- * cannot be found; -EINVAL: it is no HDF5 file; -EDEADLK: it is on a mount of sparsefs; -EPERM, -ELOOP:
- * as below. */
+ * cannot be found; -EINVAL: it is no HDF5 file; -EDEADLK: it is on a mount of sparsefs; -EPERM,
+ * -ELOOP: as below. */
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* The same for a name that nobody has looked at: only regular files in the folder of `from` or
  * below, or in options->external_files, are opened; if `from` was opened so itself, in the folder
- * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what they
- * may not (options->for_others); -ELOOP: too many files have led there. */
+ * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what
+ * they may not (options->for_others); -ELOOP: too many files have led there. */
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
@@ -584,7 +584,7 @@ enum sfs_source_state {
     SFS_SOURCE_SHORT,   /* it has not all that is mapped */
     SFS_SOURCE_UNREADABLE,
     SFS_SOURCE_NUMBERED, /* its names have %b in them, and stand for many */
-    SFS_SOURCE_REFUSED,  /* it leads out of the folders that are allowed, or shows others too much */
+    SFS_SOURCE_REFUSED, /* it leads out of the folders that are allowed, or shows others too much */
 };
 
 struct sfs_source {

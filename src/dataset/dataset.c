@@ -358,9 +358,9 @@ int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const s
     if (dataset->virtual)
         return virtual_read(dataset->virtual, box, place, depth);
     int error = left_check(dataset);
-    return error ? error
-                 : cache_read_placed(dataset->cache, box, place->elements, place->dims,
-                                     place->start);
+    return error
+               ? error
+               : cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
 }
 
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,

@@ -1,6 +1,6 @@
-/* Virtual datasets that are left to libhdf5 altogether: scalars, and elements with pointers. It opens
- * their sources through our driver, but external raw data of a source by itself, whatever file that
- * is. So before it reads, the sources are looked at here, each time. */
+/* Virtual datasets that are left to libhdf5 altogether: scalars, and elements with pointers. It
+ * opens their sources through our driver, but external raw data of a source by itself, whatever
+ * file that is. So before it reads, the sources are looked at here, each time. */
 #include <errno.h>
 
 #include "dataset/private.h"
@@ -20,9 +20,9 @@ static int check_source(struct sources *sources, struct sfs_dataset *dataset,
                         const struct hdf5_mapping *mapping)
 {
     struct sfs_dataset *found;
-    struct source *source = source_create(sources, dataset->file, dataset->path,
-                                          &dataset->info.encoded_type, mapping->file,
-                                          mapping->dataset);
+    struct source *source =
+        source_create(sources, dataset->file, dataset->path, &dataset->info.encoded_type,
+                      mapping->file, mapping->dataset);
     if (!source)
         return -ENOMEM;
     int error = source_get(source, true, &found);

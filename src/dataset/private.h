@@ -268,7 +268,8 @@ struct place {
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth);
 
-/* left.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM, -EINTR.
+/* left.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM,
+ * -EINTR.
  */
 int left_check(struct sfs_dataset *dataset);
 

@@ -47,10 +47,10 @@ static int failed(const struct wanted *wanted, const struct hdf5_segment *segmen
         return error;
     snprintf(why, sizeof(why), "external raw data in %s %s %s", segment->name,
              refusal ? "is refused:" : "cannot be read:",
-             refusal              ? refusal
-             : error == -EINVAL   ? "it is no regular file"
+             refusal               ? refusal
+             : error == -EINVAL    ? "it is no regular file"
              : error == -EOVERFLOW ? "no file has such an offset"
-                                  : strerror(-error));
+                                   : strerror(-error));
     return layout_failed(wanted->layout, wanted->scaled, UINT64_MAX, why);
 }
 
@@ -141,8 +141,7 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
         return error;
     if (layout->fill_missing)
         fill_elements(form->elements, n, layout->element_size, layout->info->fill);
-    const struct wanted wanted = {layout, scaled, form->elements,
-                                  (size_t)n * layout->element_size};
+    const struct wanted wanted = {layout, scaled, form->elements, (size_t)n * layout->element_size};
     return read_segments(&wanted, first);
 }
 

@@ -103,8 +103,8 @@ struct layout {
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t element_size;
     size_t chunk_bytes;
-    size_t scratch_bytes;  /* chunked: of the filters */
-    uint64_t data_address; /* contiguous */
+    size_t scratch_bytes;               /* chunked: of the filters */
+    uint64_t data_address;              /* contiguous */
     const struct hdf5_storage *storage; /* external: its segments */
     bool fill_missing;     /* external: a file that is not there reads as the fill value */
     bool in_array;         /* chunked: the index is an array */
@@ -117,9 +117,9 @@ struct layout {
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info, storage and path must outlive it. memory: of the cache
- * in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does
- * not fit in memory. */
+ * elements must have no pointers. store, hdf5, info, storage and path must outlive it. memory: of
+ * the cache in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does not fit in
+ * memory. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
                 const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);

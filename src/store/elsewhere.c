@@ -199,8 +199,7 @@ static int step(struct walk *walk, const char *part)
     struct statx st;
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : look_at(fd, &st);
-    bool is_other =
-        !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
+    bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
     if (is_other && is_of_sparsefs(st.stx_dev_major, st.stx_dev_minor))
         error = -EDEADLK;
     if (!error && !S_ISLNK(st.stx_mode)) {

@@ -80,8 +80,8 @@ struct reach {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;        /* as given */
-    int folder;        /* that the file is in: all names in it are used relative to it */
+    char *path;                  /* as given */
+    int folder;                  /* that the file is in: all names in it are used relative to it */
     pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
     struct reach reach;
     char *place;       /* the file's name, without symbolic links */
