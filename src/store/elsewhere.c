@@ -30,13 +30,17 @@ struct folders {
     const char *vouched; /* that one of them which somebody has asked for; or NULL */
 };
 
-/* Takes a path over. */
-static void add_folder(struct folders *folders, char *path)
+/* Takes a path over, unless it is there already; what is there then, or NULL. */
+static const char *add_folder(struct folders *folders, char *path)
 {
-    if (path && folders->n < MOST_FOLDERS)
-        folders->path[folders->n++] = path;
-    else
-        free(path);
+    size_t i = 0;
+    while (path && i < folders->n && strcmp(folders->path[i], path) != 0)
+        i++;
+    if (path && i == folders->n && i < MOST_FOLDERS)
+        return folders->path[folders->n++] = path;
+    const char *there = path && i < folders->n ? folders->path[i] : NULL;
+    free(path);
+    return there;
 }
 
 static void free_folders(struct folders *folders)
@@ -119,9 +123,7 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
         add_folder(folders, folder_of_file(top));
     }
     const char *files = lead == STORE_ANY_LINK ? "/" : store->reach.files;
-    size_t all = folders->n;
-    add_folder(folders, files ? strdup(files) : NULL);
-    folders->vouched = folders->n > all ? folders->path[all] : NULL;
+    folders->vouched = add_folder(folders, files ? strdup(files) : NULL);
     return n;
 }
 

@@ -432,6 +432,41 @@ def test_names(mounts, tmp_path):
     check(mounts(path, environment={"HDF5_VDS_PREFIX": "/none:${ORIGIN}/../other"}), data)
 
 
+@pytest.mark.parametrize("how", ["ro", "follow=0.1"])
+def test_what_leads_out_is_refused_to_libhdf5(mounts, tmp_path, how):
+    """A selection that is not regular, another datatype, and all of a file that is followed."""
+    data = files.integers((3, 4), "<u4")
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "out.h5", data)
+    write(tmp_path / "in/beside.h5", data)
+    os.symlink("../out.h5", tmp_path / "in/link.h5")
+    path = tmp_path / "in/v.h5"
+    odd = h5py.h5s.create_simple((3, 4))
+    odd.select_hyperslab((0, 0), (1, 1), op=h5py.h5s.SELECT_SET)
+    odd.select_hyperslab((2, 1), (1, 2), op=h5py.h5s.SELECT_OR)
+    some = space_of((3, 4), (0, 0), (1, 1), (1, 3), (1, 1))
+    whole = h5py.h5s.create_simple((3, 4))
+    names = [str(tmp_path / "out.h5"), "../out.h5", "link.h5", "beside.h5", str(tmp_path / "in/beside.h5")]
+    for i, name in enumerate(names):
+        make_mapped(path, (3, 4), [(odd, name, "d", some)], name=f"odd{i}")
+        make_mapped(path, (3, 4), [(whole, name, "d", whole)], name=f"type{i}", dtype="<u8")
+    mount = mounts(path, how, expect_log=True)
+    for i, name in enumerate(names):
+        for kind in "odd", "type":
+            if "beside" in name:
+                check(mount, read_all(path, f"{kind}{i}"), f"{kind}{i}")
+                continue
+            with pytest.raises(OSError) as raised:
+                (mount / f"{kind}{i}/stack.raw").read_bytes()
+            assert raised.value.errno == errno.EIO
+    assert "it leads out of the folder of the HDF5 file" in mount.log()
+    mount.unmount()
+    mount = mounts(path, how, f"external_files={tmp_path}", expect_log=True)
+    for i in range(len(names)):
+        check(mount, read_all(path, f"odd{i}"), f"odd{i}")
+        check(mount, read_all(path, f"type{i}"), f"type{i}")
+
+
 def test_many_files_are_not_all_open(mounts, tmp_path):
     n = 150
     data = files.integers((n, 2, 3), "<u4")
