@@ -19,7 +19,8 @@
 #include "store/private.h"
 
 #define MOST_SYMLINKS 40 /* as the kernel has it */
-#define MOST_FOLDERS  16
+#define MOST_FOLDERS  32
+#define MOST_PREFIXES 24 /* of these; more are not looked at */
 #define MOST_DEPTH    32 /* files that lead to files */
 
 /* ---- Which folders are allowed ---- */
@@ -92,7 +93,8 @@ static void add_prefixes(struct folders *folders, const struct store *store, enu
     const char *value = getenv(lead == STORE_RAW ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
     char *copy = value && lead != STORE_LINK && lead != STORE_ANY_LINK ? strdup(value) : NULL;
     char *own = copy ? folder_of_name(store) : NULL, *next = copy, *prefix;
-    while (next && (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
+    while (next && folders->n < MOST_PREFIXES &&
+           (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
         bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
         char *whole = NULL;
         if (lead == STORE_RAW)
