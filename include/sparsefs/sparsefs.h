@@ -573,10 +573,11 @@ SFS_API int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
 
 /* ---- The sources of virtual datasets ----
  *
- * They are looked for by an absolute name, or beside the file, and opened when they are first
- * read. Elements that no mapping shows are the fill value, as are those of unlimited mappings that
- * are not there (yet). Other elements that a source should have, and has not, are -EIO, unless
- * options said fill_missing. */
+ * They are looked for by an absolute name, or beside the file, where options->external_files and
+ * for_others allow them, and opened when they are first read. Elements that no mapping shows are
+ * the fill value, as are those of unlimited mappings that are not there (yet). Other elements that
+ * a source should have, and has not, are -EIO, unless options said fill_missing; what is refused is
+ * -EIO all the same. */
 
 enum sfs_source_state {
     SFS_SOURCE_OK,      /* of one that was not needed yet: there is such a file */
