@@ -1,15 +1,21 @@
 """Frames as detectors of X-ray facilities write them, one in a chunk, compressed by filters for which
-h5py wants a plugin. The readers take turns in fresh mounts; a filter that h5py has no plugin for is
-read by the mounts alone."""
+h5py wants a plugin; directly, and through a virtual dataset of four such files. Whoever reads goes
+through all frames in order, in a fresh mount: what is read ahead for one takes no time of another.
+A filter that h5py has no plugin for is read by the mounts alone."""
 
 import contextlib
+import multiprocessing
 import os
+import time
 
 import h5py
 import numpy as np
 
+with contextlib.suppress(ImportError):
+    import hdf5plugin  # noqa: F401: finds its plugins for h5py
+
 from dense import read_h5py
-from harness import (COLD, DEFAULT, DIRECT, H5PY, TURN, Ratios, Sparsefs, print_table, rotated, row,
+from harness import (DEFAULT, DIRECT, H5PY, ONE, TWO, Ratios, Sparsefs, print_table, rotated, row,
                      touch_memory)
 
 ROWS, COLUMNS = 2167, 2070
@@ -18,12 +24,18 @@ SPOTS = 500  # in a frame
 SPOT_COUNTS = 2000  # mean of their peaks
 MASKED = 0xFFFFFFFF  # gaps between modules
 MODULE_ROWS, MODULE_COLUMNS, GAP_ROWS, GAP_COLUMNS = 512, 1030, 38, 10
-MOST_FRAMES = 16  # a raw frame has 18 MB
+MOST_FRAMES = 32  # a raw frame has 18 MB
+SOURCES = 4  # of the virtual datasets
 
 # The words of sparsectl, and the registered id, by which h5py finds the plugin.
 FILTERS = {"bslz4": ("bitshuffle=lz4", 32008), "lz4": ("lz4", 32004), "zstd": ("zstd", 32015),
            "blosc": ("blosc", 32001)}
+VIRTUAL = ", virtual"
+OPTIONS = {DEFAULT: "", DIRECT: "direct_io"}
 READERS = [DEFAULT, DIRECT, H5PY]
+# The most of h5py's time that one reader may take, and the least of the throughput of two processes
+# of h5py that two readers must have.
+GOALS = {DIRECT: (0.65, 1.8), DEFAULT: (1.1, 1.2)}
 
 
 def frame_of(random):
@@ -47,44 +59,76 @@ def count(bench):
 def make_files(bench):
     random = np.random.default_rng(6)
     frames = np.array([frame_of(random) for _ in range(count(bench))])
+    part = count(bench) // SOURCES
+    parts = {f"-{i}": frames[i * part:(i + 1) * part] for i in range(SOURCES)}
     plain = bench.directory / "facility.h5"
-    with h5py.File(plain, "w") as file:
-        file.create_dataset("d", data=frames, chunks=(1, ROWS, COLUMNS))
-    for name, (words, _) in FILTERS.items():
-        bench.run_sparsectl("export", "--filter", words, plain, bench.directory / f"facility-{name}.h5")
+    for suffix, some in {"": frames, **parts}.items():
+        with h5py.File(plain, "w") as file:
+            file.create_dataset("d", data=some, chunks=(1, ROWS, COLUMNS))
+        for name, (words, _) in FILTERS.items():
+            bench.run_sparsectl("export", "--filter", words, plain,
+                                bench.directory / f"facility-{name}{suffix}.h5")
     plain.unlink()
+    for name in FILTERS:
+        layout = h5py.VirtualLayout(frames.shape, "<u4")
+        for i in range(SOURCES):
+            layout[i * part:(i + 1) * part] = h5py.VirtualSource(f"facility-{name}-{i}.h5", "d",
+                                                                 (part, ROWS, COLUMNS))
+        with h5py.File(bench.directory / f"facility-{name}{VIRTUAL}.h5", "w") as file:
+            file.create_virtual_dataset("d", layout)
     return frames
 
 
-def check(frames, hdf5, mounts, with_h5py):
-    for who, mount in mounts.items():
-        for number, frame in enumerate(frames):
-            if (mount.files / f"{number:06d}.raw").read_bytes() != frame.tobytes():
-                raise SystemExit(f"{who}, {hdf5.name}: frame {number} differs")
+def check(bench, hdf5, frames, with_h5py):
+    for who, options in OPTIONS.items():
+        with Sparsefs(bench, hdf5, options) as mount:
+            for number, frame in enumerate(frames):
+                if (mount.files / f"{number:06d}.raw").read_bytes() != frame.tobytes():
+                    raise SystemExit(f"{who}, {hdf5.name}: frame {number} differs")
     if with_h5py:
         with h5py.File(hdf5, "r") as file:
             if not np.array_equal(file["d"][()], frames):
                 raise SystemExit(f"{H5PY}, {hdf5.name}: frames differ")
 
 
-def measure_filter(bench, name, frames):
-    hdf5 = bench.directory / f"facility-{name}.h5"
-    with_h5py = h5py.h5z.filter_avail(FILTERS[name][1])
+def read_after(barrier, hdf5, numbers):
     buffer = np.zeros((ROWS, COLUMNS), "<u4")
+    barrier.wait()
+    read_h5py(hdf5, numbers, buffer)
+    barrier.wait()
+
+
+def time_h5py(hdf5, n, readers):
+    """Seconds that so many processes take for all frames."""
+    barrier = multiprocessing.Barrier(readers + 1)
+    processes = [multiprocessing.Process(target=read_after, args=(barrier, hdf5, range(i, n, readers)))
+                 for i in range(readers)]
+    for process in processes:
+        process.start()
+    barrier.wait()
+    start = time.perf_counter()
+    barrier.wait()
+    seconds = time.perf_counter() - start
+    for process in processes:
+        process.join()
+    return seconds
+
+
+def time_mount(bench, hdf5, options, n, readers):
+    with Sparsefs(bench, hdf5, options) as mount:
+        return bench.read_files(mount, range(n), "-j", readers)[1]
+
+
+def measure_file(bench, name, what, frames):
+    hdf5 = bench.directory / f"facility-{what}.h5"
+    with_h5py = h5py.h5z.filter_avail(FILTERS[name][1])
+    check(bench, hdf5, frames, with_h5py)
     for repeat in range(bench.rounds):
-        with contextlib.ExitStack() as stack:
-            mounts = {who: stack.enter_context(Sparsefs(bench, hdf5, options))
-                      for who, options in ((DEFAULT, ""), (DIRECT, "direct_io"))}
-            readers = {who: lambda numbers, mount=mount: bench.read_files(mount, numbers)[0]
-                       for who, mount in mounts.items()}
-            if with_h5py:
-                readers[H5PY] = lambda numbers: read_h5py(hdf5, numbers, buffer)
-            for turn in range(len(frames) // TURN):
-                numbers = range(turn * TURN, (turn + 1) * TURN)
-                for who, read in rotated(readers.items(), turn + repeat):
-                    bench.add(name, COLD, who, read(numbers))
-            if repeat == 0:
-                check(frames, hdf5, mounts, with_h5py)
+        for who in rotated(READERS if with_h5py else OPTIONS, repeat):
+            for state, readers in ((ONE, 1), (TWO, 2)):
+                seconds = (time_h5py(hdf5, len(frames), readers) if who == H5PY else
+                           time_mount(bench, hdf5, OPTIONS[who], len(frames), readers))
+                bench.add(what, state, who, [seconds / len(frames)])
 
 
 def measure(bench):
@@ -92,22 +136,30 @@ def measure(bench):
     frames = make_files(bench)
     os.sync()  # or the writing of the inputs to the disk goes on beside the measurements
     for name in FILTERS:
-        measure_filter(bench, name, frames)
+        for what in (name, name + VIRTUAL):
+            measure_file(bench, name, what, frames)
 
 
 def report(bench):
     print(f"\n{count(bench)} frames of {ROWS} x {COLUMNS} uint32 (17.1 MiB): Poisson background of mean "
-          f"{BACKGROUND}, {SPOTS} spots,\ngaps of {MASKED}; chunk = frame; fresh mounts; medians")
+          f"{BACKGROUND}, {SPOTS} spots,\ngaps of {MASKED}; chunk = frame; {VIRTUAL[2:]}: {SOURCES} files; all "
+          "in order, in fresh mounts; medians")
     for name in FILTERS:
         size = (bench.directory / f"facility-{name}.h5").stat().st_size / count(bench) / 2**20
         print(f"  {name}: {size:.2f} MiB per frame")
+    cases = [name + suffix for name in FILTERS for suffix in ("", VIRTUAL)]
     print_table("ms/frame", READERS,
-                [(f"{name}, {COLD}", row(bench, name, COLD, READERS)) for name in FILTERS])
+                [(f"{what}, {state}", row(bench, what, state, READERS))
+                 for what in cases for state in (ONE, TWO)])
     ratios = Ratios(bench)
     for name in FILTERS:
-        if (name, COLD, H5PY) in bench.seconds:
-            for who in (DIRECT, DEFAULT):
-                ratios.below(name, COLD, who, H5PY)
+        for who, (one, two) in GOALS.items():
+            if (name, ONE, H5PY) in bench.seconds and (who == DIRECT or name == "bslz4"):
+                ratios.below(name, ONE, who, H5PY, one)
+                ratios.faster(name, TWO, who, H5PY, two)
+        for who in OPTIONS:
+            for state in (ONE, TWO):
+                ratios.within(name + VIRTUAL, name, state, who, 1.15)
 
 
 SECTIONS = {"facility": (measure, report)}

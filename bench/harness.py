@@ -249,6 +249,16 @@ class Ratios:
         name = f"{what}, {state}: {who} / {other}"
         print_ratio(name, ratio, f"<= {goal}" if goal else "", not goal or ratio <= goal)
 
+    def faster(self, what, state, who, other, goal):
+        """The ratio of throughputs."""
+        ratio = self.bench.median(what, state, other) / self.bench.median(what, state, who)
+        print_ratio(f"{what}, {state}: throughput of {who} / {other}", ratio, f">= {goal}",
+                    ratio >= goal)
+
+    def within(self, what, other, state, who, goal):
+        ratio = self.bench.median(what, state, who) / self.bench.median(other, state, who)
+        print_ratio(f"{who}, {state}: {what} / {other}", ratio, f"<= {goal}", ratio <= goal)
+
     def speedup(self, what, who, goal=None):
         ratio = self.bench.median(what, ONE, who) / self.bench.median(what, TWO, who)
         name = f"{what}: throughput of {who}, {TWO} / {ONE}"

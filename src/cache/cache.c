@@ -203,15 +203,27 @@ static bool take_group(struct group *group, const struct box *box, struct piece 
     return more;
 }
 
-void cache_load(struct cache_dataset *dataset, const struct box *box)
+bool cache_holds(struct cache_dataset *dataset, const uint64_t *scaled)
 {
-    struct group group;
-    struct piece next;
-    group.dataset = dataset;
-    if (!piece_first(dataset->layout, box, &next))
-        return;
-    (void)take_group(&group, box, &next);
-    load_group(&group);
+    pthread_mutex_lock(&dataset->cache->lock);
+    bool holds = chunk_find(dataset, scaled) != NULL;
+    pthread_mutex_unlock(&dataset->cache->lock);
+    return holds;
+}
+
+bool cache_fetch(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    bool holds = chunk_find(dataset, scaled) != NULL;
+    bool idle = cache->loading < cache->most_encoders;
+    pthread_mutex_unlock(&cache->lock);
+    if (holds || !idle)
+        return holds;
+    if (chunk_acquire(dataset, scaled, PART_VALUES, &chunk) == 0)
+        chunk_release(chunk);
+    return true;
 }
 
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer)

@@ -54,9 +54,12 @@ int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffe
 int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
                       const uint64_t *dims, const uint64_t *start);
 
-/* Unless the first chunk of a box is in the cache, or others are decoding, brings it and some that
- * follow in the box there, decoded by all threads. */
-void cache_load(struct cache_dataset *dataset, const struct box *box);
+/* Whether a chunk is in the cache, or on its way there. Scaled coordinates. */
+bool cache_holds(struct cache_dataset *dataset, const uint64_t *scaled);
+
+/* Brings a chunk into the cache for who may want it later: unless it is there, and unless as many
+ * threads decode as the cache has workers, which is false. Errors are left to who wants it. */
+bool cache_fetch(struct cache_dataset *dataset, const uint64_t *scaled);
 
 struct chunk;
 

@@ -217,6 +217,7 @@ static int load(struct cache *cache, struct chunk *chunk, unsigned parts)
     chunk->state = error ? CHUNK_FAILED : state;
     chunk->error = error;
     chunk->changing = false;
+    cache->loading--;
     if (error) /* the next reader tries again */
         chunk_unlink(chunk);
     pthread_cond_broadcast(&cache->changed);
@@ -230,6 +231,7 @@ static int load_more(struct cache *cache, struct chunk *chunk, unsigned parts)
     int error = add_parts(cache, chunk, parts);
     pthread_mutex_lock(&cache->lock);
     chunk->changing = false;
+    cache->loading--;
     pthread_cond_broadcast(&cache->changed);
     pthread_mutex_unlock(&cache->lock);
     return error;
@@ -247,6 +249,7 @@ static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *sc
     if (chunk) {
         chunk->changing = true;
         cache->misses++;
+        cache->loading++;
     }
     return chunk;
 }
@@ -278,6 +281,7 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
         return FOUND_CHANGED;
     }
     chunk->changing = true;
+    cache->loading++;
     return FOUND_TO_LOAD;
 }
 

@@ -142,6 +142,7 @@ struct cache {
     size_t encode_room;
     size_t bare_bytes; /* of chunks whose values were evicted */
     unsigned waiting;  /* for the encoders to make room */
+    unsigned loading;  /* threads that read and decode */
     struct encoding *encodings;
     struct flush *flushes;
     uint64_t n_flushes; /* that have begun */

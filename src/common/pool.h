@@ -18,6 +18,8 @@ struct pool {
         size_t size;
     } free[POOL_FREE_BLOCKS]; /* oldest first */
     size_t n_free;
+    char *area; /* what is left of it was never used; blocks are cut from its front */
+    size_t area_left;
     size_t bytes; /* of all blocks, in use and free, and those that others count */
     size_t limit; /* free blocks are given up where bytes would exceed it */
 };

@@ -1,8 +1,8 @@
-/* Starting threads. */
+/* Starting threads, and what belongs to one. */
 #include "common/thread.h"
 
 #include <signal.h>
-#include <stddef.h>
+#include <stdlib.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
 {
@@ -15,4 +15,48 @@ int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
     int error = pthread_create(thread, NULL, run, data);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+/* Of one thread. */
+struct kept {
+    void (*end)(void *bytes);
+    max_align_t bytes[];
+};
+
+static void free_kept(void *data)
+{
+    struct kept *kept = data;
+    kept->end(kept->bytes);
+    free(kept);
+}
+
+/* The key, which the first thread of all makes. */
+static pthread_key_t key_of(struct own *own)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    if (atomic_load(&own->has_key))
+        return own->key;
+    pthread_mutex_lock(&lock);
+    if (!own->has_key && pthread_key_create(&own->key, free_kept) != 0)
+        abort(); /* no key at the process's first use: nothing can work */
+    atomic_store(&own->has_key, true);
+    pthread_mutex_unlock(&lock);
+    return own->key;
+}
+
+void *own_get(struct own *own)
+{
+    pthread_key_t key = key_of(own);
+    struct kept *kept = pthread_getspecific(key);
+    if (kept)
+        return kept->bytes;
+    kept = calloc(1, sizeof(*kept) + own->size);
+    if (kept && pthread_setspecific(key, kept) != 0) {
+        free(kept);
+        kept = NULL;
+    }
+    if (!kept)
+        return NULL;
+    kept->end = own->end;
+    return kept->bytes;
 }

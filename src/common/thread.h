@@ -1,11 +1,26 @@
-/* Threads of ours take no signals: those are for the threads of the program that we work in. */
+/* Threads of ours take no signals: those are for the threads of the program that we work in. And
+ * what a thread keeps for itself, whoever has started it. */
 #ifndef SPARSEFS_COMMON_THREAD_H
 #define SPARSEFS_COMMON_THREAD_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 /* pthread_create, and like that returns 0 or a positive errno. The thread has all signals blocked
  * but those that say that it has a fault itself. */
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
+
+/* Something that every thread has one of: static, with the first two members set, others zero. */
+struct own {
+    size_t size;              /* bytes */
+    void (*end)(void *of_it); /* for what it holds, when the thread ends; it is freed then */
+    atomic_bool has_key;
+    pthread_key_t key;
+};
+
+/* This thread's; zeros at first. NULL: no memory. */
+void *own_get(struct own *own);
 
 #endif

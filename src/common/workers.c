@@ -1,4 +1,5 @@
-/* A list of batches, of which every worker, and he who gave it, take one index after the other. */
+/* A list of batches, of which every worker, and he who gave it, take one index after the other; and
+ * one of what is done when there is no batch. */
 #include "common/workers.h"
 
 #include <errno.h>
@@ -22,8 +23,9 @@ struct batch {
 struct workers {
     pthread_mutex_t lock; /* guards what follows, and all batches */
     pthread_cond_t given; /* a batch, or the end */
-    pthread_cond_t done;  /* a worker has left a batch */
+    pthread_cond_t done;  /* a worker has left a batch or a pastime */
     struct batch *batches;
+    struct pastime *pastimes; /* those of which calls are wanted */
     bool ends;
     unsigned most, n, idle;
     pthread_t thread[];
@@ -40,6 +42,11 @@ int workers_create(unsigned n, struct workers **out)
     pthread_cond_init(&workers->done, NULL);
     *out = workers;
     return 0;
+}
+
+unsigned workers_number(const struct workers *workers)
+{
+    return workers->most;
 }
 
 void workers_destroy(struct workers *workers)
@@ -81,22 +88,40 @@ static struct batch *find_batch(struct workers *workers)
     return NULL;
 }
 
+/* With the lock held, but dropped meanwhile: one call, of the one that has waited longest. */
+static void pass_time(struct workers *workers)
+{
+    struct pastime *pastime = workers->pastimes;
+    DL_DELETE(workers->pastimes, pastime);
+    if (--pastime->wanted > 0)
+        DL_APPEND(workers->pastimes, pastime);
+    pastime->running++;
+    pthread_mutex_unlock(&workers->lock);
+    pastime->run(pastime->context);
+    pthread_mutex_lock(&workers->lock);
+    pastime->running--;
+}
+
 static void *run(void *data)
 {
     struct workers *workers = data;
     struct batch *batch;
     pthread_mutex_lock(&workers->lock);
     for (;;) {
-        while (!(batch = find_batch(workers)) && !workers->ends) {
+        while (!(batch = find_batch(workers)) && !workers->pastimes && !workers->ends) {
             workers->idle++;
             pthread_cond_wait(&workers->given, &workers->lock);
             workers->idle--;
         }
-        if (!batch)
+        if (batch) {
+            batch->running++;
+            work(workers, batch);
+            batch->running--;
+        } else if (!workers->ends) {
+            pass_time(workers);
+        } else {
             break;
-        batch->running++;
-        work(workers, batch);
-        batch->running--;
+        }
         pthread_cond_broadcast(&workers->done);
     }
     pthread_mutex_unlock(&workers->lock);
@@ -132,4 +157,28 @@ int workers_each(struct workers *workers, size_t n, int (*each)(void *context, s
         pthread_cond_wait(&workers->done, &workers->lock);
     pthread_mutex_unlock(&workers->lock);
     return batch.error;
+}
+
+void workers_offer(struct workers *workers, struct pastime *pastime, unsigned n)
+{
+    pthread_mutex_lock(&workers->lock);
+    if (pastime->wanted == 0)
+        DL_APPEND(workers->pastimes, pastime);
+    if (pastime->wanted < n)
+        pastime->wanted = n;
+    if (workers->idle == 0)
+        start_worker(workers);
+    pthread_cond_broadcast(&workers->given);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+void workers_cancel(struct workers *workers, struct pastime *pastime)
+{
+    pthread_mutex_lock(&workers->lock);
+    if (pastime->wanted > 0)
+        DL_DELETE(workers->pastimes, pastime);
+    pastime->wanted = 0;
+    while (pastime->running > 0)
+        pthread_cond_wait(&workers->done, &workers->lock);
+    pthread_mutex_unlock(&workers->lock);
 }

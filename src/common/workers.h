@@ -10,6 +10,8 @@ struct workers;
 /* At most n threads; with 0 all is done by those who ask. -ENOMEM. */
 int workers_create(unsigned n, struct workers **workers);
 
+unsigned workers_number(const struct workers *workers); /* at most */
+
 /* Waits for what was submitted. */
 void workers_destroy(struct workers *workers);
 
@@ -18,5 +20,20 @@ void workers_destroy(struct workers *workers);
  * after the first error none is called any more, and that is what is returned. */
 int workers_each(struct workers *workers, size_t n, int (*each)(void *context, size_t i),
                  void *context);
+
+/* What workers do that have nothing else to do: calls of run(context). */
+struct pastime {
+    void (*run)(void *context);
+    void *context;
+    unsigned wanted, running; /* calls; workers' own, as are: */
+    struct pastime *prev, *next;
+};
+
+/* At least n > 0 calls are wanted, of which each comes when a worker is idle. It stays the
+ * caller's, who ends that by workers_cancel. */
+void workers_offer(struct workers *workers, struct pastime *pastime, unsigned n);
+
+/* No call is wanted any more, and none runs when this returns. */
+void workers_cancel(struct workers *workers, struct pastime *pastime);
 
 #endif

@@ -8,7 +8,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/log.h"
-#include "config.h"
+#include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/virtual.h"
 #include "filter/filter.h"
@@ -18,13 +18,13 @@
 #include "store/store.h"
 
 #define MAX_UNUSED 256 /* datasets kept open, with their chunks in the cache, that nobody uses */
-#define AHEAD      8   /* chunks, at most */
 
 /* What libhdf5 keeps of the sources of a virtual dataset, as a share of the cache's limit. */
 #define SOURCES_SHARE 8
 
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
+    ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
@@ -358,9 +358,10 @@ int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const s
     if (dataset->virtual)
         return virtual_read(dataset->virtual, box, place, depth);
     int error = left_check(dataset);
-    return error
-               ? error
-               : cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
+    if (error)
+        return error;
+    ahead_note(dataset->file->ahead, dataset, box);
+    return cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
 }
 
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
@@ -370,8 +371,10 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
     if (dataset->virtual)
         return virtual_lend(dataset->virtual, box, bytes, holder, depth);
     int lent = left_check(dataset);
-    if (!lent)
-        lent = cache_lend(dataset->cache, box, bytes, &chunk);
+    if (lent)
+        return lent;
+    ahead_note(dataset->file->ahead, dataset, box);
+    lent = cache_lend(dataset->cache, box, bytes, &chunk);
     if (lent > 0)
         *holder = chunk;
     return lent;
@@ -419,21 +422,6 @@ int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, ui
     return 0;
 }
 
-/* Where inflating takes longer than all else, chunks of a slab that are likely to be read next are
- * decoded together with those that are read now. */
-static void load_ahead(struct sfs_dataset *dataset, const struct box *slab, uint64_t first,
-                       uint64_t n)
-{
-    uint64_t ahead, skipped, left = box_elements(slab) - first;
-    struct box around;
-    if (HAVE_LIBDEFLATE || !dataset->sparse ||
-        !box_product(dataset->layout.chunk_dims, slab->rank, AHEAD, &ahead))
-        return;
-    n = left - n < ahead ? left : n + ahead;
-    box_around_interval(slab, first, n, &around, &skipped);
-    cache_load(dataset->cache, &around);
-}
-
 /* Reads the bytes [skip, skip + n) of one element. */
 static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_t position,
                      size_t skip, char *buffer, size_t n)
@@ -472,7 +460,6 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
         n -= part;
     }
     if (!error && n >= size) {
-        load_ahead(dataset, &box, position, n / size);
         error = dataset_read_elements(dataset, &box, position, n / size, to);
         position += n / size;
         to += n / size * size;
@@ -501,7 +488,6 @@ static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     size_t size = dataset->layout.element_size;
     uint64_t first = offset / size;
     uint64_t elements = (offset + n - 1) / size + 1 - first;
-    load_ahead(dataset, &box, first, elements);
     /* The elements of the range need not be a box (half a row, rows, half a row). They lie without
      * a gap in a chunk if the smallest box of whole slices around them does. */
     box_around_interval(&box, first, elements, &piece, &first);

@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "common/log.h"
+#include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/sources.h"
 #include "filter/filter.h"
@@ -35,7 +36,7 @@ static int set_reach(struct store *store, const struct sfs_options *options)
     return error;
 }
 
-static int create_cache(const struct sfs_options *options, struct cache **cache)
+static int create_cache(const struct sfs_options *options, struct sfs_file *file)
 {
     size_t size = options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
     unsigned workers = options ? options->workers : 0;
@@ -43,7 +44,8 @@ static int create_cache(const struct sfs_options *options, struct cache **cache)
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         workers = processors > 0 ? (unsigned)processors : 1;
     }
-    return cache_create(size, workers, cache);
+    int error = cache_create(size, workers, &file->cache);
+    return error ? error : ahead_create(file->cache, &file->ahead);
 }
 
 /* However many chunks are being stored, a commit gets its turn. */
@@ -56,7 +58,7 @@ static void init_commit_lock(pthread_rwlock_t *lock)
     pthread_rwlockattr_destroy(&attributes);
 }
 
-int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
+int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
               bool create, struct sfs_file **out)
 {
     struct sfs_file *file = calloc(1, sizeof(*file));
@@ -77,10 +79,11 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
         free(file);
         return error;
     }
-    file->cache = cache;
-    file->owns_cache = !cache;
+    file->cache = beside ? beside->cache : NULL;
+    file->ahead = beside ? beside->ahead : NULL;
+    file->owns_cache = !beside;
     file->fill_missing = options && options->fill_missing;
-    error = cache ? 0 : create_cache(options, &file->cache);
+    error = beside ? 0 : create_cache(options, file);
     if (!error && options)
         error = set_reach(store, options);
     filters_provide();
@@ -108,8 +111,8 @@ int file_over(struct store *store, struct cache *cache, const struct sfs_options
 }
 
 /* A followed file may move while it is being opened. */
-static int follow_file(const char *path, const struct sfs_options *options, struct cache *cache,
-                       struct sfs_file **out)
+static int follow_file(const char *path, const struct sfs_options *options,
+                       const struct sfs_file *beside, struct sfs_file **out)
 {
     int error = STORE_MOVED;
     for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
@@ -119,7 +122,7 @@ static int follow_file(const char *path, const struct sfs_options *options, stru
             break;
         if (i >= STORE_FREE_TRIES)
             store_hold(store); /* closing it releases it */
-        error = file_over(store, cache, options, false, out);
+        error = file_over(store, beside, options, false, out);
         if (!error && i >= STORE_FREE_TRIES)
             store_release((*out)->store);
     }
@@ -129,14 +132,14 @@ static int follow_file(const char *path, const struct sfs_options *options, stru
     return -EBUSY;
 }
 
-/* Opens path over a cache, or (NULL) over one of its own. */
-static int open_file(const char *path, const struct sfs_options *options, struct cache *cache,
-                     struct sfs_file **out)
+/* Opens path over the cache of another file, or (NULL) over one of its own. */
+static int open_file(const char *path, const struct sfs_options *options,
+                     const struct sfs_file *beside, struct sfs_file **out)
 {
     struct store *store;
     bool writable = options && options->writable;
     if (options && options->follow)
-        return writable ? -EINVAL : follow_file(path, options, cache, out);
+        return writable ? -EINVAL : follow_file(path, options, beside, out);
     int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
     if (error)
         return error;
@@ -144,7 +147,7 @@ static int open_file(const char *path, const struct sfs_options *options, struct
         store_close(store);
         return error;
     }
-    return file_over(store, cache, options, false, out);
+    return file_over(store, beside, options, false, out);
 }
 
 static void keep_line(void *context, const char *line)
@@ -194,7 +197,7 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    int error = open_file(found->path, options, from->cache, file);
+    int error = open_file(found->path, options, from, file);
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);
@@ -410,8 +413,10 @@ static int close_file(struct sfs_file *file)
     dataset_close_all(file);
     hdf5_close(file->hdf5);
     int error = store_close(file->store);
-    if (file->owns_cache)
+    if (file->owns_cache) {
+        ahead_destroy(file->ahead);
         cache_destroy(file->cache);
+    }
     pthread_rwlock_destroy(&file->commit_lock);
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);

@@ -12,6 +12,7 @@
 #include "layout/layout.h"
 #include "sparsefs/sparsefs.h"
 
+struct ahead;
 struct cache;
 struct cache_dataset;
 struct sources;
@@ -40,6 +41,10 @@ struct sfs_dataset {
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct use use;
     atomic_bool said_missing; /* the log says that a filter is missing */
+    struct {
+        unsigned running; /* fetchings of its chunks */
+        unsigned wrong;   /* what was fetched and was not read then */
+    } ahead;              /* of ahead.c */
     /* Of who commits, one at a time; ends are of the first dim: */
     uint64_t committed_end;
     uint64_t flush_end;  /* as it is being committed */
@@ -77,7 +82,8 @@ struct sfs_file {
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
-    bool owns_cache;
+    struct ahead *ahead;
+    bool owns_cache;         /* and what is ahead in it */
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
     bool fill_missing;       /* sfs_options */
@@ -94,9 +100,9 @@ struct sfs_file {
     unsigned n_unused;
 };
 
-/* Makes what stands over a store, which is taken over; on error it is closed. cache NULL: one of
- * its own. */
-int file_over(struct store *store, struct cache *cache, const struct sfs_options *options,
+/* Makes what stands over a store, which is taken over; on error it is closed. beside: the file over
+ * whose cache it is to be, and which outlives it; NULL: over one of its own. */
+int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
               bool create, struct sfs_file **file);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
@@ -135,6 +141,7 @@ struct call {
     USING(dataset);                                                                                \
     __attribute__((cleanup(change_end), unused)) struct use *changing = patch_begin(&(dataset)->use)
 void use_begin(struct use *use, struct call *call);
+bool use_try_begin(struct use *use, struct call *call); /* false: it would wait */
 void use_end(struct call *call);
 bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
 bool use_is_only(const struct use *use); /* and in the middle of none on anything else */

@@ -59,6 +59,15 @@ void use_begin(struct use *use, struct call *call)
     calls = call;
 }
 
+bool use_try_begin(struct use *use, struct call *call)
+{
+    if (use && !use_is_mine(use) && pthread_rwlock_tryrdlock(&use->lock) != 0)
+        return false;
+    *call = (struct call){.use = use, .outer = calls};
+    calls = call;
+    return true;
+}
+
 void use_end(struct call *call)
 {
     assert(calls == call);

@@ -1,7 +1,7 @@
 /* zlib streams (RFC 1950): with libdeflate where the build found it, else with zlib. */
 #include <errno.h>
-#include <stdlib.h>
 
+#include "common/thread.h"
 #include "filter/kind.h"
 
 #define HIGHEST_LEVEL 9
@@ -9,16 +9,12 @@
 #if HAVE_LIBDEFLATE
 
 #include <libdeflate.h>
-#include <pthread.h>
 
 /* Making one costs more than a small chunk: every thread keeps those that it has used. */
 struct coders {
     struct libdeflate_decompressor *decompressor;
     struct libdeflate_compressor *compressor[HIGHEST_LEVEL + 1]; /* by level */
 };
-
-static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void free_coders(void *of_thread)
 {
@@ -28,33 +24,13 @@ static void free_coders(void *of_thread)
     for (unsigned level = 0; level <= HIGHEST_LEVEL; level++)
         if (coders->compressor[level])
             libdeflate_free_compressor(coders->compressor[level]);
-    free(coders);
 }
 
-static void make_key(void)
-{
-    if (pthread_key_create(&key, free_coders) != 0)
-        abort(); /* no key at the process's first use: nothing can work */
-}
-
-/* NULL: no memory. */
-static struct coders *coders_of_thread(void)
-{
-    pthread_once(&once, make_key);
-    struct coders *coders = pthread_getspecific(key);
-    if (coders)
-        return coders;
-    coders = calloc(1, sizeof(*coders));
-    if (coders && pthread_setspecific(key, coders) != 0) {
-        free(coders);
-        return NULL;
-    }
-    return coders;
-}
+static struct own own = {.size = sizeof(struct coders), .end = free_coders};
 
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
 {
-    struct coders *coders = coders_of_thread();
+    struct coders *coders = own_get(&own);
     if (coders && !coders->decompressor)
         coders->decompressor = libdeflate_alloc_decompressor();
     if (!coders || !coders->decompressor)
@@ -77,7 +53,7 @@ int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_
 {
     if (level > HIGHEST_LEVEL)
         return -EINVAL;
-    struct coders *coders = coders_of_thread();
+    struct coders *coders = own_get(&own);
     if (coders && !coders->compressor[level])
         coders->compressor[level] = libdeflate_alloc_compressor((int)level);
     if (!coders || !coders->compressor[level])

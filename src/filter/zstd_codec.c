@@ -1,9 +1,8 @@
 /* Zstandard frames (RFC 8878), by libzstd. */
 #include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <zstd.h>
 
+#include "common/thread.h"
 #include "filter/kind.h"
 
 /* Making them costs more than a small block: every thread keeps those that it has used, unless the
@@ -15,37 +14,14 @@ struct coders {
     ZSTD_CCtx *compressor;
 };
 
-static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 static void free_coders(void *of_thread)
 {
     struct coders *coders = of_thread;
     ZSTD_freeDCtx(coders->decompressor);
     ZSTD_freeCCtx(coders->compressor);
-    free(coders);
 }
 
-static void make_key(void)
-{
-    if (pthread_key_create(&key, free_coders) != 0)
-        abort(); /* no key at the process's first use: nothing can work */
-}
-
-/* NULL: no memory. */
-static struct coders *coders_of_thread(void)
-{
-    pthread_once(&once, make_key);
-    struct coders *coders = pthread_getspecific(key);
-    if (coders)
-        return coders;
-    coders = calloc(1, sizeof(*coders));
-    if (coders && pthread_setspecific(key, coders) != 0) {
-        free(coders);
-        return NULL;
-    }
-    return coders;
-}
+static struct own own = {.size = sizeof(struct coders), .end = free_coders};
 
 static size_t bound(size_t size)
 {
@@ -57,7 +33,7 @@ static size_t bound(size_t size)
  */
 static int decode(const void *in, size_t in_size, void *out, size_t size)
 {
-    struct coders *coders = coders_of_thread();
+    struct coders *coders = own_get(&own);
     if (coders && !coders->decompressor)
         coders->decompressor = ZSTD_createDCtx();
     if (!coders || !coders->decompressor)
@@ -69,7 +45,7 @@ static int decode(const void *in, size_t in_size, void *out, size_t size)
 static int encode(int level, const void *in, size_t size, void *out, size_t capacity,
                   size_t *out_size)
 {
-    struct coders *coders = coders_of_thread();
+    struct coders *coders = own_get(&own);
     if (coders && !coders->compressor)
         coders->compressor = ZSTD_createCCtx();
     if (!coders || !coders->compressor)

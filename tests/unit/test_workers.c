@@ -125,6 +125,52 @@ static void work_within_work(void **state)
     workers_destroy(nested.workers);
 }
 
+static void count_call(void *context)
+{
+    struct marks *marks = context;
+    atomic_fetch_add(&marks->called[0], 1);
+    while (atomic_load(&marks->threads_met) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void pastimes_are_called_as_often_as_wanted(void **state)
+{
+    (void)state;
+    struct workers *workers;
+    struct marks marks = {0};
+    struct pastime pastime = {.run = count_call, .context = &marks};
+    assert_int_equal(workers_create(2, &workers), 0);
+    assert_int_equal(workers_number(workers), 2);
+    for (unsigned round = 1; round <= 10; round++) {
+        workers_offer(workers, &pastime, 3);
+        while (atomic_load(&marks.called[0]) < 3 * round)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    workers_cancel(workers, &pastime);
+    assert_int_equal(marks.called[0], 30);
+    workers_destroy(workers);
+}
+
+/* The only worker is in a call: what is cancelled then is not called again, and not running. */
+static void pastimes_end_when_they_are_cancelled(void **state)
+{
+    (void)state;
+    struct workers *workers;
+    struct marks marks = {.threads_met = 1};
+    struct pastime pastime = {.run = count_call, .context = &marks};
+    struct pastime other = {.run = count_call, .context = &marks};
+    assert_int_equal(workers_create(1, &workers), 0);
+    workers_offer(workers, &pastime, 1);
+    while (atomic_load(&marks.called[0]) < 1)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    workers_offer(workers, &other, 100);
+    workers_cancel(workers, &other);
+    atomic_store(&marks.threads_met, 0);
+    workers_cancel(workers, &pastime);
+    workers_destroy(workers);
+    assert_int_equal(marks.called[0], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +179,8 @@ int main(void)
         cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(nothing_is_begun_after_an_error),
         cmocka_unit_test(work_within_work),
+        cmocka_unit_test(pastimes_are_called_as_often_as_wanted),
+        cmocka_unit_test(pastimes_end_when_they_are_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
