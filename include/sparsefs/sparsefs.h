@@ -60,14 +60,20 @@ struct sfs_options {
     mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
-    bool beside_writer;  /* sfs_open for reading: follow it if another program writes it */
-    bool fill_missing;   /* what a source of a virtual dataset should have, and has not, is the fill
-                          * value, as libhdf5 has it; else it is -EIO */
-    bool external_links; /* members of series (SFS_LINK_SERIES) may be in any file; else only in
-                          * those that sfs_open_beneath opens */
-    /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which libhdf5 looks
-     * for other files; NULL: its path */
+    bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
+    bool fill_missing;  /* what a source of a virtual dataset should have, and has not, is the fill
+                         * value, as libhdf5 has it; else it is -EIO */
+    /* sfs_open for reading: what it is called, as sfs_path gives it, and beside which other files
+     * are looked for; NULL: its path */
     const char *name;
+    /* Files that the HDF5 file names (external raw data, sources of virtual datasets, external
+     * links) are opened in its folder and below; and in this folder and below, "/" being
+     * everywhere. NULL: there is no other one. */
+    const char *external_files;
+    /* What is read is shown to others than who runs this: such files of another owner than the HDF5
+     * file are refused, unless they are in external_files and everybody may read them; and those
+     * that not all may read who may read the HDF5 file. */
+    bool for_others;
 };
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
@@ -157,12 +163,14 @@ SFS_API bool sfs_is_following(const struct sfs_file *file);
 
 /* Opens a file that an external link of `from` names, as libhdf5 finds it: absolute, or beside the
  * linking file. It shares the cache of `from`, must be closed before it, and is -ENOENT if it
- * cannot be found. */
+ * cannot be found; -EINVAL: it is no HDF5 file; -EDEADLK: it is on a mount of sparsefs; -EPERM,
+ * -ELOOP: as below. */
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* The same for a name that nobody has looked at: only regular files in the folder of `from` or
- * below are opened; if `from` was opened so itself, in that of the file where this began.
- * -EXDEV: the name leads elsewhere. */
+ * below, or in options->external_files, are opened; if `from` was opened so itself, in the folder
+ * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what
+ * they may not (options->for_others); -ELOOP: too many files have led there. */
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
@@ -572,10 +580,11 @@ SFS_API int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
 
 /* ---- The sources of virtual datasets ----
  *
- * They are looked for by an absolute name, or beside the file, and opened when they are first
- * read. Elements that no mapping shows are the fill value, as are those of unlimited mappings that
- * are not there (yet). Other elements that a source should have, and has not, are -EIO, unless
- * options said fill_missing. */
+ * They are looked for by an absolute name, or beside the file, where options->external_files and
+ * for_others allow them, and opened when they are first read. Elements that no mapping shows are
+ * the fill value, as are those of unlimited mappings that are not there (yet). Other elements that
+ * a source should have, and has not, are -EIO, unless options said fill_missing; what is refused is
+ * -EIO all the same. */
 
 enum sfs_source_state {
     SFS_SOURCE_OK,      /* of one that was not needed yet: there is such a file */
@@ -583,6 +592,7 @@ enum sfs_source_state {
     SFS_SOURCE_SHORT,   /* it has not all that is mapped */
     SFS_SOURCE_UNREADABLE,
     SFS_SOURCE_NUMBERED, /* its names have %b in them, and stand for many */
+    SFS_SOURCE_REFUSED, /* it leads out of the folders that are allowed, or shows others too much */
 };
 
 struct sfs_source {

@@ -72,7 +72,8 @@ static int check_file(void *context)
 static int check(const char *path)
 {
     struct sfs_file *file;
-    int error = sfs_open(path, &(struct sfs_options){.beside_writer = true}, &file);
+    const struct sfs_options how = {.beside_writer = true, .external_files = source_allowed()};
+    int error = sfs_open(path, &how, &file);
     if (error)
         return open_failed(path, error);
     struct checking checking = {.file = file};

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/target.h"
 #include "config.h"
 
 static const struct command *const commands[] = {
@@ -14,7 +15,7 @@ static const struct command *const commands[] = {
 
 static void print_help(void)
 {
-    puts("usage: sparsectl COMMAND ...\n"
+    puts("usage: sparsectl [--external-files DIR] COMMAND ...\n"
          "\n"
          "Makes, converts, shows and checks sparse datasets in HDF5 files.\n"
          "\n"
@@ -30,10 +31,27 @@ static void print_help(void)
          "\n"
          "sparsectl COMMAND --help says more.\n"
          "\n"
+         "  --external-files DIR, before COMMAND: files that a file names (external raw data,\n"
+         "                  sources of virtual datasets) may be in DIR and below, too, not only\n"
+         "                  in its own folder and below\n"
          "  -V, --version   print the version\n"
          "  -h, --help      print this\n"
          "\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
+}
+
+/* Options before the command; how many arguments they are. */
+static int take_options(int argc, char **argv)
+{
+    static const char option[] = "--external-files";
+    size_t n = sizeof(option) - 1;
+    if (argc < 2 || strncmp(argv[1], option, n) != 0)
+        return 0;
+    bool is_one = argv[1][n] == '=';
+    if (!is_one && (argv[1][n] || argc < 3))
+        return 0;
+    source_allow(is_one ? argv[1] + n + 1 : argv[2]);
+    return is_one ? 1 : 2;
 }
 
 /* The help of a command is asked for by any argument before "--". */
@@ -47,6 +65,9 @@ static bool wants_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    int taken = take_options(argc, argv);
+    argc -= taken;
+    argv += taken;
     if (argc < 2) {
         fputs("sparsectl: a command is wanted (see sparsectl --help)\n", stderr);
         return USAGE;

@@ -13,11 +13,27 @@
 
 #define MOST_TRIES 20 /* of a file that grows */
 
+static const char *allowed;
+
+void source_allow(const char *folder)
+{
+    allowed = folder;
+}
+
+const char *source_allowed(void)
+{
+    return allowed;
+}
+
 /* name: NULL, or what the file is called, which stands elsewhere. */
 static int open_named(const char *path, const char *name, struct sfs_file **file)
 {
     struct sfs_options options = {
-        .cache_size = FILE_CACHE_BYTES, .beside_writer = !name, .name = name};
+        .cache_size = FILE_CACHE_BYTES,
+        .beside_writer = !name,
+        .name = name,
+        .external_files = allowed,
+    };
     int error = sfs_open(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }
@@ -74,7 +90,8 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
     if (n < 0)
         return (int)n;
     struct sfs_image_options image = {.name = sfs_path(followed), .is_of_file = true};
-    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .image = &image};
+    struct sfs_options options = {
+        .cache_size = FILE_CACHE_BYTES, .image = &image, .external_files = allowed};
     return sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, &options,
                           file);
 }

@@ -20,7 +20,10 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
 
 int destination_open(const char *path, mode_t mode, struct sfs_file **file)
 {
-    struct sfs_options options = {.writable = true, .cache_size = FILE_CACHE_BYTES, .mode = mode};
+    struct sfs_options options = {.writable = true,
+                                  .cache_size = FILE_CACHE_BYTES,
+                                  .mode = mode,
+                                  .external_files = source_allowed()};
     int error = sfs_open(path, &options, file);
     if (error == -ENOENT) {
         messages_forget();

@@ -18,6 +18,11 @@ int source_open_whole(const char *path, const char *place, uint64_t most, struct
  * it returns. */
 int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
 
+/* Where other files may be, besides the folder of the one that names them: as external_files of
+ * struct sfs_options; NULL: nowhere. source_allow is called before any file is opened. */
+void source_allow(const char *folder);
+const char *source_allowed(void);
+
 /* Opens a file for writing, or makes it if there is none (mode: see struct sfs_options); FAILED. */
 int destination_open(const char *path, mode_t mode, struct sfs_file **file);
 

@@ -32,6 +32,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     else if (!series_is_address(dataset->address))
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
+    hdf5_segments_free(dataset->storage.n_segments, dataset->storage.segments);
     use_destroy(&dataset->use);
     free(dataset->path);
     free(dataset);
@@ -122,7 +123,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
 }
 
 /* Opens what the header at the dataset's address describes, sparse or dense, and describes it. */
-static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage)
+static int open_header(struct sfs_dataset *dataset)
 {
     struct sfs_file *file = dataset->file;
     struct why why;
@@ -134,7 +135,7 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
         return cannot_open(dataset, error == -EOPNOTSUPP ? error : -EIO, why.text);
     if (error != -EINVAL)
         return error;
-    error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, storage);
+    error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, &dataset->storage);
     if (!error && dataset->info.layout == SFS_VIRTUAL)
         error = virtual_open(dataset, NULL, &dataset->virtual);
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
@@ -144,12 +145,10 @@ static int open_header(struct sfs_dataset *dataset, struct hdf5_storage *storage
 }
 
 /* The same of a series, whose description is taken over. */
-static int open_series(struct sfs_dataset *dataset, struct series *series,
-                       struct hdf5_storage *storage)
+static int open_series(struct sfs_dataset *dataset, struct series *series)
 {
     dataset->info = series->info;
     series->info = (struct sfs_dataset_info){0};
-    *storage = (struct hdf5_storage){0};
     return virtual_open(dataset, series, &dataset->virtual);
 }
 
@@ -190,14 +189,15 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    struct hdf5_storage storage;
-    int error = series ? open_series(dataset, series, &storage) : open_header(dataset, &storage);
+    int error = series ? open_series(dataset, series) : open_header(dataset);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
-                            &dataset->info, &storage, dataset->sparse, cache_limit(file->cache));
+                            &dataset->info, &dataset->storage, dataset->sparse,
+                            cache_limit(file->cache));
     dataset->layout.commit_lock = &file->commit_lock;
+    dataset->layout.fill_missing = file->fill_missing;
     if (sfs_missing_filter(&dataset->info))
         dataset->layout.said_missing = &dataset->said_missing;
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
@@ -400,6 +400,9 @@ int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const s
 {
     if (dataset->virtual)
         return virtual_read(dataset->virtual, box, place, depth);
+    int error = left_check(dataset);
+    if (error)
+        return error;
     ahead_note(dataset->file->ahead, dataset, box);
     return cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
 }
@@ -410,8 +413,11 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
     struct chunk *chunk;
     if (dataset->virtual)
         return virtual_lend(dataset->virtual, box, bytes, holder, depth);
+    int lent = left_check(dataset);
+    if (lent)
+        return lent;
     ahead_note(dataset->file->ahead, dataset, box);
-    int lent = cache_lend(dataset->cache, box, bytes, &chunk);
+    lent = cache_lend(dataset->cache, box, bytes, &chunk);
     if (lent > 0)
         *holder = chunk;
     return lent;

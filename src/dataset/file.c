@@ -2,7 +2,6 @@
  * libhdf5's affair. */
 #include <errno.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +25,16 @@
 const char *sfs_hdf5_version(void)
 {
     return hdf5_version();
+}
+
+/* Files that it may lead to. */
+static int set_reach(struct store *store, const struct sfs_options *options)
+{
+    const char *files = options->external_files;
+    int error = store_set_reach(store, files, options->for_others);
+    if (error && error != -ENOMEM)
+        log_error("%s: external_files: %s", files, strerror(-error));
+    return error;
 }
 
 static int create_cache(const struct sfs_options *options, struct sfs_file *file)
@@ -75,8 +84,9 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     file->ahead = beside ? beside->ahead : NULL;
     file->owns_cache = !beside;
     file->fill_missing = options && options->fill_missing;
-    file->external_links = options && options->external_links;
     error = beside ? 0 : create_cache(options, file);
+    if (!error && options)
+        error = set_reach(store, options);
     filters_provide();
     if (!error) {
         error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
@@ -183,34 +193,23 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
     return error ? error : file_over(store, NULL, options, true, file);
 }
 
-int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
+/* Opens what `from` leads to, over its cache. is_free: what that leads to may be in its own folder.
+ */
+static int open_found(struct sfs_file *from, const struct store_found *found,
+                      const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    const struct sfs_options options = {.follow = from->follows,
-                                        .fill_missing = from->fill_missing,
-                                        .external_links = from->external_links};
-    if (name[0] == '/')
-        return open_file(name, &options, from, file);
-
-    char *directory = strdup(sfs_path(from)), *path = NULL;
-    int error = !directory || asprintf(&path, "%s/%s", dirname(directory), name) < 0
-                    ? -ENOMEM
-                    : open_file(path, &options, from, file);
-    free(path);
-    free(directory);
+    int error = open_file(found->path, options, from, file);
+    if (error)
+        return error;
+    error = store_share_reach((*file)->store, from->store, is_free);
+    if (!error && !store_is_found((*file)->store, found))
+        error = -EXDEV; /* somebody has put another one there */
+    if (error)
+        sfs_discard(*file);
     return error;
 }
 
-int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
-                     struct sfs_file **file)
-{
-    const struct sfs_options options = {.fill_missing = from->fill_missing};
-    int error = open_file(path, &options, from, file);
-    if (!error)
-        (*file)->sources = sources;
-    return error;
-}
-
-int file_need_sources(struct sfs_file *file)
+int file_make_sources(struct sfs_file *file)
 {
     if (file->sources)
         return 0;
@@ -219,59 +218,41 @@ int file_need_sources(struct sfs_file *file)
     return error;
 }
 
-/* As store_folder. */
-static int folder_of(struct sfs_file *file)
+int file_open_source(struct sfs_file *from, const struct store_found *found,
+                     struct sources *sources, struct sfs_file **file)
 {
-    FOLLOWED(file);
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int folder = store_folder(file->store);
-    pthread_rwlock_unlock(&file->commit_lock);
-    return folder;
-}
-
-static int find_beneath(struct sfs_file *from, const char *name, char **path, struct stat *st)
-{
-    int top = folder_of(from->top ? from->top : from), folder = from->top ? folder_of(from) : top;
-    int error = top < 0 || folder < 0 ? -EXDEV : store_find_beneath(top, folder, name, path, st);
-    if (top >= 0)
-        close(top);
-    if (folder >= 0 && folder != top)
-        close(folder);
+    const struct sfs_options options = {.fill_missing = from->fill_missing};
+    int error = open_found(from, found, &options, false, file);
+    if (!error)
+        (*file)->sources = sources;
     return error;
 }
 
-bool file_leads_out(struct sfs_file *file, const char *name)
-{
-    struct stat st;
-    char *path = NULL;
-    int error = find_beneath(file, name, &path, &st);
-    free(path);
-    return error == -EXDEV;
-}
-
-int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **out)
+static int open_link(struct sfs_file *from, enum store_lead lead, const char *name,
+                     struct sfs_file **out)
 {
     const struct sfs_options options = {.follow = from->follows,
-                                        .fill_missing = from->fill_missing,
-                                        .external_links = from->external_links};
+                                        .fill_missing = from->fill_missing};
+    struct store_found found;
     struct sfs_file *file;
-    struct stat found, opened;
-    char *path;
-    int error = find_beneath(from, name, &path, &found);
-    if (!error)
-        error = open_file(path, &options, from, &file);
-    free(path);
+    int error = store_find(from->store, lead, name, &found);
     if (error)
         return error;
-    file->top = from->top ? from->top : from;
-    error = sfs_stat(file, &opened);
-    if (!error && (opened.st_dev != found.st_dev || opened.st_ino != found.st_ino))
-        error = -EXDEV; /* somebody has put another one there */
-    if (error)
-        sfs_discard(file);
-    else
+    error = open_found(from, &found, &options, lead == STORE_ANY_LINK, &file);
+    store_found_free(&found);
+    if (!error)
         *out = file;
     return error;
+}
+
+int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file)
+{
+    return open_link(from, STORE_ANY_LINK, name, file);
+}
+
+int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file)
+{
+    return open_link(from, STORE_LINK, name, file);
 }
 
 bool sfs_is_writable(const struct sfs_file *file)

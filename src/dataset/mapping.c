@@ -334,8 +334,10 @@ int virtual_open(struct sfs_dataset *dataset, const struct series *series, struc
     *out = NULL;
     if (!series && (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers))
         return 0;
-    int error = file_need_sources(file);
-    struct virtual *virtual = error ? NULL : calloc(1, sizeof(*virtual));
+    int error = file_make_sources(file);
+    if (error)
+        return error;
+    struct virtual *virtual = calloc(1, sizeof(*virtual));
     if (!virtual)
         return -ENOMEM;
     virtual->dataset = dataset;

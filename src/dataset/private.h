@@ -8,6 +8,7 @@
 #include "common/box.h"
 #include "common/hash.h"
 #include "format/superblock.h"
+#include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "sparsefs/sparsefs.h"
 
@@ -16,6 +17,7 @@ struct cache;
 struct cache_dataset;
 struct series;
 struct sources;
+struct store_found;
 struct virtual;
 
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
@@ -33,6 +35,7 @@ struct sfs_dataset {
     uint64_t address;
     char *path;
     struct sfs_dataset_info info;
+    struct hdf5_storage storage; /* of a dense one */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
@@ -81,12 +84,10 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     struct ahead *ahead;
-    bool owns_cache;      /* and what is ahead in it */
-    struct sfs_file *top; /* sfs_open_beneath: of the first one, below whose folder all must be */
+    bool owns_cache;         /* and what is ahead in it */
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
     bool fill_missing;       /* sfs_options */
-    bool external_links;     /* the same */
     struct flushing flushing;
     /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
      * writing while the store is committed. Who wants to write goes first, so whoever has it for
@@ -105,16 +106,13 @@ struct sfs_file {
 int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
               bool create, struct sfs_file **file);
 
-/* Opens a file for reading that is named by a virtual dataset of `from`, over the same cache; it
- * has the same sources. */
-int file_open_source(struct sfs_file *from, const char *path, struct sources *sources,
-                     struct sfs_file **file);
+/* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
+int file_make_sources(struct sfs_file *file);
 
-/* Makes file->sources, unless it has them. `lock` is held. -ENOMEM. */
-int file_need_sources(struct sfs_file *file);
-
-/* Whether the name of another file is one that sfs_open_beneath refuses for where it leads. */
-bool file_leads_out(struct sfs_file *file, const char *name);
+/* Opens a file for reading that was found as named by a virtual dataset of `from`, over the same
+ * cache; it has the same sources. */
+int file_open_source(struct sfs_file *from, const struct store_found *found,
+                     struct sources *sources, struct sfs_file **file);
 
 /* As sfs_lookup and sfs_find, but series are not found. */
 int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
@@ -281,6 +279,11 @@ struct place {
  * here. Errors of cache_read and virtual_read. The dataset is USING. */
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth);
+
+/* left.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM,
+ * -EINTR.
+ */
+int left_check(struct sfs_dataset *dataset);
 
 /* As cache_lend; *holder is for dataset_return. */
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,

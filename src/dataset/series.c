@@ -130,7 +130,7 @@ struct series_source series_source_of(const struct series *series, const struct 
 typedef int (*member_function)(struct survey *survey, struct series_member *member,
                                struct sfs_dataset *dataset, bool is_alike);
 
-static int open_member(struct survey *survey, size_t i, member_function each)
+static int look_at(struct survey *survey, size_t i, member_function each)
 {
     struct series_member *member = &survey->series->member[i];
     const struct series_source *at = &survey->series->source[i];
@@ -142,23 +142,14 @@ static int open_member(struct survey *survey, size_t i, member_function each)
     if (!error) {
         error = each(survey, member, dataset, source_is_of_type(source));
         source_put(source);
+    } else if (source && source_state(source) == SFS_SOURCE_REFUSED) {
+        error = why_refused(&survey->why, -EILSEQ, "its file, %s, may not be opened", at->file);
     } else if (error == -ENOENT || error == -EINVAL || error == -EIO) {
         member->is_missing = true;
         error = 0;
     }
     source_destroy(source);
     return error ? error : interrupt_check();
-}
-
-/* Unless that is allowed, the file is one that external links are followed to. */
-static int look_at(struct survey *survey, size_t i, member_function each)
-{
-    const struct series_source *source = &survey->series->source[i];
-    if (source->own_file && !survey->file->external_links &&
-        file_leads_out(survey->file, source->own_file))
-        return why_refused(&survey->why, -EILSEQ, "an external link leads out of its folder, to %s",
-                           source->own_file);
-    return open_member(survey, i, each);
 }
 
 /* The first member that can be opened, and so what the others must be like. */
@@ -192,7 +183,7 @@ static int begin_survey(struct survey *survey, uint64_t group, struct sfs_links 
         return -ENOMEM;
     survey->series->group = group;
     pthread_mutex_lock(&survey->file->lock);
-    int error = file_need_sources(survey->file);
+    int error = file_make_sources(survey->file);
     survey->sources = survey->file->sources;
     pthread_mutex_unlock(&survey->file->lock);
     return error ? error : take_members(survey->file, group, links, survey->series);

@@ -6,7 +6,6 @@
 #include "dataset/sources.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "common/log.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
+#include "store/store.h"
 
 #define MOST_FILES 64
 #define MOST_LINKS 16 /* external ones that are followed to one source */
@@ -196,75 +196,6 @@ static void close_some(struct sources *sources)
     } while (victim);
 }
 
-/* ---- Finding the file ---- */
-
-/* Whether there is such a file; *error is 0 then, or says what is wrong with it. */
-static bool is_there(const char *directory, const char *name, char **path, struct stat *st,
-                     int *error)
-{
-    free(*path);
-    *path = NULL;
-    if ((directory ? asprintf(path, "%s/%s", directory, name) : asprintf(path, "%s", name)) < 0) {
-        *path = NULL;
-        *error = -ENOMEM;
-        return true;
-    }
-    if (stat(*path, st) < 0) {
-        if (errno != ENOENT && errno != ENOTDIR)
-            *error = errno == EIO ? -EIO : -EINVAL;
-        return false;
-    }
-    *error = S_ISREG(st->st_mode) ? 0 : -EINVAL;
-    return *error == 0;
-}
-
-/* In the folders that HDF5_VDS_PREFIX names, as libhdf5 reads it. */
-static bool is_in_prefix(const char *folder, const char *name, char **path, struct stat *st,
-                         int *error)
-{
-    static const char origin[] = "${ORIGIN}";
-    const char *environment = getenv("HDF5_VDS_PREFIX");
-    char *prefixes = strdup(environment ? environment : ""), *next = prefixes, *prefix, *whole;
-    bool found = false;
-    while (next && !found && (prefix = strsep(&next, ":"))) {
-        bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
-        if (!*prefix)
-            continue;
-        if (asprintf(&whole, "%s%s", is_relative ? folder : "",
-                     is_relative ? prefix + sizeof(origin) - 1 : prefix) < 0)
-            break;
-        found = is_there(whole, name, path, st, error);
-        free(whole);
-    }
-    free(prefixes);
-    return found;
-}
-
-/* Where libhdf5 looks, too, but for the working directory: by an absolute name; else by that or the
- * last part of that in the folders of HDF5_VDS_PREFIX, beside the file, and beside what a symbolic
- * link of its name leads to. -ENOENT; -EINVAL: there is something else; -EIO. */
-static int find_file(const struct sfs_file *from, const char *name, char **path, struct stat *st)
-{
-    char *folder = strdup(sfs_path(from)), *real = realpath(sfs_path(from), NULL);
-    int error = -ENOENT;
-    *path = NULL;
-    bool found = name[0] == '/' && is_there(NULL, name, path, st, &error);
-    if (name[0] == '/')
-        name = strrchr(name, '/') + 1;
-    const char *beside = folder ? dirname(folder) : ".";
-    if (!found && *name && error == -ENOENT)
-        found = is_in_prefix(beside, name, path, st, &error) ||
-                is_there(beside, name, path, st, &error) ||
-                (real && is_there(dirname(real), name, path, st, &error));
-    free(folder);
-    free(real);
-    if (error) {
-        free(*path);
-        *path = NULL;
-    }
-    return error;
-}
-
 /* ---- Opening ---- */
 
 static struct identity identity_of(const struct stat *st)
@@ -294,9 +225,10 @@ static struct linked *find_linked(struct sources *sources, const struct stat *st
 }
 
 /* *linked is NULL for a file that is open anyway. */
-static int open_path(struct sources *sources, struct sfs_file *from, const char *path,
-                     const struct stat *st, struct sfs_file **file, struct linked **out)
+static int open_file(struct sources *sources, struct sfs_file *from,
+                     const struct store_found *found, struct sfs_file **file, struct linked **out)
 {
+    const struct stat *st = &found->st;
     *out = NULL;
     if (is_of(from, st) || is_of(sources->root, st)) {
         *file = is_of(from, st) ? from : sources->root;
@@ -307,7 +239,7 @@ static int open_path(struct sources *sources, struct sfs_file *from, const char 
         linked = calloc(1, sizeof(*linked));
         if (!linked)
             return -ENOMEM;
-        int error = file_open_source(from, path, sources, &linked->file);
+        int error = file_open_source(from, found, sources, &linked->file);
         if (error) {
             free(linked);
             return error;
@@ -335,21 +267,32 @@ struct search {
     struct sfs_file *file; /* where it has come to, */
     struct linked *linked; /* and where that is; NULL: it is open anyway */
     bool has_file;
+    const char *refusal; /* why a file may not be read; or NULL */
     uint64_t address;
     unsigned links; /* external ones that were followed */
 };
 
+/* -EINVAL stands for all that is wrong with a file that is there. */
+static int error_of_file(int error)
+{
+    return !error || error == -ENOENT || error == -EIO || error == -ENOMEM || store_refusal(error)
+               ? error
+               : -EINVAL;
+}
+
 /* Goes into the file of this name. */
 static int enter_file(struct search *search, const char *name)
 {
-    char *path;
-    struct stat st;
+    struct store_found found;
     struct sfs_file *from = search->file;
-    int error = find_file(from, name, &path, &st);
-    search->has_file |= !error;
-    if (!error)
-        error = open_path(search->sources, from, path, &st, &search->file, &search->linked);
-    free(path);
+    int error = error_of_file(store_find(from->store, STORE_SOURCE, name, &found));
+    if (error) {
+        search->refusal = store_refusal(error);
+        return error;
+    }
+    search->has_file = true;
+    error = open_file(search->sources, from, &found, &search->file, &search->linked);
+    store_found_free(&found);
     return error;
 }
 
@@ -452,6 +395,15 @@ void source_is_short(struct source *source)
     say(source, "has not all that is mapped");
 }
 
+int source_check_left(struct source *source, const struct sfs_dataset *dataset)
+{
+    bool is_left = dataset->info.layout == SFS_VIRTUAL && !dataset->virtual;
+    if (dataset->info.layout != SFS_EXTERNAL && !is_left)
+        return 0;
+    say(source, "has its bytes in other files: where libhdf5 has to read it, it is refused");
+    return -EIO;
+}
+
 /* With the lock held. */
 static void use(struct source *source)
 {
@@ -473,11 +425,18 @@ static bool use_if_open(struct source *source, struct sfs_dataset **dataset)
     return *dataset;
 }
 
-static void note_failure(struct source *source, int error)
+static enum sfs_source_state state_of_error(int error, bool is_refused)
+{
+    return error == -ENOENT ? SFS_SOURCE_MISSING
+           : is_refused     ? SFS_SOURCE_REFUSED
+                            : SFS_SOURCE_UNREADABLE;
+}
+
+static void note_failure(struct source *source, int error, bool is_refused)
 {
     pthread_mutex_lock(&source->sources->lock);
     source->is_known = true;
-    source->state = error == -ENOENT ? SFS_SOURCE_MISSING : SFS_SOURCE_UNREADABLE;
+    source->state = state_of_error(error, is_refused);
     pthread_mutex_unlock(&source->sources->lock);
 }
 
@@ -497,6 +456,19 @@ static void note_success(struct source *source, const struct search *search,
     pthread_mutex_unlock(&source->sources->lock);
 }
 
+static void say_failure(struct source *source, const struct search *search, int error)
+{
+    char refused[256];
+    if (search->refusal) {
+        snprintf(refused, sizeof(refused), "is refused: %s", search->refusal);
+        say(source, refused);
+    } else {
+        say(source, error != -ENOENT   ? "cannot be opened"
+                    : search->has_file ? "does not exist: no such dataset"
+                                       : "does not exist: no such file");
+    }
+}
+
 /* With `opening` held. */
 static int open_source(struct source *source, bool is_expected, struct sfs_dataset **dataset)
 {
@@ -508,12 +480,10 @@ static int open_source(struct source *source, bool is_expected, struct sfs_datas
     if (error == -ENOMEM || error == -EINTR)
         return error;
     if (error) {
-        note_failure(source, error);
+        note_failure(source, error, search.refusal);
         if (!is_expected || error != -ENOENT)
-            say(source, error == -ENOENT ? search.has_file ? "does not exist: no such dataset"
-                                                           : "does not exist: no such file"
-                                         : "cannot be opened");
-        return error == -ENOENT || error == -EIO ? error : -EINVAL;
+            say_failure(source, &search, error);
+        return error == -ENOENT || error == -EIO ? error : search.refusal ? -EIO : -EINVAL;
     }
     note_success(source, &search, *dataset);
     return 0;
@@ -554,12 +524,12 @@ enum sfs_source_state source_state(struct source *source)
     pthread_mutex_unlock(&source->sources->lock);
     if (is_known || strcmp(source->file_name, ".") == 0)
         return state;
-    char *path;
-    struct stat st;
-    int error = find_file(source->file, source->file_name, &path, &st);
-    free(path);
-    return error == -ENOENT              ? SFS_SOURCE_MISSING
-           : error                       ? SFS_SOURCE_UNREADABLE
+    struct store_found found;
+    int error =
+        error_of_file(store_find(source->file->store, STORE_SOURCE, source->file_name, &found));
+    if (!error)
+        store_found_free(&found);
+    return error                         ? state_of_error(error, store_refusal(error))
            : state == SFS_SOURCE_MISSING ? SFS_SOURCE_MISSING
                                          : SFS_SOURCE_OK;
 }

@@ -30,13 +30,19 @@ void source_destroy(struct source *source);
 
 /* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
  * dataset; -EINVAL: there is something else, or it is open for writing elsewhere; -EIO: reading has
- * failed; the log says so the first time. -ENOMEM. is_expected: nothing is said if there is none.
+ * failed, or it is refused (store_find); the log says so the first time. -ENOMEM. is_expected:
+ * nothing is said if there is none.
  */
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 
 /* Of one that is held: whether its elements have the type of the virtual dataset's. */
 bool source_is_of_type(struct source *source);
+
+/* Of one that is held: whether libhdf5 may read it, as the source of a virtual dataset that is left
+ * to it. -EIO, which the log says the first time: its bytes are in other files, and libhdf5 would
+ * open whatever these are. */
+int source_check_left(struct source *source, const struct sfs_dataset *dataset);
 
 /* The log says, the first time, that it has not all that is mapped. */
 void source_is_short(struct source *source);

@@ -1,4 +1,5 @@
-/* Datasets as text: libhdf5 writes the elements of all, and reads dense ones that are not chunked.
+/* Datasets as text: libhdf5 writes the elements of all, and reads dense ones that are neither
+ * chunked nor in other files.
  * (It would keep what it has read of a chunk, which we then change behind its back.) */
 #include <errno.h>
 #include <stdio.h>
@@ -64,16 +65,16 @@ static int write_all(struct writing *writing, size_t limit, char **text, size_t 
     return error;
 }
 
-static int chunked_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
+static int own_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
-    const struct sfs_dataset_info *info = &dataset->info;
-    struct writing writing = {.dataset = dataset, .box.rank = info->rank};
-    if (info->type.has_pointers)
+    const struct layout *layout = &dataset->layout;
+    struct writing writing = {.dataset = dataset, .box.rank = layout->rank};
+    if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
-    for (int i = 0; i < info->rank; i++)
-        writing.box.count[i] = info->dims[i];
+    for (int i = 0; i < layout->rank; i++)
+        writing.box.count[i] = layout->dims[i];
     /* Every element takes a byte at least. */
-    if (!box_product(info->dims, info->rank, 1, &writing.total) || writing.total > limit)
+    if (!box_product(layout->dims, layout->rank, 1, &writing.total) || writing.total > limit)
         return -EFBIG;
     return write_all(&writing, limit, text, n);
 }
@@ -82,9 +83,12 @@ static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, siz
 {
     USING(dataset);
     if (dataset->sparse || dataset->virtual ||
-        (dataset->info.layout == SFS_CHUNKED && dataset->cache))
-        return chunked_text(dataset, limit, text, n);
+        ((dataset->info.layout == SFS_CHUNKED || dataset->info.layout == SFS_EXTERNAL) &&
+         dataset->cache))
+        return own_text(dataset, limit, text, n);
     int error = dataset->cache ? cache_flush(dataset->file->cache, dataset->cache) : 0;
+    if (!error)
+        error = left_check(dataset);
     if (error)
         return error;
     error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);

@@ -145,8 +145,8 @@ static int check_source(struct virtual *virtual, struct source *source, enum wan
                    : -EIO;
     if (error)
         return error;
-    if (dataset->virtual)
-        error = check_sources(dataset->virtual, depth + 1);
+    error = dataset->virtual ? check_sources(dataset->virtual, depth + 1)
+                             : source_check_left(source, dataset);
     source_put(source);
     return error ? error : interrupt_check();
 }

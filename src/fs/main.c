@@ -52,9 +52,13 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
 /* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. */
 static int resolve_paths(struct options *options)
 {
-    char **paths[] = {&options->file, &options->mountpoint};
-    size_t n = mountpoint_is_descriptor(options->mountpoint) ? 1 : 2;
-    for (size_t i = !strcmp(options->file, LOAD_STANDARD_INPUT); i < n; i++) {
+    char **paths[] = {&options->file, &options->mountpoint, &options->external_files};
+    bool is_given[] = {strcmp(options->file, LOAD_STANDARD_INPUT) != 0,
+                       !mountpoint_is_descriptor(options->mountpoint),
+                       options->external_files != NULL};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        if (!is_given[i])
+            continue;
         char *resolved = realpath(*paths[i], NULL);
         if (!resolved) {
             daemon_fail(*paths[i], strerror(errno));
@@ -271,7 +275,8 @@ static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
                                        .fill_missing = options->fill_missing,
-                                       .external_links = options->external_links,
+                                       .external_files = options->external_files,
+                                       .for_others = options->allow_other,
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
                                        .writable = !options->read_only};
@@ -349,9 +354,6 @@ static int run(struct options *options)
 
 static int start(struct options *options)
 {
-    /* libhdf5 looks for external raw data files in the working directory, of which a daemon has
-     * none: beside the HDF5 file, unless the user says otherwise. */
-    setenv("HDF5_EXTFILE_PREFIX", "${ORIGIN}", 0);
     signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
     int status = resolve_paths(options);
     if (!status)

@@ -188,8 +188,15 @@ static void tell_external(const struct entry_of_node *entry, const struct sfs_li
     const char *from = sfs_path(entry->node.parent->file);
     if (error == -EXDEV)
         log_warning("%s: an external link leads out of its folder, to %s: -o external_links "
-                    "would follow it",
+                    "or external_files would follow it",
                     from, link->target_file);
+    else if (error == -EPERM)
+        log_warning("%s: an external link is not followed: others would see what the owner of %s "
+                    "does not let them see",
+                    from, link->target_file);
+    else if (error == -EDEADLK)
+        log_warning("%s: an external link leads into a mount of sparsefs: %s", from,
+                    link->target_file);
     else
         log_info("%s: an external link leads nowhere: %s: %s: %s", from, link->target_file,
                  link->target, strerror(-error));

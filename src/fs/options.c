@@ -37,8 +37,10 @@ void options_print_help(void)
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
         "     external_links         follow external links that lead out of the file's folder\n"
-        "     missing=fill           show the fill value where a source of a virtual dataset is\n"
-        "                            missing, instead of an error\n"
+        "     external_files=DIR     other files that FILE names (external raw data, sources of\n"
+        "                            virtual datasets, links) may be in DIR and below, too\n"
+        "     missing=fill           show the fill value where a source of a virtual dataset or\n"
+        "                            a file with raw data is missing, instead of an error\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
         "                            (default: one per processor, at least two)\n"
         "     workers=N              cache worker threads (default: one per processor)\n"
@@ -192,6 +194,12 @@ static int take_value(struct options *options, const char *option)
         error = options->fill_missing || !strcmp(value, "error")
                     ? 0
                     : refuse("neither fill nor error", option);
+    } else if ((value = value_of(option, "external_files"))) {
+        free(options->external_files);
+        options->external_files = strdup(value);
+        error = !*value                   ? refuse("a folder is wanted", option)
+                : options->external_files ? 0
+                                          : refuse(strerror(ENOMEM), option);
     } else if ((value = value_of(option, "views"))) {
         error = parse_views(option, value, &options->views);
     } else if ((value = value_of(option, "uid"))) {
@@ -362,5 +370,6 @@ void options_free(struct options *options)
 {
     free(options->file);
     free(options->mountpoint);
+    free(options->external_files);
     fuse_opt_free_args(&options->fuse);
 }

@@ -19,8 +19,9 @@ enum {
 };
 
 struct options {
-    char *file;       /* as given */
-    char *mountpoint; /* as given */
+    char *file;           /* as given */
+    char *mountpoint;     /* as given */
+    char *external_files; /* a folder; NULL: none */
     bool foreground, debug, show_help, show_version;
     bool read_only, wants_writing; /* ro, or by follow; rw was asked for */
     bool allow_other;

@@ -1,5 +1,6 @@
 /* Datasets: their description, where their chunks are, and reading through libhdf5. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 #include "hdf5/private.h"
 #include "store/store.h"
 
-#define SOURCE_SLOTS 521 /* chunks that one source of a virtual dataset keeps, at most */
+#define SOURCE_SLOTS  521   /* chunks that one source of a virtual dataset keeps, at most */
+#define MOST_SEGMENTS 65535 /* the message that has them counts so far */
 
 static void free_filters(size_t n, struct sfs_filter *filters)
 {
@@ -115,6 +117,45 @@ static uint64_t data_address(hid_t dataset)
     return UINT64_MAX;
 }
 
+void hdf5_segments_free(size_t n, struct hdf5_segment *segments)
+{
+    for (size_t i = 0; i < n; i++)
+        free(segments[i].name);
+    free(segments);
+}
+
+static int describe_segment(hid_t dcpl, unsigned i, struct hdf5_segment *segment)
+{
+    char name[PATH_MAX];
+    off_t offset;
+    hsize_t size;
+    if (H5Pget_external(dcpl, i, sizeof(name), name, &offset, &size) < 0)
+        return library_failed(-EIO);
+    if (offset < 0 || !memchr(name, '\0', sizeof(name)))
+        return library_failed_because(-EIO, "the list of external files is damaged");
+    *segment = (struct hdf5_segment){.name = strdup(name),
+                                     .offset = (uint64_t)offset,
+                                     .size = size == H5F_UNLIMITED ? UINT64_MAX : size};
+    return segment->name ? 0 : -ENOMEM;
+}
+
+static int describe_segments(hid_t dcpl, struct hdf5_storage *storage)
+{
+    int n = H5Pget_external_count(dcpl), error = 0;
+    if (n < 0)
+        return library_failed(-EIO);
+    if (n > MOST_SEGMENTS)
+        return library_failed_because(-EIO, "it is in too many external files");
+    storage->segments = calloc((size_t)n, sizeof(*storage->segments));
+    if (!storage->segments)
+        return -ENOMEM;
+    for (int i = 0; i < n && !error; i++) {
+        error = describe_segment(dcpl, (unsigned)i, &storage->segments[i]);
+        storage->n_segments += !error;
+    }
+    return error;
+}
+
 static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *info,
                            struct hdf5_storage *storage)
 {
@@ -128,7 +169,7 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
     case H5D_CONTIGUOUS:
         if (H5Pget_external_count(dcpl) > 0) {
             info->layout = SFS_EXTERNAL;
-            return 0;
+            return describe_segments(dcpl, storage);
         }
         info->layout = SFS_CONTIGUOUS;
         storage->bytes = H5Dget_storage_size(dataset);
@@ -176,6 +217,7 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
         error = describe_fill(dcpl, dataset->type, info);
     if (!error)
         error = describe_layout(dataset->id, dcpl, info, storage);
+    dataset->is_external = info->layout == SFS_EXTERNAL;
     H5Pclose(dcpl);
     return error;
 }
@@ -216,6 +258,22 @@ static hid_t open_virtual(struct hdf5 *hdf5, const struct open_dataset *dataset)
     return id;
 }
 
+int dataset_count_external(hid_t dataset)
+{
+    hid_t dcpl = H5Dget_create_plist(dataset);
+    int n = dcpl < 0 ? -1 : H5Pget_external_count(dcpl);
+    if (dcpl >= 0)
+        H5Pclose(dcpl);
+    return n;
+}
+
+int dataset_check_readable(const struct open_dataset *dataset)
+{
+    if (dataset->is_external)
+        return library_failed_because(-EIO, "external raw data of this datatype are not read");
+    return 0;
+}
+
 static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
 {
     if (dataset->path)
@@ -228,6 +286,8 @@ static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
     }
     if (dataset->type < 0 || dataset->space < 0)
         return library_failed(-EIO);
+    if (store_is_following(hdf5->store)) /* else it stays as it was described */
+        dataset->is_external = dataset_count_external(dataset->id) != 0;
     dataset->rank = H5Sget_simple_extent_ndims(dataset->space);
     return dataset->rank < 0 ? library_failed(-EIO) : 0;
 }
@@ -290,8 +350,11 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
     error = library_leave_with(error);
     if (error && made)
         hdf5_dataset_close(hdf5, address);
-    if (error)
+    if (error) {
         hdf5_info_free(info);
+        hdf5_segments_free(storage->n_segments, storage->segments);
+        *storage = (struct hdf5_storage){0};
+    }
     return error;
 }
 
@@ -453,6 +516,9 @@ int hdf5_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
 static int read_box(const struct open_dataset *dataset, const uint64_t *start,
                     const uint64_t *count, const uint64_t *memory_dims, void *buffer)
 {
+    int error = dataset_check_readable(dataset);
+    if (error)
+        return error;
     if (dataset->rank == 0)
         return H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer) < 0
                    ? library_failed(-EIO)
@@ -466,7 +532,6 @@ static int read_box(const struct open_dataset *dataset, const uint64_t *start,
         dims[i] = memory_dims[i];
     }
     hid_t memory = H5Screate_simple(dataset->rank, dims, NULL);
-    int error = 0;
     if (memory < 0 ||
         H5Sselect_hyperslab(memory, H5S_SELECT_SET, origin, NULL, file_count, NULL) < 0 ||
         H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, file_start, NULL, file_count, NULL) <
@@ -484,6 +549,8 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const 
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? read_box(dataset, start, count, memory_dims, buffer) : -EBADF;
+    if (driver_refused() && (!error || error == -EIO))
+        error = library_failed_because(-EIO, "a source of it is refused");
     return library_leave_with(error);
 }
 

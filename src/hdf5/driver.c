@@ -69,6 +69,9 @@ static _Thread_local int failure;
 /* It may even take that for an answer: that nothing is there. */
 static _Thread_local int moved;
 
+/* The same of a file that may not be read. */
+static _Thread_local bool refused;
+
 static bool read_failed; /* since somebody asked; under the library lock */
 
 bool driver_read_failed(void)
@@ -90,6 +93,13 @@ int driver_moved(void)
     int error = moved;
     moved = 0;
     return error;
+}
+
+bool driver_refused(void)
+{
+    bool was_refused = refused;
+    refused = false;
+    return was_refused;
 }
 
 void driver_note_reads(struct driver_noted *noted)
@@ -216,6 +226,42 @@ static void *driver_get_info(H5FD_t *public)
     return info;
 }
 
+static int open_found(const struct store *from, const struct store_found *found,
+                      struct store **store)
+{
+    int error = store_is_following(from) ? store_open_following(found->path, store)
+                                         : store_open(found->path, store);
+    if (error)
+        return error;
+    error = store_share_reach(*store, from, false);
+    if (!error && !store_is_found(*store, found))
+        error = -EXDEV; /* somebody has put another one there */
+    if (error)
+        store_close(*store);
+    return error;
+}
+
+/* A file that libhdf5 looks for, as a virtual dataset names it, wherever it looks: here, but not in
+ * the working directory. What is refused must not be taken for what is not there. */
+static int open_other(const struct store *from, const char *name, struct store **store)
+{
+    struct store_found found;
+    int error = name[0] == '/' ? store_find(from, STORE_AS_IT_IS, name, &found) : -ENOENT;
+    /* A virtual dataset reads as its fill value there; those with numbered sources look for one
+     * more than there are. */
+    if (error == -ENOENT)
+        log_info("%s: no such file, named by %s", name, store_path(from));
+    const char *why = error ? store_refusal(error) : NULL;
+    if (why)
+        log_error("%s: named by %s: %s", name, store_path(from), why);
+    refused |= why != NULL;
+    if (error)
+        return error;
+    error = open_found(from, &found, store);
+    store_found_free(&found);
+    return error;
+}
+
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
     (void)max_address;
@@ -229,14 +275,8 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = -ENOMEM;
     } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
-    } else if (access(name, F_OK) < 0 && errno == ENOENT) {
-        /* A virtual dataset reads as its fill value there; those with numbered sources look for one
-         * more than there are. */
-        error = -ENOENT;
-        log_info("%s: no such file, named by %s", name, store_path(info->store));
     } else {
-        bool follow = store_is_following(info->store);
-        error = follow ? store_open_following(name, &file->store) : store_open(name, &file->store);
+        error = open_other(info->store, name, &file->store);
         file->owns_store = !error;
     }
     if (error) {

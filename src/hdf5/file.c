@@ -35,6 +35,7 @@ void library_enter(void)
         silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
     renew_doubtful();
     driver_failure(); /* what was before is forgotten */
+    driver_refused();
     driver_moved();
 }
 

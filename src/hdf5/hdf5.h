@@ -60,19 +60,31 @@ int hdf5_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *add
 int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
 int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
 
+/* A piece of the raw data of a dataset: bytes of another file. */
+struct hdf5_segment {
+    char *name;      /* as it stands in the HDF5 file */
+    uint64_t offset; /* in that file, in bytes */
+    uint64_t size;   /* bytes; UINT64_MAX: all that follow */
+};
+
 /* Where the raw data of a dataset is, besides what sfs_dataset_info says. */
 struct hdf5_storage {
+    size_t n_segments; /* SFS_EXTERNAL: the files that its bytes are in, one after the other */
+    struct hdf5_segment *segments;
     uint64_t address;      /* SFS_CONTIGUOUS: of its bytes; UINT64_MAX: not allocated */
     uint64_t bytes;        /* SFS_CONTIGUOUS: allocated */
     bool in_array;         /* SFS_CHUNKED: the index is a fixed or an extensible array */
     bool unfiltered_edges; /* SFS_CHUNKED: chunks that reach over the edge are stored as they are */
 };
 
-/* Opens a dataset and describes it; hdf5_info_free frees what info points to. The dataset stays
- * open for the calls below until hdf5_dataset_close. */
+/* Opens a dataset and describes it; hdf5_info_free frees what info points to, and
+ * hdf5_segments_free the segments. The dataset stays open for the calls below until
+ * hdf5_dataset_close. What has external raw data cannot be read by libhdf5 here: it would open
+ * whatever file is named. -EIO also: more than 65,535 segments, or such as cannot be. */
 int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                       struct hdf5_storage *storage);
 void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
+void hdf5_segments_free(size_t n, struct hdf5_segment *segments);
 
 /* Of an open virtual dataset, that has this path: its sources, all together, may keep so many bytes
  * of decoded chunks, since several mappings may show parts of one. */

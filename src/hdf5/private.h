@@ -16,6 +16,7 @@ struct open_dataset {
     hid_t type; /* the file's */
     hid_t space;
     int rank;
+    bool is_external;    /* its bytes are in other files */
     char *path;          /* of a virtual one whose sources have chunk caches; or NULL */
     size_t source_bytes; /* each source's */
     UT_hash_handle hh;
@@ -70,6 +71,12 @@ int library_failed_because(int error, const char *why);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
+
+/* How many external files a dataset has; negative: libhdf5 cannot say. */
+int dataset_count_external(hid_t dataset);
+
+/* Before H5Dread: -EIO: libhdf5 would read it from files of which nobody knows what they are. */
+int dataset_check_readable(const struct open_dataset *dataset);
 
 /* Closes and opens again what libhdf5 has of all open datasets (dataset.c). */
 void datasets_close_all(struct hdf5 *hdf5);
@@ -133,6 +140,10 @@ bool driver_read_failed(void);
 
 /* STORE_MOVED or -ESTALE, if a read of this thread has met that since the last call; else 0. */
 int driver_moved(void);
+
+/* Whether a file that a virtual dataset names was refused since the last call, which the log says;
+ * libhdf5 takes it for one that is not there. */
+bool driver_refused(void);
 
 /* From here on, what this thread writes goes nowhere: a file can be closed whose disk is full. */
 void driver_discard(bool discard);

@@ -155,6 +155,8 @@ static int translate_all(const struct translation *t, hid_t from, hid_t to, hid_
 static int translate_pair(const struct translation *t, hid_t from, hid_t to)
 {
     bool attribute = H5Iget_type(from) == H5I_ATTR;
+    if (!attribute && dataset_count_external(from) != 0)
+        return 0; /* both have the same files: what these say stays */
     hid_t stored = attribute ? H5Aget_type(from) : H5Dget_type(from);
     hid_t space = attribute ? H5Aget_space(from) : H5Dget_space(from);
     hid_t type = H5I_INVALID_HID;

@@ -476,18 +476,22 @@ static int read_box(const struct dataset_text *t, const struct box *box, char *e
     hsize_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     if (!dataset)
         return -EBADF;
+    int error = dataset_check_readable(dataset);
+    if (error)
+        return error;
     for (int i = 0; i < box->rank; i++) {
         start[i] = box->start[i];
         count[i] = box->count[i];
     }
     /* Of the same shape in memory: with another one libhdf5 1.10 divides by zero at rank 32. */
     hid_t memory = H5Screate_simple(box->rank, count, NULL);
-    int error = 0;
     if (memory < 0 ||
         (dataset->rank > 0 &&
          H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
         H5Dread(dataset->id, t->native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
         error = library_failed(-EIO);
+    if (driver_refused() && !error)
+        error = text_failed("a source of it is refused");
     if (memory >= 0)
         H5Sclose(memory);
     return error;

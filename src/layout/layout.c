@@ -84,7 +84,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
         for (int i = 0; i < layout->rank; i++)
             layout->chunk_dims[i] = layout->dims[i] ? layout->dims[i] : 1;
     } else {
-        layout->ops = &layout_library;
+        layout->ops = info->layout == SFS_EXTERNAL ? &layout_external : &layout_library;
+        layout->storage = storage;
         choose_pieces(layout, piece_bytes(layout, memory));
     }
 

@@ -5,7 +5,8 @@
  *   sparse      structured chunks, which we read and write ourselves
  *   chunked     chunks that libhdf5 locates and our threads read and decode
  *   contiguous  the whole dataset is one chunk, stored as it is
- *   library     pieces of what only libhdf5 can read: other filters, virtual, external, compact
+ *   external    the bytes of a contiguous dataset, in pieces, that are in other files
+ *   library     pieces of what only libhdf5 can read: other filters, virtual, compact
  *
  * form.h says what the cache holds of a chunk. Callbacks return 0 or a negative errno and log the
  * reason of -EIO; they are called from any thread, without locks of the cache held. */
@@ -102,8 +103,10 @@ struct layout {
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t element_size;
     size_t chunk_bytes;
-    size_t scratch_bytes;  /* chunked: of the filters */
-    uint64_t data_address; /* contiguous */
+    size_t scratch_bytes;               /* chunked: of the filters */
+    uint64_t data_address;              /* contiguous */
+    const struct hdf5_storage *storage; /* external: its segments */
+    bool fill_missing;     /* external: a file that is not there reads as the fill value */
     bool in_array;         /* chunked: the index is an array */
     bool unfiltered_edges; /* chunks that reach over the edge are stored without filters */
     struct sparse *sparse; /* sparse: owned by the dataset */
@@ -114,9 +117,9 @@ struct layout {
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info and path must outlive it. memory: of the cache
- * in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does
- * not fit in memory. */
+ * elements must have no pointers. store, hdf5, info, storage and path must outlive it. memory: of
+ * the cache in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does not fit in
+ * memory. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
                 const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);
@@ -124,6 +127,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
 extern const struct layout_ops layout_chunked;
 extern const struct layout_ops layout_chunked_plain; /* without filters */
 extern const struct layout_ops layout_contiguous;
+extern const struct layout_ops layout_external;
 extern const struct layout_ops layout_library;
 extern const struct layout_ops layout_sparse;
 

@@ -99,6 +99,7 @@ struct store *file_new(const char *path, bool writable)
     file_init_lock(&store->unsynced_lock);
     pthread_mutex_init(&store->change, NULL);
     pthread_mutex_init(&store->hold_lock, NULL);
+    pthread_mutex_init(&store->folder_lock, NULL);
     store->path = strdup(path);
     if (!store->path) {
         store_close(store);
@@ -231,8 +232,10 @@ int store_close(struct store *store)
     pthread_rwlock_destroy(&store->unsynced_lock);
     pthread_rwlock_destroy(&store->pages_lock);
     free(store->temporary);
+    free(store->reach.files);
     journal_forget_mark(store);
     place_close(store);
+    pthread_mutex_destroy(&store->folder_lock);
     free(store->path);
     free(store);
     return error;

@@ -84,22 +84,29 @@ static int open_place(const struct store *store, char *path, struct place *place
     return error;
 }
 
+static void set_folder(struct store *store, int folder)
+{
+    pthread_mutex_lock(&store->folder_lock);
+    store->folder = folder;
+    pthread_mutex_unlock(&store->folder_lock);
+}
+
+/* At no time is there none in between for store_folder. */
 static void take_place(struct store *store, struct place *place)
 {
-    place_close(store);
-    store->folder = place->folder;
+    journal_come_back(store);
+    struct place old = {store->folder, store->place, store->journal, store->counter};
+    set_folder(store, place->folder);
     store->place = place->file;
     store->journal = place->journal;
     store->counter = place->counter;
+    close_place(&old);
 }
 
 void place_close(struct store *store)
 {
-    journal_come_back(store);
-    struct place place = {store->folder, store->place, store->journal, store->counter};
-    close_place(&place);
-    store->folder = -1;
-    store->place = store->journal = store->counter = NULL;
+    struct place none = {.folder = -1};
+    take_place(store, &none);
 }
 
 int place_take(struct store *store, char *path)

@@ -63,6 +63,14 @@ struct standing {
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
 
+/* Which files it may lead to (elsewhere.c). */
+struct reach {
+    const struct store *top; /* where all began; NULL: here */
+    char *files;             /* a folder that is allowed, too; or NULL */
+    bool for_others;
+    unsigned depth; /* files that have led here */
+};
+
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
  * behind committed_end, or in `fresh`) is written there at once, unless it shares a page with the
  * journal that stands; other bytes only by a commit. What the file has is what the kernel says and,
@@ -72,8 +80,10 @@ struct standing {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;        /* as given */
-    int folder;        /* that the file is in: all names in it are used relative to it */
+    char *path;                  /* as given */
+    int folder;                  /* that the file is in: all names in it are used relative to it */
+    pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
+    struct reach reach;
     char *place;       /* the file's name, without symbolic links */
     char *journal;     /* its name; NULL, as place, if the place cannot be told */
     char *counter;     /* the same of the counter */

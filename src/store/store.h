@@ -121,15 +121,58 @@ bool store_is_writable(const struct store *store);
 const char *store_path(const struct store *store);
 
 /* The folder that the file is in now, as a descriptor that the caller closes; -1: there is none, or
- * it could not be opened. Not while a commit or a refresh may look whether the file was moved. */
+ * it could not be opened. */
 int store_folder(const struct store *store);
 
-/* Finds the file that a file in the folder `from` names (external links of HDF5): beside it or, an
- * absolute name that leads nowhere or out, its last part. What is found is a regular file in the
- * folder `top` or below, wherever symbolic links lead on the way: *path, which the caller frees,
- * and *st. -ENOENT; -EXDEV: the name leads out of `top`, or from does; -EINVAL: no regular file;
- * others of open(2); -ENOMEM. */
-int store_find_beneath(int top, int from, const char *name, char **path, struct stat *st);
+/* ---- Files that a file leads to ----
+ *
+ * External raw data, sources of virtual datasets and external links of HDF5 name files. They are
+ * looked for by an absolute name, then (but for raw data) by the last part of that: in the folders
+ * that HDF5_VDS_PREFIX or HDF5_EXTFILE_PREFIX names, and beside the file. Whatever way leads there,
+ * what is found is a regular file in one of these folders, in that of the file where all began, in
+ * one that is allowed besides, or below these; and on no mount of sparsefs. */
+
+/* Who names it. */
+enum store_lead {
+    STORE_LINK,
+    STORE_ANY_LINK, /* allowed to lead anywhere */
+    STORE_SOURCE,
+    STORE_RAW,
+    STORE_AS_IT_IS, /* a source by the path that libhdf5 has made of it, and no other */
+};
+
+/* files: in this folder and below they are allowed, too; NULL: none. for_others: what is read is
+ * shown to others than who opened the store; files of another owner than its file are refused then,
+ * and those that fewer may read. Errors of realpath(3). */
+int store_set_reach(struct store *store, const char *files, bool for_others);
+
+/* The same as for another store, which outlives this one and has led to it. is_free: but the folder
+ * of this one counts. -ENOMEM. */
+int store_share_reach(struct store *store, const struct store *from, bool is_free);
+
+/* A file that was found. */
+struct store_found {
+    int fd; /* says only what file it is */
+    char *path;
+    struct stat st;
+};
+
+/* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2); -ENOMEM; and refusals:
+ * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
+ * -ELOOP: by too many files or symbolic links. *found only if 0 is returned: then the caller calls
+ * store_found_free. It does not wait for a fifo, nor for a commit. */
+int store_find(const struct store *store, enum store_lead lead, const char *name,
+               struct store_found *found);
+void store_found_free(struct store_found *found);
+
+/* A descriptor for reading, or -errno. */
+int store_found_open(const struct store_found *found);
+
+/* Whether a store that was opened by the path of what was found is of that. */
+bool store_is_found(const struct store *store, const struct store_found *found);
+
+/* Why store_find refuses a file; NULL: the error is no refusal. */
+const char *store_refusal(int error);
 
 /* What store_path gives from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);

@@ -121,7 +121,8 @@ static const char *const state_names[] = {[SFS_SOURCE_OK] = "ok",
                                           [SFS_SOURCE_MISSING] = "missing",
                                           [SFS_SOURCE_SHORT] = "too short",
                                           [SFS_SOURCE_UNREADABLE] = "unreadable",
-                                          [SFS_SOURCE_NUMBERED] = "numbered"};
+                                          [SFS_SOURCE_NUMBERED] = "numbered",
+                                          [SFS_SOURCE_REFUSED] = "refused"};
 
 static int write_sources(FILE *out, struct views *views)
 {

@@ -659,6 +659,7 @@ def test_every_option_of_the_help_is_completed(help_text):
     of_mount = of_mount - {"follow[="} | {"follow", "follow="}
     assert {"frame_rank=", "direct_io", "umask=", "commit_interval=", "rw"} <= of_mount
     assert of_mount <= complete("sparsefs", "-o", "")
+    assert complete("sparsefs", "-o", "ro,external_files=/us") == {"/usr"}  # what readline has behind "="
 
 
 @needs("bash")
@@ -666,7 +667,10 @@ def test_every_command_and_option_of_sparsectl_is_completed():
     text = help_of("sparsectl")
     commands = set(re.findall(r"^  ([a-z]+) {2,}", text, re.M))
     assert {"create", "import", "check", "image"} <= commands
-    assert complete("sparsectl", "") == commands | {"--help", "--version"}
+    assert complete("sparsectl", "") == commands | {"--external-files", "--help", "--version"}
+    assert complete("sparsectl", "--external-files", "/us") == {"/usr"}
+    assert complete("sparsectl", "--external-files", "/", "") == commands
+    assert complete("sparsectl", "--external-files", "/", "dump", "-") == {"--frame", "--format", "--help"}
     seen = set()
     for command in commands:
         options = set(re.findall(r"^  (--[a-z-]+)", help_of("sparsectl", command), re.M))

@@ -390,6 +390,18 @@ def test_external_links_that_lead_out(mounts, tmp_path):
         assert (mount / name / "data/frames/0.raw").stat().st_size == 168, name
 
 
+def test_external_links_without_an_end(mounts, tmp_path):
+    """So many files lead one to the next, and no more."""
+    for i in range(50):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as f:
+            f["next"] = h5py.ExternalLink(f"{i + 1}.h5", "/")
+    mount = mounts(tmp_path / "0.h5", expect_log=True)
+    depth, name = 0, mount / "next"
+    while not name.is_symlink():
+        depth, name = depth + 1, name / "next"
+    assert depth == 32 and os.readlink(name) == "external:33.h5:%2F"
+
+
 def test_changed_working_directory(mounts, tmp_path, monkeypatch):
     """FILE and MOUNTPOINT may be relative; external raw data lie beside the file."""
     files.make_layouts(tmp_path / "layouts.h5")

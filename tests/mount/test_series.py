@@ -400,12 +400,12 @@ def test_a_dot_is_no_file(mounts, tmp_path):
 
 
 def test_files_elsewhere(mounts, tmp_path):
-    """As external links are followed: in the folder of the master, or if that is allowed."""
+    """As sources of virtual datasets: in the folder of the master, or where that is allowed."""
     path, content = make_master(tmp_path / "run")
     os.rename(tmp_path / "run" / HIDDEN, tmp_path / "elsewhere.h5")
     os.symlink("../elsewhere.h5", tmp_path / "run" / HIDDEN)
-    refuses(mounts(path, expect_log=True), f"an external link leads out of its folder, to {HIDDEN}")
-    check(mounts(path, "external_links"), content)
+    refuses(mounts(path, expect_log=True), f"its file, {HIDDEN}, may not be opened")
+    check(mounts(path, f"external_files={tmp_path}"), content)
     os.rename(tmp_path / "run/a_data_000001.h5", tmp_path / "first.h5")
     os.symlink("../first.h5", tmp_path / "run/a_data_000001.h5")
     assert "data" not in os.listdir(mounts(path, expect_log=True) / "entry/data")

@@ -353,7 +353,7 @@ def test_what_is_missing_is_told(mounts, broken):
     assert sources_of(mount) == [
         ("good.h5", "d", "ok"), ("short.h5", "d", "too short"), ("gone.h5", "d", "missing"),
         ("good.h5", "e", "missing"), ("bad.h5", "d", "unreadable"), ("folder.h5", "d", "unreadable"),
-        ("pipe.h5", "d", "unreadable"), ("/dev/null", "d", "unreadable")]
+        ("pipe.h5", "d", "unreadable"), ("/dev/null", "d", "refused")]
     described = json.loads((mount / "v/dataset.json").read_text())
     assert described["source_count"] == 8
     log = mount.log()
@@ -363,13 +363,19 @@ def test_what_is_missing_is_told(mounts, broken):
 
 def test_what_is_missing_can_be_the_fill_value(mounts, broken):
     path, data = broken
-    mount = mounts(path, "missing=fill", expect_log=True)
+    mount = mounts(path, "missing=fill,external_files=/", expect_log=True)
     expected = np.full((16, 5, 6), 11, "<u4")
     expected[:2] = data[:2]
     expected[2] = data[0]
     check(mount, expected)
     assert sources_of(mount)[1:3] == [("short.h5", "d", "too short"), ("gone.h5", "d", "missing")]
     assert "gone.h5" not in mount.log()
+    # But not what is refused: nobody knows what is there.
+    mount = mounts(path, "missing=fill", expect_log=True)
+    with pytest.raises(OSError) as raised:
+        (mount / "v/frames/14.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+    assert (mount / "v/frames/12.raw").read_bytes() == expected[12].tobytes()
 
 
 def test_a_source_may_come_later(mounts, tmp_path):
@@ -404,14 +410,62 @@ def test_names(mounts, tmp_path):
         layout[i] = h5py.VirtualSource(name, "d", data.shape[1:])
     layout[6] = h5py.VirtualSource(".", "group/out/y", data.shape[1:])
     make_virtual(path, layout)
-    mount = mounts(path)
-    check(mount, data)
+    allowed = f"external_files={other}"
+    check(mounts(path, allowed), data)
     # A virtual dataset that is found by a link finds what lies where it really is, too.
     (tmp_path / "v.h5").symlink_to("here/v.h5")
-    check(mounts(tmp_path / "v.h5"), data)
+    check(mounts(tmp_path / "v.h5", allowed), data)
+    # All that leads out is refused, and told.
+    mount = mounts(path, "external_links", expect_log=True)
+    for i in range(7):
+        if i in (1, 2, 4):
+            assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+            continue
+        with pytest.raises(OSError) as raised:
+            (mount / f"v/frames/{i}.raw").read_bytes()
+        assert raised.value.errno == errno.EIO, i
+        name = names[i] if i < 6 else "this file"
+        assert f"in {name} is refused: it leads out of the folder" in mount.log(), i
+    assert [state for _, _, state in sources_of(mount)] == ["refused", "ok", "ok", "refused", "ok", "refused",
+                                                            "refused"]
     # And what a variable says.
     (here / "b.h5").rename(other / "b.h5")
     check(mounts(path, environment={"HDF5_VDS_PREFIX": "/none:${ORIGIN}/../other"}), data)
+
+
+@pytest.mark.parametrize("how", ["ro", "follow=0.1"])
+def test_what_leads_out_is_refused_to_libhdf5(mounts, tmp_path, how):
+    """A selection that is not regular, another datatype, and all of a file that is followed."""
+    data = files.integers((3, 4), "<u4")
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "out.h5", data)
+    write(tmp_path / "in/beside.h5", data)
+    os.symlink("../out.h5", tmp_path / "in/link.h5")
+    path = tmp_path / "in/v.h5"
+    odd = h5py.h5s.create_simple((3, 4))
+    odd.select_hyperslab((0, 0), (1, 1), op=h5py.h5s.SELECT_SET)
+    odd.select_hyperslab((2, 1), (1, 2), op=h5py.h5s.SELECT_OR)
+    some = space_of((3, 4), (0, 0), (1, 1), (1, 3), (1, 1))
+    whole = h5py.h5s.create_simple((3, 4))
+    names = [str(tmp_path / "out.h5"), "../out.h5", "link.h5", "beside.h5", str(tmp_path / "in/beside.h5")]
+    for i, name in enumerate(names):
+        make_mapped(path, (3, 4), [(odd, name, "d", some)], name=f"odd{i}")
+        make_mapped(path, (3, 4), [(whole, name, "d", whole)], name=f"type{i}", dtype="<u8")
+    mount = mounts(path, how, expect_log=True)
+    for i, name in enumerate(names):
+        for kind in "odd", "type":
+            if "beside" in name:
+                check(mount, read_all(path, f"{kind}{i}"), f"{kind}{i}")
+                continue
+            with pytest.raises(OSError) as raised:
+                (mount / f"{kind}{i}/stack.raw").read_bytes()
+            assert raised.value.errno == errno.EIO
+    assert "it leads out of the folder of the HDF5 file" in mount.log()
+    mount.unmount()
+    mount = mounts(path, how, f"external_files={tmp_path}", expect_log=True)
+    for i in range(len(names)):
+        check(mount, read_all(path, f"odd{i}"), f"odd{i}")
+        check(mount, read_all(path, f"type{i}"), f"type{i}")
 
 
 def test_many_files_are_not_all_open(mounts, tmp_path):

@@ -73,6 +73,7 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_false(options.read_only || options.allow_other || options.direct_io);
     assert_false(options.sparsify);
     assert_int_equal(options.commit_interval, 5);
+    assert_null(options.external_files);
     assert_false(options.external_links || options.nonempty || options.is_strict);
     assert_int_equal(options.views, ENTRY_ALL_VIEWS);
     assert_false(options.has_uid || options.has_gid || options.has_umask);
@@ -100,7 +101,8 @@ static void every_option_with_a_value_is_kept(void **state)
     struct options options;
     assert_int_equal(PARSE(&options, "-o",
                            "frame_rank=2,first=1,cache_size=64M,threads=7,workers=3,"
-                           "missing=fill,commit_interval=0,uid=1000,gid=0,umask=027",
+                           "external_files=/first,missing=fill,commit_interval=0,uid=1000,gid=0,"
+                           "umask=027,external_files=/data/more",
                            "a.h5", "/mnt"),
                      0);
     assert_int_equal(options.frame_rank, 2);
@@ -109,6 +111,7 @@ static void every_option_with_a_value_is_kept(void **state)
     assert_int_equal(options.threads, 7);
     assert_int_equal(options.workers, 3);
     assert_true(options.fill_missing);
+    assert_string_equal(options.external_files, "/data/more");
     assert_int_equal(options.commit_interval, 0);
     assert_true(options.has_uid && options.has_gid && options.has_umask);
     assert_int_equal(options.uid, 1000);

@@ -1,0 +1,399 @@
+/* Finding the files that a file names, where they are allowed to be.
+ *
+ * What is found is judged, not the name that leads there: the way is walked part by part, with
+ * descriptors that only say what they are, and the file at its end must lie in a folder that is
+ * allowed. On the way no mount of sparsefs is entered: a daemon that waits for itself, or for one
+ * that waits for it, waits for good. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "common/mounts.h"
+#include "store/private.h"
+
+#define MOST_SYMLINKS 40 /* as the kernel has it */
+#define MOST_FOLDERS  32
+#define MOST_PREFIXES 24 /* of these; more are not looked at */
+#define MOST_DEPTH    32 /* files that lead to files */
+
+/* ---- Which folders are allowed ---- */
+
+struct folders {
+    char *path[MOST_FOLDERS]; /* absolute, without symbolic links */
+    size_t n;
+    const char *vouched; /* that one of them which somebody has asked for; or NULL */
+};
+
+/* Takes a path over, unless it is there already; what is there then, or NULL. */
+static const char *add_folder(struct folders *folders, char *path)
+{
+    size_t i = 0;
+    while (path && i < folders->n && strcmp(folders->path[i], path) != 0)
+        i++;
+    if (path && i == folders->n && i < MOST_FOLDERS)
+        return folders->path[folders->n++] = path;
+    const char *there = path && i < folders->n ? folders->path[i] : NULL;
+    free(path);
+    return there;
+}
+
+static void free_folders(struct folders *folders)
+{
+    for (size_t i = 0; i < folders->n; i++)
+        free(folders->path[i]);
+}
+
+static bool is_below(const char *folder, const char *path)
+{
+    size_t n = strlen(folder);
+    if (n > 0 && folder[n - 1] == '/') /* the root */
+        n--;
+    return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static bool is_allowed(const struct folders *folders, const char *path)
+{
+    for (size_t i = 0; i < folders->n; i++)
+        if (is_below(folders->path[i], path))
+            return true;
+    return false;
+}
+
+/* The folder of the name that a store has, which a symbolic link or an image may have elsewhere
+ * than its file. NULL: it is a name without a folder. */
+static char *folder_of_name(const struct store *store)
+{
+    char *copy = store->image && !strchr(store->path, '/') ? NULL : strdup(store->path);
+    char *folder = copy ? realpath(dirname(copy), NULL) : NULL;
+    free(copy);
+    return folder;
+}
+
+static char *folder_of_file(const struct store *store)
+{
+    int fd = store_folder(store);
+    char *folder = fd < 0 ? NULL : place_of_descriptor(fd);
+    if (fd >= 0)
+        close(fd);
+    return folder;
+}
+
+/* The folders of the variables by which libhdf5 is told where to look. They were set by who runs
+ * this, who so allows them. A name of external raw data has a single folder before it. */
+static void add_prefixes(struct folders *folders, const struct store *store, enum store_lead lead)
+{
+    static const char origin[] = "${ORIGIN}";
+    const char *value = getenv(lead == STORE_RAW ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
+    char *copy = value && lead != STORE_LINK && lead != STORE_ANY_LINK ? strdup(value) : NULL;
+    char *own = copy ? folder_of_name(store) : NULL, *next = copy, *prefix;
+    while (next && folders->n < MOST_PREFIXES &&
+           (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
+        bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
+        char *whole = NULL;
+        if (lead == STORE_RAW)
+            next = NULL;
+        if (*prefix && (!is_relative || own) &&
+            asprintf(&whole, "%s%s", is_relative ? own : "",
+                     is_relative ? prefix + sizeof(origin) - 1 : prefix) >= 0) {
+            add_folder(folders, realpath(whole, NULL));
+            free(whole);
+        }
+    }
+    free(own);
+    free(copy);
+}
+
+/* Where names that are not absolute are looked for, and whatever else is allowed after these. */
+static size_t find_folders(struct folders *folders, const struct store *store, enum store_lead lead)
+{
+    const struct store *top = store->reach.top ? store->reach.top : store;
+    *folders = (struct folders){.n = 0};
+    add_prefixes(folders, store, lead);
+    if (!store->reach.top)
+        add_folder(folders, folder_of_name(store));
+    add_folder(folders, folder_of_file(store));
+    size_t n = folders->n;
+    if (top != store) {
+        add_folder(folders, folder_of_name(top));
+        add_folder(folders, folder_of_file(top));
+    }
+    const char *files = lead == STORE_ANY_LINK ? "/" : store->reach.files;
+    folders->vouched = add_folder(folders, files ? strdup(files) : NULL);
+    return n;
+}
+
+/* ---- Walking ---- */
+
+struct walk {
+    int at; /* where it has come to, and the device of that: */
+    uint32_t major, minor;
+    char *name, *left; /* the parts that are left, in what is to be freed */
+    unsigned symlinks;
+};
+
+static bool is_of_sparsefs(uint32_t major, uint32_t minor)
+{
+    struct mounts mounts;
+    bool found = false;
+    if (major != 0)
+        return false;
+    mounts_begin(&mounts);
+    while (!found && mounts_next(&mounts))
+        found = mounts.minor == minor;
+    mounts_end(&mounts);
+    return found;
+}
+
+/* Without asking the file system, which may be our own. */
+static int look_at(int fd, struct statx *st)
+{
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, st) < 0 ? -errno : 0;
+}
+
+/* Takes a descriptor over as the place that it has come to. */
+static void go_to(struct walk *walk, int fd, const struct statx *st)
+{
+    if (walk->at >= 0)
+        close(walk->at);
+    walk->at = fd;
+    walk->major = st->stx_dev_major;
+    walk->minor = st->stx_dev_minor;
+}
+
+static int go_to_folder(struct walk *walk, const char *path)
+{
+    struct statx st;
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 ? -errno : look_at(fd, &st);
+    if (!error)
+        go_to(walk, fd, &st);
+    else if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* What it says comes before what is left. */
+static int follow_symlink(struct walk *walk, int fd)
+{
+    char target[PATH_MAX], *name;
+    ssize_t n = readlinkat(fd, "", target, sizeof(target));
+    if (n <= 0)
+        return n < 0 ? -errno : -ENOENT;
+    if (++walk->symlinks > MOST_SYMLINKS)
+        return -ELOOP;
+    size_t left = walk->left ? strlen(walk->left) : 0;
+    if (n == sizeof(target) || left >= PATH_MAX)
+        return -ENAMETOOLONG;
+    if (asprintf(&name, "%.*s/%s", (int)n, target, walk->left ? walk->left : "") < 0)
+        return -ENOMEM;
+    free(walk->name);
+    walk->name = walk->left = name;
+    return target[0] == '/' ? go_to_folder(walk, "/") : 0;
+}
+
+static int step(struct walk *walk, const char *part)
+{
+    struct statx st;
+    int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int error = fd < 0 ? -errno : look_at(fd, &st);
+    bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
+    if (is_other && is_of_sparsefs(st.stx_dev_major, st.stx_dev_minor))
+        error = -EDEADLK;
+    if (!error && !S_ISLNK(st.stx_mode)) {
+        go_to(walk, fd, &st);
+        return 0;
+    }
+    if (!error)
+        error = follow_symlink(walk, fd);
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* From a folder to where a name leads; after an error walk->at is how far it has come. */
+static int walk_to(struct walk *walk, const char *folder, const char *name)
+{
+    const char *part;
+    *walk = (struct walk){.at = -1, .name = strdup(name)};
+    walk->left = walk->name;
+    int error = walk->name ? go_to_folder(walk, folder) : -ENOMEM;
+    while (!error && walk->left && (part = strsep(&walk->left, "/")))
+        if (*part && strcmp(part, ".") != 0)
+            error = step(walk, part);
+    free(walk->name);
+    return error;
+}
+
+/* ---- Judging ---- */
+
+/* Whether others would see by a file what the owner of another does not let them see. Who allows a
+ * folder vouches for whose files lie in it, if everybody may read them. */
+static bool shows_too_much(const struct store *store, const struct stat *st, bool is_vouched)
+{
+    struct stat own;
+    if (!store->reach.for_others)
+        return false;
+    if (store_stat(store, &own) < 0)
+        return true;
+    bool is_same_owner = own.st_uid == st->st_uid;
+    if (st->st_mode & S_IROTH)
+        return !is_same_owner && !is_vouched;
+    bool group_sees = own.st_mode & S_IRGRP;
+    bool group_may = st->st_mode & S_IRGRP && st->st_gid == own.st_gid;
+    return !is_same_owner || own.st_mode & S_IROTH || (group_sees && !group_may);
+}
+
+/* What was found by a descriptor, which is taken over if it may be read. */
+static int judge(const struct store *store, const struct folders *folders, int fd,
+                 struct store_found *found)
+{
+    char *path = place_of_descriptor(fd);
+    int error = !path                        ? -ENOENT
+                : !is_allowed(folders, path) ? -EXDEV
+                : fstat(fd, &found->st) < 0  ? -errno
+                                             : 0;
+    bool is_vouched = !error && folders->vouched && is_below(folders->vouched, path);
+    if (!error && !S_ISREG(found->st.st_mode))
+        error = -EINVAL;
+    if (!error && shows_too_much(store, &found->st, is_vouched))
+        error = -EPERM;
+    found->path = error ? NULL : path;
+    found->fd = fd;
+    if (error)
+        free(path);
+    return error;
+}
+
+/* *is_outside: it failed in a folder that is not allowed. */
+static int try_name(const struct store *store, const struct folders *folders, const char *folder,
+                    const char *name, struct store_found *found, bool *is_outside)
+{
+    struct walk walk;
+    int error = walk_to(&walk, folder, name);
+    char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
+    *is_outside = reached && !is_allowed(folders, reached);
+    free(reached);
+    if (!error)
+        error = judge(store, folders, walk.at, found);
+    if (error && walk.at >= 0)
+        close(walk.at);
+    return error;
+}
+
+static bool is_absent(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR;
+}
+
+static int search(const struct store *store, const struct folders *folders, size_t n,
+                  enum store_lead lead, const char *name, struct store_found *found)
+{
+    /* Links that lead out may not even tell what is there; nor may others be told. */
+    bool is_told = lead != STORE_LINK && !store->reach.for_others, was_outside = false, is_outside;
+    bool is_absolute = name[0] == '/';
+    if (is_absolute) {
+        int error = try_name(store, folders, "/", name, found, &was_outside);
+        if (!is_absent(error))
+            return was_outside ? -EXDEV : error;
+        name = lead == STORE_RAW || lead == STORE_AS_IT_IS ? "" : place_entry(name);
+    }
+    for (size_t i = 0; i < n && *name; i++) {
+        int error = try_name(store, folders, folders->path[i], name, found, &is_outside);
+        if (!is_absent(error))
+            return is_outside ? -EXDEV : error;
+        was_outside |= is_outside;
+    }
+    return was_outside && !is_told ? -EXDEV : -ENOENT;
+}
+
+/* ---- The outside ---- */
+
+int store_folder(const struct store *store)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&store->folder_lock;
+    pthread_mutex_lock(lock);
+    int folder = store->folder < 0 ? -1 : fcntl(store->folder, F_DUPFD_CLOEXEC, 0);
+    pthread_mutex_unlock(lock);
+    return folder;
+}
+
+int store_set_reach(struct store *store, const char *files, bool for_others)
+{
+    char *real = files ? realpath(files, NULL) : NULL;
+    if (files && !real)
+        return -errno;
+    free(store->reach.files);
+    store->reach.files = real;
+    store->reach.for_others = for_others;
+    return 0;
+}
+
+int store_share_reach(struct store *store, const struct store *from, bool is_free)
+{
+    char *files = from->reach.files ? strdup(from->reach.files) : NULL;
+    if (from->reach.files && !files)
+        return -ENOMEM;
+    free(store->reach.files);
+    store->reach = from->reach;
+    store->reach.files = files;
+    store->reach.top = is_free ? NULL : from->reach.top ? from->reach.top : from;
+    store->reach.depth++;
+    return 0;
+}
+
+int store_find(const struct store *store, enum store_lead lead, const char *name,
+               struct store_found *found)
+{
+    struct folders folders;
+    if (store->reach.depth >= MOST_DEPTH)
+        return -ELOOP;
+    size_t n = find_folders(&folders, store, lead);
+    int error = search(store, &folders, n, lead, name, found);
+    free_folders(&folders);
+    return error;
+}
+
+void store_found_free(struct store_found *found)
+{
+    close(found->fd);
+    free(found->path);
+}
+
+int store_found_open(const struct store_found *found)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", found->fd);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+bool store_is_found(const struct store *store, const struct store_found *found)
+{
+    struct stat st;
+    return store_stat(store, &st) == 0 && st.st_dev == found->st.st_dev &&
+           st.st_ino == found->st.st_ino;
+}
+
+const char *store_refusal(int error)
+{
+    switch (error) {
+    case -EXDEV:
+        return "it leads out of the folder of the HDF5 file (external_files=DIR allows another "
+               "one)";
+    case -EDEADLK:
+        return "it leads into a mount of sparsefs";
+    case -EPERM:
+        return "others would see what its owner does not let them see (allow_other)";
+    case -ELOOP:
+        return "too many files or links lead there";
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,399 @@
+"""External raw data, against h5py: what is read of it, and which files are never opened for it."""
+import errno
+import json
+import os
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from conftest import BUILD
+
+UNLIMITED = h5py.h5f.UNLIMITED
+
+
+def make(path, segments, shape, dtype="<u2", name="d", fill=None, max_shape=None):
+    """segments: (name, offset, size) of each."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    for file, offset, size in segments:
+        plist.set_external(os.fsencode(file), offset, size)
+    if fill is not None:
+        plist.set_fill_value(np.array(fill, dtype))
+    with h5py.File(path, "a") as f:
+        h5py.h5d.create(f.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype), logical=True),
+                        h5py.h5s.create_simple(shape, max_shape), plist)
+    return path
+
+
+def by_library(path, name="d"):
+    with h5py.File(path) as f:
+        return f[name][()]
+
+
+def check(mount, content, name="d"):
+    """Whole, in frames, in other views, and in pieces read here and there."""
+    root, whole, random = mount / name, content.tobytes(), np.random.default_rng(1)
+    assert (root / "stack.raw").read_bytes() == whole
+    frames = content if content.ndim > 2 else content[np.newaxis]
+    for i in random.permutation(len(frames))[:20]:
+        assert (root / f"frames/{i}.raw").read_bytes() == frames[i].tobytes(), i
+    assert np.array_equal(np.load(root / "stack.npy"), content)
+    fd = os.open(root / "stack.raw", os.O_RDONLY)
+    for _ in range(50):
+        at, n = random.integers(0, len(whole) + 1, 2)
+        assert os.pread(fd, n, at) == whole[at:at + n]
+    os.close(fd)
+
+
+def is_refused(mount, why, name="d"):
+    with pytest.raises(OSError) as raised:
+        (mount / name / "stack.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+    lines = [line for line in mount.log().splitlines() if f": /{name}: " in line]
+    assert lines and all(why in line for line in lines), mount.log()
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2", ">f8", "i1", "S5", [("a", "<u2"), ("b", ">f4")]], ids=str)
+@pytest.mark.parametrize("shape", [(1000,), (30, 50), (7, 11, 13), (3, 4, 5, 6), (3,)], ids=str)
+def test_types_and_shapes(mounts, tmp_path, shape, dtype):
+    dtype = np.dtype(dtype)
+    n = int(np.prod(shape)) * dtype.itemsize
+    raw = np.random.default_rng(0).integers(1, 100, n, "u1").tobytes()
+    (tmp_path / "a b.raw").write_bytes(b"head" + raw[:n // 3])
+    (tmp_path / "b.raw").write_bytes(raw[n // 3:])
+    path = make(tmp_path / "x.h5", [("a b.raw", 4, n // 3), ("b.raw", 0, n - n // 3)], shape, dtype)
+    content = np.frombuffer(raw, dtype).reshape(shape)
+    assert by_library(path).tobytes() == raw
+    for how in "ro", "rw", "direct_io":
+        mount = mounts(path, how)
+        check(mount, content)
+        assert json.loads((mount / "d/dataset.json").read_text())["layout"] == "external"
+        mount.unmount()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 999, 100_001, 2_500_000, 5_999_999])
+@pytest.mark.parametrize("kind", ["one", "unlimited", "many", "odd"])
+def test_segments_and_short_files(mounts, tmp_path, kind, cut):
+    """Larger than a piece of the cache, in segments of all sizes; behind the end of a file zeros are read."""
+    data = files.integers((30, 250, 400), "<u2")
+    raw = data.tobytes()
+    if kind in ("one", "unlimited"):
+        (tmp_path / "all.raw").write_bytes(b"x" * 12345 + raw[:cut])
+        segments = [("all.raw", 12345, len(raw) if kind == "one" else UNLIMITED)]
+    else:
+        size = 99_999 if kind == "odd" else 200_000
+        segments = []
+        for i, at in enumerate(range(0, len(raw), size)):
+            part = raw[at:at + size]
+            # One file has two segments, in the other order.
+            file, offset = (f"{i}.raw", i) if i < 2 or i > 3 else ("both.raw", (3 - i) * size)
+            with open(tmp_path / file, "r+b" if (tmp_path / file).exists() else "w+b") as out:
+                out.seek(offset)
+                out.write(part if i % 7 else part[:cut % size])
+            segments.append((file, offset, len(part)))
+    path = make(tmp_path / "x.h5", segments, data.shape)
+    mount = mounts(path)
+    check(mount, by_library(path))
+
+
+def test_odd_spaces(mounts, tmp_path):
+    """A scalar, nothing at all, an axis without a limit, and an empty list is no such dataset."""
+    (tmp_path / "r.raw").write_bytes(bytes(range(200)))
+    path = tmp_path / "x.h5"
+    make(path, [("r.raw", 3, 8)], (), "<i8", "scalar")
+    make(path, [("r.raw", 0, 10)], (0, 4), "<u2", "empty")
+    make(path, [("r.raw", 10, UNLIMITED)], (5, 3), "<u2", "growing", max_shape=(h5py.h5s.UNLIMITED, 3))
+    mount = mounts(path)
+    number = by_library(path, "scalar")
+    assert (mount / "scalar/value.txt").read_text() == f"{number}\n"
+    assert (mount / "scalar/frames/0.raw").read_bytes() == number.tobytes()
+    assert (mount / "empty/stack.raw").read_bytes() == b""
+    check(mount, by_library(path, "growing"), "growing")
+    assert (mount / "growing/value.txt").read_text().split() == [str(n) for n in
+                                                                 by_library(path, "growing").ravel()]
+
+
+def test_it_is_only_read(mounts, tmp_path):
+    (tmp_path / "r.raw").write_bytes(bytes(100))
+    mount = mounts(make(tmp_path / "x.h5", [("r.raw", 0, 60)], (3, 2, 5)), "rw", expect_log=True)
+    for action in (lambda name: name.write_bytes(b"1" * 20), lambda name: os.truncate(name, 4)):
+        with pytest.raises(OSError) as raised:
+            action(mount / "d/frames/0.raw")
+        assert raised.value.errno in (errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EROFS)
+    with open(mount / "d/frames/1.raw", "rb") as frame:
+        assert frame.read() == bytes(20)
+    assert (tmp_path / "r.raw").read_bytes() == bytes(100)
+
+
+def test_missing_files(mounts, tmp_path):
+    data = files.integers((4, 5, 6), "<u2")
+    raw = data.tobytes()
+    (tmp_path / "first.raw").write_bytes(raw[:100])
+    path = make(tmp_path / "x.h5", [("first.raw", 0, 100), ("gone.raw", 0, len(raw) - 100)], data.shape,
+                fill=77)
+    with pytest.raises(OSError):
+        by_library(path)
+    mount = mounts(path, expect_log=True)
+    is_refused(mount, "gone.raw cannot be read: No such file")
+    # It may come later.
+    (tmp_path / "gone.raw").write_bytes(raw[100:])
+    check(mount, data)
+    (tmp_path / "gone.raw").unlink()
+    filled = mounts(path, "missing=fill")
+    shown = data.ravel().copy()
+    shown[50:] = 77
+    check(filled, shown.reshape(data.shape))
+
+
+def outside_names(folder):
+    """How a name can lead out of the folder, to a file that could be read."""
+    os.symlink(folder / "out/secret.raw", folder / "in/link.raw")
+    os.symlink("../out/secret.raw", folder / "in/relative.raw")
+    os.symlink(folder / "out", folder / "in/way")
+    os.symlink("/proc/self/root", folder / "in/magic")
+    (folder / "in/below").mkdir()
+    return ["../out/secret.raw", str(folder / "out/secret.raw"), "link.raw", "relative.raw", "way/secret.raw",
+            "below/../../out/secret.raw", f"magic{folder}/out/secret.raw"]
+
+
+@pytest.fixture
+def outside(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "out/secret.raw").write_bytes(data.tobytes())
+    names = outside_names(tmp_path)
+    for i, name in enumerate(names):
+        make(tmp_path / "in/x.h5", [(name, 0, 48)], (2, 3, 4), name=f"d{i}")
+    return tmp_path / "in/x.h5", names, data
+
+
+def test_what_leads_out_is_refused(mounts, outside):
+    path, names, _ = outside
+    for options in ((), ("missing=fill",), ("external_links",)):
+        mount = mounts(path, *options, expect_log=True)
+        for i in range(len(names)):
+            is_refused(mount, "is refused: it leads out of the folder of the HDF5 file (external_files=DIR",
+                       f"d{i}")
+        mount.unmount()
+
+
+@pytest.mark.parametrize("allowed", ["out", "", "/"])
+def test_what_is_allowed_besides(mounts, outside, allowed):
+    path, names, data = outside
+    mount = mounts(path, f"external_files={path.parents[1] / allowed}")
+    for i in range(len(names)):
+        check(mount, data, f"d{i}")
+
+
+def test_another_folder_is_not_allowed(mounts, outside, tmp_path):
+    path, names, _ = outside
+    (tmp_path / "ou").mkdir()
+    mount = mounts(path, f"external_files={tmp_path / 'ou'}", expect_log=True)
+    for i in range(len(names)):
+        is_refused(mount, "leads out", f"d{i}")
+
+
+def test_what_the_environment_names(mounts, outside, tmp_path):
+    """Who runs the daemon says where to look; not what lies above."""
+    path, _, data = outside
+    make(path, [("secret.raw", 0, 48)], (2, 3, 4), name="plain")
+    make(path, [("../out/../in/x.h5", 0, 48)], (2, 3, 4), name="back")
+    for prefix in (str(tmp_path / "out"), "${ORIGIN}/../out"):
+        mount = mounts(path, environment={"HDF5_EXTFILE_PREFIX": prefix}, expect_log=True)
+        check(mount, data, "plain")
+        assert len((mount / "back/stack.raw").read_bytes()) == 48
+        mount.unmount()
+    make(path, [("../other.raw", 0, 48)], (2, 3, 4), name="above")
+    (tmp_path / "other.raw").write_bytes(bytes(100))
+    mount = mounts(path, environment={"HDF5_EXTFILE_PREFIX": str(tmp_path / "out")}, expect_log=True)
+    is_refused(mount, "leads out", "above")
+
+
+def test_what_is_no_file(mounts, tmp_path):
+    """Nothing waits for who writes to a fifo, or is read from a device."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    os.symlink("loop", tmp_path / "loop")
+    os.symlink("/dev/zero", tmp_path / "device")
+    path = tmp_path / "x.h5"
+    for name in "pipe", "folder", "loop", "device", "/dev/zero":
+        make(path, [(name, 0, 48)], (2, 3, 4), name=name.replace("/", ""))
+    mount = mounts(path, "external_files=/", expect_log=True)
+    for name in "pipe", "folder", "device", "devzero":
+        is_refused(mount, "it is no regular file", name)
+    is_refused(mount, "too many files or links", "loop")
+
+
+def test_pipes_behind_virtual_datasets(mounts, tmp_path):
+    """What libhdf5 has to read does not make it open one: of another datatype, scalars, text."""
+    os.mkfifo(tmp_path / "pipe")
+    make(tmp_path / "s.h5", [(tmp_path / "pipe", 0, 48)], (2, 3, 4))
+    make(tmp_path / "s.h5", [(tmp_path / "pipe", 0, 2)], (), name="scalar")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        layout = h5py.VirtualLayout((2, 3, 4), "<u4")
+        layout[...] = h5py.VirtualSource("s.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("other", layout)
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("s.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("same", layout)
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    space = h5py.h5s.create(h5py.h5s.SCALAR)
+    plist.set_virtual(space, b"s.h5", b"scalar", space)
+    with h5py.File(path, "a", libver="latest") as f:
+        h5py.h5d.create(f.id, b"scalar", h5py.h5t.STD_U16LE, space, plist)
+    mount = mounts(path, expect_log=True)
+    for name in "frames/0.raw", "stack.raw":
+        for dataset in "other", "same", "scalar":
+            with pytest.raises(OSError):
+                (mount / dataset / name).read_bytes()
+    with pytest.raises(OSError):
+        (mount / "scalar/value.txt").read_bytes()
+    assert "where libhdf5 has to read it" in mount.log() and "no regular file" in mount.log()
+
+
+def test_elements_with_pointers(mounts, tmp_path):
+    """libhdf5 would read them from whatever file is named."""
+    os.mkfifo(tmp_path / "pipe")
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_external(os.fsencode(tmp_path / "pipe"), 0, 1000)
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        h5py.h5d.create(f.id, b"d", h5py.h5t.py_create(h5py.string_dtype(), logical=True), h5py.h5s.create_simple((3,)), plist)
+    mount = mounts(path, expect_log=True)
+    with pytest.raises(OSError) as raised:
+        (mount / "d/value.txt").read_bytes()
+    assert raised.value.errno == errno.EIO and "of this datatype are not read" in mount.log()
+
+
+def test_files_on_the_mount(mounts, tmp_path):
+    """A daemon that waited for itself would wait for good."""
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "r.raw").write_bytes(data.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    os.symlink("mnt0/d", tmp_path / "way")
+    names = ["mnt0/d/frames/0.raw", str(tmp_path / "mnt0/d/stack.raw"), "way/stack.raw", "mnt0/loop/stack.raw",
+             "mnt0/../r.raw"]
+    for i, name in enumerate(names):
+        make(path, [(name, 0, 48)], (2, 3, 4), name=f"d{i}")
+    make(path, [("mnt0/loop/stack.raw", 0, 48)], (2, 3, 4), name="loop")
+    with h5py.File(path, "a", libver="latest") as f:
+        f["link"] = h5py.ExternalLink("mnt0/.sparsefs/image.h5", "/")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("mnt0/.sparsefs/image.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("virtual", layout)
+    mount = mounts(path, "external_files=/", expect_log=True)  # the one that the names lead to
+    other = mounts(path, expect_log=True)  # one may wait for the other
+    for each in mount, other:
+        check(each, data)
+        for name in (*(f"d{i}" for i in range(len(names))), "loop"):
+            is_refused(each, "it leads into a mount of sparsefs", name)
+        assert os.readlink(each / "link").startswith("external:")
+        with pytest.raises(OSError):
+            (each / "virtual/stack.raw").read_bytes()
+        assert "an external link leads into a mount of sparsefs" in each.log()
+        assert "/virtual: the source d in mnt0/.sparsefs/image.h5 is refused" in each.log()
+
+
+def test_links_lead_to_files_with_raw_data(mounts, tmp_path):
+    """Of a file that a link leads to, the folder of the first one counts."""
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "run/sub").mkdir(parents=True)
+    (tmp_path / "run/up.raw").write_bytes(data.tobytes())
+    (tmp_path / "out.raw").write_bytes(data.tobytes())
+    make(tmp_path / "run/sub/l.h5", [("../up.raw", 0, 48)], (2, 3, 4))
+    make(tmp_path / "run/sub/l.h5", [("../../out.raw", 0, 48)], (2, 3, 4), name="out")
+    with h5py.File(tmp_path / "run/x.h5", "w", libver="latest") as f:
+        f["l"] = h5py.ExternalLink("sub/l.h5", "/")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("sub/l.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("v", layout)
+    mount = mounts(tmp_path / "run/x.h5", expect_log=True)
+    check(mount, data, "l/d")
+    check(mount, data, "v")
+    with pytest.raises(OSError):
+        (mount / "l/out/stack.raw").read_bytes()
+    assert "/out: chunk (0,0,0): external raw data in ../../out.raw is refused" in mount.log()
+
+
+def test_images(mounts, tmp_path):
+    """A compressed file has a folder; standard input has none."""
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "r.raw").write_bytes(data.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    subprocess.run(["gzip", path], check=True)
+    mount = mounts(tmp_path / "x.h5.gz")
+    check(mount, data)
+
+
+def test_sparsectl(outside, tmp_path):
+    path, names, data = outside
+    (path.parent / "beside.raw").write_bytes(data.tobytes())
+    make(path, [("beside.raw", 0, 48)], (2, 3, 4), name="beside")
+
+    def run(*arguments):
+        done = subprocess.run([BUILD / "sparsectl", *arguments], capture_output=True, text=True, cwd="/",
+                              check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def imported(name, *options):
+        target = tmp_path / f"{name}.h5"
+        target.unlink(missing_ok=True)
+        code, said = run(*options, "import", f"{path}:/{name}", f"{target}:/d")
+        if code:
+            return said
+        back = tmp_path / f"{name}.dense.h5"
+        back.unlink(missing_ok=True)
+        assert run("export", f"{target}:/d", f"{back}:/d")[0] == 0
+        return by_library(back)
+
+    assert np.array_equal(imported("beside"), data)
+    assert "is refused: it leads out" in imported("d0")
+    for option in (["--external-files", tmp_path / "out"], [f"--external-files={tmp_path / 'out'}"]):
+        assert np.array_equal(imported("d0", *option), data)
+    assert "No such file" in imported("beside", "--external-files", tmp_path / "nothing")
+    assert run("--external-files")[0] == 2 and run("--external-files", "/")[0] == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
+@pytest.mark.parametrize("own, other, shown, allowed", [
+    ((0o644, 1000, 1000), (0o644, 1000, 1000), True, True),
+    ((0o644, 1000, 1000), (0o640, 1000, 1000), False, False),
+    ((0o644, 1000, 1000), (0o600, 0, 0), False, False),
+    ((0o644, 1000, 1000), (0o644, 1001, 1000), False, True),
+    ((0o600, 1000, 1000), (0o600, 1000, 1000), True, True),
+    ((0o600, 1000, 1000), (0o600, 1001, 1001), False, False),
+    ((0o640, 1000, 1000), (0o640, 1000, 1000), True, True),
+    ((0o640, 1000, 1000), (0o640, 1000, 1001), False, False),
+    ((0o640, 1000, 1000), (0o600, 1000, 1000), False, False),
+    ((0o600, 1000, 1000), (0o640, 0, 0), False, False),
+])
+def test_allow_other_shows_no_more_than_the_owner(mounts, tmp_path, own, other, shown, allowed):
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "r.raw").write_bytes(data.tobytes())
+    with h5py.File(tmp_path / "s.h5", "w") as f:
+        f["d"] = data
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    with h5py.File(path, "a", libver="latest") as f:
+        f["link"] = h5py.ExternalLink("s.h5", "/d")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("s.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("virtual", layout)
+    for name, (mode, user, group) in (("r.raw", other), ("s.h5", other), ("x.h5", own)):
+        os.chown(tmp_path / name, user, group)
+        os.chmod(tmp_path / name, mode)
+    for options, expected in (((), True), (("allow_other",), shown),
+                              (("allow_other", f"external_files={tmp_path}"), allowed)):
+        mount = mounts(path, *options, expect_log=True)
+        for name in "raw", "virtual":
+            if expected:
+                check(mount, data, name)
+            else:
+                is_refused(mount, "others would see what its owner does not let them see", name)
+        assert os.path.islink(mount / "link") is not expected
+        state = json.loads((mount / "virtual/dataset.json").read_text())["sources"][0]["state"]
+        assert state == ("ok" if expected else "refused")
+        mount.unmount()
