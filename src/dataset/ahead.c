@@ -16,6 +16,7 @@
 #define SHARE       4         /* what is ahead takes at most this share of the cache's limit */
 #define LIVE_NANOS  500000000 /* a stream that was not read for so long has stopped */
 #define AHEAD_BYTES ((size_t)8 << 20) /* of small chunks */
+#define ON_THE_WAY  3                 /* chunks that one takes the memory of while it is decoded */
 #define MOST_WRONG  2
 #define LEFT        2  /* a reader has left a stream when so many others were begun since */
 #define SURE        16 /* steps in order, after which it is right to read ahead after all */
@@ -82,7 +83,7 @@ static uint64_t window_of(const struct ahead *ahead, const struct stream *stream
     bool doubted = stream->dataset->ahead.wrong >= MOST_WRONG;
     unsigned live = count_live(ahead, now);
     if (!is_live(stream, now) || (doubted && stream->n_steps < SURE) ||
-        ahead->running >= idle_threads(ahead, live))
+        chunk_bytes > ahead->most_bytes / ON_THE_WAY || ahead->running >= idle_threads(ahead, live))
         return 0;
     size_t room = ahead->most_bytes / live / chunk_bytes;
     size_t useful = AHEAD_BYTES / chunk_bytes;
