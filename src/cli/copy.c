@@ -21,8 +21,9 @@ struct work {
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
     bool is_listed;
-    uint64_t n; /* blocks to copy */
-    struct progress progress;
+    uint64_t n;                /* blocks to copy, */
+    uint64_t stride;           /* every so many-th */
+    struct progress *progress; /* NULL: none is shown */
     atomic_uint_fast64_t next; /* block */
     atomic_int error;          /* the first one */
 };
@@ -180,6 +181,7 @@ static void bench_free(struct bench *bench)
 static void take_block(struct bench *bench, uint64_t i)
 {
     const struct work *work = bench->work;
+    i *= work->stride;
     blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
 }
 
@@ -197,8 +199,8 @@ static void *run(void *context)
         int error = interrupted ? -EINTR : copy_block(&bench);
         if (error)
             note_error(work, error);
-        else
-            progress_add(&work->progress, slab_elements(&bench.slab));
+        else if (work->progress)
+            progress_add(work->progress, slab_elements(&bench.slab));
     }
     bench_free(&bench);
     return NULL;
@@ -217,7 +219,7 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
-static int work_init(struct work *work, const struct copy *copy)
+static int work_init(struct work *work, const struct copy *copy, bool is_all)
 {
     static const uint64_t nothing[SFS_MAX_RANK];
     const struct sfs_dataset_info *from = sfs_dataset_info(copy->from);
@@ -225,13 +227,15 @@ static int work_init(struct work *work, const struct copy *copy)
     *work = (struct work){.copy = copy,
                           .from_sparse = from->layout == SFS_SPARSE,
                           .to_sparse = to->layout == SFS_SPARSE,
-                          .size = from->type.size};
+                          .size = from->type.size,
+                          .stride = 1};
     /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
      * and in a dense destination no chunk is made for it. */
     work->is_listed = work->from_sparse && copy->pick->full_every == 0;
     int error = work->is_listed && !work->to_sparse
                     ? blocks_of_one_chunk(to, to->chunk_dims, &work->blocks)
-                    : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+                : is_all ? blocks_of_both(from, to, &work->blocks)
+                         : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
     work->n = work->blocks.n;
     if (error || !work->is_listed)
         return error;
@@ -262,11 +266,13 @@ static uint64_t elements_of(const struct work *work)
 int copy_elements(const struct copy *copy)
 {
     struct work work;
-    int error = work_init(&work, copy);
+    struct progress progress;
+    int error = work_init(&work, copy, true);
     if (!error && work.n > 0) {
-        progress_begin(&work.progress, copy->what, elements_of(&work));
+        work.progress = &progress;
+        progress_begin(&progress, copy->what, elements_of(&work));
         run_all(&work);
-        progress_end(&work.progress);
+        progress_end(&progress);
         error = atomic_load(&work.error);
     }
     work_end(&work);
@@ -276,16 +282,14 @@ int copy_elements(const struct copy *copy)
 int copy_some(const struct copy *copy, uint64_t most)
 {
     struct work work;
-    struct bench bench = {0};
-    int error = work_init(&work, copy);
-    if (!error && work.n > 0)
-        error = bench_init(&bench, &work);
-    uint64_t n = work.n < most ? work.n : most;
-    for (uint64_t i = 0; i < n && !error; i++) {
-        take_block(&bench, i * (work.n / n));
-        error = interrupted ? -EINTR : copy_block(&bench);
+    int error = work_init(&work, copy, false);
+    if (!error && work.n > 0) {
+        uint64_t n = work.n < most ? work.n : most;
+        work.stride = work.n / n;
+        work.n = n;
+        run_all(&work);
+        error = atomic_load(&work.error);
     }
-    bench_free(&bench);
     work_end(&work);
     return error;
 }
