@@ -29,10 +29,9 @@ static const char help[] =
     "                              of that section: shuffle and " DEFAULT_DEFLATE
     "; for selections with\n"
     "                              what suits some chunks of SRC best\n"
-    "  --fast, --small             filters that were found best by trying all that are built in "
-    "on\n"
-    "                              some chunks of SRC: the least time, or the fewest bytes; says\n"
-    "                              which (default: filters that every HDF5 program has)\n"
+    "  --fast                      instead of the default: of all filters that are built in those\n"
+    "                              with which some chunks of SRC took the least time to import\n"
+    "  --small                     the same, but the fewest bytes, for which import takes long\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
     "--roi may be given several times; with --points, what is in any of them stays defined.";
