@@ -180,7 +180,8 @@ struct tall_builder {
     const struct extent *extent;
     struct tall_list *list;
     size_t limit;
-    uint64_t row;         /* the present one, counted through all planes */
+    uint64_t row;         /* the present one, counted through all planes, */
+    uint64_t base;        /* and the position where it begins; UINT64_MAX: not known */
     size_t *here, *above; /* the blocks that reach into this row and into the one above */
     size_t n_here, n_above, next_above;
 };
@@ -204,6 +205,7 @@ static void begin_row(struct tall_builder *b, uint64_t row)
     b->n_above = goes_on ? b->n_here : 0;
     b->n_here = b->next_above = 0;
     b->row = row;
+    b->base = row * b->extent->dims[b->extent->rank - 1];
 }
 
 /* Columns first to end, both included, of a row. */
@@ -239,6 +241,7 @@ static bool add_whole_rows(struct tall_builder *b, uint64_t row, uint64_t last)
         row += rows;
     }
     b->row = last - 1;
+    b->base = UINT64_MAX;
     b->n_here = 0; /* runs are maximal: no other whole row follows */
     return true;
 }
@@ -246,6 +249,9 @@ static bool add_whole_rows(struct tall_builder *b, uint64_t row, uint64_t last)
 static bool add_run(struct tall_builder *b, struct run run)
 {
     uint64_t columns = b->extent->dims[b->extent->rank - 1];
+    /* Most runs lie in the row of the one before, which is found without dividing. */
+    if (run.first >= b->base && run.last - b->base <= columns)
+        return add_interval(b, b->row, run.first - b->base, run.last - b->base - 1);
     uint64_t row = run.first / columns, first = run.first % columns;
     uint64_t last_row = run.last / columns, last = run.last % columns;
     if (row == last_row)
@@ -265,7 +271,8 @@ int tall_blocks(const struct extent *extent, const struct runs *runs, size_t lim
         return 0;
     uint64_t per_row = extent->dims[extent->rank - 1] / 2 + 1;
     size_t n = per_row < runs->n ? (size_t)per_row : runs->n;
-    struct tall_builder b = {.extent = extent, .list = list, .limit = limit, .row = UINT64_MAX - 1};
+    struct tall_builder b = {
+        .extent = extent, .list = list, .limit = limit, .row = UINT64_MAX - 1, .base = UINT64_MAX};
     list->blocks = reallocarray(NULL, limit, sizeof(*list->blocks));
     b.here = reallocarray(NULL, n, sizeof(*b.here));
     b.above = reallocarray(NULL, n, sizeof(*b.above));
