@@ -18,7 +18,7 @@
  * time that is to be short. */
 static const size_t tried_bytes[] = {
     [GOAL_PLAIN] = (size_t)1 << 20,
-    [GOAL_FAST] = (size_t)1 << 20,
+    [GOAL_FAST] = (size_t)768 << 10,
     [GOAL_SMALL] = (size_t)1 << 20,
 };
 

@@ -17,7 +17,8 @@
 struct work {
     const struct copy *copy;
     bool from_sparse, to_sparse;
-    size_t size; /* bytes of an element */
+    bool may_borrow; /* decoded chunks of the source; what is mapped could go while it is read */
+    size_t size;     /* bytes of an element */
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
     bool is_listed;
@@ -32,8 +33,9 @@ struct work {
 struct bench {
     struct work *work;
     struct sfs_slab slab;
-    char *elements; /* of a block, dense */
-    char *packed;
+    const char *elements; /* of a block, dense: lent, or in room */
+    char *room, *packed;
+    struct sfs_loan loan;
     struct findings findings;
 };
 
@@ -133,26 +135,60 @@ static int write_found(struct bench *bench)
     if (defined->elements == 0)
         return 0;
     if (defined->elements == slab_elements(&bench->slab))
-        return sfs_write(work->copy->to, &bench->slab, bench->elements);
-    findings_pack(&bench->findings, work->size, bench->elements, bench->packed);
+        return sfs_write(work->copy->to, &bench->slab, bench->packed);
     return sfs_write_values(work->copy->to, &bench->slab, defined, bench->packed);
+}
+
+static int take_elements(struct bench *bench)
+{
+    const struct work *work = bench->work;
+    size_t bytes = (size_t)slab_elements(&bench->slab) * work->size;
+    int error = 0;
+    bench->loan.holder = NULL;
+    if (work->may_borrow &&
+        sfs_lend(work->copy->from, &bench->slab, 0, bytes, &bench->loan, &error)) {
+        bench->elements = bench->loan.bytes;
+        return 0;
+    }
+    if (!error && !bench->room)
+        bench->room = malloc(work->blocks.most_elements * work->size);
+    if (!error && !bench->room)
+        error = -ENOMEM;
+    bench->elements = bench->room;
+    return error ? error : sfs_read(work->copy->from, &bench->slab, 0, bench->room, bytes);
+}
+
+/* What is lent is given back before anything waits for memory. */
+static void give_back(struct bench *bench)
+{
+    if (bench->loan.holder)
+        sfs_return(bench->work->copy->from, &bench->loan);
+    bench->elements = NULL;
+}
+
+/* Finds what is to be defined, and packs it. */
+static int find_in_block(struct bench *bench)
+{
+    findings_clear(&bench->findings);
+    int error = scan_block(bench);
+    if (!error)
+        error = findings_finish(&bench->findings);
+    if (!error && bench->work->from_sparse)
+        error = keep_defined(bench);
+    if (!error)
+        findings_pack(&bench->findings, bench->work->size, bench->elements, bench->packed);
+    return error;
 }
 
 static int copy_block(struct bench *bench)
 {
     const struct work *work = bench->work;
-    uint64_t n = slab_elements(&bench->slab);
-    int error = sfs_read(work->copy->from, &bench->slab, 0, bench->elements, n * work->size);
-    if (error)
-        return error;
-    if (!work->to_sparse)
+    int error = take_elements(bench);
+    if (!error && !work->to_sparse)
         return sfs_write(work->copy->to, &bench->slab, bench->elements);
-    findings_clear(&bench->findings);
-    error = scan_block(bench);
     if (!error)
-        error = findings_finish(&bench->findings);
-    if (!error && work->from_sparse)
-        error = keep_defined(bench);
+        error = find_in_block(bench);
+    give_back(bench);
     return error ? error : write_found(bench);
 }
 
@@ -165,15 +201,15 @@ static void note_error(struct work *work, int error)
 static int bench_init(struct bench *bench, struct work *work)
 {
     size_t bytes = work->blocks.most_elements * work->size;
-    *bench = (struct bench){.work = work, .elements = malloc(bytes)};
+    *bench = (struct bench){.work = work};
     bench->packed = work->to_sparse ? malloc(bytes) : NULL;
-    return !bench->elements || (work->to_sparse && !bench->packed) ? -ENOMEM : 0;
+    return work->to_sparse && !bench->packed ? -ENOMEM : 0;
 }
 
 static void bench_free(struct bench *bench)
 {
     findings_free(&bench->findings);
-    free(bench->elements);
+    free(bench->room);
     free(bench->packed);
 }
 
@@ -229,6 +265,7 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                           .to_sparse = to->layout == SFS_SPARSE,
                           .size = from->type.size,
                           .stride = 1};
+    work->may_borrow = work->to_sparse && from->layout == SFS_CHUNKED && from->n_filters > 0;
     /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
      * and in a dense destination no chunk is made for it. */
     work->is_listed = work->from_sparse && copy->pick->full_every == 0;

@@ -8,6 +8,7 @@
 
 #define COPIED_BLOCKS 4
 #define LEAST_PIECES  2
+#define SHORT_BYTES   ((size_t)48 << 10) /* a number of any elements of up to 16 bytes */
 
 /* ---- Taking it ---- */
 
@@ -143,6 +144,20 @@ static int try_piece(const struct piece *piece, const struct sfs_filter *filters
     return error;
 }
 
+/* Whether a short piece says that the others need not be tried. */
+static bool is_too_slow(const struct sample *sample, int section, const struct sfs_filter *filters,
+                        size_t n, uint64_t most_ns)
+{
+    struct piece piece = sample->piece[section][0];
+    struct trial trial = {0};
+    if (most_ns == UINT64_MAX || piece.n < 2 * SHORT_BYTES)
+        return false;
+    piece.n = SHORT_BYTES;
+    return try_piece(&piece, filters, n, NULL, &trial) == 0 &&
+           (double)trial.encode_ns >
+               (double)most_ns * (double)SHORT_BYTES / (double)sample->bytes[section];
+}
+
 int sample_try(const struct sample *sample, int section, const struct sfs_filter *filters, size_t n,
                bool decodes, uint64_t most_ns, struct trial *trial)
 {
@@ -155,7 +170,10 @@ int sample_try(const struct sample *sample, int section, const struct sfs_filter
     *trial = (struct trial){0};
     for (size_t i = 0; i < sample->n && !error; i++) {
         const struct piece *piece = &sample->piece[section][i];
-        error = try_piece(piece, filters, n, decoded, trial);
+        if (i == 0 && is_too_slow(sample, section, filters, n, most_ns))
+            error = -ETIME;
+        else
+            error = try_piece(piece, filters, n, decoded, trial);
         done += piece->n;
         double share = (double)done / (double)sample->bytes[section];
         if (!error && interrupted)
