@@ -184,6 +184,7 @@ struct tall_builder {
     uint64_t base;        /* and the position where it begins; UINT64_MAX: not known */
     size_t *here, *above; /* the blocks that reach into this row and into the one above */
     size_t n_here, n_above, next_above;
+    size_t continued; /* intervals that stand in the row above, too */
 };
 
 static bool add_block(struct tall_builder *b, uint64_t row, uint64_t first, uint64_t end,
@@ -221,6 +222,7 @@ static bool add_interval(struct tall_builder *b, uint64_t row, uint64_t first, u
         if (blocks[above].first == first && blocks[above].end == end) {
             blocks[above].rows++;
             b->here[b->n_here++] = above;
+            b->continued++;
             return true;
         }
     }
@@ -263,6 +265,16 @@ static bool add_run(struct tall_builder *b, struct run run)
     return last == 0 || add_interval(b, last_row, 0, last - 1);
 }
 
+/* Scattered points have next to nothing under each other: that is plain after a part of them. */
+#define LOOKED_AT_SHARE 8
+#define LEAST_LOOKED_AT 1024
+#define CONTINUED_SHARE 8
+
+static bool is_hopeless(const struct tall_builder *b, size_t i, size_t n)
+{
+    return i == n / LOOKED_AT_SHARE && i >= LEAST_LOOKED_AT && b->continued < i / CONTINUED_SHARE;
+}
+
 int tall_blocks(const struct extent *extent, const struct runs *runs, size_t limit,
                 struct tall_list *list)
 {
@@ -279,7 +291,7 @@ int tall_blocks(const struct extent *extent, const struct runs *runs, size_t lim
     int error = list->blocks && b.here && b.above ? 0 : -ENOMEM;
     bool fits = error == 0;
     for (size_t i = 0; i < runs->n && fits; i++)
-        fits = add_run(&b, runs_at(runs, i));
+        fits = !is_hopeless(&b, i, runs->n) && add_run(&b, runs_at(runs, i));
     free(b.here);
     free(b.above);
     if (!fits)
