@@ -17,6 +17,7 @@ from facility import COLUMNS, ROWS, frame_of
 from harness import COLD, Sparsefs, print_ratio, touch_memory
 
 FRAMES = 8
+CHUNK_ROWS = 121  # of a sparse one: less than 65,536 blocks of elements
 DENSE, SPARSE = "dense", "sparse"
 
 PIPELINES = ["none", "shuffle", "bitshuffle", "deflate=4", "shuffle deflate=1", "shuffle deflate=4",
@@ -56,7 +57,7 @@ def make(bench, kind, words, source, path):
     if words == "none" and kind == DENSE:
         options = []
     if kind == SPARSE:  # all is given: nothing is tried
-        options += ["--undefined", "0", "--chunk", f"1,{ROWS // 10 + 1},{COLUMNS}", "--filter",
+        options += ["--undefined", "0", "--chunk", f"1,{CHUNK_ROWS},{COLUMNS}", "--filter",
                     "selection:shuffle=6", "--filter", "selection:deflate=4"]
     before = processor_seconds()
     bench.run_sparsectl("import" if kind == SPARSE else "export", *options, source, path)

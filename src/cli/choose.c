@@ -307,6 +307,13 @@ static int check_choice(struct sfs_file *file, const struct sfs_dataset_create *
     return error;
 }
 
+/* Besides the one that this thread has. */
+static unsigned other_processors(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 2 ? 0 : n < MOST_WORKERS ? (unsigned)n - 1 : MOST_WORKERS;
+}
+
 static int choose_filters(struct sfs_file *file, const struct copy *copy,
                           const struct sfs_dataset_create *create, enum goal goal,
                           const struct sample *sample, struct choice *choice)
@@ -314,9 +321,7 @@ static int choose_filters(struct sfs_file *file, const struct copy *copy,
     struct trying trying = {.copy = copy, .create = create, .sample = sample};
     struct choice chosen = *choice;
     unsigned sizes[SHUFFLES];
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int error = workers_create(processors < MOST_WORKERS ? (unsigned)processors - 1 : MOST_WORKERS,
-                               &trying.workers);
+    int error = workers_create(other_processors(), &trying.workers);
     if (error)
         return error;
     candidate_shuffles(block_bytes(create), create->rank, sizes);
