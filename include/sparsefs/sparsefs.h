@@ -801,6 +801,25 @@ SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_i
 SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                             const void *const sections[SFS_SECTIONS]);
 
+/* ---- Filters ----
+ *
+ * What makes the sections of sfs_write_chunk, and reads those of sfs_read_chunk: deflate, shuffle,
+ * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, bzip2, LZF and szip what this build has.
+ * Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of them
+ * are built in with these parameters, or one that is no checksum follows one that compresses. */
+
+/* Applies filters to n bytes, first to last. The caller frees *encoded, which is NULL of 0 bytes;
+ * bit i of *mask: filter i, which is optional, was not applied. -EINVAL: a filter does not take
+ * these bytes, or its parameters; -ENOMEM. */
+SFS_API int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters,
+                               const void *bytes, size_t n, void **encoded, size_t *n_encoded,
+                               uint32_t *mask);
+
+/* The reverse, which must make exactly n bytes. -EIO, with no line in the log: the bytes are
+ * damaged; -ENOMEM. */
+SFS_API int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                               const void *encoded, size_t n_encoded, void *bytes, size_t n);
+
 /* ---- Checking ---- */
 
 enum sfs_finding {

@@ -18,6 +18,9 @@
 #define SELECTION_SHARE 4
 #define BARE_SHARE      4
 
+/* Room is left for as many encoders as fit into this share of the limit. */
+#define ENCODE_SHARE 4
+
 void chunk_pin(struct chunk *chunk)
 {
     if (chunk->pins++ == 0)
@@ -321,10 +324,25 @@ static void make_clean(struct cache *cache, struct chunk *dirty)
     cache->waiting--;
 }
 
+/* What is kept free for the encoders that could begin beside those at work: who writes would fill
+ * it otherwise, and chunks be encoded one after the other. The first one needs it in any case. */
+static size_t room_of_encoders(const struct cache *cache)
+{
+    const struct encoding *encoding;
+    size_t n = 0, most = cache->limit / ENCODE_SHARE, bytes = 0;
+    if (cache->encode_room == 0)
+        return 0;
+    DL_COUNT(cache->encodings, encoding, n);
+    if (n == 0)
+        bytes = cache->encode_room;
+    for (n = n ? n : 1; n < cache->most_encoders && bytes + cache->encode_room <= most; n++)
+        bytes += cache->encode_room;
+    return bytes;
+}
+
 bool make_room(struct cache *cache, size_t bytes)
 {
-    size_t encode_room = cache->encodings ? 0 : cache->encode_room;
-    if (cache->used + bytes + encode_room <= cache->limit)
+    if (cache->used + bytes + room_of_encoders(cache) <= cache->limit)
         return false;
     struct chunk *victim;
     bool later;

@@ -36,7 +36,8 @@
  *    holds such a part never waits for memory, so that who finds busy > 0 may;
  *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are left free for the
  *    first who encodes. He does not wait for memory, so that who finds a dirty chunk may wait for
- *    him; others begin only if there is room beside, for which they evict. */
+ *    him; others begin only if there is room beside, for which they evict, and which who wants
+ * memory for anything else leaves them (room_of_encoders). */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 

@@ -67,6 +67,18 @@ int blocks_of_chunks(const struct sfs_dataset_info *info, const uint64_t *chunk_
     return of_chunks(info, chunk_dims, BLOCK_BYTES, blocks);
 }
 
+int blocks_of_both(const struct sfs_dataset_info *from, const struct sfs_dataset_info *to,
+                   struct blocks *blocks)
+{
+    uint64_t chunk = to->type.size, source = from->type.size;
+    for (int i = 0; i < to->rank; i++) {
+        chunk *= to->chunk_dims[i] < to->dims[i] ? to->chunk_dims[i] : to->dims[i];
+        source *= from->chunk_dims[i] < from->dims[i] ? from->chunk_dims[i] : from->dims[i];
+    }
+    bool covers = from->layout == SFS_CHUNKED && source > BLOCK_BYTES && source <= MOST_BYTES;
+    return of_chunks(to, to->chunk_dims, covers ? source + chunk - 1 : BLOCK_BYTES, blocks);
+}
+
 int blocks_of_one_chunk(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
                         struct blocks *blocks)
 {

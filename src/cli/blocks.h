@@ -18,6 +18,12 @@ struct blocks {
 int blocks_of_chunks(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
                      struct blocks *blocks);
 
+/* The same of chunks of `to`, as large as a chunk of `from`, which has the same dims, if that is
+ * not too large: threads that each read a block do not wait for the same chunk to be decoded then.
+ */
+int blocks_of_both(const struct sfs_dataset_info *from, const struct sfs_dataset_info *to,
+                   struct blocks *blocks);
+
 /* The same, of no more than one chunk. */
 int blocks_of_one_chunk(const struct sfs_dataset_info *info, const uint64_t *chunk_dims,
                         struct blocks *blocks);

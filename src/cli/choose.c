@@ -4,65 +4,249 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-#define TRIED_BLOCKS 4
-#define CANDIDATES   4
-#define FAST_SHARE   40 /* one part in so many more bytes is no reason not to inflate faster */
+#include "cli/filter_name.h"
+#include "cli/sample.h"
+#include "common/workers.h"
+
 #define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */
+#define MOST_WORKERS 8
 
-/* Element sizes that fit a list of blocks, which has start and end of every axis: a whole block,
- * one corner of it, one coordinate, two. */
-static void candidates(const struct sfs_dataset_create *create, unsigned size[CANDIDATES])
-{
-    unsigned block = block_bytes(create), width = block / (2 * (unsigned)create->rank);
-    size[0] = block;
-    size[1] = block / 2;
-    size[2] = width;
-    size[3] = 2 * width;
-}
-
-static int set_filters(unsigned size, const char *deflate, struct filters *filters)
-{
-    char shuffle[32];
-    snprintf(shuffle, sizeof(shuffle), "shuffle=%u", size);
-    filters->n[SELECTION_SECTION] = 0;
-    int code = filter_parse("import", shuffle, SELECTION_SECTION, filters);
-    return code ? code : filter_parse("import", deflate, SELECTION_SECTION, filters);
-}
-
-/* The selections of some chunks. */
-struct trial {
-    uint64_t bytes; /* stored, in all */
-    uint64_t most;  /* of one, before filters */
+/* Bytes of a section that are tried. Every filter there is is tried, so trying is a part of the
+ * time that is to be short. */
+static const size_t tried_bytes[] = {
+    [GOAL_PLAIN] = (size_t)1 << 20,
+    [GOAL_FAST] = (size_t)768 << 10,
+    [GOAL_SMALL] = (size_t)1 << 20,
 };
 
-static int add_size(void *context, const struct sfs_chunk_info *info)
+#define FASTER_SHARE 40  /* GOAL_PLAIN: one part in so many more bytes to inflate faster */
+#define FAST_PERCENT 108 /* GOAL_FAST: of the bytes that GOAL_PLAIN makes, at most */
+#define SMALL_TIMES  4   /* GOAL_SMALL: of the time that GOAL_PLAIN takes to decode, at most */
+#define SMALL_SHARE  200 /* and one part in so many more bytes to encode faster */
+
+/* One candidate for one section, and what came of it. */
+struct
+try {
+    int section;
+    struct candidate candidate;
+    bool decodes;
+    uint64_t most_ns;
+    int error;
+    struct trial trial;
+};
+
+/* What all tries need. */
+struct trying {
+    const struct copy *copy;
+    const struct sfs_dataset_create *create;
+    const struct sample *sample;
+    struct workers *workers;
+    struct try *tries;
+};
+
+/* ---- One try ---- */
+
+/* szip's filter in libhdf5 is for numbers only. */
+static bool suits(const struct trying *trying, const struct try *try)
 {
-    struct trial *trial = context;
-    trial->bytes += info->section_size[SELECTION_SECTION];
-    if (info->unfiltered_size[SELECTION_SECTION] > trial->most)
-        trial->most = info->unfiltered_size[SELECTION_SECTION];
-    return 0;
+    const struct sfs_type *type = &sfs_dataset_info(trying->copy->from)->type;
+    bool is_number = type->class == SFS_INTEGER || type->class == SFS_FLOAT;
+    return is_number || try->section != VALUES_SECTION ||
+           strncmp(try->candidate.second, "szip", 4) != 0;
 }
 
-static int try_out(struct sfs_file *file, const struct copy *copy,
-                   const struct sfs_dataset_create *create, const char *path, struct trial *trial)
+static void put_parameters(const struct trying *trying, int section, struct filters *filters)
 {
-    struct sfs_dataset_create tried = *create;
-    struct sfs_dataset *to;
-    tried.attributes_file = NULL;
-    *trial = (struct trial){0};
-    int error = sfs_dataset_create(file, path, &tried, &to);
-    if (error)
+    bool are_elements = section == VALUES_SECTION;
+    unsigned together = are_elements ? (unsigned)sfs_dataset_info(trying->copy->from)->type.size
+                                     : block_bytes(trying->create);
+    for (size_t i = 0; i < filters->n[section]; i++)
+        filter_complete(&filters->filter[section][i], filters->values[section][i], together,
+                        are_elements);
+}
+
+/* Only what memory and signals have to do with ends all tries. */
+static int try_one(void *context, size_t i)
+{
+    struct trying *trying = context;
+    struct try *try = &trying->tries[i];
+    struct filters *filters = calloc(1, sizeof(*filters));
+    if (!filters)
+        return -ENOMEM;
+    try->error = suits(trying, try) && !candidate_use(&try->candidate, try->section, filters)
+                     ? 0
+                     : -EOPNOTSUPP;
+    if (!try->error) {
+        put_parameters(trying, try->section, filters);
+        try->error = sample_try(trying->sample, try->section, filters->filter[try->section],
+                                filters->n[try->section], try->decodes, try->most_ns, &try->trial);
+    }
+    free(filters);
+    return try->error == -ENOMEM || try->error == -EINTR ? try->error : 0;
+}
+
+static int try_all(struct trying *trying, struct try *tries, size_t n)
+{
+    trying->tries = tries;
+    return workers_each(trying->workers, n, try_one, trying);
+}
+
+/* ---- What GOAL_PLAIN has ---- */
+
+static struct try try_of(int section, const struct candidate *candidate)
+{
+    return (struct try){.section = section, .candidate = *candidate, .most_ns = UINT64_MAX};
+}
+
+/* The best shuffle of selections, and how it is deflated. */
+static int choose_shuffle(struct trying *trying, const unsigned sizes[SHUFFLES],
+                          struct candidate *chosen)
+{
+    struct try tries[SHUFFLES], *best = tries, faster;
+    for (int i = 0; i < SHUFFLES; i++) {
+        struct candidate candidate = candidate_plain(sizes[i], DEFAULT_DEFLATE);
+        tries[i] = try_of(SELECTION_SECTION, &candidate);
+    }
+    int error = try_all(trying, tries, SHUFFLES);
+    for (int i = 1; i < SHUFFLES; i++)
+        if (!tries[i].error && tries[i].trial.bytes < best->trial.bytes)
+            best = &tries[i];
+    *chosen = best->candidate;
+    if (error || !strcmp(FAST_DEFLATE, DEFAULT_DEFLATE))
         return error;
-    struct copy some = *copy;
-    some.to = to;
-    error = copy_some(&some, TRIED_BLOCKS);
-    if (!error)
-        error = sfs_chunk_iterate(to, add_size, trial);
-    sfs_dataset_close(to);
+    faster = *best;
+    faster.candidate.second = FAST_DEFLATE;
+    error = try_all(trying, &faster, 1);
+    if (!error && faster.trial.bytes <= best->trial.bytes + best->trial.bytes / FASTER_SHARE)
+        *chosen = faster.candidate;
     return error;
 }
+
+/* ---- What the other goals choose ---- */
+
+/* The tries of one section; the first is what GOAL_PLAIN has, and worked. */
+struct tries {
+    int section;
+    size_t n;
+    struct try *of;
+};
+
+/* What a try says of all chunks that were copied. */
+static double of_all(const struct trying *trying, const struct try *try, uint64_t n)
+{
+    const struct sample *sample = trying->sample;
+    size_t tried = sample->bytes[try->section];
+    return tried ? (double)n * (double)sample->all[try->section] / (double)tried : 0;
+}
+
+static double bytes_of(const struct trying *trying, const struct try *try)
+{
+    return of_all(trying, try, try->trial.bytes);
+}
+
+/* What is encoded is written, too: to memory, at a byte a nanosecond. */
+static double time_of(const struct trying *trying, const struct try *try)
+{
+    return of_all(trying, try, try->trial.encode_ns + try->trial.bytes);
+}
+
+/* Both sections together: one may take more bytes if the other takes fewer. */
+static void choose_fast(const struct trying *trying, const struct tries sections[SFS_SECTIONS],
+                        const struct try *best[SFS_SECTIONS])
+{
+    const struct tries *a = &sections[0], *b = &sections[1];
+    double most = (bytes_of(trying, a->of) + bytes_of(trying, b->of)) * FAST_PERCENT / 100;
+    double least = time_of(trying, a->of) + time_of(trying, b->of);
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t k = 0; k < b->n; k++) {
+            const struct try *one = &a->of[i], *other = &b->of[k];
+            if (one->error || other->error ||
+                bytes_of(trying, one) + bytes_of(trying, other) > most)
+                continue;
+            double time = time_of(trying, one) + time_of(trying, other);
+            if (time < least) {
+                least = time;
+                best[0] = one;
+                best[1] = other;
+            }
+        }
+}
+
+static bool is_sensible(const struct tries *tries, const struct try *try)
+{
+    return !try->error && try->trial.decode_ns <= SMALL_TIMES * tries->of[0].trial.decode_ns;
+}
+
+static const struct try *choose_small(const struct tries *tries)
+{
+    const struct try *best = tries->of;
+    uint64_t least = best->trial.bytes;
+    for (size_t i = 0; i < tries->n; i++)
+        if (is_sensible(tries, &tries->of[i]) && tries->of[i].trial.bytes < least)
+            least = tries->of[i].trial.bytes;
+    bool is_good = best->trial.bytes == least;
+    for (size_t i = 0; i < tries->n; i++) {
+        const struct try *try = &tries->of[i];
+        if (is_sensible(tries, try) && try->trial.bytes <= least + least / SMALL_SHARE &&
+            try->trial.bytes <= tries->of[0].trial.bytes &&
+            (!is_good || try->trial.encode_ns < best->trial.encode_ns)) {
+            best = try;
+            is_good = true;
+        }
+    }
+    return best;
+}
+
+/* The first is tried before the others, which need not go on for much longer. Nothing is tried for
+ * a section that filters were given for. */
+static int try_section(struct trying *trying, enum goal goal, const struct choice *choice,
+                       struct tries *tries)
+{
+    struct candidate candidates[MOST_CANDIDATES];
+    struct try *first = tries->of;
+    *first = try_of(tries->section, &choice->of[tries->section]);
+    tries->n = 1;
+    if (!choice->is_made[tries->section])
+        return 0;
+    first->decodes = goal == GOAL_SMALL;
+    int error = try_all(trying, first, 1);
+    if (error || first->error)
+        return error ? error : first->error;
+    tries->n += candidates_for(goal, first->candidate.first, candidates);
+    for (size_t i = 1; i < tries->n; i++) {
+        struct try *try = &tries->of[i];
+        *try = try_of(tries->section, &candidates[i - 1]);
+        try->decodes = goal == GOAL_SMALL;
+        if (goal == GOAL_FAST)
+            try->most_ns = first->trial.encode_ns;
+    }
+    return try_all(trying, first + 1, tries->n - 1);
+}
+
+static int choose_goal(struct trying *trying, enum goal goal, struct choice *choice)
+{
+    struct tries sections[SFS_SECTIONS];
+    const struct try *best[SFS_SECTIONS];
+    struct try *tries = calloc(SFS_SECTIONS * (1 + MOST_CANDIDATES), sizeof(*tries));
+    int error = tries ? 0 : -ENOMEM;
+    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+        sections[i] = (struct tries){i, 1, tries + (size_t)i * (1 + MOST_CANDIDATES)};
+        error = try_section(trying, goal, choice, &sections[i]);
+        if (!error)
+            best[i] = goal == GOAL_SMALL ? choose_small(&sections[i]) : sections[i].of;
+    }
+    if (!error && goal == GOAL_FAST)
+        choose_fast(trying, sections, best);
+    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+        choice->of[i] = best[i]->candidate;
+    free(tries);
+    return error;
+}
+
+/* ---- All of it ---- */
 
 /* A file that nobody sees; to be discarded. */
 static int open_scratch(struct sfs_file **file)
@@ -86,70 +270,117 @@ static int forgive(int error)
     return 0;
 }
 
-/* The best of the candidates, by their bytes in a file. */
-static int try_all(struct sfs_file *file, const struct copy *copy,
-                   const struct sfs_dataset_create *create, struct filters *filters, unsigned *best,
-                   const char **deflate)
+/* Along the slowest axis of a frame, so that rows stay whole. */
+static bool cut_chunk(const struct sample *sample, struct sfs_dataset_create *create)
 {
-    struct sfs_dataset_create tried = *create;
-    unsigned size[CANDIDATES];
-    uint64_t least = UINT64_MAX;
-    struct trial trial;
-    int error = 0;
-    candidates(create, size);
-    for (unsigned i = 0; i <= CANDIDATES && !error; i++) {
-        char name[16];
-        bool fast = i == CANDIDATES; /* the best one */
-        snprintf(name, sizeof(name), "/%u", i);
-        error = set_filters(fast ? *best : size[i], fast ? FAST_DEFLATE : DEFAULT_DEFLATE, filters)
-                    ? -EINVAL
-                    : 0;
-        filters_use(filters, &tried);
-        if (!error)
-            error = try_out(file, copy, &tried, name, &trial);
-        if (!error && fast && trial.bytes <= least + least / FAST_SHARE)
-            *deflate = FAST_DEFLATE;
-        if (!error && !fast && trial.bytes < least) {
-            least = trial.bytes;
-            *best = size[i];
-        }
-    }
-    return error;
-}
-
-int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_create *create,
-                             struct filters *filters)
-{
-    unsigned best = block_bytes(create);
-    const char *deflate = DEFAULT_DEFLATE;
-    struct sfs_file *file;
-    int error = open_scratch(&file);
-    if (!error) {
-        error = try_all(file, copy, create, filters, &best, &deflate);
-        sfs_discard(file);
-    }
-    error = forgive(error);
-    return error ? error : set_filters(best, deflate, filters) ? -EINVAL : 0;
-}
-
-int choose_chunk(const struct copy *copy, struct sfs_dataset_create *create)
-{
-    struct sfs_dataset_create tried = *create;
-    struct sfs_file *file;
-    struct trial trial = {0};
-    int error = open_scratch(&file);
-    if (!error) {
-        tried.n_filters[SELECTION_SECTION] = tried.n_filters[VALUES_SECTION] = 0;
-        error = try_out(file, copy, &tried, "/chunk", &trial);
-        sfs_discard(file);
-    }
-    uint64_t blocks = trial.most / (8 * (uint64_t)create->rank); /* of 4 bytes a coordinate */
+    uint64_t blocks = sample->most_selection / (8 * (uint64_t)create->rank); /* of 4 bytes */
     int axis = create->rank > 2 ? 1 : 0;
     while (axis < create->rank - 1 && create->chunk_dims[axis] == 1)
         axis++;
-    if (!error && blocks > MOST_BLOCKS) { /* along the slowest axis, so that rows stay whole */
-        uint64_t parts = blocks / (MOST_BLOCKS * 3 / 4) + 1, dim = create->chunk_dims[axis];
-        create->chunk_dims[axis] = parts < dim ? (dim + parts - 1) / parts : 1;
+    if (blocks <= MOST_BLOCKS)
+        return false;
+    uint64_t parts = blocks / (MOST_BLOCKS * 3 / 4) + 1, dim = create->chunk_dims[axis];
+    create->chunk_dims[axis] = parts < dim ? (dim + parts - 1) / parts : 1;
+    return true;
+}
+
+/* Whether libhdf5 takes them for such elements. */
+static int check_choice(struct sfs_file *file, const struct sfs_dataset_create *create,
+                        const struct choice *choice)
+{
+    struct sfs_dataset_create tried = *create;
+    struct sfs_dataset *dataset;
+    struct filters *filters = calloc(1, sizeof(*filters));
+    if (!filters)
+        return -ENOMEM;
+    int error = 0;
+    tried.attributes_file = NULL;
+    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+        if (choice->is_made[i] && candidate_use(&choice->of[i], i, filters))
+            error = -EINVAL;
+    filters_use(filters, &tried);
+    if (!error)
+        error = sfs_dataset_create(file, "/chosen", &tried, &dataset);
+    if (!error)
+        sfs_dataset_close(dataset);
+    free(filters);
+    return error;
+}
+
+/* Besides the one that this thread has. */
+static unsigned other_processors(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 2 ? 0 : n < MOST_WORKERS ? (unsigned)n - 1 : MOST_WORKERS;
+}
+
+static int choose_filters(struct sfs_file *file, const struct copy *copy,
+                          const struct sfs_dataset_create *create, enum goal goal,
+                          const struct sample *sample, struct choice *choice)
+{
+    struct trying trying = {.copy = copy, .create = create, .sample = sample};
+    struct choice chosen = *choice;
+    unsigned sizes[SHUFFLES];
+    int error = workers_create(other_processors(), &trying.workers);
+    if (error)
+        return error;
+    candidate_shuffles(block_bytes(create), create->rank, sizes);
+    if (choice->is_made[SELECTION_SECTION] && sample->n > 0)
+        error = choose_shuffle(&trying, sizes, &choice->of[SELECTION_SECTION]);
+    chosen.of[SELECTION_SECTION] = choice->of[SELECTION_SECTION];
+    if (!error && goal != GOAL_PLAIN && sample->n > 0)
+        error = choose_goal(&trying, goal, &chosen);
+    workers_destroy(trying.workers);
+    if (!error && goal != GOAL_PLAIN)
+        error = check_choice(file, create, &chosen);
+    if (!error)
+        *choice = chosen;
+    return error;
+}
+
+/* What there is without trying. */
+static void choose_plain(const struct sfs_dataset_create *create, struct choice *choice)
+{
+    choice->of[SELECTION_SECTION] = candidate_plain(block_bytes(create), DEFAULT_DEFLATE);
+    choice->of[VALUES_SECTION] = candidate_plain(0, DEFAULT_DEFLATE);
+}
+
+static int choose_in(struct sfs_file *file, const struct copy *copy,
+                     struct sfs_dataset_create *create, bool may_cut, enum goal goal,
+                     struct choice *choice)
+{
+    struct sample sample;
+    bool wants_filters = choice->is_made[SELECTION_SECTION] ||
+                         (goal != GOAL_PLAIN && choice->is_made[VALUES_SECTION]);
+    int error = sample_take(file, "/sample", copy, create, tried_bytes[goal], &sample);
+    if (!error && may_cut && cut_chunk(&sample, create)) {
+        choose_plain(create, choice);
+        sample_free(&sample);
+        if (wants_filters)
+            error = sample_take(file, "/cut", copy, create, tried_bytes[goal], &sample);
     }
-    return forgive(error);
+    if (!error && wants_filters)
+        error = choose_filters(file, copy, create, goal, &sample, choice);
+    sample_free(&sample);
+    return error;
+}
+
+int choose(const struct copy *copy, struct sfs_dataset_create *create, bool may_cut, enum goal goal,
+           struct filters *filters, struct choice *choice)
+{
+    struct sfs_file *file = NULL;
+    int error = 0;
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        choice->is_made[i] = !filters->given[i];
+    choose_plain(create, choice);
+    if (may_cut || choice->is_made[SELECTION_SECTION] || goal != GOAL_PLAIN)
+        error = open_scratch(&file);
+    if (!error && file)
+        error = choose_in(file, copy, create, may_cut, goal, choice);
+    sfs_discard(file);
+    error = forgive(error);
+    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+        if (choice->is_made[i] && candidate_use(&choice->of[i], i, filters))
+            error = -EINVAL;
+    return error;
 }

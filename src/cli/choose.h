@@ -1,23 +1,29 @@
-/* What suits the selections of a dataset best, found by trying: their filters, and how large chunks
- * should be. */
+/* Which filters suit a dataset, and how large chunks should be, found by trying. */
 #ifndef SPARSEFS_CLI_CHOOSE_H
 #define SPARSEFS_CLI_CHOOSE_H
 
+#include "cli/candidates.h"
 #include "cli/copy.h"
-#include "cli/options.h"
 
-/* Some chunks of what is to be copied are written to a file that nobody sees. `create` is what the
- * dataset will be made of; copy->to is not used. Where trying fails there is no harm: what is wrong
- * will be said when it is done in earnest. -EINTR, -ENOMEM.
+/* What was chosen for a section that no filters were given for. */
+struct choice {
+    bool is_made[SFS_SECTIONS];
+    struct candidate of[SFS_SECTIONS];
+};
+
+/* Some chunks of what is to be copied are written to a file that nobody sees, without filters, and
+ * filters are tried on them in memory. `create` is what the dataset will be made of; copy->to is
+ * not used. Where trying fails there is no harm: what is wrong will be said when it is done in
+ * earnest. -EINTR, -ENOMEM.
  *
- * Shuffle and deflate: which element size of shuffle makes encoded selections smallest depends on
- * how densely and in what shapes elements are defined. The best of some, or that of a block, is put
- * into *filters as those of the selection section. */
-int choose_selection_filters(const struct copy *copy, const struct sfs_dataset_create *create,
-                             struct filters *filters);
-
-/* A selection of more than 65,535 blocks takes twice the bytes for each. Cuts the chunk dims so
- * that the chunks that were tried have fewer. */
-int choose_chunk(const struct copy *copy, struct sfs_dataset_create *create);
+ * A selection of more than 65,535 blocks takes twice the bytes for each. If may_cut, the chunk dims
+ * are cut so that the chunks that were tried have fewer.
+ *
+ * Sections that no filters were given for get some. GOAL_PLAIN: shuffle and deflate. Which element
+ * size of shuffle makes encoded selections smallest depends on how densely and in what shapes
+ * elements are defined: it is the best of some, or that of a block. Other goals: the best of all
+ * filters that are built in. */
+int choose(const struct copy *copy, struct sfs_dataset_create *create, bool may_cut, enum goal goal,
+           struct filters *filters, struct choice *choice);
 
 #endif

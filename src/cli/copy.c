@@ -17,12 +17,14 @@
 struct work {
     const struct copy *copy;
     bool from_sparse, to_sparse;
-    size_t size; /* bytes of an element */
+    bool may_borrow; /* decoded chunks of the source; what is mapped could go while it is read */
+    size_t size;     /* bytes of an element */
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
     bool is_listed;
-    uint64_t n; /* blocks to copy */
-    struct progress progress;
+    uint64_t n;                /* blocks to copy, */
+    uint64_t stride;           /* every so many-th */
+    struct progress *progress; /* NULL: none is shown */
     atomic_uint_fast64_t next; /* block */
     atomic_int error;          /* the first one */
 };
@@ -31,8 +33,9 @@ struct work {
 struct bench {
     struct work *work;
     struct sfs_slab slab;
-    char *elements; /* of a block, dense */
-    char *packed;
+    const char *elements; /* of a block, dense: lent, or in room */
+    char *room, *packed;
+    struct sfs_loan loan;
     struct findings findings;
 };
 
@@ -132,26 +135,60 @@ static int write_found(struct bench *bench)
     if (defined->elements == 0)
         return 0;
     if (defined->elements == slab_elements(&bench->slab))
-        return sfs_write(work->copy->to, &bench->slab, bench->elements);
-    findings_pack(&bench->findings, work->size, bench->elements, bench->packed);
+        return sfs_write(work->copy->to, &bench->slab, bench->packed);
     return sfs_write_values(work->copy->to, &bench->slab, defined, bench->packed);
+}
+
+static int take_elements(struct bench *bench)
+{
+    const struct work *work = bench->work;
+    size_t bytes = (size_t)slab_elements(&bench->slab) * work->size;
+    int error = 0;
+    bench->loan.holder = NULL;
+    if (work->may_borrow &&
+        sfs_lend(work->copy->from, &bench->slab, 0, bytes, &bench->loan, &error)) {
+        bench->elements = bench->loan.bytes;
+        return 0;
+    }
+    if (!error && !bench->room)
+        bench->room = malloc(work->blocks.most_elements * work->size);
+    if (!error && !bench->room)
+        error = -ENOMEM;
+    bench->elements = bench->room;
+    return error ? error : sfs_read(work->copy->from, &bench->slab, 0, bench->room, bytes);
+}
+
+/* What is lent is given back before anything waits for memory. */
+static void give_back(struct bench *bench)
+{
+    if (bench->loan.holder)
+        sfs_return(bench->work->copy->from, &bench->loan);
+    bench->elements = NULL;
+}
+
+/* Finds what is to be defined, and packs it. */
+static int find_in_block(struct bench *bench)
+{
+    findings_clear(&bench->findings);
+    int error = scan_block(bench);
+    if (!error)
+        error = findings_finish(&bench->findings);
+    if (!error && bench->work->from_sparse)
+        error = keep_defined(bench);
+    if (!error)
+        findings_pack(&bench->findings, bench->work->size, bench->elements, bench->packed);
+    return error;
 }
 
 static int copy_block(struct bench *bench)
 {
     const struct work *work = bench->work;
-    uint64_t n = slab_elements(&bench->slab);
-    int error = sfs_read(work->copy->from, &bench->slab, 0, bench->elements, n * work->size);
-    if (error)
-        return error;
-    if (!work->to_sparse)
+    int error = take_elements(bench);
+    if (!error && !work->to_sparse)
         return sfs_write(work->copy->to, &bench->slab, bench->elements);
-    findings_clear(&bench->findings);
-    error = scan_block(bench);
     if (!error)
-        error = findings_finish(&bench->findings);
-    if (!error && work->from_sparse)
-        error = keep_defined(bench);
+        error = find_in_block(bench);
+    give_back(bench);
     return error ? error : write_found(bench);
 }
 
@@ -164,15 +201,15 @@ static void note_error(struct work *work, int error)
 static int bench_init(struct bench *bench, struct work *work)
 {
     size_t bytes = work->blocks.most_elements * work->size;
-    *bench = (struct bench){.work = work, .elements = malloc(bytes)};
+    *bench = (struct bench){.work = work};
     bench->packed = work->to_sparse ? malloc(bytes) : NULL;
-    return !bench->elements || (work->to_sparse && !bench->packed) ? -ENOMEM : 0;
+    return work->to_sparse && !bench->packed ? -ENOMEM : 0;
 }
 
 static void bench_free(struct bench *bench)
 {
     findings_free(&bench->findings);
-    free(bench->elements);
+    free(bench->room);
     free(bench->packed);
 }
 
@@ -180,6 +217,7 @@ static void bench_free(struct bench *bench)
 static void take_block(struct bench *bench, uint64_t i)
 {
     const struct work *work = bench->work;
+    i *= work->stride;
     blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
 }
 
@@ -197,8 +235,8 @@ static void *run(void *context)
         int error = interrupted ? -EINTR : copy_block(&bench);
         if (error)
             note_error(work, error);
-        else
-            progress_add(&work->progress, slab_elements(&bench.slab));
+        else if (work->progress)
+            progress_add(work->progress, slab_elements(&bench.slab));
     }
     bench_free(&bench);
     return NULL;
@@ -217,7 +255,7 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
-static int work_init(struct work *work, const struct copy *copy)
+static int work_init(struct work *work, const struct copy *copy, bool is_all)
 {
     static const uint64_t nothing[SFS_MAX_RANK];
     const struct sfs_dataset_info *from = sfs_dataset_info(copy->from);
@@ -225,13 +263,16 @@ static int work_init(struct work *work, const struct copy *copy)
     *work = (struct work){.copy = copy,
                           .from_sparse = from->layout == SFS_SPARSE,
                           .to_sparse = to->layout == SFS_SPARSE,
-                          .size = from->type.size};
+                          .size = from->type.size,
+                          .stride = 1};
+    work->may_borrow = work->to_sparse && from->layout == SFS_CHUNKED && from->n_filters > 0;
     /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
      * and in a dense destination no chunk is made for it. */
     work->is_listed = work->from_sparse && copy->pick->full_every == 0;
     int error = work->is_listed && !work->to_sparse
                     ? blocks_of_one_chunk(to, to->chunk_dims, &work->blocks)
-                    : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
+                : is_all ? blocks_of_both(from, to, &work->blocks)
+                         : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
     work->n = work->blocks.n;
     if (error || !work->is_listed)
         return error;
@@ -262,11 +303,13 @@ static uint64_t elements_of(const struct work *work)
 int copy_elements(const struct copy *copy)
 {
     struct work work;
-    int error = work_init(&work, copy);
+    struct progress progress;
+    int error = work_init(&work, copy, true);
     if (!error && work.n > 0) {
-        progress_begin(&work.progress, copy->what, elements_of(&work));
+        work.progress = &progress;
+        progress_begin(&progress, copy->what, elements_of(&work));
         run_all(&work);
-        progress_end(&work.progress);
+        progress_end(&progress);
         error = atomic_load(&work.error);
     }
     work_end(&work);
@@ -276,16 +319,14 @@ int copy_elements(const struct copy *copy)
 int copy_some(const struct copy *copy, uint64_t most)
 {
     struct work work;
-    struct bench bench = {0};
-    int error = work_init(&work, copy);
-    if (!error && work.n > 0)
-        error = bench_init(&bench, &work);
-    uint64_t n = work.n < most ? work.n : most;
-    for (uint64_t i = 0; i < n && !error; i++) {
-        take_block(&bench, i * (work.n / n));
-        error = interrupted ? -EINTR : copy_block(&bench);
+    int error = work_init(&work, copy, false);
+    if (!error && work.n > 0) {
+        uint64_t n = work.n < most ? work.n : most;
+        work.stride = work.n / n;
+        work.n = n;
+        run_all(&work);
+        error = atomic_load(&work.error);
     }
-    bench_free(&bench);
     work_end(&work);
     return error;
 }

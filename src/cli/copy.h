@@ -16,7 +16,7 @@ struct copy {
 /* On error, -EINTR after a signal, the destination has some of the elements. */
 int copy_elements(const struct copy *copy);
 
-/* The same of at most so many blocks, spread evenly, in this thread and without a progress bar. */
+/* The same of at most so many blocks, spread evenly, without a progress bar. */
 int copy_some(const struct copy *copy, uint64_t most);
 
 #endif

@@ -5,7 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BZIP2 = 307, LZF = 32000, BLOSC = 32001, LZ4 = 32004, BITSHUFFLE = 32008, ZSTD = 32015 };
+enum {
+    SHUFFLE = 2,
+    BZIP2 = 307,
+    LZF = 32000,
+    BLOSC = 32001,
+    LZ4 = 32004,
+    BITSHUFFLE = 32008,
+    ZSTD = 32015
+};
 enum { SZIP = 4, SZIP_ENTROPY = 133, SZIP_NEAREST = 161 }; /* options, as H5Pset_szip puts them */
 enum { BITSHUFFLE_LZ4 = 2, BITSHUFFLE_ZSTD = 3 };
 
@@ -151,10 +159,15 @@ bool filter_by_name(const char *name, size_t n, const char *parameters, struct s
     return false;
 }
 
-void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned block_bytes)
+void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned together,
+                     bool are_elements)
 {
     enum { LSB = 8 }; /* option of szip that libhdf5 adds */
     switch (filter->id) {
+    case SHUFFLE:
+        if (filter->n_values == 0)
+            numbers[filter->n_values++] = together;
+        return;
     case BITSHUFFLE: /* of bytes: a selection is no number of blocks */
         if (filter->n_values > 3)
             return;
@@ -163,21 +176,21 @@ void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned bloc
         memmove(numbers + 3, numbers, filter->n_values * sizeof(*numbers));
         numbers[0] = 0;
         numbers[1] = 4; /* the version of the filter */
-        numbers[2] = 1;
+        numbers[2] = are_elements ? together : 1;
         filter->n_values += 3;
         return;
     case BLOSC:
         if (filter->n_values < 7 || numbers[2] > 0)
             return;
         numbers[0] = numbers[1] = 2; /* versions of filter and format */
-        numbers[2] = block_bytes > 255 ? 1 : block_bytes;
+        numbers[2] = together > 255 ? 1 : together;
         return;
     case SZIP:
         if (filter->n_values != 2)
             return;
         numbers[0] |= LSB;
-        numbers[2] = 8;               /* bits of a pixel */
-        numbers[3] = 32 * numbers[1]; /* pixels of a line */
+        numbers[2] = are_elements ? 8 * together : 8; /* bits of a pixel */
+        numbers[3] = 32 * numbers[1];                 /* pixels of a line */
         filter->n_values = 4;
         return;
     default:

@@ -12,9 +12,11 @@
 bool filter_by_name(const char *name, size_t n, const char *parameters, struct sfs_filter *filter,
                     unsigned *numbers, const char **why);
 
-/* Makes parameters as H5Pset_filter takes them what stands in the header of a dataset, for the
- * section of selections, whose bytes are no elements: block_bytes of them belong together. Of the
- * values section libhdf5 does it. Filters without a name stay as they are. */
-void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned block_bytes);
+/* Makes parameters as H5Pset_filter takes them what stands in the header of a dataset, for bytes of
+ * which `together` belong together: a block of the section of selections, whose length is any, or
+ * an element. Of the values section libhdf5 does it when a dataset is made, up to what it adds of
+ * chunks. Filters without a name stay as they are. */
+void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned together,
+                     bool are_elements);
 
 #endif

@@ -29,11 +29,14 @@ static const char help[] =
     "                              of that section: shuffle and " DEFAULT_DEFLATE
     "; for selections with\n"
     "                              what suits some chunks of SRC best\n"
+    "  --fast                      instead of the default: of all filters that are built in those\n"
+    "                              with which some chunks of SRC took the least time to import\n"
+    "  --small                     the same, but the fewest bytes, for which import takes long\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
     "--roi may be given several times; with --points, what is in any of them stays defined.";
 
-enum { UNDEFINED = 256, ROI, POINTS, FULL_EVERY, CHUNK, FILTER, ALL };
+enum { UNDEFINED = 256, ROI, POINTS, FULL_EVERY, CHUNK, FILTER, FAST, SMALL, ALL };
 
 static const struct option options[] = {
     {"undefined", required_argument, NULL, UNDEFINED},
@@ -42,6 +45,8 @@ static const struct option options[] = {
     {"full-every", required_argument, NULL, FULL_EVERY},
     {"chunk", required_argument, NULL, CHUNK},
     {"filter", required_argument, NULL, FILTER},
+    {"fast", no_argument, NULL, FAST},
+    {"small", no_argument, NULL, SMALL},
     {"all", no_argument, NULL, ALL},
     {0},
 };
@@ -51,6 +56,7 @@ struct import {
     struct sfs_file *from, *to;
     const char *undefined, *chunk;
     bool all;
+    enum goal goal;
     struct pick pick;
     struct filters filters;
 };
@@ -78,6 +84,12 @@ static int take_options(int argc, char **argv, struct import *import)
         case FILTER:
             code = filter_parse(argv[0], optarg, -1, &import->filters);
             break;
+        case FAST:
+        case SMALL:
+            if (import->goal != GOAL_PLAIN)
+                return refuse(argv[0], "--fast and --small: only one of them, and once");
+            import->goal = option == FAST ? GOAL_FAST : GOAL_SMALL;
+            break;
         case ALL:
             import->all = true;
             break;
@@ -86,15 +98,6 @@ static int take_options(int argc, char **argv, struct import *import)
         }
     }
     return code;
-}
-
-/* Those of the selection section are chosen when the dataset is known. */
-static int add_default_filters(const char *command, struct filters *filters)
-{
-    if (filters->given[VALUES_SECTION])
-        return 0;
-    int code = filter_parse(command, "shuffle", VALUES_SECTION, filters);
-    return code ? code : filter_parse(command, DEFAULT_DEFLATE, VALUES_SECTION, filters);
 }
 
 static int take_arguments(int argc, char **argv, struct import *import)
@@ -110,7 +113,7 @@ static int take_arguments(int argc, char **argv, struct import *import)
         code = refuse(argv[0], "--all takes files without a dataset");
     if (!code && import->all && import->chunk)
         code = refuse(argv[0], "--all and --chunk exclude each other");
-    return code ? code : add_default_filters(argv[0], &import->filters);
+    return code;
 }
 
 /* ---- One dataset ---- */
@@ -172,6 +175,24 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
     return 0;
 }
 
+/* A line for a dataset that was imported, and what was chosen for it, as options that ask for the
+ * same again. */
+static void print_done(const struct import *import, const char *path, const struct choice *choice)
+{
+    static const char *const names[] = {"selection", "values"};
+    print_text(path);
+    for (int i = 0; i < SFS_SECTIONS && import->goal != GOAL_PLAIN; i++) {
+        const struct candidate *of = &choice->of[i];
+        if (!choice->is_made[i])
+            continue;
+        if (*of->first)
+            printf(" --filter %s:%s", names[i], of->first);
+        if (*of->second || !*of->first)
+            printf(" --filter %s:%s", names[i], *of->second ? of->second : "none");
+    }
+    putchar('\n');
+}
+
 /* Makes the sparse dataset and fills it. */
 static int import_to(struct import *import, struct sfs_dataset *from, const char *path,
                      struct sfs_dataset_create *create, const struct undefined *undefined,
@@ -179,9 +200,8 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
 {
     struct copy copy = {from, NULL, *undefined, pick, "importing"};
     struct filters filters = import->filters;
-    int error = import->chunk ? 0 : choose_chunk(&copy, create);
-    if (!error && !filters.given[SELECTION_SECTION])
-        error = choose_selection_filters(&copy, create, &filters);
+    struct choice choice;
+    int error = choose(&copy, create, !import->chunk, import->goal, &filters, &choice);
     filters_use(&filters, create);
     if (!error)
         error = sfs_dataset_create(import->to, path, create, &copy.to);
@@ -189,7 +209,11 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
         return fail(error, "%s:%s", sfs_path(import->to), path);
     error = copy_elements(&copy);
     sfs_dataset_close(copy.to);
-    return error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
+    if (error)
+        return fail(error, "%s:%s", sfs_path(import->to), path);
+    if (import->all || import->goal != GOAL_PLAIN)
+        print_done(import, path, &choice);
+    return 0;
 }
 
 static int import_dataset(struct import *import, struct sfs_dataset *from, const char *from_path,
@@ -284,13 +308,8 @@ static int import_object(void *context, const char *path, uint64_t address,
         return fail(error, "%s:%s", sfs_path(import->from), path);
     const struct sfs_dataset_info *info = sfs_dataset_info(from);
     int code = 0;
-    if (info->rank >= 2 && is_numeric(&info->type)) {
+    if (info->rank >= 2 && is_numeric(&info->type))
         code = import_dataset(import, from, path, path);
-        if (!code) {
-            print_text(path);
-            putchar('\n');
-        }
-    }
     sfs_dataset_close(from);
     return code;
 }

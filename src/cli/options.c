@@ -199,11 +199,7 @@ void filters_use(struct filters *filters, struct sfs_dataset_create *create)
 {
     for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
         struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
-        filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create));
-        if (filter->id != SHUFFLE || filter->n_values > 0)
-            continue;
-        filters->values[SELECTION_SECTION][i][0] = block_bytes(create);
-        filter->n_values = 1;
+        filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create), false);
     }
     for (int i = 0; i < SFS_SECTIONS; i++) {
         create->n_filters[i] = filters->n[i];

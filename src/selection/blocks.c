@@ -180,9 +180,11 @@ struct tall_builder {
     const struct extent *extent;
     struct tall_list *list;
     size_t limit;
-    uint64_t row;         /* the present one, counted through all planes */
+    uint64_t row;         /* the present one, counted through all planes, */
+    uint64_t base;        /* and the position where it begins; UINT64_MAX: not known */
     size_t *here, *above; /* the blocks that reach into this row and into the one above */
     size_t n_here, n_above, next_above;
+    size_t continued; /* intervals that stand in the row above, too */
 };
 
 static bool add_block(struct tall_builder *b, uint64_t row, uint64_t first, uint64_t end,
@@ -204,6 +206,7 @@ static void begin_row(struct tall_builder *b, uint64_t row)
     b->n_above = goes_on ? b->n_here : 0;
     b->n_here = b->next_above = 0;
     b->row = row;
+    b->base = row * b->extent->dims[b->extent->rank - 1];
 }
 
 /* Columns first to end, both included, of a row. */
@@ -219,6 +222,7 @@ static bool add_interval(struct tall_builder *b, uint64_t row, uint64_t first, u
         if (blocks[above].first == first && blocks[above].end == end) {
             blocks[above].rows++;
             b->here[b->n_here++] = above;
+            b->continued++;
             return true;
         }
     }
@@ -239,6 +243,7 @@ static bool add_whole_rows(struct tall_builder *b, uint64_t row, uint64_t last)
         row += rows;
     }
     b->row = last - 1;
+    b->base = UINT64_MAX;
     b->n_here = 0; /* runs are maximal: no other whole row follows */
     return true;
 }
@@ -246,6 +251,9 @@ static bool add_whole_rows(struct tall_builder *b, uint64_t row, uint64_t last)
 static bool add_run(struct tall_builder *b, struct run run)
 {
     uint64_t columns = b->extent->dims[b->extent->rank - 1];
+    /* Most runs lie in the row of the one before, which is found without dividing. */
+    if (run.first >= b->base && run.last - b->base <= columns)
+        return add_interval(b, b->row, run.first - b->base, run.last - b->base - 1);
     uint64_t row = run.first / columns, first = run.first % columns;
     uint64_t last_row = run.last / columns, last = run.last % columns;
     if (row == last_row)
@@ -257,6 +265,16 @@ static bool add_run(struct tall_builder *b, struct run run)
     return last == 0 || add_interval(b, last_row, 0, last - 1);
 }
 
+/* Scattered points have next to nothing under each other: that is plain after a part of them. */
+#define LOOKED_AT_SHARE 8
+#define LEAST_LOOKED_AT 1024
+#define CONTINUED_SHARE 8
+
+static bool is_hopeless(const struct tall_builder *b, size_t i, size_t n)
+{
+    return i == n / LOOKED_AT_SHARE && i >= LEAST_LOOKED_AT && b->continued < i / CONTINUED_SHARE;
+}
+
 int tall_blocks(const struct extent *extent, const struct runs *runs, size_t limit,
                 struct tall_list *list)
 {
@@ -265,14 +283,15 @@ int tall_blocks(const struct extent *extent, const struct runs *runs, size_t lim
         return 0;
     uint64_t per_row = extent->dims[extent->rank - 1] / 2 + 1;
     size_t n = per_row < runs->n ? (size_t)per_row : runs->n;
-    struct tall_builder b = {.extent = extent, .list = list, .limit = limit, .row = UINT64_MAX - 1};
+    struct tall_builder b = {
+        .extent = extent, .list = list, .limit = limit, .row = UINT64_MAX - 1, .base = UINT64_MAX};
     list->blocks = reallocarray(NULL, limit, sizeof(*list->blocks));
     b.here = reallocarray(NULL, n, sizeof(*b.here));
     b.above = reallocarray(NULL, n, sizeof(*b.above));
     int error = list->blocks && b.here && b.above ? 0 : -ENOMEM;
     bool fits = error == 0;
     for (size_t i = 0; i < runs->n && fits; i++)
-        fits = add_run(&b, runs_at(runs, i));
+        fits = !is_hopeless(&b, i, runs->n) && add_run(&b, runs_at(runs, i));
     free(b.here);
     free(b.above);
     if (!fits)

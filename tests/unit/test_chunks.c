@@ -382,6 +382,48 @@ static void a_chunk_takes_the_place_of_what_was_written_before(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* ---- Filters without a dataset ---- */
+
+static void sections_are_encoded_and_decoded(void **state)
+{
+    (void)state;
+    const struct sfs_filter filters[] = {{.id = 2, .n_values = 1, .values = &four},
+                                         {.id = 1, .n_values = 1, .values = &level},
+                                         {.id = 3}};
+    uint32_t plain[1000], decoded[1000], mask = 77;
+    void *encoded = NULL;
+    size_t n = 0;
+    for (uint32_t i = 0; i < 1000; i++)
+        plain[i] = i / 3;
+    assert_int_equal(sfs_filters_encode(filters, 3, plain, sizeof(plain), &encoded, &n, &mask), 0);
+    assert_true(n > 4 && n < sizeof(plain) / 2);
+    assert_int_equal(mask, 0);
+    assert_int_equal(sfs_filters_decode(filters, 3, 0, encoded, n, decoded, sizeof(decoded)), 0);
+    assert_memory_equal(decoded, plain, sizeof(plain));
+    assert_int_equal(sfs_filters_decode(filters, 3, 0, encoded, n, decoded, sizeof(decoded) - 1),
+                     -EIO);
+    ((unsigned char *)encoded)[n / 2] ^= 1;
+    assert_int_equal(sfs_filters_decode(filters, 3, 0, encoded, n, decoded, sizeof(decoded)), -EIO);
+    free(encoded);
+    assert_int_equal(sfs_filters_encode(filters, 3, plain, 0, &encoded, &n, &mask), 0);
+    assert_true(!encoded && n == 0);
+}
+
+static void only_filters_that_are_built_in_are_run(void **state)
+{
+    (void)state;
+    const struct sfs_filter unknown = {.id = 40000, .optional = true};
+    const struct sfs_filter twice[] = {{.id = 1, .n_values = 1, .values = &level},
+                                       {.id = 1, .n_values = 1, .values = &level}};
+    char bytes[64] = "";
+    void *encoded;
+    size_t n;
+    uint32_t mask;
+    assert_int_equal(sfs_filters_encode(&unknown, 1, bytes, 64, &encoded, &n, &mask), -EOPNOTSUPP);
+    assert_int_equal(sfs_filters_encode(twice, 2, bytes, 64, &encoded, &n, &mask), -EOPNOTSUPP);
+    assert_int_equal(sfs_filters_decode(&unknown, 1, 0, bytes, 64, bytes, 64), -EOPNOTSUPP);
+}
+
 /* ---- A dataset of which nothing can be stored ---- */
 
 static struct sfs_dataset *make_deflated(struct sfs_file *file, const char *path)
@@ -489,4 +531,6 @@ TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(sizes_that_do_not_fit_are_refused),
           cmocka_unit_test(a_chunk_with_elements_outside_of_the_dims_is_refused),
           cmocka_unit_test(a_chunk_that_has_changed_is_stale),
-          cmocka_unit_test(a_chunk_takes_the_place_of_what_was_written_before))
+          cmocka_unit_test(a_chunk_takes_the_place_of_what_was_written_before),
+          cmocka_unit_test(sections_are_encoded_and_decoded),
+          cmocka_unit_test(only_filters_that_are_built_in_are_run))

@@ -1,0 +1,189 @@
+/* The least that importing compressed frames can take all processors: decoding each frame, and
+ * encoding the sections of the chunks that were made of it, by the filters alone. Nothing is looked
+ * for, copied, written or committed. The sections are those of a file that sparsectl has made of
+ * the first frames; they stand for all. Prints the seconds, and those of the processors.
+ *
+ * bare_import DENSE SPARSE KEPT FRAMES THREADS */
+#include <hdf5.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "buffer.h"
+#include "sparsefs/sparsefs.h"
+
+#define MOST_CHUNKS 4096
+
+struct section {
+    void *plain;
+    size_t n;
+};
+
+struct chunk {
+    uint64_t frame;
+    struct section section[SFS_SECTIONS];
+};
+
+struct bare {
+    const struct sfs_dataset_info *dense, *sparse;
+    struct sfs_dataset *from;
+    size_t frame_bytes, kept, frames;
+    struct section *frame; /* as stored */
+    struct chunk chunk[MOST_CHUNKS];
+    size_t n_chunks;
+    atomic_size_t next;
+    atomic_bool failed;
+};
+
+/* ---- Before the clock runs ---- */
+
+static struct sfs_dataset *open_dataset(const char *path)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    if (sfs_open(path, NULL, &file) || sfs_find(file, sfs_root(file), "/d", &address) ||
+        sfs_dataset_open(file, address, "/d", &dataset))
+        return NULL;
+    return dataset;
+}
+
+static bool load_frames(const char *path, struct bare *bare)
+{
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t dataset = H5Dopen2(file, "/d", H5P_DEFAULT);
+    bool good = dataset >= 0;
+    bare->frame = calloc(bare->kept, sizeof(*bare->frame));
+    for (size_t i = 0; i < bare->kept && good; i++) {
+        hsize_t offset[3] = {i, 0, 0}, n = 0;
+        uint32_t mask = 0;
+        struct section *frame = &bare->frame[i];
+        good = H5Dget_chunk_storage_size(dataset, offset, &n) >= 0 && n > 0;
+        frame->n = (size_t)n;
+        frame->plain = malloc(frame->n);
+        good = good && H5Dread_chunk(dataset, H5P_DEFAULT, offset, &mask, frame->plain) >= 0;
+    }
+    H5Dclose(dataset);
+    H5Fclose(file);
+    return good;
+}
+
+static const struct sfs_filter *filters_of(const struct bare *bare, int section, size_t *n)
+{
+    *n = section ? bare->sparse->n_filters : bare->sparse->n_selection_filters;
+    return section ? bare->sparse->filters : bare->sparse->selection_filters;
+}
+
+static int load_chunk(void *context, const struct sfs_chunk_info *info)
+{
+    struct bare *bare = context;
+    if (info->start[0] >= bare->kept)
+        return 0;
+    if (bare->n_chunks == MOST_CHUNKS)
+        return -1;
+    struct chunk *chunk = &bare->chunk[bare->n_chunks++];
+    void *stored[SFS_SECTIONS];
+    chunk->frame = info->start[0];
+    for (int i = 0; i < SFS_SECTIONS; i++) {
+        chunk->section[i].n = (size_t)info->unfiltered_size[i];
+        chunk->section[i].plain = malloc(chunk->section[i].n);
+        stored[i] = malloc((size_t)info->section_size[i]);
+    }
+    int error = sfs_read_chunk(bare->from, info, stored);
+    for (int i = 0; i < SFS_SECTIONS; i++) {
+        size_t n;
+        const struct sfs_filter *filters = filters_of(bare, i, &n);
+        if (!error)
+            error = sfs_filters_decode(filters, n, info->filter_mask[i], stored[i],
+                                       (size_t)info->section_size[i], chunk->section[i].plain,
+                                       chunk->section[i].n);
+        free(stored[i]);
+    }
+    return error;
+}
+
+/* ---- While it runs ---- */
+
+static bool encode(const struct bare *bare, const struct chunk *chunk)
+{
+    for (int i = 0; i < SFS_SECTIONS; i++) {
+        void *encoded;
+        size_t n, n_encoded;
+        uint32_t mask;
+        const struct sfs_filter *filters = filters_of(bare, i, &n);
+        if (sfs_filters_encode(filters, n, chunk->section[i].plain, chunk->section[i].n, &encoded,
+                               &n_encoded, &mask))
+            return false;
+        free(encoded);
+    }
+    return true;
+}
+
+static void *run(void *context)
+{
+    struct bare *bare = context;
+    void *elements = malloc(bare->frame_bytes);
+    size_t i;
+    bool good = elements;
+    while (good && (i = atomic_fetch_add(&bare->next, 1)) < bare->frames) {
+        const struct section *frame = &bare->frame[i % bare->kept];
+        good = sfs_filters_decode(bare->dense->filters, bare->dense->n_filters, 0, frame->plain,
+                                  frame->n, elements, bare->frame_bytes) == 0;
+        for (size_t k = 0; k < bare->n_chunks && good; k++)
+            if (bare->chunk[k].frame == i % bare->kept)
+                good = encode(bare, &bare->chunk[k]);
+    }
+    if (!good)
+        atomic_store(&bare->failed, true);
+    free(elements);
+    return NULL;
+}
+
+static double processor_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+static void run_all(struct bare *bare, unsigned threads)
+{
+    pthread_t thread[64];
+    unsigned n = 0;
+    double start = now(), processors = processor_seconds();
+    while (n + 1 < threads && n < 64 && pthread_create(&thread[n], NULL, run, bare) == 0)
+        n++;
+    run(bare);
+    while (n > 0)
+        pthread_join(thread[--n], NULL);
+    printf("%.6f %.6f\n", now() - start, processor_seconds() - processors);
+}
+
+int main(int argc, char **argv)
+{
+    static struct bare bare;
+    if (argc != 6) {
+        fprintf(stderr, "usage: bare_import DENSE SPARSE KEPT FRAMES THREADS\n");
+        return 2;
+    }
+    bare.kept = strtoul(argv[3], NULL, 10);
+    bare.frames = strtoul(argv[4], NULL, 10);
+    struct sfs_dataset *dense = open_dataset(argv[1]);
+    bare.from = open_dataset(argv[2]);
+    if (!dense || !bare.from)
+        return 1;
+    bare.dense = sfs_dataset_info(dense);
+    bare.sparse = sfs_dataset_info(bare.from);
+    bare.frame_bytes = bare.dense->type.size;
+    for (int i = 0; i < bare.dense->rank; i++)
+        bare.frame_bytes *= (size_t)bare.dense->chunk_dims[i];
+    if (!load_frames(argv[1], &bare) || sfs_chunk_iterate(bare.from, load_chunk, &bare)) {
+        fprintf(stderr, "bare_import: %s: cannot read\n", argv[2]);
+        return 1;
+    }
+    run_all(&bare, (unsigned)strtoul(argv[5], NULL, 10));
+    return bare.failed;
+}

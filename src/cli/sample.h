@@ -1,0 +1,41 @@
+/* Sections of some chunks of what is to be copied, as they are before any filters, and what filters
+ * make of them. */
+#ifndef SPARSEFS_CLI_SAMPLE_H
+#define SPARSEFS_CLI_SAMPLE_H
+
+#include "cli/copy.h"
+#include "cli/options.h"
+
+#define MOST_PIECES 32
+
+struct sample {
+    size_t n; /* pieces of either section: whole sections, or what they begin with */
+    struct piece {
+        unsigned char *bytes;
+        size_t n;
+    } piece[SFS_SECTIONS][MOST_PIECES];
+    size_t bytes[SFS_SECTIONS]; /* of all pieces */
+    uint64_t all[SFS_SECTIONS]; /* of the sections of all chunks that were copied */
+    uint64_t most_selection;    /* of the longest selection */
+};
+
+/* Copies some blocks to a dataset without filters, which is made of `create` at `path` of a file,
+ * and takes some MiB of its sections, or less: `most` bytes of each. copy->to is not used. Errors
+ * of copying; on any the sample is empty. */
+int sample_take(struct sfs_file *file, const char *path, const struct copy *copy,
+                const struct sfs_dataset_create *create, size_t most, struct sample *sample);
+void sample_free(struct sample *sample);
+
+/* What the filters of one section make of its pieces. Times are those of the processor, so that
+ * others who keep it busy hardly change them. */
+struct trial {
+    uint64_t bytes, encode_ns, decode_ns;
+};
+
+/* Tries filters, with parameters as they stand in a header; decoding only if asked to. Gives up
+ * when it is plain that encoding takes longer than `most_ns`: -ETIME. -EOPNOTSUPP: they are not
+ * built in, or do not take these bytes; -ENOMEM; -EINTR. Any thread. */
+int sample_try(const struct sample *sample, int section, const struct sfs_filter *filters, size_t n,
+               bool decodes, uint64_t most_ns, struct trial *trial);
+
+#endif

@@ -1,0 +1,28 @@
+/* Our own filters for who has sections to write, or to read, as they are stored. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "dataset/private.h"
+#include "filter/filter.h"
+
+int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *bytes,
+                       size_t n, void **encoded, size_t *n_encoded, uint32_t *mask)
+{
+    if (!filter_is_native(filters, n_filters))
+        return -EOPNOTSUPP;
+    return filters_encode(filters, n_filters, bytes, n, encoded, n_encoded, mask);
+}
+
+int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                       const void *encoded, size_t n_encoded, void *bytes, size_t n)
+{
+    if (!filter_is_native(filters, n_filters))
+        return -EOPNOTSUPP;
+    size_t room = filter_scratch(filters, n_filters, n);
+    void *scratch = room > 0 ? malloc(room) : NULL;
+    if (room > 0 && !scratch)
+        return -ENOMEM;
+    int error = filters_decode(filters, n_filters, mask, encoded, n_encoded, scratch, bytes, n);
+    free(scratch);
+    return error == -EILSEQ ? -EIO : error;
+}
