@@ -247,7 +247,7 @@ def test_forms_of_numbers(mounts, tmp_path, form):
                                                "data_000002": (data[:3], form(1))})), data)
 
 
-@pytest.mark.parametrize("value", [1.5, -1, "one", 2 ** 63, np.array([1, 2]), h5py.Empty("i4")],
+@pytest.mark.parametrize("value", [1.5, -1, "one", 2 ** 63, np.array([1, 2]), h5py.Empty(np.dtype("i4"))],
                          ids=str)
 def test_what_is_no_number(mounts, tmp_path, value):
     path = make_hard(tmp_path / "a.h5", {"data_000001": (frames_of((2, 3, 4), 0), 1),
