@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/pool.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "store/store.h"
@@ -21,23 +20,6 @@ struct wanted {
     char *bytes;
     size_t n;
 };
-
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
-{
-    (void)scaled;
-    if (layout->is_gone)
-        return -ESTALE;
-    record->exists = true;
-    record->size = 0;
-    return 0;
-}
-
-static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
-                           unsigned parts)
-{
-    (void)record, (void)parts;
-    return pool_block_size(layout->chunk_bytes);
-}
 
 static int failed(const struct wanted *wanted, const struct hdf5_segment *segment, int error)
 {
@@ -146,4 +128,4 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
 }
 
 const struct layout_ops layout_external = {
-    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};
+    .lookup = layout_find_piece, .decode_bytes = layout_piece_bytes, .decode = decode};

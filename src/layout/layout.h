@@ -131,6 +131,12 @@ extern const struct layout_ops layout_external;
 extern const struct layout_ops layout_library;
 extern const struct layout_ops layout_sparse;
 
+/* lookup and decode_bytes of layouts whose chunks are pieces of what is not stored so. Every piece
+ * exists: where nothing is stored, decode gives what reads there. */
+int layout_find_piece(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
+size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record *record,
+                          unsigned parts);
+
 /* Calls each for every chunk that a sparse layout stores and that lies in the dims or, box not
  * being NULL, that this touches, in the order of the index; what it returns ends the walk unless it
  * is 0, and is returned. Time is in proportion to what is stored of that, and no lock is held

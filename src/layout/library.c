@@ -7,8 +7,7 @@
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 
-/* Every piece "exists": where nothing is stored, libhdf5 gives the fill value itself. */
-static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
+int layout_find_piece(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     (void)scaled;
     if (layout->is_gone)
@@ -18,8 +17,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return 0;
 }
 
-static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
-                           unsigned parts)
+size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record *record,
+                          unsigned parts)
 {
     (void)record, (void)parts;
     return pool_block_size(layout->chunk_bytes);
@@ -39,4 +38,4 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
 }
 
 const struct layout_ops layout_library = {
-    .lookup = lookup, .decode_bytes = decode_bytes, .decode = decode};
+    .lookup = layout_find_piece, .decode_bytes = layout_piece_bytes, .decode = decode};
