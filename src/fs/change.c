@@ -40,24 +40,29 @@ struct change mount_change_since(const struct node *node, struct views *views, u
 
 /* Who is waited for may need requests that are still to be read. */
 static void settle(struct mount *mount, const struct node *node, enum view_kind view,
-                   uint64_t frame)
+                   uint64_t frame, bool itself)
 {
     NOT_INTERRUPTIBLE();
-    if (staging_is_settled(mount->staging, node, view, frame))
+    if (staging_is_settled(mount->staging, node, view, frame, itself))
         return;
     loop_begin_wait(mount->loop);
-    staging_settle(mount->staging, node, view, frame);
+    staging_settle(mount->staging, node, view, frame, itself);
     loop_end_wait(mount->loop);
 }
 
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode)
 {
-    settle(mount, node, inode_view(inode), inode.frame);
+    settle(mount, node, inode_view(inode), inode.frame, false);
+}
+
+void mount_settle_itself(struct mount *mount, const struct node *node, struct inode inode)
+{
+    settle(mount, node, inode_view(inode), inode.frame, true);
 }
 
 void mount_settle_names(struct mount *mount, const struct node *node)
 {
-    settle(mount, node, VIEW_KINDS, 0);
+    settle(mount, node, VIEW_KINDS, 0, false);
 }
 
 /* The view and frame that a name in a directory stands for, whether the frame is there or not. */

@@ -116,8 +116,10 @@ struct change mount_change_since(const struct node *node, struct views *views, u
                                  uint64_t first, uint64_t last);
 
 /* Somebody looks at a view, or at which frames there are: waits for who may be closing a file of
- * which it is not known yet whether it changes that. */
+ * which it is not known yet whether it changes that. Who begins to change a view waits for those
+ * of the view itself, too. */
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
+void mount_settle_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_settle_names(struct mount *mount, const struct node *node);
 
 /* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the

@@ -488,7 +488,7 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     if (!staged)
         error = add(staging, node, VIEW_DEFINED, frame, &staged);
     if (!error) {
-        bool at_once = staged->writers == 0 || (by_name && size > 0 && !staged->is_staged);
+        bool at_once = staged->writers == 0 || (by_name && (size == 0 || !staged->is_staged));
         error = truncate_to(staging, staged, size);
         if (!error && at_once)
             error = apply(staging, staged, changed);
@@ -533,68 +533,69 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
     return is_staged;
 }
 
-/* Whether another view, or (VIEW_KINDS) all of a dataset, shows what is staged. */
+/* Whether another view, or (itself) that one, or (VIEW_KINDS) all of a dataset, shows what is
+ * staged. */
 static bool is_shown_by(const struct staged *staged, const struct node *node, enum view_kind view,
-                        uint64_t frame)
+                        uint64_t frame, bool itself)
 {
     const struct staged_key *key = &staged->key;
     bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
     return key->object == node->object && (!is_of_frame || key->frame == frame) &&
-           (key->view != view || key->frame != frame);
+           (itself || key->view != view || key->frame != frame);
 }
 
 /* One of those that are being closed, or (closed) were closed and may have been so for good. */
 static struct staged *find_closed(const struct staging *staging, const struct node *node,
-                                  enum view_kind view, uint64_t frame, bool closed)
+                                  enum view_kind view, uint64_t frame, bool itself, bool closed)
 {
     for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
         if ((closed ? staged->is_closed : staged->closing > 0) &&
-            is_shown_by(staged, node, view, frame))
+            is_shown_by(staged, node, view, frame, itself))
             return staged;
     return NULL;
 }
 
 bool staging_is_settled(struct staging *staging, const struct node *node, enum view_kind view,
-                        uint64_t frame)
+                        uint64_t frame, bool itself)
 {
     if (!staging || atomic_load(&staging->waiting) == 0)
         return true;
     pthread_mutex_lock(&staging->lock);
-    bool is_settled = !find_closed(staging, node, view, frame, false) &&
-                      !find_closed(staging, node, view, frame, true);
+    bool is_settled = !find_closed(staging, node, view, frame, itself, false) &&
+                      !find_closed(staging, node, view, frame, itself, true);
     pthread_mutex_unlock(&staging->lock);
     return is_settled;
 }
 
 /* The lock must be held; it is dropped meanwhile. */
 static void wait_for_answers(struct staging *staging, const struct node *node, enum view_kind view,
-                             uint64_t frame)
+                             uint64_t frame, bool itself)
 {
     const struct timespec end = clock_in(CLOSING_NANOS);
-    while (find_closed(staging, node, view, frame, false))
+    while (find_closed(staging, node, view, frame, itself, false))
         if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT)
             return;
 }
 
 static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
-                              uint64_t frame)
+                              uint64_t frame, bool itself)
 {
     const struct timespec end = clock_in(PATIENCE_NANOS);
     struct staged *staged;
-    while ((staged = find_closed(staging, node, view, frame, true)))
+    while ((staged = find_closed(staging, node, view, frame, itself, true)))
         if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
-            (staged = find_closed(staging, node, view, frame, true)))
+            (staged = find_closed(staging, node, view, frame, itself, true)))
             staged->is_closed = false; /* it is open still: nobody else need wait for it */
 }
 
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
-                    uint64_t frame)
+                    uint64_t frame, bool itself)
 {
     pthread_mutex_lock(&staging->lock);
-    wait_for_answers(staging, node, view, frame);
-    wait_for_releases(staging, node, view, frame);
+    wait_for_answers(staging, node, view, frame, itself);
+    wait_for_releases(staging, node, view, frame, itself);
     for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->closing > 0 && is_shown_by(staged, node, view, frame))
+        if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
             staged->is_looked_at = true;
     pthread_mutex_unlock(&staging->lock);
 }

@@ -16,7 +16,9 @@
  * So what nothing was written to waits for an fsync or for the last one to close. The kernel tells
  * of that when every close is answered, and before close(2) returns: who looks at another view of
  * the frame then waits for it. It does not say that there is another descriptor, which looks the
- * same: he who waits for its close gives up after a while, and sees what there was before.
+ * same: he who waits for its close gives up after a while, and sees what there was before. Who
+ * opens the same file for writing, or truncates it by its name, waits, too, or the truncation would
+ * become a part of what he writes, and a selection that he writes keep the values that it erased.
  *
  * Closing is answered when the kernel knows nothing of other views any more (notify.h). Who looks
  * at one before that may hold a page, or a look-up, that this waits for. He, too, is held up, but
@@ -96,9 +98,8 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                   uint64_t offset);
 
-/* ftruncate(2), or truncate(2): applied at once if nobody has the file open for writing. by_name:
- * by who need not have, so that it is applied at once also if nothing is staged; but to nothing is
- * what opening does, too. */
+/* ftruncate(2), or (by_name) truncate(2). Applied at once if nobody has the file open for writing,
+ * and by name if that leaves nothing of what others have staged, or nothing is staged. */
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
                      uint64_t size, bool by_name, bool *changed);
 
@@ -111,10 +112,11 @@ bool staging_read(struct staging *staging, const struct node *node, uint64_t fra
                   size_t n, void *buffer, size_t *got, uint64_t *version);
 
 /* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: whether nobody may have
- * closed another one that shows the same, and waiting for him. */
+ * closed another one that shows the same, or (itself: he is about to change it) that one, and
+ * waiting for him. */
 bool staging_is_settled(struct staging *staging, const struct node *node, enum view_kind view,
-                        uint64_t frame);
+                        uint64_t frame, bool itself);
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,
-                    uint64_t frame);
+                    uint64_t frame, bool itself);
 
 #endif

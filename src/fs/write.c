@@ -201,8 +201,7 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
 static bool is_before_writing(struct views *views, enum view_kind kind,
                               const struct open_file *file, bool by_opening, uint64_t size)
 {
-    return file && kind != VIEW_DEFINED &&
-           (by_opening ? size == 0 : size < view_head_size(views, kind));
+    return file && kind != VIEW_DEFINED && (by_opening || size < view_head_size(views, kind));
 }
 
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. file: through
@@ -219,7 +218,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     if (!view_writable(views, kind))
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
     int error = 0;
-    mount_settle(mount, node, inode);
+    (file ? mount_settle : mount_settle_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
@@ -229,7 +228,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return 0;
     }
     if (kind == VIEW_DEFINED) {
-        error = staging_truncate(mount->staging, node, inode.frame, size, by_opening, &changed);
+        error = staging_truncate(mount->staging, node, inode.frame, size, !file, &changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
         if (error)
@@ -273,7 +272,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     struct mount *mount = mount_of(request);
     struct inode inode = inode_unpack(number);
     struct open_file *file = info ? open_file_of(info) : NULL;
-    bool by_opening = !file && to_set & FUSE_SET_ATTR_SIZE;
+    bool by_opening = !file && to_set & FUSE_SET_ATTR_SIZE && attributes->st_size == 0;
     if (file)
         open_file_use(file);
     else if (by_opening)

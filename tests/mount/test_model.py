@@ -18,6 +18,12 @@ import model
 from conftest import START_SECONDS
 
 SECONDS = 5
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+MS_SYNC = 4
 
 
 @pytest.mark.parametrize("options", [(), ("direct_io",), ("sparsify", "cache_size=256K"),
@@ -61,6 +67,94 @@ def test_reading_after_a_truncated_selection_was_closed(mounts, tmp_path):
             with open(folder / "frames/3.defined", "wb", buffering=0):
                 assert os.pread(raw.fileno(), 4800, 0) == b"ab" * 2400
             assert os.pread(raw.fileno(), 4800, 0) == bytes(4800)
+
+
+@pytest.fixture
+def points(mounts, tmp_path):
+    """The folder of a sparse dataset of 9 frames; all elements of frame 3 are defined."""
+    path = tmp_path / "a.h5"
+    model.make_file(path)
+    folder = mounts(path, "rw", expect_log=True) / "points"
+    (folder / "frames/3.raw").write_bytes(b"ab" * 2400)
+    return folder
+
+
+def end_while_another_begins(path, begin):
+    """Truncates and closes a file. The kernel tells that it was closed for good when another thread has
+    opened it, or waits in doing so: a map keeps it until then."""
+    fd = os.open(path, os.O_RDWR | os.O_TRUNC)
+    area = LIBC.mmap(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 0)
+    assert area != ctypes.c_void_p(-1).value
+    os.close(fd)
+    thread = None
+
+    def run():
+        nonlocal thread
+        thread = threading.get_native_id()
+        return begin(path)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run)
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not done.done() and not is_asleep_in_a_call(thread):
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        finally:
+            LIBC.munmap(area, mmap.PAGESIZE)
+        return done.result()
+
+
+def is_asleep_in_a_call(thread):
+    """A call that names a file at a folder; the interpreter's locks do not."""
+    words = open(f"/proc/self/task/{thread}/syscall").read().split() if thread else []
+    return words[1:2] == [hex(-100 & 2**64 - 1)] or words[1:2] == [hex(-100 & 2**32 - 1)]
+
+
+@pytest.mark.parametrize("flags", [os.O_TRUNC, 0], ids=["truncating", "not truncating"])
+def test_a_truncation_comes_before_the_selection_of_the_next(points, flags):
+    """Who opens N.defined when another one has truncated and closed it defines elements without
+    values, however late the kernel tells that it was closed for good."""
+    selection = (points / "frames/3.defined").read_bytes()
+
+    def begin(path):
+        fd = os.open(path, os.O_WRONLY | flags)
+        try:
+            os.write(fd, selection)
+        finally:
+            os.close(fd)
+
+    path = points / "frames/3.defined"
+    end_while_another_begins(path, begin)
+    assert path.read_bytes() == selection
+    assert (points / "frames/3.raw").read_bytes() == bytes(4800)
+
+
+def test_what_is_refused_leaves_the_truncation_before_it(points):
+    """That of another one, who has closed the file."""
+    path = points / "npy/000003.npy"
+
+    def begin(path):
+        fd = os.open(path, os.O_WRONLY)
+        try:
+            with model.refused(errno.EINVAL):
+                os.write(fd, b"no header at all")
+        finally:
+            os.close(fd)
+
+    end_while_another_begins(path, begin)
+    assert (points / "frames/3.raw").read_bytes() == bytes(4800)
+
+
+def test_truncating_a_selection_by_name_counts_at_once(points):
+    """Also while others have it open for writing."""
+    path = points / "frames/3.defined"
+    with open(points / "frames/3.raw", "rb", buffering=0) as raw, open(path, "r+b", buffering=0):
+        assert os.pread(raw.fileno(), 4800, 0) == b"ab" * 2400
+        with concurrent.futures.ThreadPoolExecutor(1) as another:
+            another.submit(os.truncate, path, 0).result()
+        assert os.pread(raw.fileno(), 4800, 0) == bytes(4800)
+        assert (points / "npy/000003.npy").read_bytes()[-4800:] == bytes(4800)
 
 
 PATIENCE = 5  # seconds that who looks at a file waits for who closes it at most (staging.c)
@@ -157,14 +251,6 @@ def test_closing_a_truncated_selection_beside_readers(mounts, tmp_path, options)
         done.set()
         for reader in readers:
             reader.join()
-
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-LIBC.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-MS_SYNC = 4
 
 
 def store_through_map(path, offset, content, how):
