@@ -261,7 +261,7 @@ void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct b
     const struct layout *layout = &dataset->layout;
     uint64_t grid[SFS_MAX_RANK], scaled[SFS_MAX_RANK], first, last, n;
     if (!layout->ops->decode || layout->ops == &layout_library || layout->said_missing ||
-        sfs_is_writable(dataset->file) || box_elements(box) == 0 || !find_grid(layout, grid, &n))
+        box_elements(box) == 0 || !find_grid(layout, grid, &n))
         return;
     find_chunks(layout, grid, box, scaled, &first, &last);
     pthread_mutex_lock(&ahead->lock);

@@ -14,8 +14,7 @@ int ahead_create(struct cache *cache, struct ahead **ahead);
 /* No dataset is open. NULL is nothing. */
 void ahead_destroy(struct ahead *ahead);
 
-/* A box is about to be read of a dataset that is not virtual, which is USING. Nothing is done for
- * files that are open for writing. */
+/* A box is about to be read of a dataset that is not virtual, which is USING. */
 void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct box *box);
 
 /* Before a dataset is closed: nothing is done for it any more. Locks that a call on the dataset

@@ -444,6 +444,16 @@ class Worker:
             self.note(f"check {dataset.kind.path} {frame}")
             check_frame(self.root, dataset, frame)
 
+    def go_through(self):
+        """All frames in order, as readers do of whom the next ones are decoded ahead."""
+        dataset = self.pick_dataset()
+        view = self.pick_view()
+        self.note(f"go through {dataset.kind.path}/{view}")
+        for frame in range(dataset.n):
+            path = self.path(dataset, view, frame)
+            with dataset.locks[frame]:
+                same(read_file(path)[-dataset.bytes:], dataset.flat(frame).tobytes(), path, dataset.item)
+
     def glance(self):
         """A reader that waits for nobody gets all bytes of some state."""
         dataset = self.pick_dataset()
@@ -727,7 +737,7 @@ class Worker:
         os.chmod(path, self.random.choice([0o600, os.stat(path).st_mode & 0o7777]))
         os.utime(path, (self.random.randrange(10**9),) * 2)
 
-    OPERATIONS = {"write": 30, "copy_over": 3, "read": 12, "check": 8, "glance": 6, "store": 8,
+    OPERATIONS = {"write": 30, "copy_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6, "store": 8,
                   "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6,
                   "truncate_defined": 2, "spoil_defined": 1, "write_stack": 8, "read_stack": 5,
                   "punch_stack": 3, "extend": 1, "change_groups": 2, "sync": 2, "forbidden": 1,
