@@ -38,6 +38,9 @@ int keeper_part(struct keeper *keeper, int session);
  * the attributes of an inode. One that it does not know is an error that does not matter. */
 void keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n);
 
+/* The same of the attributes alone. */
+void keeper_invalidate_attributes(int connection, uint64_t inode);
+
 /* Gives the calling thread an empty table of descriptors. One that asks its own mount for something
  * cannot be killed either before it is answered. */
 void keeper_leave_descriptors(void);

@@ -198,18 +198,19 @@ static void append_job(struct notify *notify, struct job *job)
 }
 
 /* Whether holding a writer back until his own change is made known could be for ever: another one
- * is held back likewise, and each is to invalidate the inode of which the other holds pages; or
- * there are no more workers for it. The lock must be held. */
+ * is held back likewise, and each is to invalidate the inode of which the other holds pages (who
+ * sets attributes alone holds none, and waits for none); or there are no more workers for it. The
+ * lock must be held. */
 static bool is_in_a_circle(const struct notify *notify, const struct change *change,
                            struct inode writer)
 {
     const struct job *job;
     bool is_short = notify->n_idle == 0 && notify->n_workers == notify->most_workers;
     DL_FOREACH (notify->jobs, job) {
-        if (!job->has_change || job->writer == inode_pack(writer) ||
+        if (!job->has_change || job->writer == inode_pack(writer) || job->change.only_attributes ||
             !change_concerns(&job->change, change->node, writer))
             continue;
-        if (is_short || (job->request && job->writer &&
+        if (is_short || (job->request && job->writer && !change->only_attributes &&
                          change_concerns(change, job->change.node, inode_unpack(job->writer))))
             return true;
     }
@@ -239,7 +240,7 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
                    fuse_req_t request, const struct answer *answer)
 {
     struct range own;
-    bool has_own = notify && find_own(notify, writer, answer, &own);
+    bool has_own = notify && !change->only_attributes && find_own(notify, writer, answer, &own);
     bool is_known =
         has_own || (notify && known_visit(notify->known, change, writer, say_yes, NULL));
     bool may = request && !is_known && may_answer(change, request, answer, false);
@@ -336,6 +337,10 @@ static bool invalidate(void *context, struct inode inode)
     uint64_t number = inode_pack(inode);
     unsigned stack = inode.entry - (ENTRY_VIEW + VIEW_STACK_RAW);
     struct range range = {0};
+    if (of->job->change.only_attributes) {
+        keeper_invalidate_attributes(notify->connection, number);
+        return false;
+    }
     if (inode_is_view(inode) && stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
         range = of->job->stack[stack];
     recent_begin_forgetting(notify->recent, number, range.offset, range.n);

@@ -72,8 +72,9 @@ void notify_end_lookup(struct notify *notify);
 struct change {
     const struct node *node; /* a dataset or a group; hard links to it are meant, too */
     uint64_t first, last;    /* frames whose views show something else now; first > last: none */
-    unsigned views; /* bits: 1 << enum view_kind of those views, also of the whole dataset */
-    bool names;     /* the directories of the frames have more names */
+    unsigned views;       /* bits: 1 << enum view_kind of those views, also of the whole dataset */
+    bool names;           /* the directories of the frames have more names */
+    bool only_attributes; /* times: bytes, names and sizes are as they were */
 };
 
 /* How a request is answered. */

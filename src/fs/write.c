@@ -191,8 +191,10 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
                 &attributes->st_mtim, &mtime);
     uint64_t frame = mount_frame_of_times(inode);
     times_set(mount->times, node->object, frame, &atime, &mtime);
-    if (!change->node && frame != TIMES_ANY_FRAME) /* other views of it show the same */
+    if (!change->node && frame != TIMES_ANY_FRAME) { /* other views of it show the same */
         *change = mount_change(node, frame, frame);
+        change->only_attributes = true;
+    }
     answer->error = mount_attributes(mount, inode, &answer->st, &answer->timeout);
 }
 

@@ -7,6 +7,7 @@ import errno
 import mmap
 import multiprocessing
 import os
+import random
 import threading
 import time
 
@@ -288,14 +289,14 @@ def test_stores_through_a_map_are_seen_through_all_views(mounts, tmp_path, how):
         file["data"] = np.zeros((4, 4 * page), "u1")
     folder = mounts(path, "rw,frame_rank=1") / "data"
     stack = folder / "stack.raw"
-    random = np.random.default_rng(1)
+    chance = np.random.default_rng(1)
     with contextlib.ExitStack() as opened:
         files = {view: opened.enter_context(open(view, "rb", buffering=0)) for view in
                  [stack, *folder.glob("frames/*.raw"), *folder.glob("npy/*.npy")]}
         for number in range(3000):
-            frame, first = int(random.integers(4)), int(random.integers(4)) * page
+            frame, first = int(chance.integers(4)), int(chance.integers(4)) * page
             mapped = [(folder / f"frames/{frame}.raw", first), (stack, frame * 4 * page + first)]
-            random.shuffle(mapped)
+            chance.shuffle(mapped)
             others = [mapped[1], (folder / f"npy/{frame:06d}.npy", 128 + first)]
             content = bytes([1 + number % 255]) * page
             end = store_through_map(*mapped[0], content, how)
@@ -346,6 +347,30 @@ def test_writing_a_stack_beside_others_who_write_other_frames(mounts, tmp_path, 
         done.set()
         for writer in writers:
             writer.join()
+
+
+def keep_setting_times(path, done):
+    while not done.is_set():
+        os.utime(path, (random.randrange(10**9),) * 2)
+
+
+@pytest.mark.parametrize("touched", ["frames/3.raw", "tiff/000003.tif"])
+def test_writing_beside_one_who_sets_times(points, touched):
+    """That changes nothing of what others wait for: a write is answered when the other views show it."""
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    other = context.Process(target=keep_setting_times, args=(points / touched, done))
+    other.start()
+    try:
+        with open(points / "tiff/000003.tif", "r+b", buffering=0) as tiff, \
+                open(points / "frames/3.raw", "rb", buffering=0) as raw:
+            for number in range(2000):
+                content = bytes([1 + number % 255]) * 4800
+                os.pwrite(tiff.fileno(), content, os.fstat(tiff.fileno()).st_size - 4800)
+                assert os.pread(raw.fileno(), 4800, 0) == content, number
+    finally:
+        done.set()
+        other.join()
 
 
 @pytest.mark.parametrize("name", ["points", "entry/large"])
