@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 #include "common/clock.h"
 #include "common/workers.h"
+#include "dataset/virtual.h"
 #include "layout/layout.h"
 
 #define STREAMS     16        /* that are told apart, of all datasets */
@@ -21,7 +22,8 @@
 #define LEFT        2  /* a reader has left a stream when so many others were begun since */
 #define SURE        16 /* steps in order, after which it is right to read ahead after all */
 
-/* Chunks are numbered in row-major order. */
+/* Chunks are numbered in row-major order. Those of a virtual dataset are the pieces in which
+ * libhdf5 would read it: frames, if they are large. */
 struct stream {
     struct sfs_dataset *dataset; /* NULL: none */
     uint64_t first, end;         /* what was read last */
@@ -101,18 +103,51 @@ static uint64_t wanted_of(const struct ahead *ahead, const struct stream *stream
     return stream->fetched < end ? end - stream->fetched : 0;
 }
 
+/* A piece of a virtual dataset. */
+static struct box box_of_piece(const struct layout *layout, const uint64_t *scaled)
+{
+    struct box box = {.rank = layout->rank};
+    for (int i = 0; i < layout->rank; i++) {
+        uint64_t piece = layout->chunk_dims[i];
+        box.start[i] = scaled[i] * piece;
+        uint64_t left = layout->dims[i] - box.start[i];
+        box.count[i] = piece < left ? piece : left;
+    }
+    return box;
+}
+
+static bool fetch(struct sfs_dataset *dataset, const uint64_t *scaled)
+{
+    if (!dataset->virtual)
+        return cache_fetch(dataset->cache, scaled);
+    const struct box box = box_of_piece(&dataset->layout, scaled);
+    return virtual_visit(dataset->virtual, &box, cache_fetch);
+}
+
+static bool holds(struct sfs_dataset *dataset, const uint64_t *scaled)
+{
+    if (!dataset->virtual)
+        return cache_holds(dataset->cache, scaled);
+    const struct box box = box_of_piece(&dataset->layout, scaled);
+    return virtual_visit(dataset->virtual, &box, cache_holds);
+}
+
+/* The coordinates of a chunk; false: there is none of this number. */
+static bool find_scaled(const struct layout *layout, uint64_t number, uint64_t *scaled)
+{
+    uint64_t grid[SFS_MAX_RANK], n;
+    if (!find_grid(layout, grid, &n) || number >= n)
+        return false;
+    for (int i = layout->rank; i-- > 0; number /= grid[i])
+        scaled[i] = number % grid[i];
+    return true;
+}
+
 /* Returns false if it could not be done now. */
 static bool fetch_chunk(struct sfs_dataset *dataset, uint64_t number)
 {
-    const struct layout *layout = &dataset->layout;
-    uint64_t grid[SFS_MAX_RANK], scaled[SFS_MAX_RANK], n;
-    bool done = true;
-    if (find_grid(layout, grid, &n) && number < n) {
-        for (int i = layout->rank; i-- > 0; number /= grid[i])
-            scaled[i] = number % grid[i];
-        done = cache_fetch(dataset->cache, scaled);
-    }
-    return done;
+    uint64_t scaled[SFS_MAX_RANK];
+    return !find_scaled(&dataset->layout, number, scaled) || fetch(dataset, scaled);
 }
 
 /* What this has to wait for may be held by who waits until it has ended. */
@@ -241,10 +276,11 @@ static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *datas
     struct stream *stream = find_stream(ahead, dataset, first);
     bool is_new = !stream, is_step = stream && last >= stream->end;
     if (is_step)
-        make_step(stream, first < stream->fetched && !cache_holds(dataset->cache, first_scaled));
+        make_step(stream, first < stream->fetched && !holds(dataset, first_scaled));
     if (is_new) {
         count_wrong(ahead, dataset);
         stream = begin_stream(ahead, dataset, now);
+        stream->n_steps = first == 0; /* who begins there mostly goes on */
     }
     if (is_new || is_step) {
         stream->first = first;
@@ -256,19 +292,32 @@ static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *datas
     return stream;
 }
 
+/* Fetching opens nothing, as that may have to wait: who reads does, of what is wanted next. */
+static void open_sources(struct sfs_dataset *dataset, uint64_t number)
+{
+    uint64_t scaled[SFS_MAX_RANK];
+    if (!dataset->virtual || !find_scaled(&dataset->layout, number, scaled))
+        return;
+    const struct box box = box_of_piece(&dataset->layout, scaled);
+    virtual_open_sources(dataset->virtual, &box);
+}
+
 void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct box *box)
 {
     const struct layout *layout = &dataset->layout;
     uint64_t grid[SFS_MAX_RANK], scaled[SFS_MAX_RANK], first, last, n;
-    if (!layout->ops->decode || layout->ops == &layout_library || layout->said_missing ||
-        box_elements(box) == 0 || !find_grid(layout, grid, &n))
+    if (!(dataset->virtual || dataset_decodes(dataset)) || box_elements(box) == 0 ||
+        !find_grid(layout, grid, &n))
         return;
     find_chunks(layout, grid, box, scaled, &first, &last);
     pthread_mutex_lock(&ahead->lock);
     struct stream *stream = note_chunks(ahead, dataset, first, last, scaled);
     stream->n_chunks = n;
     uint64_t wanted = wanted_of(ahead, stream, stream->last_read);
+    uint64_t farthest = stream->fetched + wanted - 1;
     pthread_mutex_unlock(&ahead->lock);
+    if (wanted > 0)
+        open_sources(dataset, farthest);
     if (wanted > 0)
         workers_offer(ahead->workers, &ahead->pastime,
                       wanted < ahead->n_threads ? (unsigned)wanted : ahead->n_threads);

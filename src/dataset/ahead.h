@@ -14,7 +14,8 @@ int ahead_create(struct cache *cache, struct ahead **ahead);
 /* No dataset is open. NULL is nothing. */
 void ahead_destroy(struct ahead *ahead);
 
-/* A box is about to be read of a dataset that is not virtual, which is USING. */
+/* A box is about to be read of a dataset, which is USING; not of the sources of one that is virtual
+ * by itself. What is read ahead of that are the chunks of its sources. */
 void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct box *box);
 
 /* Before a dataset is closed: nothing is done for it any more. Locks that a call on the dataset

@@ -338,6 +338,7 @@ void dataset_close_virtual(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
     HASH_ITER (hh, file->datasets, dataset, next) {
+        ahead_forget(file->ahead, dataset);
         virtual_close(dataset->virtual);
         dataset->virtual = NULL;
     }
@@ -395,15 +396,22 @@ int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab
     return offset <= bytes && n <= bytes - offset ? 0 : -EINVAL;
 }
 
+bool dataset_decodes(const struct sfs_dataset *dataset)
+{
+    const struct layout *layout = &dataset->layout;
+    return layout->ops->decode && layout->ops != &layout_library && !layout->said_missing;
+}
+
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth)
 {
-    if (dataset->virtual)
-        return virtual_read(dataset->virtual, box, place, depth);
-    int error = left_check(dataset);
+    int error = dataset->virtual ? 0 : left_check(dataset);
     if (error)
         return error;
-    ahead_note(dataset->file->ahead, dataset, box);
+    if (depth == 0)
+        ahead_note(dataset->file->ahead, dataset, box);
+    if (dataset->virtual)
+        return virtual_read(dataset->virtual, box, place, depth);
     return cache_read_placed(dataset->cache, box, place->elements, place->dims, place->start);
 }
 
@@ -411,12 +419,13 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
                      void **holder, int depth)
 {
     struct chunk *chunk;
-    if (dataset->virtual)
-        return virtual_lend(dataset->virtual, box, bytes, holder, depth);
-    int lent = left_check(dataset);
+    int lent = dataset->virtual ? 0 : left_check(dataset);
     if (lent)
         return lent;
-    ahead_note(dataset->file->ahead, dataset, box);
+    if (depth == 0)
+        ahead_note(dataset->file->ahead, dataset, box);
+    if (dataset->virtual)
+        return virtual_lend(dataset->virtual, box, bytes, holder, depth);
     lent = cache_lend(dataset->cache, box, bytes, &chunk);
     if (lent > 0)
         *holder = chunk;

@@ -275,6 +275,9 @@ struct place {
     const uint64_t *dims, *start;
 };
 
+/* Whether its chunks are decoded, and that by filters of our own. */
+bool dataset_decodes(const struct sfs_dataset *dataset);
+
 /* Reads a box, which must lie inside the dataset. depth: of virtual datasets whose sources lead
  * here. Errors of cache_read and virtual_read. The dataset is USING. */
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,

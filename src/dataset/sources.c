@@ -425,6 +425,13 @@ static bool use_if_open(struct source *source, struct sfs_dataset **dataset)
     return *dataset;
 }
 
+struct sfs_dataset *source_get_open(struct source *source)
+{
+    struct sfs_dataset *dataset;
+    (void)use_if_open(source, &dataset);
+    return dataset;
+}
+
 static enum sfs_source_state state_of_error(int error, bool is_refused)
 {
     return error == -ENOENT ? SFS_SOURCE_MISSING

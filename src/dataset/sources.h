@@ -36,6 +36,9 @@ void source_destroy(struct source *source);
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 
+/* The same if that waits for nobody: NULL unless it is open. */
+struct sfs_dataset *source_get_open(struct source *source);
+
 /* Of one that is held: whether its elements have the type of the virtual dataset's. */
 bool source_is_of_type(struct source *source);
 

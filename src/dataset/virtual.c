@@ -11,8 +11,6 @@
 #include "common/workers.h"
 #include "dataset/virtual_part.h"
 
-#define MOST_DEPTH 16 /* of virtual datasets that are sources of each other */
-
 /* Less is not worth waking threads for. */
 #define SHARED_BYTES ((size_t)256 << 10)
 #define SHARED_MOST  64 /* mappings */
@@ -125,7 +123,7 @@ static int too_deep(struct virtual *virtual)
     if (!atomic_exchange(&virtual->said_too_deep, true))
         log_error("%s: %s: sources of sources lead through more than %d virtual datasets, or in a "
                   "circle",
-                  sfs_path(virtual->file), virtual->dataset->path, MOST_DEPTH);
+                  sfs_path(virtual->file), virtual->dataset->path, VIRTUAL_DEPTH);
     return -EIO;
 }
 
@@ -175,7 +173,7 @@ static int check_sources(struct virtual *virtual, int depth)
     const struct layout *layout = &virtual->dataset->layout;
     struct box all = {.rank = layout->rank};
     memcpy(all.count, layout->dims, sizeof(all.count));
-    int error = depth >= MOST_DEPTH ? too_deep(virtual) : 0;
+    int error = depth >= VIRTUAL_DEPTH ? too_deep(virtual) : 0;
     if (error || atomic_load(&virtual->is_shallow))
         return error;
     for (size_t i = 0; i < virtual->n && !error; i++)
@@ -238,7 +236,7 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
                  int depth)
 {
     struct touched touched;
-    if (depth >= MOST_DEPTH)
+    if (depth >= VIRTUAL_DEPTH)
         return too_deep(virtual);
     if (box_elements(box) == 0)
         return 0;
@@ -323,7 +321,7 @@ int virtual_lend(struct virtual *virtual, const struct box *box, const void **by
                  int depth)
 {
     struct touched touched;
-    if (depth >= MOST_DEPTH || box_elements(box) == 0)
+    if (depth >= VIRTUAL_DEPTH || box_elements(box) == 0)
         return 0;
     if (atomic_load(&virtual->is_librarys))
         return lend_by_library(virtual, box, bytes, holder, depth);

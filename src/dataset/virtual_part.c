@@ -17,7 +17,6 @@
  * do not at all. */
 static int translate(struct virtual_part *part, uint64_t block)
 {
-    USING(part->dataset);
     const struct mapping *mapping = part->mapping;
     const uint64_t *dims = part->dataset->layout.dims;
     int rank = part->dataset->layout.rank;
@@ -52,16 +51,28 @@ static bool part_is_fill(const struct virtual_part *part)
     return part->mapping->is_unlimited || part->virtual->fill_missing;
 }
 
-int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
-               uint64_t block)
+static int translate_used(struct virtual_part *part, uint64_t block)
 {
-    int error = 0;
+    if (!source_is_of_type(part->source))
+        return -EOPNOTSUPP;
+    USING(part->dataset);
+    return translate(part, block);
+}
+
+static int init(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+                uint64_t block)
+{
     part->virtual = virtual;
     part->mapping = mapping;
     part->source = mapping->of;
     part->dataset = NULL;
-    if (!part->source)
-        error = mapping_numbered(virtual, mapping, block, &part->source);
+    return part->source ? 0 : mapping_numbered(virtual, mapping, block, &part->source);
+}
+
+int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+               uint64_t block)
+{
+    int error = init(part, virtual, mapping, block);
     if (!error)
         error = source_get(part->source, part_is_fill(part), &part->dataset);
     if (error == -ENOENT || error == -EINVAL) {
@@ -70,7 +81,7 @@ int part_begin(struct virtual_part *part, struct virtual *virtual, const struct 
     }
     if (error)
         return error;
-    error = source_is_of_type(part->source) ? translate(part, block) : -EOPNOTSUPP;
+    error = translate_used(part, block);
     if (!error)
         return 0;
     if (error == -EIO)
@@ -84,6 +95,29 @@ void part_end(struct virtual_part *part)
 {
     if (part->dataset)
         source_put(part->source);
+}
+
+bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
+                    const struct mapping *mapping, uint64_t block, struct call *call)
+{
+    if (init(part, virtual, mapping, block) < 0)
+        return false;
+    part->dataset = source_get_open(part->source);
+    if (!part->dataset)
+        return false;
+    if (use_try_begin(&part->dataset->use, call)) {
+        if (source_is_of_type(part->source) && translate(part, block) == 0)
+            return true;
+        use_end(call);
+    }
+    source_put(part->source);
+    return false;
+}
+
+void part_try_end(struct virtual_part *part, struct call *call)
+{
+    use_end(call);
+    source_put(part->source);
 }
 
 /* ---- Reading ---- */

@@ -5,6 +5,8 @@
 #include "dataset/mapping.h"
 #include "dataset/translate.h"
 
+#define VIRTUAL_DEPTH 16 /* of virtual datasets that are sources of each other, at most */
+
 /* A part of a mapping that is of one source, opened. */
 struct virtual_part {
     struct virtual *virtual;
@@ -20,6 +22,12 @@ struct virtual_part {
 int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
                uint64_t block);
 void part_end(struct virtual_part *part);
+
+/* The same without waiting for anybody: false if its source is not open and in use by nobody who
+ * changes it, or is no such part. Ended by part_try_end. */
+bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
+                    const struct mapping *mapping, uint64_t block, struct call *call);
+void part_try_end(struct virtual_part *part, struct call *call);
 
 /* Reads what it has of a box. Errors as of virtual_read. */
 int part_read(struct virtual_part *part, const struct box *box, const struct place *place,

@@ -5,13 +5,14 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 
 import h5py
 import numpy as np
 import pytest
 
 import files
-from conftest import BUILD
+from conftest import BUILD, START_SECONDS
 
 UNLIMITED = h5py.h5s.UNLIMITED
 
@@ -122,6 +123,40 @@ def test_no_chunk_is_decoded_twice(mounts, tmp_path):
         assert decoded(mount) == len(data) - i
     assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
     assert decoded(mount) == len(data)
+
+
+def make_one_after_the_other(folder, sources=4, frames=4, side=(500, 600)):
+    data = np.random.default_rng(1).integers(0, 9, (sources * frames, *side)).astype("<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i in range(sources):
+        there = slice(i * frames, (i + 1) * frames)
+        write(folder / f"s{i}.h5", data[there], chunks=(1, *side), compression="gzip")
+        layout[there] = h5py.VirtualSource(f"s{i}.h5", "d", data[there].shape)
+    make_virtual(folder / "v.h5", layout)
+    return data
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_reading_ahead_leads_from_source_to_source(mounts, tmp_path, is_nested):
+    """Frames in order: what comes next is decoded ahead, also where it is the first of another file,
+    and once."""
+    data = make_one_after_the_other(tmp_path)
+    path = tmp_path / "v.h5"
+    if is_nested:
+        layout = h5py.VirtualLayout(data.shape, "<u4")
+        layout[...] = h5py.VirtualSource("v.h5", "v", data.shape)
+        path = tmp_path / "outer.h5"
+        make_virtual(path, layout)
+    mount = mounts(path, "ro,direct_io,workers=2")
+    for i in range(4):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+    deadline = time.monotonic() + START_SECONDS
+    while decoded(mount) < 5:  # a worker must have been idle
+        assert time.monotonic() < deadline
+        assert (mount / "v/frames/3.raw").read_bytes() == data[3].tobytes()
+    for i in range(4, 16):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+    assert decoded(mount) == 16
 
 
 def test_modules_with_gaps(mounts, tmp_path):

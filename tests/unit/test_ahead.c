@@ -116,6 +116,19 @@ static void what_comes_next_is_read_ahead(void **state)
     (void)state;
 }
 
+static void who_begins_with_the_first_goes_on(void **state)
+{
+    (void)state;
+    make_file(true);
+    struct opened opened = open_file(0, 2);
+    read_chunk(&opened, 0);
+    while (decoded(&opened) < 2) {
+        read_chunk(&opened, 0);
+        wait_a_moment();
+    }
+    close_file(&opened);
+}
+
 static void every_chunk_is_decoded_once(void **state)
 {
     (void)state;
@@ -259,6 +272,7 @@ static void the_dims_change_meanwhile(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(what_comes_next_is_read_ahead),
+          cmocka_unit_test(who_begins_with_the_first_goes_on),
           cmocka_unit_test(every_chunk_is_decoded_once),
           cmocka_unit_test(a_share_of_the_cache_at_most),
           cmocka_unit_test(nothing_is_read_ahead_of_no_order),

@@ -1,0 +1,130 @@
+/* The chunks of the sources that a box of a virtual dataset consists of, for reading ahead. */
+#include "dataset/virtual.h"
+#include "dataset/virtual_part.h"
+
+static bool visit_box(struct sfs_dataset *dataset, const struct box *box, virtual_visit_fn *visit,
+                      int depth);
+
+static bool visit_chunks(const struct sfs_dataset *dataset, const struct box *box,
+                         virtual_visit_fn *visit)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box chunks = {.rank = box->rank};
+    uint64_t scaled[SFS_MAX_RANK], n;
+    for (int i = 0; i < box->rank; i++) {
+        chunks.start[i] = box->start[i] / layout->chunk_dims[i];
+        chunks.count[i] =
+            (box->start[i] + box->count[i] - 1) / layout->chunk_dims[i] + 1 - chunks.start[i];
+    }
+    bool goes_on = true;
+    n = dataset_decodes(dataset) ? box_elements(&chunks) : 0;
+    for (uint64_t k = 0; k < n && goes_on; k++) {
+        uint64_t rest = k;
+        for (int i = box->rank; i-- > 0; rest /= chunks.count[i])
+            scaled[i] = chunks.start[i] + rest % chunks.count[i];
+        goes_on = visit(dataset->cache, scaled);
+    }
+    return goes_on;
+}
+
+/* What a mapping has of a box in one source, with all that lies between; false: nothing. */
+static bool find_in_source(struct virtual_part *part, const struct box *box, struct box *source)
+{
+    struct translation *translation = &part->translation;
+    struct box shown;
+    if (!translation_want(translation, box))
+        return false;
+    (void)translation_clip(translation, part->dataset->layout.dims);
+    if (translation_elements(translation) == 0)
+        return false;
+    translation_boxes(translation, translation->first, translation->end, &shown, source);
+    return true;
+}
+
+static bool visit_mapping(struct virtual *virtual, const struct mapping *mapping,
+                          const struct box *box, virtual_visit_fn *visit, int depth)
+{
+    uint64_t end = mapping_blocks_end(mapping, box);
+    bool goes_on = true;
+    for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && goes_on; block++) {
+        struct virtual_part part;
+        struct call call;
+        goes_on = part_try_begin(&part, virtual, mapping, block, &call);
+        if (goes_on) {
+            struct box source;
+            if (find_in_source(&part, box, &source))
+                goes_on = visit_box(part.dataset, &source, visit, depth + 1);
+            part_try_end(&part, &call);
+        }
+    }
+    return goes_on;
+}
+
+static bool visit_mappings(struct virtual *virtual, const struct box *box, virtual_visit_fn *visit,
+                           int depth)
+{
+    struct touched touched;
+    if (depth >= VIRTUAL_DEPTH || atomic_load(&virtual->is_librarys))
+        return false;
+    bool goes_on = touched_find(virtual, box, &touched) == 0;
+    for (size_t i = 0; i < touched.n && goes_on; i++)
+        goes_on = visit_mapping(virtual, touched.mapping[i], box, visit, depth);
+    touched_free(&touched);
+    return goes_on;
+}
+
+static bool visit_box(struct sfs_dataset *dataset, const struct box *box, virtual_visit_fn *visit,
+                      int depth)
+{
+    return dataset->virtual ? visit_mappings(dataset->virtual, box, visit, depth)
+                            : visit_chunks(dataset, box, visit);
+}
+
+bool virtual_visit(struct virtual *virtual, const struct box *box, virtual_visit_fn *visit)
+{
+    return visit_mappings(virtual, box, visit, 0);
+}
+
+static void open_sources(struct virtual *virtual, const struct box *box, int depth);
+
+static int open_source(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
+                       const struct box *box, int depth)
+{
+    struct source *source = mapping->of;
+    struct sfs_dataset *dataset;
+    struct virtual_part part;
+    struct call call;
+    int error = source ? 0 : mapping_numbered(virtual, mapping, block, &source);
+    if (!error)
+        error = source_get(source, true, &dataset);
+    if (error)
+        return error;
+    if (dataset->virtual && part_try_begin(&part, virtual, mapping, block, &call)) {
+        struct box of_source;
+        if (find_in_source(&part, box, &of_source))
+            open_sources(dataset->virtual, &of_source, depth + 1);
+        part_try_end(&part, &call);
+    }
+    source_put(source);
+    return 0;
+}
+
+static void open_sources(struct virtual *virtual, const struct box *box, int depth)
+{
+    struct touched touched;
+    if (depth >= VIRTUAL_DEPTH || atomic_load(&virtual->is_librarys))
+        return;
+    int error = touched_find(virtual, box, &touched);
+    for (size_t i = 0; i < touched.n && !error; i++) {
+        const struct mapping *mapping = touched.mapping[i];
+        uint64_t end = mapping_blocks_end(mapping, box);
+        for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++)
+            error = open_source(virtual, mapping, block, box, depth);
+    }
+    touched_free(&touched);
+}
+
+void virtual_open_sources(struct virtual *virtual, const struct box *box)
+{
+    open_sources(virtual, box, 0);
+}
