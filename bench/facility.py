@@ -15,8 +15,8 @@ with contextlib.suppress(ImportError):
     import hdf5plugin  # noqa: F401: finds its plugins for h5py
 
 from dense import read_h5py
-from harness import (DEFAULT, DIRECT, H5PY, ONE, TWO, Ratios, Sparsefs, print_table, rotated, row,
-                     touch_memory)
+from harness import (CEILING_DIRECT, DEFAULT, DIRECT, H5PY, ONE, TWO, Ceiling, Ratios, Sparsefs, print_table,
+                     rotated, row, touch_memory)
 
 ROWS, COLUMNS = 2167, 2070
 BACKGROUND = 0.3  # mean counts per pixel
@@ -33,6 +33,9 @@ FILTERS = {"bslz4": ("bitshuffle=lz4", 32008), "lz4": ("lz4", 32004), "zstd": ("
 VIRTUAL = ", virtual"
 OPTIONS = {DEFAULT: "", DIRECT: "direct_io"}
 READERS = [DEFAULT, DIRECT, H5PY]
+# Decoding alone, by all processors, and that and the way through FUSE one after the other, which is the
+# least that two readers can take on two processors.
+BARE, LEAST = "bare decoding", "least"
 # The most of h5py's time that one reader may take, and the least of the throughput of two processes
 # of h5py that two readers must have.
 GOALS = {DIRECT: (0.65, 1.8), DEFAULT: (1.1, 1.2)}
@@ -131,13 +134,31 @@ def measure_file(bench, name, what, frames):
                 bench.add(what, state, who, [seconds / len(frames)])
 
 
+def measure_least(bench, raw):
+    """What none can be faster than."""
+    for _ in range(bench.rounds):
+        for state, readers in ((ONE, 1), (TWO, 2)):
+            with Ceiling(bench, raw, ROWS * COLUMNS * 4, "direct_io") as mount:
+                seconds = bench.read_files(mount, range(count(bench)), "-j", readers)[1]
+            bench.add("files", state, CEILING_DIRECT, [seconds / count(bench)])
+        for name in FILTERS:
+            elapsed, _ = map(float, bench.run_tool("bare_filters", bench.directory / f"facility-{name}.h5",
+                                                   count(bench), count(bench), os.cpu_count()).split())
+            bench.add(name, TWO, BARE, [elapsed / count(bench)])
+    for name in FILTERS:
+        bench.add(name, TWO, LEAST, [bench.median(name, TWO, BARE) + bench.median("files", TWO, CEILING_DIRECT)])
+
+
 def measure(bench):
     touch_memory(bench)
     frames = make_files(bench)
+    raw = bench.directory / "facility.raw"
+    frames.tofile(raw)
     os.sync()  # or the writing of the inputs to the disk goes on beside the measurements
     for name in FILTERS:
         for what in (name, name + VIRTUAL):
             measure_file(bench, name, what, frames)
+    measure_least(bench, raw)
 
 
 def report(bench):
@@ -148,15 +169,19 @@ def report(bench):
         size = (bench.directory / f"facility-{name}.h5").stat().st_size / count(bench) / 2**20
         print(f"  {name}: {size:.2f} MiB per frame")
     cases = [name + suffix for name in FILTERS for suffix in ("", VIRTUAL)]
-    print_table("ms/frame", READERS,
-                [(f"{what}, {state}", row(bench, what, state, READERS))
-                 for what in cases for state in (ONE, TWO)])
+    columns = [*READERS, CEILING_DIRECT, BARE]
+    print_table("ms/frame", columns,
+                [(f"{what}, {state}", row(bench, what, state, columns))
+                 for what in ("files", *cases) for state in (ONE, TWO)])
     ratios = Ratios(bench)
     for name in FILTERS:
         for who, (one, two) in GOALS.items():
             if (name, ONE, H5PY) in bench.seconds and (who == DIRECT or name == "bslz4"):
                 ratios.below(name, ONE, who, H5PY, one)
                 ratios.faster(name, TWO, who, H5PY, two)
+        ratios.below(name, TWO, DIRECT, LEAST)
+        if (name, TWO, H5PY) in bench.seconds:
+            ratios.faster(name, TWO, LEAST, H5PY, GOALS[DIRECT][1])
         for who in OPTIONS:
             for state in (ONE, TWO):
                 ratios.within(name + VIRTUAL, name, state, who, 1.15)

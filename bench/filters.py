@@ -167,7 +167,7 @@ def measure_import_of(bench, name):
             bench.add(name, "processors", choice, [processors / frames])
             bench.said[name, choice] = " ".join(said.split()[1:]).replace("--filter ", "")
             bench.sizes[name, choice] = stored_bytes(path) / frames
-            elapsed, processors = map(float, bench.run_tool("bare_import", source, path, count(bench),
+            elapsed, processors = map(float, bench.run_tool("bare_filters", "-s", path, source, count(bench),
                                                             frames, os.cpu_count()).split())
             bench.add(name, "elapsed", f"bare {choice}", [elapsed / frames])
             bench.add(name, "processors", f"bare {choice}", [processors / frames])

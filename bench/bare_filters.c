@@ -1,15 +1,17 @@
-/* The least that importing compressed frames can take all processors: decoding each frame, and
- * encoding the sections of the chunks that were made of it, by the filters alone. Nothing is looked
- * for, copied, written or committed. The sections are those of a file that sparsectl has made of
- * the first frames; they stand for all. Prints the seconds, and those of the processors.
+/* The least that compressed frames can take all processors: decoding each one, into memory that is
+ * used again, and for importing them, encoding the sections of the chunks that were made of it, by
+ * the filters alone. Nothing is looked for, copied, written or committed. The sections are those of
+ * a file that sparsectl has made of the first frames; they stand for all. Prints the seconds, and
+ * those of the processors.
  *
- * bare_import DENSE SPARSE KEPT FRAMES THREADS */
+ * bare_filters [-s SPARSE] DENSE KEPT FRAMES THREADS */
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "buffer.h"
 #include "sparsefs/sparsefs.h"
@@ -165,25 +167,31 @@ static void run_all(struct bare *bare, unsigned threads)
 int main(int argc, char **argv)
 {
     static struct bare bare;
-    if (argc != 6) {
-        fprintf(stderr, "usage: bare_import DENSE SPARSE KEPT FRAMES THREADS\n");
+    const char *sparse = NULL;
+    int option;
+    while ((option = getopt(argc, argv, "s:")) == 's')
+        sparse = optarg;
+    if (option != -1 || argc - optind != 4) {
+        fprintf(stderr, "usage: bare_filters [-s SPARSE] DENSE KEPT FRAMES THREADS\n");
         return 2;
     }
-    bare.kept = strtoul(argv[3], NULL, 10);
-    bare.frames = strtoul(argv[4], NULL, 10);
-    struct sfs_dataset *dense = open_dataset(argv[1]);
-    bare.from = open_dataset(argv[2]);
-    if (!dense || !bare.from)
+    argv += optind;
+    bare.kept = strtoul(argv[1], NULL, 10);
+    bare.frames = strtoul(argv[2], NULL, 10);
+    struct sfs_dataset *dense = open_dataset(argv[0]);
+    bare.from = sparse ? open_dataset(sparse) : NULL;
+    if (!dense || (sparse && !bare.from))
         return 1;
     bare.dense = sfs_dataset_info(dense);
-    bare.sparse = sfs_dataset_info(bare.from);
+    bare.sparse = sparse ? sfs_dataset_info(bare.from) : NULL;
     bare.frame_bytes = bare.dense->type.size;
     for (int i = 0; i < bare.dense->rank; i++)
         bare.frame_bytes *= (size_t)bare.dense->chunk_dims[i];
-    if (!load_frames(argv[1], &bare) || sfs_chunk_iterate(bare.from, load_chunk, &bare)) {
-        fprintf(stderr, "bare_import: %s: cannot read\n", argv[2]);
+    if (!load_frames(argv[0], &bare) ||
+        (sparse && sfs_chunk_iterate(bare.from, load_chunk, &bare))) {
+        fprintf(stderr, "bare_filters: %s: cannot read\n", sparse ? sparse : argv[0]);
         return 1;
     }
-    run_all(&bare, (unsigned)strtoul(argv[5], NULL, 10));
+    run_all(&bare, (unsigned)strtoul(argv[3], NULL, 10));
     return bare.failed;
 }
