@@ -128,19 +128,24 @@ static bool is_listable(const struct sfs_attribute *attribute)
     return attribute->text && strlen(XATTR_PREFIX) + strlen(attribute->name) <= XATTR_NAME_BYTES;
 }
 
-/* The names, one behind the other; the caller frees them. */
+/* The names, one behind the other; the caller frees them. No more than a list can have, or Linux
+ * would give none at all. */
 static int list_names(const struct sfs_attributes *all, char **list, size_t *n)
 {
     *n = 0;
-    for (size_t i = 0; i < all->n; i++)
-        if (is_listable(&all->attribute[i]))
-            *n += strlen(XATTR_PREFIX) + strlen(all->attribute[i].name) + 1;
-    char *at = *list = malloc(*n + 1);
+    char *at = *list = malloc(XATTR_BYTES);
     if (!at)
         return -ENOMEM;
-    for (size_t i = 0; i < all->n; i++)
-        if (is_listable(&all->attribute[i]))
-            at = stpcpy(stpcpy(at, XATTR_PREFIX), all->attribute[i].name) + 1;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct sfs_attribute *attribute = &all->attribute[i];
+        if (!is_listable(attribute))
+            continue;
+        size_t bytes = strlen(XATTR_PREFIX) + strlen(attribute->name) + 1;
+        if (bytes > XATTR_BYTES - *n)
+            break;
+        at = stpcpy(stpcpy(at, XATTR_PREFIX), attribute->name) + 1;
+        *n += bytes;
+    }
     return 0;
 }
 

@@ -524,6 +524,23 @@ def test_requests_of_a_walk(mounts, tmp_path):
     assert answers(mount) - before < 2 * len(found) + 50
 
 
+def test_more_attributes_than_can_be_listed(mounts, tmp_path):
+    """Linux lists 64 KiB of names; of more it gives none, which programs that copy complain of."""
+    path = tmp_path / "attributes.h5"
+    names = [f"{n:04d} {'x' * 95}" for n in range(1500)]
+    with h5py.File(path, "w", libver="latest") as f:
+        f["d"] = 1
+        for n, name in enumerate(names):
+            f["d"].attrs[name] = n
+    mount = mounts(path)
+    listed = os.listxattr(mount / "d")
+    assert 65536 - 106 < sum(len(name) + 1 for name in listed) <= 65536
+    assert set(listed) < {f"user.{name}" for name in names}
+    for n in 0, 1499:
+        assert os.getxattr(mount / "d", f"user.{names[n]}") == str(n).encode()
+    assert len(json.loads((mount / "d/dataset.json").read_text())["attributes"]) == 1500
+
+
 def test_many_attributes(mounts, tmp_path):
     path = tmp_path / "attributes.h5"
     lengths = {"fits": ("x", 65536), "long": ("x", 70000), "umlauts": ("\xfc", 40000)}
