@@ -29,11 +29,16 @@ enum node_type {
 };
 
 /* What does not change after a node was made; of a node only this is for others to read. */
+/* Groups are shown so many levels below the root: each is compared with those above it, and longer
+ * paths than half of this Linux does not take anyway. */
+#define NODE_MOST_LEVELS 4096u
+
 struct node {
     uint32_t number;
     uint32_t generation; /* another one when the number is given again, and in the next mount */
     enum node_type type;
     const struct node *parent; /* NULL: the root */
+    unsigned level;            /* below the root */
     struct sfs_file *file;
     const struct stat *file_stat; /* of file, as of opening */
     uint64_t address;             /* not of a symlink */

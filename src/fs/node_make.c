@@ -48,18 +48,11 @@ int node_new(const struct node *parent, const char *name, const struct mounted_f
         return -ENOMEM;
     }
     entry->node.parent = parent;
+    entry->node.level = parent ? parent->level + 1 : 0;
     entry->node.file = file->file;
     entry->node.file_stat = &file->st;
     *out = entry;
     return 0;
-}
-
-static unsigned depth_of(const struct node *node)
-{
-    unsigned depth = 0;
-    for (; node->parent; node = node->parent)
-        depth++;
-    return depth;
 }
 
 /* Writes "../" for every level, and "." for none at all if nothing follows. */
@@ -82,7 +75,7 @@ static char *path_as_target(const struct node *group, const char *path)
     if (!out || !components)
         goto failed;
     bool absolute = path[0] == '/', in_root = absolute || !group->parent;
-    unsigned levels = absolute ? depth_of(group) : 0;
+    unsigned levels = absolute ? group->level : 0;
     bool first = true;
     for (char *component; (component = strsep(&rest, "/"));) {
         char name[NAME_BYTES];
@@ -147,6 +140,9 @@ static int make_symlink(struct entry_of_node *entry, char *target)
     return target ? 0 : -ENOMEM;
 }
 
+static const enum node_type types[] = {
+    [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
+
 /* Makes the node an object of file, or a symlink to the ancestor that this object is. */
 static int make_object(struct entry_of_node *entry, const struct mounted_file *file,
                        uint64_t address)
@@ -168,8 +164,6 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
         return make_symlink(entry, target);
     }
 
-    static const enum node_type types[] = {
-        [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
     enum sfs_object_type type;
     entry->node.file = file->file;
     entry->node.file_stat = &file->st;
@@ -177,6 +171,8 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     int error = sfs_object_type(file->file, address, &type);
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
         return error;
+    if (!error && type == SFS_GROUP && entry->node.level > NODE_MOST_LEVELS)
+        return make_symlink(entry, strdup("too-many-levels-of-groups"));
     entry->node.type = error ? NODE_UNREADABLE : types[type];
     entry->node.is_doubtful = error != 0;
     return 0;

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import struct
+import stat
 import subprocess
 
 import h5py
@@ -251,6 +252,26 @@ def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
         with pytest.raises(OSError, match="Input/output error"):
             shutil.copytree(mount / "bad", tmp_path / "copy")
         mount.unmount()
+
+
+def test_deep_groups_end(mounts, tmp_path):
+    """Who walks a tree without an end does not keep the daemon busy with each level for longer."""
+    path = tmp_path / "deep.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        group = f.id
+        for _ in range(6000):
+            group = h5py.h5g.create(group, b"g")
+    root = mounts(path, "ro")
+    fd, levels = os.open(root.root, os.O_RDONLY), 0
+    try:
+        while stat.S_ISDIR(os.stat("g", dir_fd=fd, follow_symlinks=False).st_mode):
+            inner = os.open("g", os.O_RDONLY, dir_fd=fd)
+            os.close(fd)
+            fd, levels = inner, levels + 1
+        assert levels == 4096 and os.listdir(fd) == ["g"]
+        assert os.readlink("g", dir_fd=fd) == "too-many-levels-of-groups"
+    finally:
+        os.close(fd)
 
 
 def test_attribute_of_endless_empty_lists(mounts, tmp_path):
