@@ -207,7 +207,7 @@ size_t b2frame_put(unsigned element, unsigned compressor, unsigned level, unsign
 
 /* ---- Chunks ---- */
 
-enum { SHUFFLED = 1, COPIED = 2, BIT_SHUFFLED = 4, NOT_SPLIT = 0x10 };
+enum { SHUFFLED = 1, COPIED = 2, BIT_SHUFFLED = 4 };
 enum { SPECIAL = 0x70, LAST_CODEC = 4, LAST_SHUFFLE = 2 };
 
 static bool is_plain(const unsigned char *in)
@@ -218,17 +218,6 @@ static bool is_plain(const unsigned char *in)
         shuffles &= in[i] <= LAST_SHUFFLE;
     return (flags & extended) == extended && flags >> 5 <= LAST_CODEC && shuffles &&
            (in[B2CHUNK_HEAD - 1] & ~SPECIAL) == 0;
-}
-
-/* libblosc2 does not look everywhere that the offsets of all blocks are there, and leaves out the
- * bytes that are left when it splits a block by the bytes of its elements. */
-static bool has_sound_blocks(const struct b2chunk *chunk, unsigned flags)
-{
-    uint64_t blocks = ((uint64_t)chunk->bytes + chunk->block - 1) / chunk->block;
-    if (chunk->is_copy)
-        return chunk->stored == (uint64_t)chunk->bytes + B2CHUNK_HEAD;
-    return chunk->stored >= B2CHUNK_HEAD + 4 * blocks &&
-           (flags & NOT_SPLIT || chunk->block % chunk->element == 0);
 }
 
 bool b2chunk_read(const unsigned char *in, size_t in_size, struct b2chunk *chunk)
@@ -248,8 +237,11 @@ bool b2chunk_read(const unsigned char *in, size_t in_size, struct b2chunk *chunk
         return false;
     if (chunk->special == B2VALUE)
         return chunk->stored > B2CHUNK_HEAD;
-    return chunk->special != B2BLOCKS ||
-           (chunk->block > 0 && chunk->block <= chunk->bytes && has_sound_blocks(chunk, in[2]));
+    if (chunk->special != B2BLOCKS)
+        return true;
+    if (chunk->is_copy)
+        return chunk->stored == (uint64_t)chunk->bytes + B2CHUNK_HEAD;
+    return chunk->block > 0 && chunk->block <= chunk->bytes; /* libblosc2 allocates as much */
 }
 
 /* ---- Axes ---- */

@@ -195,7 +195,7 @@ static void axes_that_do_not_fit_are_refused(void **state)
     static struct frame frame;
     unsigned char bytes[96] = {1, 2, 3};
     const struct array sound = {2, {4, 5}, {2, 3}, 4, 80, 96};
-    struct array array[8];
+    struct array array[9];
     for (size_t i = 0; i < COUNT(array); i++)
         array[i] = sound;
     array[1].blocks[0] = 0;
@@ -204,7 +204,8 @@ static void axes_that_do_not_fit_are_refused(void **state)
     array[4].dims[0] = (uint64_t)1 << 32;
     array[5].rank = 0;
     array[6].element = 8;
-    array[7].dims[1] = 6; /* as many whole blocks */
+    array[7].dims[1] = 6;   /* as many whole blocks */
+    array[8].blocks[1] = 4; /* more of them than the frame has */
     for (size_t i = 0; i < COUNT(array); i++) {
         unsigned char *out;
         make_frame(bytes, sizeof(bytes), 4, 0, 0, &frame);
