@@ -215,6 +215,31 @@ static void axes_that_do_not_fit_are_refused(void **state)
     }
 }
 
+static void metalayers_that_lead_out_are_refused(void **state)
+{
+    (void)state;
+    static struct frame frame;
+    unsigned char bytes[96] = {1, 2, 3};
+    const struct array array = {2, {4, 5}, {2, 3}, 4, 80, 96};
+    for (unsigned i = 0; i < 6; i++) {
+        make_frame(bytes, sizeof(bytes), 4, 0, 0, &frame);
+        add_axes(&frame, "b2nd", &array);
+        unsigned char *offset = frame.bytes + FIRST_AXES + 7 + 6;
+        unsigned char *content = frame.bytes + get(offset, 4);
+        assert_int_equal(*content, 0xC6);
+        const struct {
+            unsigned char *at;
+            uint64_t value;
+        } wrong[] = {
+            {offset, UINT32_MAX},      {offset, frame.header - 4},
+            {offset, FIRST_AXES},      {content + 1, frame.header},
+            {content + 1, UINT32_MAX}, {content + 1, get(content + 1, 4) / 2},
+        };
+        put(wrong[i].at, 4, wrong[i].value);
+        expect_refused(&frame, 80);
+    }
+}
+
 /* A frame that says of its chunk but that it is zero. */
 static void whole_blocks_may_not_be_many_more_bytes(void **state)
 {
@@ -288,6 +313,9 @@ static void a_chunk_may_say_it(void **state)
     make_frame(noise, sizeof(noise), 3, 5, 0, &frame);
     unsigned char *chunk = frame.bytes + HEADER;
     assert_true(chunk[2] & 2); /* a copy */
+    chunk[13]--;               /* of fewer bytes than there are */
+    expect_refused(&frame, sizeof(bytes));
+    chunk[13]++;
     chunk[2] &= (unsigned char)~2;
     chunk[31] = 0x30;
     memcpy(chunk + 32, "abcd", 4);
@@ -413,6 +441,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_get_to_their_places),
         cmocka_unit_test(axes_that_do_not_fit_are_refused),
+        cmocka_unit_test(metalayers_that_lead_out_are_refused),
         cmocka_unit_test(whole_blocks_may_not_be_many_more_bytes),
         cmocka_unit_test(one_word_stands_for_all),
         cmocka_unit_test(a_chunk_may_say_it),
