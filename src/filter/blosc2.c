@@ -153,7 +153,8 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
 
 /* ---- Encoding ---- */
 
-/* What does not get smaller is stored as it is, in a frame. */
+/* What does not get smaller is stored as it is, in a frame. Variables such as BLOSC_DELTA can make
+ * libblosc2 do what was not asked for: what we would not decode is not stored. */
 static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
                   size_t capacity, size_t *out_size)
 {
@@ -175,7 +176,8 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
     int made = blosc2_compress_ctx(context, in, (int32_t)size, b2frame_chunk(out),
                                    (int32_t)(size + BLOSC2_MAX_OVERHEAD));
     blosc2_free_ctx(context);
-    if (made <= 0)
+    struct b2chunk chunk;
+    if (made <= 0 || !b2chunk_read(b2frame_chunk(out), (size_t)made, &chunk))
         return -EINVAL;
     *out_size = b2frame_put((unsigned)parameters.typesize, parameters.compcode, level, out);
     return 0;

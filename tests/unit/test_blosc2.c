@@ -434,6 +434,13 @@ static void what_is_asked_for_may_be_wrong(void **state)
         const struct sfs_filter filter = {FILTER_BLOSC2, .n_values = 7, .values = others[i]};
         assert_false(filter_is_native(&filter, 1));
     }
+    const unsigned sound[] = {1, 0, 4, 400, 5, 1, 1};
+    const struct sfs_filter filter = {FILTER_BLOSC2, .n_values = 7, .values = sound};
+    assert_int_equal(setenv("BLOSC_DELTA", "1", 1), 0); /* libblosc2 obeys */
+    assert_int_equal(filter_encode(&filter, 1, bytes, 400, NULL, out, sizeof(out), &n, &mask),
+                     -EINVAL);
+    assert_int_equal(unsetenv("BLOSC_DELTA"), 0);
+    assert_int_equal(filter_encode(&filter, 1, bytes, 400, NULL, out, sizeof(out), &n, &mask), 0);
 }
 
 int main(void)
