@@ -804,7 +804,7 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
 /* ---- Filters ----
  *
  * What makes the sections of sfs_write_chunk, and reads those of sfs_read_chunk: deflate, shuffle,
- * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, bzip2, LZF and szip what this build has.
+ * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, Blosc2, bzip2, LZF and szip what this build has.
  * Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of them
  * are built in with these parameters, or one that is no checksum follows one that compresses. */
 

@@ -17,9 +17,11 @@ static const char *const seconds[][MOST_WORDS] = {
 /* What shuffles by itself. */
 static const char *const alone[][MOST_WORDS] = {
     [GOAL_FAST] = {"bitshuffle=lz4", "bitshuffle=zstd:1", "blosc=blosclz:5", "blosc=lz4:5",
-                   "blosc=zlib:1", "blosc=zstd:1"},
+                   "blosc=zlib:1", "blosc=zstd:1", "blosc2=blosclz:5", "blosc2=lz4:5",
+                   "blosc2=zstd:1"},
     [GOAL_SMALL] = {"bitshuffle=lz4", "bitshuffle=zstd:9", "bitshuffle=zstd:19", "blosc=blosclz:9",
-                    "blosc=lz4hc:9", "blosc=zlib:9", "blosc=zstd:5", "blosc=zstd:9"},
+                    "blosc=lz4hc:9", "blosc=zlib:9", "blosc=zstd:5", "blosc=zstd:9",
+                    "blosc2=lz4hc:9", "blosc2=zlib:9", "blosc2=zstd:5", "blosc2=zstd:9"},
 };
 
 void candidate_shuffles(unsigned block, int rank, unsigned size[SHUFFLES])

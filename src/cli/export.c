@@ -17,8 +17,9 @@ static const char help[] =
     "have only one of rank 2 or more; without one DST gets the same path. Attributes are copied.\n"
     "\n"
     "  --filter NAME[=LEVEL]  a filter of the dense chunks: deflate (or gzip), shuffle,\n"
-    "                         fletcher32, bitshuffle=lz4, lz4, zstd, blosc=zstd:5, bzip2, lzf,\n"
-    "                         szip, or a registered number with its parameters";
+    "                         fletcher32, bitshuffle=lz4, lz4, zstd, blosc=zstd:5,\n"
+    "                         blosc2=zstd:5, bzip2, lzf, szip, or a registered number with\n"
+    "                         its parameters";
 
 enum { FILTER = 256 };
 

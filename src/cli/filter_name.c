@@ -12,7 +12,8 @@ enum {
     BLOSC = 32001,
     LZ4 = 32004,
     BITSHUFFLE = 32008,
-    ZSTD = 32015
+    ZSTD = 32015,
+    BLOSC2 = 32026
 };
 enum { SZIP = 4, SZIP_ENTROPY = 133, SZIP_NEAREST = 161 }; /* options, as H5Pset_szip puts them */
 enum { BITSHUFFLE_LZ4 = 2, BITSHUFFLE_ZSTD = 3 };
@@ -57,6 +58,15 @@ static const struct named {
      5,
      "it is followed by nothing, or by =COMPRESSOR or =COMPRESSOR:LEVEL, which are blosclz, lz4, "
      "lz4hc, snappy, zlib or zstd, and 0 to 9"},
+    {"blosc2",
+     BLOSC2,
+     false,
+     {{"blosclz", 0}, {"lz4", 1}, {"lz4hc", 2}, {"zlib", 4}, {"zstd", 5}},
+     0,
+     9,
+     5,
+     "it is followed by nothing, or by =COMPRESSOR or =COMPRESSOR:LEVEL, which are blosclz, lz4, "
+     "lz4hc, zlib or zstd, and 0 to 9"},
     {"bzip2", BZIP2, false, {{"", 0}}, 1, 9, 9, "the level is one of 1 to 9"},
     {"lzf", LZF, true, {{"", 0}}, 0, 0, 0, "it has no parameters"},
     {"szip",
@@ -119,6 +129,7 @@ static size_t put_values(int id, unsigned code, unsigned number, bool has_number
         values[2] = number;
         return code == BITSHUFFLE_ZSTD ? 3 : 2;
     case BLOSC:
+    case BLOSC2:
         memset(values, 0, 4 * sizeof(*values));
         values[4] = number;
         values[5] = 1; /* shuffled by bytes */
@@ -184,6 +195,12 @@ void filter_complete(struct sfs_filter *filter, unsigned *numbers, unsigned toge
             return;
         numbers[0] = numbers[1] = 2; /* versions of filter and format */
         numbers[2] = together > 255 ? 1 : together;
+        return;
+    case BLOSC2:
+        if (filter->n_values < 7 || numbers[2] > 0)
+            return;
+        numbers[0] = 1; /* version of the filter */
+        numbers[2] = together;
         return;
     case SZIP:
         if (filter->n_values != 2)

@@ -152,7 +152,7 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
     }
     if (!take_number(&at, &id) || at != name + n || id < 1 || id > 65535)
         return "the filters are deflate, gzip, shuffle, fletcher32, bitshuffle, lz4, zstd, blosc, "
-               "bzip2, lzf, szip, none and registered numbers";
+               "blosc2, bzip2, lzf, szip, none and registered numbers";
     filter->id = (int)id;
     return NULL;
 }

@@ -23,6 +23,7 @@
 #define FILTER_LZ4        32004
 #define FILTER_BITSHUFFLE 32008
 #define FILTER_ZSTD       32015
+#define FILTER_BLOSC2     32026
 
 /* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
  * with their parameters, and behind one that compresses there are only checksums. All other filter_

@@ -57,7 +57,7 @@ struct filter_kind {
 
 extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32,
     filter_bitshuffle, filter_bitshuffle_lz4, filter_bitshuffle_zstd, filter_lz4, filter_zstd,
-    filter_blosc, filter_bzip2, filter_lzf, filter_szip;
+    filter_blosc, filter_blosc2, filter_bzip2, filter_lzf, filter_szip;
 
 extern const struct filter_kind *const filter_kinds[];
 extern const size_t filter_n_kinds;

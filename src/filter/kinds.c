@@ -18,6 +18,9 @@ const struct filter_kind *const filter_kinds[] = {
 #if HAVE_BLOSC
     &filter_blosc,
 #endif
+#if HAVE_BLOSC2
+    &filter_blosc2,
+#endif
 #if HAVE_BZIP2
     &filter_bzip2,
 #endif

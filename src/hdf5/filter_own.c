@@ -72,6 +72,7 @@ FUNCTIONS(32001)
 FUNCTIONS(32004)
 FUNCTIONS(32008)
 FUNCTIONS(32015)
+FUNCTIONS(32026)
 
 #define CLASS(ID, NAME)                                                                            \
     {                                                                                              \
@@ -79,8 +80,8 @@ FUNCTIONS(32015)
         .name = NAME, .set_local = set_local_##ID, .filter = run_##ID                              \
     }
 static const H5Z_class2_t classes[] = {
-    CLASS(307, "bzip2"), CLASS(32000, "lzf"),        CLASS(32001, "blosc"),
-    CLASS(32004, "lz4"), CLASS(32008, "bitshuffle"), CLASS(32015, "zstd"),
+    CLASS(307, "bzip2"),        CLASS(32000, "lzf"),  CLASS(32001, "blosc"),  CLASS(32004, "lz4"),
+    CLASS(32008, "bitshuffle"), CLASS(32015, "zstd"), CLASS(32026, "blosc2"),
 };
 
 bool filter_register_own(int id)

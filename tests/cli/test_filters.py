@@ -13,7 +13,7 @@ PLUGINS = "/usr/lib/x86_64-linux-gnu/hdf5/serial/plugins"
 PLUGIN_OF = {32008: "libh5bshuf.so", 32004: "libh5lz4.so", 32001: "libH5Zblosc.so", 307: "libh5bz2.so",
              32000: "liblzf_filter.so", 4: ""}
 OPTION_OF = {"bitshuffle=lz4": "lz4", "lz4": "lz4", "bitshuffle=zstd": "zstd", "zstd": "zstd",
-             "blosc": "blosc", "bzip2": "bzip2", "szip": "szip"}
+             "blosc": "blosc", "blosc2": "blosc2", "bzip2": "bzip2", "szip": "szip"}
 
 # What is asked for: the id, the parameters that libhdf5's plugin makes of it for elements of 2 bytes in
 # chunks of 3000, and those of a selection. The version of bitshuffle's plugin is not looked at.
@@ -29,6 +29,9 @@ NAMES = {
     "blosc": (32001, [2, 2, 2, 3000, 5, 1, 0], [2, 2, 12, 0, 5, 1, 0]),
     "blosc=lz4": (32001, [2, 2, 2, 3000, 5, 1, 1], [2, 2, 12, 0, 5, 1, 1]),
     "blosc=zstd:1": (32001, [2, 2, 2, 3000, 1, 1, 5], [2, 2, 12, 0, 1, 1, 5]),
+    "blosc2": (32026, [1, 0, 2, 3000, 5, 1, 0], [1, 0, 12, 0, 5, 1, 0]),
+    "blosc2=lz4": (32026, [1, 0, 2, 3000, 5, 1, 1], [1, 0, 12, 0, 5, 1, 1]),
+    "blosc2=zstd:9": (32026, [1, 0, 2, 3000, 9, 1, 5], [1, 0, 12, 0, 9, 1, 5]),
     "bzip2": (307, [9], [9]),
     "bzip2=1": (307, [1], [1]),
     "lzf": (32000, [4, 0x0105, 3000], [0]),
@@ -96,7 +99,20 @@ def test_by_name(tmp_path, name):
     expect_plugin_reads(dense, id, name, data)
 
 
+def run_with_tables(script, path):
+    """PyTables has the filter Blosc2, and gives it to h5py, which has the same libhdf5. None: it is not here."""
+    check = "import tables, sys; sys.exit(tables.which_lib_version('blosc2') is None)"
+    if subprocess.run(["/usr/bin/python3", "-c", check], stderr=subprocess.DEVNULL).returncode != 0:
+        return None
+    return subprocess.run(["/usr/bin/python3", "-c", f"import tables, h5py, sys; {script}", path],
+                          stdout=subprocess.PIPE, check=True).stdout
+
+
 def expect_plugin_reads(path, id, name, data):
+    if id == 32026:
+        got = run_with_tables("sys.stdout.buffer.write(h5py.File(sys.argv[1])['d'][()].tobytes())", path)
+        assert got in (None, data.tobytes())
+        return
     if id not in PLUGIN_OF or "zstd" in name or not os.path.exists(f"{PLUGINS}/{PLUGIN_OF[id]}"):
         return
     script = ("import h5py, sys; f = h5py.File(sys.argv[1]); s = f['d'].id;"
@@ -117,10 +133,31 @@ def test_by_number(tmp_path):
     assert [without_version(f) for f in filters["selection"]] == [[0, 4, 1, 0, 0]]
 
 
+@pytest.mark.parametrize("chunks", [(1, 60, 50), (3, 16, 33), (2, 60, 50)], ids=str)
+@pytest.mark.parametrize("parameters", ["0,0,0,0,5,1,5", "0,256,0,0,9,2,1", "0,8,0,0,1,0,0"])
+def test_blosc2_of_others(tmp_path, parameters, chunks):
+    """Chunks that are compressed block by block, as PyTables does it with all that have more axes than one."""
+    if not is_built("blosc2"):
+        pytest.skip("built without libblosc2")
+    data = detector((5, 60, 50))
+    theirs, plain = tmp_path / "theirs.h5", tmp_path / "plain.h5"
+    np.save(tmp_path / "data.npy", data)
+    if run_with_tables(f"import numpy; f = h5py.File(sys.argv[1], 'w'); d = numpy.load({str(tmp_path / 'data.npy')!r});"
+                       f"f.create_dataset('d', data=d, chunks={chunks}, compression=32026,"
+                       f"compression_opts=({parameters})); f.close()", theirs) is None:
+        pytest.skip("there is no PyTables with Blosc2")
+    with h5py.File(theirs) as file:
+        assert len(file["d"].id.get_create_plist().get_filter(0)[2]) == 7 + 1 + data.ndim
+    done("export", theirs, plain)
+    with h5py.File(plain) as file:
+        assert np.array_equal(file["d"], data)
+
+
 @pytest.mark.parametrize("wrong", some([
     "bitshuffle=lz4:3", "bitshuffle=3", "bitshuffle=gzip", "bitshuffle=zstd:0", "bitshuffle=zstd:23",
     "bitshuffle=zstd:", "bitshuffle=", "lz4=0", "lz4=x", "lz4=fast", "zstd=0", "zstd=23", "zstd=3,4",
-    "blosc=5", "blosc=gzip", "blosc=lz4:10", "blosc=lz4:", "bzip2=0", "bzip2=10", "lzf=1", "szip=8",
+    "blosc=5", "blosc=gzip", "blosc=lz4:10", "blosc=lz4:", "blosc2=snappy",
+    "blosc2=5", "blosc2=zstd:10", "bzip2=0", "bzip2=10", "lzf=1", "szip=8",
     "szip=nn:7", "szip=nn:34", "szip=xx", "bit", "zstandard"]))
 def test_wrong_parameters(tmp_path, wrong):
     failed("create", tmp_path / "f.h5", "d", "--dims", "3", "--dtype", "u1", "--filter",

@@ -13,7 +13,8 @@ from conftest import BUILD
 FRAMES, ROWS, COLUMNS = 5, 70, 60
 FILTERS = ["lzf", "bitshuffle"] + [
     name for library, names in {"LZ4": ["bitshuffle=lz4", "lz4"], "ZSTD": ["bitshuffle=zstd", "zstd"],
-                                "BLOSC": ["blosc=lz4:5"], "BZIP2": ["bzip2"], "SZIP": ["szip"]}.items()
+                                "BLOSC": ["blosc=lz4:5"], "BLOSC2": ["blosc2=zstd:1"],
+                                "BZIP2": ["bzip2"], "SZIP": ["szip"]}.items()
     if f"#define HAVE_{library} 1\n" in (BUILD / "config.h").read_text() for name in names]
 
 
