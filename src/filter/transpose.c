@@ -1,5 +1,6 @@
-/* Turning the bits of a byte plane: in plain C, and with the vectors of x86 processors, of which
- * the widest there are is chosen when the program runs. */
+/* Turning the bits of a byte plane: in plain C, and with the vectors of x86 and ARM processors, of
+ * which the widest there are is chosen when the program runs. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -211,6 +212,99 @@ const struct transpose *transpose_way(size_t i)
     if (i == 1)
         return __builtin_cpu_supports("sse2") ? &sse2 : NULL;
     return i == 2 && __builtin_cpu_supports("avx2") ? &avx2 : NULL;
+}
+
+/* 64-bit ARM processors all have the vectors, of the others some; for those gcc alone compiles
+ * single functions. */
+#elif (defined(__aarch64__) ||                                                                     \
+       (defined(__ARM_PCS_VFP) && __ARM_ARCH >= 7 && !defined(__clang__))) &&                      \
+    !defined(__ARM_BIG_ENDIAN)
+
+#include <arm_neon.h>
+
+#ifdef __aarch64__
+#define NEON static
+static bool has_neon(void)
+{
+    return true;
+}
+#else
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#define NEON __attribute__((target("fpu=neon"))) static
+static bool has_neon(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_NEON;
+}
+#endif
+
+#define NEON_EXCHANGE(A, B, N, MASK)                                                               \
+    do {                                                                                           \
+        uint8x16_t a = (A);                                                                        \
+        (A) = vbslq_u8((MASK), a, vshlq_n_u8((B), (N)));                                           \
+        (B) = vbslq_u8((MASK), vshrq_n_u8(a, (N)), (B));                                           \
+    } while (0)
+
+/* Squares of 4, 2 and 1 bits as above; twice, and all is as before. */
+NEON inline __attribute__((always_inline)) void neon_turn(uint8x16_t v[8])
+{
+    const uint8x16_t four = vdupq_n_u8(0x0F), two = vdupq_n_u8(0x33), one = vdupq_n_u8(0x55);
+    for (int i = 0; i < 4; i++)
+        NEON_EXCHANGE(v[i], v[i + 4], 4, four);
+    for (int i = 0; i < 8; i += i % 4 == 1 ? 3 : 1)
+        NEON_EXCHANGE(v[i], v[i + 2], 2, two);
+    for (int i = 0; i < 8; i += 2)
+        NEON_EXCHANGE(v[i], v[i + 1], 1, one);
+}
+
+/* 16 columns at a time. Registers i and i + 4 are interleaved by bytes; to interleave four such by
+ * bytes again is how the processor stores them, and how it loads them to take them apart. */
+NEON void neon_to_plane(const unsigned char *rows, size_t step, size_t columns,
+                        unsigned char *plane)
+{
+    size_t c = 0;
+    for (; c + 16 <= columns; c += 16) {
+        uint8x16_t v[8];
+        for (int r = 0; r < 8; r++)
+            v[r] = vld1q_u8(rows + r * step + c);
+        neon_turn(v);
+        uint8x16x4_t low, high;
+        for (int i = 0; i < 4; i++) {
+            uint8x16x2_t two = vzipq_u8(v[i], v[i + 4]);
+            low.val[i] = two.val[0];
+            high.val[i] = two.val[1];
+        }
+        vst4q_u8(plane + 8 * c, low);
+        vst4q_u8(plane + 8 * c + 64, high);
+    }
+    plain_to_plane(rows + c, step, columns - c, plane + 8 * c);
+}
+
+NEON void neon_to_rows(const unsigned char *plane, size_t columns, unsigned char *rows, size_t step)
+{
+    size_t c = 0;
+    for (; c + 16 <= columns; c += 16) {
+        uint8x16_t v[8];
+        uint8x16x4_t low = vld4q_u8(plane + 8 * c), high = vld4q_u8(plane + 8 * c + 64);
+        for (int i = 0; i < 4; i++) {
+            uint8x16x2_t two = vuzpq_u8(low.val[i], high.val[i]);
+            v[i] = two.val[0];
+            v[i + 4] = two.val[1];
+        }
+        neon_turn(v);
+        for (int r = 0; r < 8; r++)
+            vst1q_u8(rows + r * step + c, v[r]);
+    }
+    plain_to_rows(plane + 8 * c, columns - c, rows + c, step);
+}
+
+static const struct transpose neon = {"neon", neon_to_plane, neon_to_rows};
+
+const struct transpose *transpose_way(size_t i)
+{
+    if (i == 0)
+        return &plain;
+    return i == 1 && has_neon() ? &neon : NULL;
 }
 
 #else

@@ -92,10 +92,19 @@ void listings_destroy(struct listings *listings)
 
 /* ---- Groups. The lock must be held, here and in what follows ---- */
 
+/* It is hashed with whatever lies between its members. */
+static void set_key(struct group_key *key, const struct node *node)
+{
+    memset(key, 0, sizeof(*key));
+    key->file = node->file;
+    key->address = node->address;
+}
+
 static struct group *find_group(struct listings *listings, const struct node *node)
 {
-    const struct group_key key = {.file = node->file, .address = node->address};
+    struct group_key key;
     struct group *group;
+    set_key(&key, node);
     HASH_FIND(hh, listings->groups, &key, sizeof(key), group);
     return group;
 }
@@ -109,7 +118,7 @@ static struct group *get_group(struct listings *listings, const struct node *nod
     group = calloc(1, sizeof(*group));
     if (!group)
         return NULL;
-    group->key = (struct group_key){.file = node->file, .address = node->address};
+    set_key(&group->key, node);
     HASH_ADD(hh, listings->groups, key, sizeof(group->key), group);
     if (!hash_failed())
         return group;

@@ -776,8 +776,9 @@ static void all_ways_of_turning_bits_agree(void **state)
     for (size_t w = 0; transpose_way(w); w++)
         for (size_t columns = 0; columns < 140; columns++) {
             const struct transpose *way = transpose_way(w);
-            size_t step = columns + random_below(3), n = 8 * step;
-            unsigned char *rows = allocate(n), *plane = allocate(8 * columns), *back = allocate(n);
+            size_t step = columns + random_below(3), n = 8 * step, shift = random_below(3);
+            unsigned char *rows = allocate(n), *back = allocate(n);
+            unsigned char *buffer = allocate(shift + 8 * columns), *plane = buffer + shift;
             random_fill(rows, n);
             memcpy(back, rows, n);
             way->to_plane(rows, step, columns, plane);
@@ -789,9 +790,27 @@ static void all_ways_of_turning_bits_agree(void **state)
             way->to_rows(plane, columns, back, step);
             assert_memory_equal(back, rows, n);
             free(back);
-            free(plane);
+            free(buffer);
             free(rows);
         }
+}
+
+/* The first way behind plain C, where one is sure to be: otherwise nothing is compared. */
+static void processors_have_the_vectors_they_always_have(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    const char *name = "sse2";
+#elif defined(__aarch64__) && !defined(__ARM_BIG_ENDIAN)
+    const char *name = "neon";
+#else
+    const char *name = NULL;
+#endif
+    if (!name)
+        skip();
+    const struct transpose *way = transpose_way(1);
+    assert_non_null(way);
+    assert_string_equal(way->name, name);
 }
 
 static int look_where_debian_has_plugins(void **state)
@@ -819,6 +838,7 @@ static int all_tests(void)
         cmocka_unit_test(absurd_sizes_are_not_believed),
         cmocka_unit_test(threads_do_not_disturb_each_other),
         cmocka_unit_test(all_ways_of_turning_bits_agree),
+        cmocka_unit_test(processors_have_the_vectors_they_always_have),
     };
     return cmocka_run_group_tests(tests, look_where_debian_has_plugins, NULL);
 }
