@@ -72,6 +72,10 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
                struct chunk **chunk);
 void cache_return(struct chunk *chunk);
 
+/* The same for a chunk that nobody is going to want again: it goes, unless others use it or it has
+ * changed, and its memory is the next that is used. */
+void cache_return_last(struct chunk *chunk);
+
 struct cache_form;
 
 /* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until

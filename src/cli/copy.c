@@ -18,6 +18,7 @@ struct work {
     const struct copy *copy;
     bool from_sparse, to_sparse;
     bool may_borrow; /* decoded chunks of the source; what is mapped could go while it is read */
+    bool is_last;    /* whoever has borrowed one: nobody wants it after him */
     size_t size;     /* bytes of an element */
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
@@ -161,8 +162,11 @@ static int take_elements(struct bench *bench)
 /* What is lent is given back before anything waits for memory. */
 static void give_back(struct bench *bench)
 {
-    if (bench->loan.holder)
-        sfs_return(bench->work->copy->from, &bench->loan);
+    const struct work *work = bench->work;
+    if (bench->loan.holder && work->is_last)
+        sfs_return_last(work->copy->from, &bench->loan);
+    else if (bench->loan.holder)
+        sfs_return(work->copy->from, &bench->loan);
     bench->elements = NULL;
 }
 
@@ -255,6 +259,15 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
+/* Whether chunks are not cut by the edges of blocks. */
+static bool has_whole_chunks(const struct blocks *blocks, const struct sfs_dataset_info *info)
+{
+    for (int i = 0; i < info->rank; i++)
+        if (blocks->block[i] < blocks->dims[i] && blocks->block[i] % info->chunk_dims[i] != 0)
+            return false;
+    return true;
+}
+
 static int work_init(struct work *work, const struct copy *copy, bool is_all)
 {
     static const uint64_t nothing[SFS_MAX_RANK];
@@ -274,6 +287,8 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                 : is_all ? blocks_of_both(from, to, &work->blocks)
                          : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
     work->n = work->blocks.n;
+    /* What is only sampled is going to be read once more. */
+    work->is_last = is_all && !error && has_whole_chunks(&work->blocks, from);
     if (error || !work->is_listed)
         return error;
     error = blocks_stored(&work->blocks, copy->from, nothing, &work->stored);
