@@ -108,6 +108,11 @@ int cache_erase_box(struct cache_dataset *dataset, const struct box *box);
  * there is no room because changed chunks cannot be written, that is the error. */
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 const void *values, bool whole);
+
+/* The same with positions that the caller does not need any more: they may be taken over instead of
+ * being copied, and are empty then, also after an error. */
+int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, struct runs *positions,
+                     const void *values, bool whole);
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
 
