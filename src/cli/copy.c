@@ -24,7 +24,8 @@ struct work {
     struct block_list stored; /* of a sparse source: only these are copied */
     bool is_listed;
     uint64_t n;                /* blocks to copy, */
-    uint64_t stride;           /* every so many-th */
+    uint64_t stride;           /* every so many-th, */
+    uint64_t first;            /* from this one on */
     struct progress *progress; /* NULL: none is shown */
     atomic_uint_fast64_t next; /* block */
     atomic_int error;          /* the first one */
@@ -221,7 +222,7 @@ static void bench_free(struct bench *bench)
 static void take_block(struct bench *bench, uint64_t i)
 {
     const struct work *work = bench->work;
-    i *= work->stride;
+    i = work->first + i * work->stride;
     blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
 }
 
@@ -331,14 +332,16 @@ int copy_elements(const struct copy *copy)
     return error;
 }
 
-int copy_some(const struct copy *copy, uint64_t most)
+int copy_some(const struct copy *copy, uint64_t most, uint64_t first, uint64_t step)
 {
     struct work work;
     int error = work_init(&work, copy, false);
-    if (!error && work.n > 0) {
-        uint64_t n = work.n < most ? work.n : most;
-        work.stride = work.n / n;
-        work.n = n;
+    uint64_t n = work.n < most ? work.n : most;
+    if (!error && first < n) {
+        uint64_t stride = work.n / n;
+        work.first = first * stride;
+        work.stride = step * stride;
+        work.n = (n - first + step - 1) / step;
         run_all(&work);
         error = atomic_load(&work.error);
     }
