@@ -629,6 +629,10 @@ SFS_API bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
                       size_t n, struct sfs_loan *loan, int *error);
 SFS_API void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);
 
+/* The same by who was the last to read the chunk in which the bytes lie: it need not be kept, and
+ * what is read next gets its memory, which is in the processor's cache still. */
+SFS_API void sfs_return_last(struct sfs_dataset *dataset, struct sfs_loan *loan);
+
 /* Intervals of row-major positions in a slab, ascending, with gaps between them. */
 struct sfs_interval {
     uint64_t first; /* position */

@@ -298,6 +298,19 @@ void cache_return(struct chunk *chunk)
     chunk_release(chunk);
 }
 
+void cache_return_last(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    bool is_idle = chunk->pins == 1 && !chunk->changing && !chunk->encoding;
+    if (is_idle && !chunk->gone && !chunk->dirty) {
+        chunk_unlink(chunk);
+        cache->evictions++;
+    }
+    chunk_unpin(chunk);
+    pthread_mutex_unlock(&cache->lock);
+}
+
 /* Puts a copy of what is in a pinned open chunk into the place of the pin: a chunk that nobody else
  * knows. *out is NULL if the chunk has just been condensed. */
 static int copy_open(struct chunk *chunk, unsigned parts, struct chunk **out)

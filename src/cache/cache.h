@@ -72,6 +72,10 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
                struct chunk **chunk);
 void cache_return(struct chunk *chunk);
 
+/* The same for a chunk that nobody is going to want again: it goes, unless others use it or it has
+ * changed, and its memory is the next that is used. */
+void cache_return_last(struct chunk *chunk);
+
 struct cache_form;
 
 /* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until
@@ -104,6 +108,11 @@ int cache_erase_box(struct cache_dataset *dataset, const struct box *box);
  * there is no room because changed chunks cannot be written, that is the error. */
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 const void *values, bool whole);
+
+/* The same with positions that the caller does not need any more: they may be taken over instead of
+ * being copied, and are empty then, also after an error. */
+int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, struct runs *positions,
+                     const void *values, bool whole);
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
 

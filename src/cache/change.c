@@ -18,6 +18,7 @@ struct change {
     /* The elements: a box of the chunk, or (count NULL) positions. */
     const uint64_t *count, *start;
     const struct runs *positions;
+    struct runs *given; /* the positions, if they may be taken over; or NULL */
     /* Their values: packed, or those of a box as a form_source says. */
     const void *values;
     struct form_source from;
@@ -104,6 +105,8 @@ static int make_packed(const struct layout *layout, const struct cache_form *old
     }
     if (!error && change->erases)
         error = form_erase(layout, old, positions, pool, form);
+    else if (!error && !old && change->given)
+        error = form_take(layout, change->given, values, pool, form);
     else if (!error)
         error = form_write(layout, old, positions, values, pool, form);
     form_free(&box, pool);
@@ -456,6 +459,15 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
                 const void *values, bool whole)
 {
     struct change change = {.positions = positions, .values = values, .whole = whole};
+    int error = layout_check_room(dataset->layout, scaled);
+    return error ? error : change_chunk(dataset, scaled, &change);
+}
+
+int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, struct runs *positions,
+                     const void *values, bool whole)
+{
+    struct change change = {
+        .positions = positions, .given = positions, .values = values, .whole = whole};
     int error = layout_check_room(dataset->layout, scaled);
     return error ? error : change_chunk(dataset, scaled, &change);
 }

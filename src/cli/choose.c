@@ -352,13 +352,15 @@ static int choose_in(struct sfs_file *file, const struct copy *copy,
     struct sample sample;
     bool wants_filters = choice->is_made[SELECTION_SECTION] ||
                          (goal != GOAL_PLAIN && choice->is_made[VALUES_SECTION]);
-    int error = sample_take(file, "/sample", copy, create, tried_bytes[goal], &sample);
+    int error = sample_begin(file, "/sample", copy, create, &sample);
     if (!error && may_cut && cut_chunk(&sample, create)) {
         choose_plain(create, choice);
         sample_free(&sample);
         if (wants_filters)
-            error = sample_take(file, "/cut", copy, create, tried_bytes[goal], &sample);
+            error = sample_begin(file, "/cut", copy, create, &sample);
     }
+    if (!error && wants_filters)
+        error = sample_finish(copy, tried_bytes[goal], &sample);
     if (!error && wants_filters)
         error = choose_filters(file, copy, create, goal, &sample, choice);
     sample_free(&sample);

@@ -18,12 +18,14 @@ struct work {
     const struct copy *copy;
     bool from_sparse, to_sparse;
     bool may_borrow; /* decoded chunks of the source; what is mapped could go while it is read */
+    bool is_last;    /* whoever has borrowed one: nobody wants it after him */
     size_t size;     /* bytes of an element */
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
     bool is_listed;
     uint64_t n;                /* blocks to copy, */
-    uint64_t stride;           /* every so many-th */
+    uint64_t stride;           /* every so many-th, */
+    uint64_t first;            /* from this one on */
     struct progress *progress; /* NULL: none is shown */
     atomic_uint_fast64_t next; /* block */
     atomic_int error;          /* the first one */
@@ -161,8 +163,11 @@ static int take_elements(struct bench *bench)
 /* What is lent is given back before anything waits for memory. */
 static void give_back(struct bench *bench)
 {
-    if (bench->loan.holder)
-        sfs_return(bench->work->copy->from, &bench->loan);
+    const struct work *work = bench->work;
+    if (bench->loan.holder && work->is_last)
+        sfs_return_last(work->copy->from, &bench->loan);
+    else if (bench->loan.holder)
+        sfs_return(work->copy->from, &bench->loan);
     bench->elements = NULL;
 }
 
@@ -217,7 +222,7 @@ static void bench_free(struct bench *bench)
 static void take_block(struct bench *bench, uint64_t i)
 {
     const struct work *work = bench->work;
-    i *= work->stride;
+    i = work->first + i * work->stride;
     blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
 }
 
@@ -255,6 +260,15 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
+/* Whether chunks are not cut by the edges of blocks. */
+static bool has_whole_chunks(const struct blocks *blocks, const struct sfs_dataset_info *info)
+{
+    for (int i = 0; i < info->rank; i++)
+        if (blocks->block[i] < blocks->dims[i] && blocks->block[i] % info->chunk_dims[i] != 0)
+            return false;
+    return true;
+}
+
 static int work_init(struct work *work, const struct copy *copy, bool is_all)
 {
     static const uint64_t nothing[SFS_MAX_RANK];
@@ -274,6 +288,8 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                 : is_all ? blocks_of_both(from, to, &work->blocks)
                          : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
     work->n = work->blocks.n;
+    /* What is only sampled is going to be read once more. */
+    work->is_last = is_all && !error && has_whole_chunks(&work->blocks, from);
     if (error || !work->is_listed)
         return error;
     error = blocks_stored(&work->blocks, copy->from, nothing, &work->stored);
@@ -316,14 +332,16 @@ int copy_elements(const struct copy *copy)
     return error;
 }
 
-int copy_some(const struct copy *copy, uint64_t most)
+int copy_some(const struct copy *copy, uint64_t most, uint64_t first, uint64_t step)
 {
     struct work work;
     int error = work_init(&work, copy, false);
-    if (!error && work.n > 0) {
-        uint64_t n = work.n < most ? work.n : most;
-        work.stride = work.n / n;
-        work.n = n;
+    uint64_t n = work.n < most ? work.n : most;
+    if (!error && first < n) {
+        uint64_t stride = work.n / n;
+        work.first = first * stride;
+        work.stride = step * stride;
+        work.n = (n - first + step - 1) / step;
         run_all(&work);
         error = atomic_load(&work.error);
     }

@@ -16,7 +16,8 @@ struct copy {
 /* On error, -EINTR after a signal, the destination has some of the elements. */
 int copy_elements(const struct copy *copy);
 
-/* The same of at most so many blocks, spread evenly, without a progress bar. */
-int copy_some(const struct copy *copy, uint64_t most);
+/* The same of at most so many blocks, spread evenly, without a progress bar; and of those only
+ * every step-th, from number `first` on. */
+int copy_some(const struct copy *copy, uint64_t most, uint64_t first, uint64_t step);
 
 #endif

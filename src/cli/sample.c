@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#define COPIED_BLOCKS 4
+#define COPIED_BLOCKS 4 /* every other one before the others */
 #define LEAST_PIECES  2
 #define SHORT_BYTES   ((size_t)48 << 10) /* a number of any elements of up to 16 bytes */
 
@@ -69,40 +69,61 @@ static int read_piece(struct sfs_dataset *dataset, const struct sfs_chunk_info *
     return error ? error : sfs_read_chunk(dataset, info, sections);
 }
 
-static int take_pieces(struct sfs_dataset *dataset, size_t most, struct sample *sample)
+/* Counts what was copied so far. */
+static int count(struct sample *sample, struct listing *listing)
 {
-    struct listing listing = {.sample = sample};
-    int error = sfs_chunk_iterate(dataset, count_chunk, &listing);
+    *listing = (struct listing){.sample = sample};
+    memset(sample->all, 0, sizeof(sample->all));
+    return sfs_chunk_iterate(sample->dataset, count_chunk, listing);
+}
+
+static int take_pieces(struct sample *sample, size_t most)
+{
+    struct listing listing;
+    int error = count(sample, &listing);
     if (error || listing.n == 0)
         return error;
     uint64_t n = pieces_of(sample, listing.n, most);
     listing.stride = (listing.n + n - 1) / n;
     listing.n = 0;
-    error = sfs_chunk_iterate(dataset, take_chunk, &listing);
+    error = sfs_chunk_iterate(sample->dataset, take_chunk, &listing);
     for (size_t i = 0; i < sample->n && !error; i++)
-        error = read_piece(dataset, &listing.taken[i], most / sample->n,
-                           sfs_dataset_info(dataset)->type.size, sample, i);
+        error = read_piece(sample->dataset, &listing.taken[i], most / sample->n,
+                           sfs_dataset_info(sample->dataset)->type.size, sample, i);
     return error;
 }
 
-int sample_take(struct sfs_file *file, const char *path, const struct copy *copy,
-                const struct sfs_dataset_create *create, size_t most, struct sample *sample)
+/* The blocks from number `first` on, every other one. */
+static int copy_half(const struct copy *copy, struct sample *sample, uint64_t first)
+{
+    struct copy some = *copy;
+    some.to = sample->dataset;
+    return copy_some(&some, COPIED_BLOCKS, first, 2);
+}
+
+int sample_begin(struct sfs_file *file, const char *path, const struct copy *copy,
+                 const struct sfs_dataset_create *create, struct sample *sample)
 {
     struct sfs_dataset_create plain = *create;
-    struct copy some = *copy;
+    struct listing listing;
     *sample = (struct sample){0};
     plain.attributes_file = NULL;
     plain.n_filters[SELECTION_SECTION] = plain.n_filters[VALUES_SECTION] = 0;
-    int error = sfs_dataset_create(file, path, &plain, &some.to);
+    int error = sfs_dataset_create(file, path, &plain, &sample->dataset);
     if (error)
         return error;
-    error = copy_some(&some, COPIED_BLOCKS);
+    error = copy_half(copy, sample, 0);
     if (!error)
-        error = take_pieces(some.to, most, sample);
-    sfs_dataset_close(some.to);
+        error = count(sample, &listing);
     if (error)
         sample_free(sample);
     return error;
+}
+
+int sample_finish(const struct copy *copy, size_t most, struct sample *sample)
+{
+    int error = copy_half(copy, sample, 1);
+    return error ? error : take_pieces(sample, most);
 }
 
 void sample_free(struct sample *sample)
@@ -110,6 +131,8 @@ void sample_free(struct sample *sample)
     for (int i = 0; i < SFS_SECTIONS; i++)
         for (size_t k = 0; k < MOST_PIECES; k++)
             free(sample->piece[i][k].bytes);
+    if (sample->dataset)
+        sfs_dataset_close(sample->dataset);
     *sample = (struct sample){0};
 }
 

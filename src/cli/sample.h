@@ -9,6 +9,7 @@
 #define MOST_PIECES 32
 
 struct sample {
+    struct sfs_dataset *dataset; /* what was copied */
     size_t n; /* pieces of either section: whole sections, or what they begin with */
     struct piece {
         unsigned char *bytes;
@@ -20,10 +21,14 @@ struct sample {
 };
 
 /* Copies some blocks to a dataset without filters, which is made of `create` at `path` of a file,
- * and takes some MiB of its sections, or less: `most` bytes of each. copy->to is not used. Errors
- * of copying; on any the sample is empty. */
-int sample_take(struct sfs_file *file, const char *path, const struct copy *copy,
-                const struct sfs_dataset_create *create, size_t most, struct sample *sample);
+ * so that most_selection is known. copy->to is not used. Errors of copying; on any the sample is
+ * empty. */
+int sample_begin(struct sfs_file *file, const char *path, const struct copy *copy,
+                 const struct sfs_dataset_create *create, struct sample *sample);
+
+/* Copies some more, and takes some MiB of all sections, or less: `most` bytes of each. Errors of
+ * copying. */
+int sample_finish(const struct copy *copy, size_t most, struct sample *sample);
 void sample_free(struct sample *sample);
 
 /* What the filters of one section make of its pieces. Times are those of the processor, so that

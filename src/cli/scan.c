@@ -1,11 +1,14 @@
-/* Comparing elements, 64 at a time, and making intervals of the results. */
+/* Making intervals of what comparing elements gives, and packing what lies in them. */
 #include "cli/scan.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 64
+#include "cli/compare.h"
+
+#define WORDS                                                                                      \
+    32 /* of COMPARED elements that are compared at once, before their bits are looked at */
 
 /* ---- Comparing ---- */
 
@@ -15,37 +18,6 @@ static uint64_t swap(uint64_t bits, size_t size)
            : size == 4 ? __builtin_bswap32((uint32_t)bits)
                        : __builtin_bswap64(bits);
 }
-
-/* keep[i] = whether element i differs from the value, or is no NaN. Elements may lie anywhere: they
- * are copied to where vector loads may read them, which compilers see through. */
-#define COMPARE(bits)                                                                              \
-    static void differ_##bits(const void *elements, uint64_t value, uint8_t *keep)                 \
-    {                                                                                              \
-        uint##bits##_t e[BATCH], v = (uint##bits##_t)value;                                        \
-        memcpy(e, elements, sizeof(e));                                                            \
-        for (size_t i = 0; i < BATCH; i++)                                                         \
-            keep[i] = e[i] != v;                                                                   \
-    }
-
-#define COMPARE_NAN(bits, sign, infinity)                                                          \
-    static void number_##bits(const void *elements, uint64_t swapped, uint8_t *keep)               \
-    {                                                                                              \
-        uint##bits##_t e[BATCH];                                                                   \
-        memcpy(e, elements, sizeof(e));                                                            \
-        if (swapped)                                                                               \
-            for (size_t i = 0; i < BATCH; i++)                                                     \
-                e[i] = __builtin_bswap##bits(e[i]);                                                \
-        for (size_t i = 0; i < BATCH; i++)                                                         \
-            keep[i] = (uint##bits##_t)(e[i] & ~(sign)) <= (infinity);                              \
-    }
-
-COMPARE(8)
-COMPARE(16)
-COMPARE(32)
-COMPARE(64)
-COMPARE_NAN(16, (uint16_t)0x8000, 0x7c00)
-COMPARE_NAN(32, (uint32_t)0x80000000, 0x7f800000)
-COMPARE_NAN(64, (uint64_t)1 << 63, (uint64_t)0x7ff << 52)
 
 bool is_nan(const struct sfs_type *type, const void *element)
 {
@@ -66,37 +38,19 @@ static bool is_defined(const struct undefined *undefined, const void *element)
                           : memcmp(element, undefined->value, undefined->type->size) != 0;
 }
 
-typedef void (*compare_function)(const void *elements, uint64_t value, uint8_t *keep);
-
-/* NULL: elements of this size are compared one by one. */
+/* NULL: such elements are compared one by one. */
 static compare_function choose(const struct undefined *undefined, uint64_t *value)
 {
     size_t size = undefined->type->size;
     if (undefined->nan) {
         *value = undefined->type->big_endian;
-        return size == 2 ? number_16 : size == 4 ? number_32 : size == 8 ? number_64 : NULL;
+        return compare_number(size);
     }
-    if (size > sizeof(*value))
-        return NULL;
+    compare_function differ = compare_differ(size);
     *value = 0;
-    memcpy(value, undefined->value, size);
-    return size == 1   ? differ_8
-           : size == 2 ? differ_16
-           : size == 4 ? differ_32
-           : size == 8 ? differ_64
-                       : NULL;
-}
-
-/* One bit for each of 64 bytes that are 0 or 1. */
-static uint64_t bits_of(const uint8_t *keep)
-{
-    uint64_t bits = 0;
-    for (int i = 0; i < BATCH / 8; i++) {
-        uint64_t eight;
-        memcpy(&eight, keep + 8 * i, sizeof(eight));
-        bits |= (eight * 0x0102040810204080 >> 56) << 8 * i;
-    }
-    return bits;
+    if (differ)
+        memcpy(value, undefined->value, size);
+    return differ;
 }
 
 /* ---- Intervals ---- */
@@ -114,9 +68,13 @@ void findings_free(struct findings *findings)
     *findings = (struct findings){0};
 }
 
-static int grow(struct findings *findings)
+/* Room for so many more intervals, and for what stands behind the last one. */
+static int make_room(struct findings *findings, size_t n)
 {
-    size_t room = findings->room ? 2 * findings->room : 1024;
+    size_t wanted = findings->defined.n + n + 1;
+    if (wanted <= findings->room)
+        return 0;
+    size_t room = 2 * findings->room > wanted ? 2 * findings->room : wanted + 1024;
     struct sfs_interval *interval =
         reallocarray(findings->defined.interval, room, sizeof(*interval));
     if (!interval)
@@ -132,7 +90,7 @@ int findings_add(struct findings *findings, uint64_t first, uint64_t n)
     if (n == 0)
         return 0;
     if (defined->n == 0 || findings->end != first) {
-        int error = defined->n == findings->room ? grow(findings) : 0;
+        int error = make_room(findings, 1);
         if (error)
             return error;
         defined->interval[defined->n++] = (struct sfs_interval){first, defined->elements};
@@ -145,25 +103,39 @@ int findings_add(struct findings *findings, uint64_t first, uint64_t n)
 int findings_finish(struct findings *findings)
 {
     struct sfs_defined *defined = &findings->defined;
-    int error = defined->n == findings->room ? grow(findings) : 0;
+    int error = make_room(findings, 0);
     if (!error)
         defined->interval[defined->n] = (struct sfs_interval){0, defined->elements};
     return error;
 }
 
-static int add_bits(struct findings *findings, uint64_t first, uint64_t bits)
+/* Ones from bit `from` on, up to the first zero. */
+static unsigned length_of(uint64_t bits, unsigned from)
 {
-    int error = 0;
-    for (unsigned at = 0; bits && !error;) {
-        unsigned skip = (unsigned)__builtin_ctzll(bits);
-        bits >>= skip;
-        at += skip;
-        unsigned n = ~bits ? (unsigned)__builtin_ctzll(~bits) : BATCH;
-        error = findings_add(findings, first + at, n);
-        at += n;
-        bits = n < BATCH ? bits >> n : 0;
+    uint64_t zeros = ~(bits >> from);
+    return zeros ? (unsigned)__builtin_ctzll(zeros) : COMPARED;
+}
+
+/* Adds the elements of a word, where there is room for them. Written so that only the number of
+ * intervals is guessed by the processor, which guesses wrong often enough. */
+static void add_bits(struct findings *findings, uint64_t first, uint64_t bits)
+{
+    struct sfs_defined *defined = &findings->defined;
+    struct sfs_interval *interval = defined->interval + defined->n;
+    uint64_t goes_on = defined->n > 0 && findings->end == first;
+    uint64_t starts = bits & ~(bits << 1 | goes_on), elements = defined->elements;
+    if (bits == 0)
+        return;
+    if (goes_on)
+        elements += length_of(bits, 0);
+    for (; starts; starts &= starts - 1) {
+        unsigned at = (unsigned)__builtin_ctzll(starts);
+        *interval++ = (struct sfs_interval){first + at, elements};
+        elements += length_of(bits, at);
     }
-    return error;
+    defined->n = (size_t)(interval - defined->interval);
+    defined->elements = elements;
+    findings->end = first + COMPARED - (unsigned)__builtin_clzll(bits);
 }
 
 int findings_scan(struct findings *findings, const struct undefined *undefined, uint64_t first,
@@ -171,18 +143,19 @@ int findings_scan(struct findings *findings, const struct undefined *undefined, 
 {
     if (undefined->none)
         return findings_add(findings, first, n);
-    uint64_t value, i = 0;
+    uint64_t value, words[WORDS], i = 0;
     size_t size = undefined->type->size;
     compare_function compare = choose(undefined, &value);
     const char *at = elements;
     int error = 0;
-    for (; compare && i + BATCH <= n && !error; i += BATCH, at += BATCH * size) {
-        uint8_t keep[BATCH];
-        compare(at, value, keep);
-        uint64_t bits = bits_of(keep);
-        if (bits)
-            error = ~bits ? add_bits(findings, first + i, bits)
-                          : findings_add(findings, first + i, BATCH);
+    while (compare && i + COMPARED <= n && !error) {
+        uint64_t left = (n - i) / COMPARED, n_words = left < WORDS ? left : WORDS;
+        compare(at, value, (size_t)n_words, words);
+        error = make_room(findings, (size_t)n_words * COMPARED / 2);
+        for (uint64_t k = 0; k < n_words && !error; k++)
+            add_bits(findings, first + i + k * COMPARED, words[k]);
+        i += n_words * COMPARED;
+        at += n_words * COMPARED * size;
     }
     for (; i < n && !error; i++, at += size)
         if (is_defined(undefined, at))
@@ -190,14 +163,41 @@ int findings_scan(struct findings *findings, const struct undefined *undefined, 
     return error;
 }
 
+/* ---- Packing ---- */
+
+#define STEP 16 /* bytes that are copied at once: most intervals are short */
+
+/* Copies `bytes`, and up to STEP - 1 behind them, from and to where that many may be touched. */
+static inline void copy_short(char *to, const char *from, size_t bytes)
+{
+    if (bytes > 4 * STEP) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (size_t done = 0; done < bytes; done += STEP)
+        memcpy(to + done, from + done, STEP);
+}
+
 void findings_pack(const struct findings *findings, size_t element_size, const void *elements,
                    void *packed)
 {
     char *to = packed;
     const struct sfs_interval *interval = findings->defined.interval;
-    for (size_t i = 0; i < findings->defined.n; i++) {
-        size_t n = (size_t)(interval[i + 1].index - interval[i].index) * element_size;
-        memcpy(to, (const char *)elements + interval[i].first * element_size, n);
-        to += n;
+    size_t n = findings->defined.n, n_short = n;
+    /* Behind the last STEP elements nothing may be touched. What is packed does not lie
+     * farther behind its beginning than where it comes from, so it has room, too. */
+    uint64_t safe = findings->end > STEP ? findings->end - STEP : 0;
+    while (n_short > 0 &&
+           interval[n_short - 1].first + interval[n_short].index - interval[n_short - 1].index >
+               safe)
+        n_short--;
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = (size_t)(interval[i + 1].index - interval[i].index) * element_size;
+        const char *from = (const char *)elements + interval[i].first * element_size;
+        if (i < n_short)
+            copy_short(to, from, bytes);
+        else
+            memcpy(to, from, bytes);
+        to += bytes;
     }
 }

@@ -1,5 +1,4 @@
-/* Looking through elements for those that are to be defined. At memory speed: the loops over
- * elements are such that compilers make vector instructions of them. */
+/* Looking through elements for those that are to be defined, at memory speed. */
 #ifndef SPARSEFS_CLI_SCAN_H
 #define SPARSEFS_CLI_SCAN_H
 
@@ -37,7 +36,8 @@ int findings_scan(struct findings *findings, const struct undefined *undefined, 
 /* Sets what stands behind the last interval. -ENOMEM. */
 int findings_finish(struct findings *findings);
 
-/* Copies the elements that were found, packed. */
+/* Copies the elements that were found, packed. There is room for as many as lie before the end of
+ * the last one. */
 void findings_pack(const struct findings *findings, size_t element_size, const void *elements,
                    void *packed);
 

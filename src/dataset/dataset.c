@@ -572,3 +572,12 @@ void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)
     dataset_return(dataset, loan->holder);
     loan->holder = NULL;
 }
+
+void sfs_return_last(struct sfs_dataset *dataset, struct sfs_loan *loan)
+{
+    if (dataset->virtual)
+        virtual_return(loan->holder);
+    else
+        cache_return_last(loan->holder);
+    loan->holder = NULL;
+}

@@ -47,9 +47,9 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
         struct runs part = {0};
         error = runs_append_part(&part, &runs, place, place + n, first);
         if (!error && part.elements > 0)
-            error = cache_write(dataset->cache, piece.scaled, &part,
-                                values + runs_rank(&runs, place) * layout->element_size,
-                                part.elements == parts_inside(layout, piece.scaled));
+            error = cache_write_over(dataset->cache, piece.scaled, &part,
+                                     values + runs_rank(&runs, place) * layout->element_size,
+                                     part.elements == parts_inside(layout, piece.scaled));
         runs_free(&part);
     }
     *done = !error;

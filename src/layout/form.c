@@ -281,6 +281,19 @@ int form_write(const struct layout *layout, const struct cache_form *old,
     return 0;
 }
 
+int form_take(const struct layout *layout, struct runs *positions, const void *values,
+              struct pool *pool, struct cache_form *form)
+{
+    *form = (struct cache_form){.defined = *positions};
+    runs_init(positions);
+    int error = allocate_values(layout, form, pool);
+    if (error)
+        form_free(form, pool);
+    else if (form->value_size > 0)
+        memcpy(form->values, values, form->value_size);
+    return error;
+}
+
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {

@@ -75,7 +75,11 @@ int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form);
 
-/* The same, with the elements at positions undefined; old NULL: everything. */
+/* The same where nothing of the chunk stays; positions are taken over, also on an error. */
+int form_take(const struct layout *layout, struct runs *positions, const void *values,
+              struct pool *pool, struct cache_form *form);
+
+/* As form_write, with the elements at positions undefined; old NULL: everything. */
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form);
 

@@ -12,27 +12,55 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Writes the blocks of a row, one for each of the runs i to j, which lie in it at least in part. */
-static inline __attribute__((always_inline)) unsigned char *put_row(const struct block_list *list,
-                                                                    unsigned char *at,
-                                                                    uint64_t base, uint64_t limit,
-                                                                    size_t i, size_t j, int width)
+#define MOST_BLOCK_BYTES (2 * SFS_MAX_RANK * 8)
+
+/* What the blocks of a row have in common: all coordinates but those along the last axis. */
+static void put_block(const struct block_list *list, unsigned char *block, int width)
+{
+    int rank = list->extent->rank;
+    unsigned char *end = block + rank * width;
+    for (int k = 0; k < rank - 1; k++) {
+        put_le(block + k * width, list->start[k], width);
+        put_le(end + k * width, list->end[k], width);
+    }
+}
+
+/* Writes the blocks of a row, one for each of the runs i to j, which lie in it at least in part.
+ * Where rank and width are constants a block is a few stores. */
+static inline __attribute__((always_inline)) unsigned char *
+put_row_of(const struct block_list *list, unsigned char *at, uint64_t base, uint64_t limit,
+           size_t i, size_t j, int rank, int width)
 {
     const struct sfs_interval *entries = list->runs->entries;
-    int rank = list->extent->rank;
-    for (; i <= j; i++) {
+    size_t bytes = 2 * (size_t)rank * (size_t)width;
+    unsigned char block[MOST_BLOCK_BYTES] = {0};
+    put_block(list, block, width);
+    for (; i <= j; i++, at += bytes) {
         uint64_t first = entries[i].first;
         uint64_t last = first + (entries[i + 1].index - entries[i].index);
         first = first > base ? first - base : 0;
         last = (last < limit ? last : limit) - base - 1;
-        for (int k = 0; k < rank - 1; k++)
-            at = put_le(at, list->start[k], width);
-        at = put_le(at, first, width);
-        for (int k = 0; k < rank - 1; k++)
-            at = put_le(at, list->end[k], width);
-        at = put_le(at, last, width);
+        memcpy(at, block, bytes);
+        put_le(at + bytes / 2 - width, first, width);
+        put_le(at + bytes - width, last, width);
     }
     return at;
+}
+
+/* Frames have two dims, and chunks of them often three. */
+static unsigned char *put_row(const struct block_list *list, unsigned char *at, uint64_t base,
+                              uint64_t limit, size_t i, size_t j)
+{
+    int rank = list->extent->rank, width = list->width;
+    if (rank == 2 && width == 2)
+        return put_row_of(list, at, base, limit, i, j, 2, 2);
+    if (rank == 2 && width == 4)
+        return put_row_of(list, at, base, limit, i, j, 2, 4);
+    if (rank == 3 && width == 2)
+        return put_row_of(list, at, base, limit, i, j, 3, 2);
+    if (rank == 3 && width == 4)
+        return put_row_of(list, at, base, limit, i, j, 3, 4);
+    return put_row_of(list, at, base, limit, i, j, rank, width);
 }
 
 /* The blocks of a row, of which run i is the first that ends behind its base; j is the first that
@@ -49,12 +77,8 @@ static void list_row(struct block_list *list, uint64_t base, uint64_t limit, siz
     list->n += j - i + 1;
     if (end > list->highest)
         list->highest = end;
-    if (list->at && list->width == 4)
-        list->at = put_row(list, list->at, base, limit, i, j, 4);
-    else if (list->at && list->width == 2)
-        list->at = put_row(list, list->at, base, limit, i, j, 2);
-    else if (list->at)
-        list->at = put_row(list, list->at, base, limit, i, j, list->width);
+    if (list->at)
+        list->at = put_row(list, list->at, base, limit, i, j);
 }
 
 /* ---- libhdf5's list ---- */

@@ -758,6 +758,37 @@ static void lent_is_what_lies_in_one_chunk_without_a_gap(void **state)
     free(source);
 }
 
+static void what_is_returned_last_goes(void **state)
+{
+    (void)state;
+    struct source *source = make_row(3, KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box box = one_element(0);
+    const void *bytes, *again;
+    struct chunk *chunk, *other;
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(cache_lend(dataset, &box, &bytes, &chunk), 1);
+        cache_return_last(chunk);
+        assert_int_equal(statistics_of(cache).cache_chunks, 0);
+    }
+    assert_int_equal(statistics_of(cache).chunks_decoded, 3);
+
+    /* It stays for others. */
+    assert_int_equal(cache_lend(dataset, &box, &bytes, &chunk), 1);
+    assert_int_equal(cache_lend(dataset, &box, &again, &other), 1);
+    assert_ptr_equal(bytes, again);
+    cache_return_last(chunk);
+    assert_int_equal(statistics_of(cache).cache_chunks, 1);
+    assert_true(box_is_right(source, &box, again));
+    cache_return_last(other);
+    assert_int_equal(statistics_of(cache).cache_chunks, 0);
+    assert_int_equal(statistics_of(cache).chunks_decoded, 4);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
 static void lending_hands_on_errors(void **state)
 {
     (void)state;
@@ -1168,6 +1199,7 @@ static int all_tests(void)
         cmocka_unit_test(a_chunk_larger_than_the_cache_stays_while_nothing_else_is_wanted),
         cmocka_unit_test(many_readers_of_chunks_larger_than_the_cache_all_finish),
         cmocka_unit_test(lent_is_what_lies_in_one_chunk_without_a_gap),
+        cmocka_unit_test(what_is_returned_last_goes),
         cmocka_unit_test(lending_hands_on_errors),
         cmocka_unit_test(plain_chunks_are_read_from_the_store),
         cmocka_unit_test(closing_a_dataset_gives_its_memory_back),
