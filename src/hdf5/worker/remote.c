@@ -612,6 +612,18 @@ static int read_box(struct remote *remote, const struct remote_dataset *dataset,
     return error;
 }
 
+/* As libhdf5 says it. */
+static void say_missing(const struct remote_dataset *dataset)
+{
+    char line[128];
+    size_t i = 0;
+    while (i + 1 < dataset->n_filters && hdf5_filter_available(dataset->filters[i].id))
+        i++;
+    snprintf(line, sizeof(line), "required filter '%s' is not registered",
+             dataset->filters[i].name);
+    library_reason(line);
+}
+
 /* Stored bytes of a chunk become its elements, in whole. */
 static int decode_chunk(struct remote *remote, const struct remote_dataset *dataset,
                         const uint64_t *start, const struct hdf5_chunk *chunk, void *elements,
@@ -635,6 +647,8 @@ static int decode_chunk(struct remote *remote, const struct remote_dataset *data
         error = hdf5_filter_decode(dataset->filters, dataset->n_filters, mask, stored,
                                    (size_t)chunk->size, elements, (size_t)bytes);
     free(stored);
+    if (error == -EOPNOTSUPP)
+        say_missing(dataset);
     return error == -EILSEQ || error == -EOPNOTSUPP ? -EIO : error;
 }
 
