@@ -154,6 +154,42 @@ static void test_messages_come_as_they_were(void **state)
     wire_free(&again);
 }
 
+/* Where nothing follows that its size could be taken from. */
+static void test_the_smallest_of_each_comes_alone(void **state)
+{
+    (void)state;
+    struct sfs_member nameless[] = {
+        {.name = (char *)"", .type = {.class = SFS_INTEGER, .size = 1}}};
+    const struct sfs_type type = {.class = SFS_COMPOUND,
+                                  .size = 1,
+                                  .n_members = 1,
+                                  .members = nameless,
+                                  .description = (char *)""};
+    struct sfs_link link = {.name = (char *)""};
+    struct sfs_attribute attribute = {.name = (char *)""};
+    struct hdf5_mapping irregular = {.file = (char *)"", .dataset = (char *)""};
+    struct all all = {0};
+    struct wire wire = {0};
+    struct cursor cursor;
+    wire_type(&wire, &type);
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_type(&cursor, &all.info.type), 0);
+    wire.n = 0;
+    wire_links(&wire, &(struct sfs_links){1, &link});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_links(&cursor, &all.links), 0);
+    wire.n = 0;
+    wire_attributes(&wire, &(struct sfs_attributes){1, &attribute});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_attributes(&cursor, &all.attributes), 0);
+    wire.n = 0;
+    wire_mappings(&wire, &(struct hdf5_mappings){1, &irregular});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_mappings(&cursor, &all.mappings), 0);
+    free_all(&all);
+    wire_free(&wire);
+}
+
 static void test_messages_that_end_early_are_refused(void **state)
 {
     (void)state;
@@ -562,6 +598,7 @@ static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_come_as_they_were),
+        cmocka_unit_test(test_the_smallest_of_each_comes_alone),
         cmocka_unit_test(test_messages_that_end_early_are_refused),
         cmocka_unit_test(test_messages_that_are_changed),
         cmocka_unit_test(test_what_cannot_be_is_refused),

@@ -176,7 +176,7 @@ static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out);
 
 static int take_members(struct cursor *cursor, int depth, struct sfs_type *out)
 {
-    size_t n = take_count(cursor, 16 * WORD);
+    size_t n = take_count(cursor, 15 * WORD);
     out->members = calloc(n, sizeof(*out->members));
     int error = cursor->failed ? -EIO : out_of_memory(out->members, n);
     for (size_t i = 0; i < n && !error; i++) {
