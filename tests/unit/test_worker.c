@@ -156,11 +156,13 @@ static void test_messages_come_as_they_were(void **state)
 static void test_the_smallest_of_each_comes_alone(void **state)
 {
     (void)state;
-    struct sfs_member nameless[] = {
-        {.name = (char *)"", .type = {.class = SFS_INTEGER, .size = 1}}};
+    struct sfs_member nameless[20];
+    for (size_t i = 0; i < COUNT(nameless); i++)
+        nameless[i] =
+            (struct sfs_member){.name = (char *)"", .type = {.class = SFS_INTEGER, .size = 1}};
     const struct sfs_type type = {.class = SFS_COMPOUND,
                                   .size = 1,
-                                  .n_members = 1,
+                                  .n_members = COUNT(nameless),
                                   .members = nameless,
                                   .description = (char *)""};
     struct sfs_link link = {.name = (char *)""};
