@@ -74,7 +74,19 @@ struct sfs_options {
      * file are refused, unless they are in external_files and everybody may read them; and those
      * that not all may read who may read the HDF5 file. */
     bool for_others;
+    /* sfs_open, sfs_open_image for reading, without follow: libhdf5 works on it, and on files that
+     * it leads to, in processes of their own; see sfs_start_hdf5_workers, which comes before
+     * (-EINVAL). What is opened so cannot be copied from by sfs_object_copy and the like. */
+    bool hdf5_worker;
 };
+
+/* libhdf5 is not safe with damaged files. From now on files can be opened with
+ * options->hdf5_worker: of each of them libhdf5 sees the bytes in a process that may do nothing but
+ * answer (docs/security.md). If it dies calls that ask for the same again are -EIO, and all else
+ * goes on. memory: bytes of its address space, 0: 1 GiB; timeout: seconds that a call may take
+ * before it is ended, 0: 10. It forks: to be called before there are threads, and before there is
+ * anything in memory that others must not see. -EALREADY; errors of fork(2). */
+SFS_API int sfs_start_hdf5_workers(size_t memory, double timeout);
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;

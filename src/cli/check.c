@@ -72,7 +72,9 @@ static int check_file(void *context)
 static int check(const char *path)
 {
     struct sfs_file *file;
-    const struct sfs_options how = {.beside_writer = true, .external_files = source_allowed()};
+    const struct sfs_options how = {.beside_writer = true,
+                                    .external_files = source_allowed(),
+                                    .hdf5_worker = source_is_read_apart()};
     int error = sfs_open(path, &how, &file);
     if (error)
         return open_failed(path, error);
@@ -93,4 +95,4 @@ static int run(int argc, char **argv)
     return finish_output(DONE) == DONE ? code : UNKNOWN;
 }
 
-const struct command check_command = {"check", help, run};
+const struct command check_command = {"check", help, run, true};

@@ -19,6 +19,7 @@ struct command {
     const char *name;
     const char *help;                  /* all that --help prints */
     int (*run)(int argc, char **argv); /* argv[0] is its name; returns an exit code */
+    bool only_reads;                   /* libhdf5 runs in a process of its own */
 };
 
 extern const struct command create_command;

@@ -88,6 +88,9 @@ int main(int argc, char **argv)
             return finish_output(DONE);
         }
         messages_begin();
+        int error = commands[i]->only_reads ? source_read_apart() : 0;
+        if (error)
+            return fail(error, "a process for libhdf5");
         return commands[i]->run(argc - 1, argv + 1);
     }
     fprintf(stderr, "sparsectl: no such command: %s (see sparsectl --help)\n", argv[1]);

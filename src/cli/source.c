@@ -20,6 +20,20 @@ void source_allow(const char *folder)
     allowed = folder;
 }
 
+static bool reads_apart;
+
+int source_read_apart(void)
+{
+    int error = sfs_start_hdf5_workers(0, 0);
+    reads_apart = !error;
+    return error;
+}
+
+bool source_is_read_apart(void)
+{
+    return reads_apart;
+}
+
 const char *source_allowed(void)
 {
     return allowed;
@@ -33,6 +47,7 @@ static int open_named(const char *path, const char *name, struct sfs_file **file
         .beside_writer = !name,
         .name = name,
         .external_files = allowed,
+        .hdf5_worker = reads_apart,
     };
     int error = sfs_open(path, &options, file);
     return error ? fail(error, "%s", path) : 0;

@@ -23,6 +23,11 @@ int in_one_state(struct sfs_file *file, int (*action)(void *context), void *cont
 void source_allow(const char *folder);
 const char *source_allowed(void);
 
+/* From now on sources are read by libhdf5 in a process of its own. Before anything is opened.
+ * Errors of sfs_start_hdf5_workers. */
+int source_read_apart(void);
+bool source_is_read_apart(void);
+
 /* Opens a file for writing, or makes it if there is none (mode: see struct sfs_options); FAILED. */
 int destination_open(const char *path, mode_t mode, struct sfs_file **file);
 

@@ -27,6 +27,16 @@ const char *sfs_hdf5_version(void)
     return hdf5_version();
 }
 
+#define WORKER_MEMORY  ((size_t)1 << 30)
+#define WORKER_SECONDS 10.0
+
+int sfs_start_hdf5_workers(size_t memory, double timeout)
+{
+    filters_provide(); /* which they inherit */
+    double seconds = timeout > 0 ? timeout : WORKER_SECONDS;
+    return hdf5_start_workers(memory ? memory : WORKER_MEMORY, (uint64_t)(seconds * 1e9));
+}
+
 /* Files that it may lead to. */
 static int set_reach(struct store *store, const struct sfs_options *options)
 {
@@ -87,9 +97,14 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     error = beside ? 0 : create_cache(options, file);
     if (!error && options)
         error = set_reach(store, options);
+    file->has_worker = options && options->hdf5_worker && !file->follows;
+    if (!error && file->has_worker && (store_is_writable(store) || !hdf5_has_workers()))
+        error = -EINVAL;
     filters_provide();
     if (!error) {
-        error = create ? hdf5_create(store, &file->hdf5) : hdf5_open(store, &file->hdf5);
+        error = create             ? hdf5_create(store, &file->hdf5)
+                : file->has_worker ? hdf5_open_apart(store, &file->hdf5)
+                                   : hdf5_open(store, &file->hdf5);
         if (!error && create)
             error = hdf5_flush(file->hdf5);
         if (error && error != STORE_MOVED)
@@ -221,7 +236,8 @@ int file_make_sources(struct sfs_file *file)
 int file_open_source(struct sfs_file *from, const struct store_found *found,
                      struct sources *sources, struct sfs_file **file)
 {
-    const struct sfs_options options = {.fill_missing = from->fill_missing};
+    const struct sfs_options options = {.fill_missing = from->fill_missing,
+                                        .hdf5_worker = from->has_worker};
     int error = open_found(from, found, &options, false, file);
     if (!error)
         (*file)->sources = sources;
@@ -232,7 +248,8 @@ static int open_link(struct sfs_file *from, enum store_lead lead, const char *na
                      struct sfs_file **out)
 {
     const struct sfs_options options = {.follow = from->follows,
-                                        .fill_missing = from->fill_missing};
+                                        .fill_missing = from->fill_missing,
+                                        .hdf5_worker = from->has_worker};
     struct store_found found;
     struct sfs_file *file;
     int error = store_find(from->store, lead, name, &found);

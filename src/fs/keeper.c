@@ -1,7 +1,6 @@
 /* Two descriptors of a connection besides that of the session, and the process that has one. */
 #include "fs/keeper.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -18,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "common/descriptors.h"
 
 #define FUSE_DEVICE "/dev/fuse"
 #define NAME        "fuse-keeper" /* who kills all processes of our name has to leave it alive */
@@ -29,21 +28,6 @@
 
 /* What the keeper is given, in this order. */
 enum { CONNECTION, ENDING, GIVEN };
-
-#if !HAVE_CLOSEFROM /* glibc < 2.34 */
-static void closefrom(int first)
-{
-    DIR *folder = opendir("/proc/thread-self/fd");
-    const struct dirent *entry;
-    while (folder && (entry = readdir(folder))) {
-        int fd = entry->d_name[0] == '.' ? -1 : atoi(entry->d_name);
-        if (fd >= first && fd != dirfd(folder))
-            close(fd);
-    }
-    if (folder)
-        closedir(folder);
-}
-#endif
 
 struct keeper {
     pid_t pid;
@@ -110,7 +94,7 @@ static void keep(int socket)
     setsid();
     prctl(PR_SET_NAME, NAME);
     dup2(socket, 0);
-    closefrom(1);
+    descriptors_close_from(1);
     if (chdir("/") == 0 && take(0, given))
         refuse_all(given);
     _exit(0);
@@ -205,7 +189,7 @@ int keeper_part(struct keeper *keeper, int session)
     dup2(connection, 0);
     if (ending[1] >= 0)
         dup2(ending[1], 1);
-    closefrom(ending[1] >= 0 ? 2 : 1);
+    descriptors_close_from(ending[1] >= 0 ? 2 : 1);
     return 0;
 }
 
@@ -233,5 +217,5 @@ void keeper_invalidate_attributes(int connection, uint64_t inode)
 void keeper_leave_descriptors(void)
 {
     if (unshare(CLONE_FILES) == 0)
-        closefrom(0);
+        descriptors_close_from(0);
 }

@@ -270,6 +270,12 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
+/* Whether libhdf5 runs in a process of its own. */
+static bool runs_apart(const struct options *options)
+{
+    return options->read_only && options->follow == 0 && !options->hdf5_inside;
+}
+
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */
 static int open_file(const struct options *options, struct sfs_file **file)
 {
@@ -279,6 +285,7 @@ static int open_file(const struct options *options, struct sfs_file **file)
                                        .for_others = options->allow_other,
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
+                                       .hdf5_worker = runs_apart(options),
                                        .writable = !options->read_only};
     char why[LINE_BYTES] = "";
     if (load_is_wanted(options->file))
@@ -346,6 +353,8 @@ static int run(struct options *options)
         return EXIT_USAGE;
     }
     int error = options->read_only ? 0 : keeper_create(&keeper);
+    if (!error && runs_apart(options))
+        error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
     if (!error)
         return open_and_serve(options, keeper);
     daemon_fail("fork", strerror(-error));

@@ -51,6 +51,10 @@ void options_print_help(void)
         "     follow[=SECONDS]       read-only: show what another process is appending to the "
         "file,\n"
         "                            at most so much later (default: 1)\n"
+        "     hdf5=worker, inside    ro: run libhdf5 in a process that may do nothing (default);\n"
+        "                            or in this one, as for what is written or followed\n"
+        "     hdf5_memory=SIZE       most memory of that process (default: 1G)\n"
+        "     hdf5_timeout=SECONDS   how long it may take for one answer (default: 10)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
         "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
         "text\n"
@@ -200,6 +204,15 @@ static int take_value(struct options *options, const char *option)
         error = !*value                   ? refuse("a folder is wanted", option)
                 : options->external_files ? 0
                                           : refuse(strerror(ENOMEM), option);
+    } else if ((value = value_of(option, "hdf5"))) {
+        options->hdf5_inside = !strcmp(value, "inside");
+        error = options->hdf5_inside || !strcmp(value, "worker")
+                    ? 0
+                    : refuse("neither worker nor inside", option);
+    } else if ((value = value_of(option, "hdf5_memory"))) {
+        error = parse_size(option, value, &options->hdf5_memory);
+    } else if ((value = value_of(option, "hdf5_timeout"))) {
+        error = parse_interval(option, value, &options->hdf5_timeout);
     } else if ((value = value_of(option, "views"))) {
         error = parse_views(option, value, &options->views);
     } else if ((value = value_of(option, "uid"))) {

@@ -29,9 +29,12 @@ struct options {
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
-    bool fill_missing; /* missing=fill */
-    unsigned views;    /* that are shown, as entry_views has them */
-    int frame_rank;    /* -1: default */
+    bool fill_missing;   /* missing=fill */
+    bool hdf5_inside;    /* hdf5=inside: libhdf5 in this process, also for what is only read */
+    size_t hdf5_memory;  /* of a process of its own, bytes; 0: default */
+    double hdf5_timeout; /* seconds of a call there; 0: default */
+    unsigned views;      /* that are shown, as entry_views has them */
+    int frame_rank;      /* -1: default */
     unsigned first;
     size_t cache_size;
     size_t image_size; /* bytes */

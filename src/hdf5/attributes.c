@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define MAX_SEEN 4096
@@ -297,7 +298,7 @@ static int note_name(struct hdf5 *hdf5, uint64_t address)
     return 0;
 }
 
-int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
+int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
 {
     struct reading reading = {0};
     int error = read_all(hdf5, address, &reading);

@@ -66,6 +66,8 @@ static hid_t object_copying(const struct hdf5 *to)
 
 int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
+    if (library_check_here(from) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
     hid_t object = H5Oopen_by_addr(from->file, of), lcpl = utf8_links();
@@ -135,6 +137,8 @@ static hid_t group_creation(hid_t group)
 
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
+    if (library_check_here(from) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
     hid_t group = H5Oopen_by_addr(from->file, of), lcpl = utf8_links(), made = H5I_INVALID_HID;

@@ -330,6 +330,8 @@ static int copy_new_attribute(hid_t from, const char *name, void *context)
 
 int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
 {
+    if (library_check_here(from) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     struct copying copying = {.to = H5Oopen_by_addr(to->file, object),
                               .path = store_path(to->store)};
@@ -392,6 +394,8 @@ static int create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5
 int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                         uint64_t *address)
 {
+    if (create->attributes_from && library_check_here(create->attributes_from) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = create->chunk_dims ? create_dataset(hdf5, path, create, address)
@@ -403,6 +407,8 @@ int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_c
 int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                       uint64_t *address)
 {
+    if (create->attributes_from && library_check_here(create->attributes_from) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = create_dataset(hdf5, path, create, address);

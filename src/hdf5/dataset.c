@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "store/store.h"
 
@@ -338,8 +339,8 @@ static int open_dataset(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_
     return error;
 }
 
-int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
-                      struct hdf5_storage *storage)
+int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                       struct hdf5_storage *storage)
 {
     struct open_dataset *dataset;
     memset(info, 0, sizeof(*info));
@@ -349,7 +350,7 @@ int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_in
     bool made = !error;
     error = library_leave_with(error);
     if (error && made)
-        hdf5_dataset_close(hdf5, address);
+        local_dataset_close(hdf5, address);
     if (error) {
         hdf5_info_free(info);
         hdf5_segments_free(storage->n_segments, storage->segments);
@@ -365,7 +366,7 @@ struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address)
     return dataset;
 }
 
-void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
+void local_dataset_close(struct hdf5 *hdf5, uint64_t address)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -430,7 +431,7 @@ static int cache_sources(struct hdf5 *hdf5, struct open_dataset *dataset, const 
     return open_ids(hdf5, dataset);
 }
 
-int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
+int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -504,8 +505,8 @@ static int locate(const struct open_dataset *dataset, const uint64_t *start,
     return 0;
 }
 
-int hdf5_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
-                struct hdf5_chunk *chunk)
+int local_locate(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
+                 struct hdf5_chunk *chunk)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -543,8 +544,8 @@ static int read_box(const struct open_dataset *dataset, const uint64_t *start,
     return error;
 }
 
-int hdf5_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
-              const uint64_t *memory_dims, void *buffer)
+int local_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
+               const uint64_t *memory_dims, void *buffer)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);

@@ -241,9 +241,8 @@ static int open_found(const struct store *from, const struct store_found *found,
     return error;
 }
 
-/* A file that libhdf5 looks for, as a virtual dataset names it, wherever it looks: here, but not in
- * the working directory. What is refused must not be taken for what is not there. */
-static int open_other(const struct store *from, const char *name, struct store **store)
+int driver_find_other(const struct store *from, const char *name, struct store **store,
+                      bool *is_refused)
 {
     struct store_found found;
     int error = name[0] == '/' ? store_find(from, STORE_AS_IT_IS, name, &found) : -ENOENT;
@@ -254,12 +253,21 @@ static int open_other(const struct store *from, const char *name, struct store *
     const char *why = error ? store_refusal(error) : NULL;
     if (why)
         log_error("%s: named by %s: %s", name, store_path(from), why);
-    refused |= why != NULL;
+    *is_refused = why != NULL;
     if (error)
         return error;
     error = open_found(from, &found, store);
     store_found_free(&found);
     return error;
+}
+
+static int (*find_other)(const struct store *from, const char *name, struct store **store,
+                         bool *is_refused) = driver_find_other;
+
+void driver_set_finder(int (*finder)(const struct store *from, const char *name,
+                                     struct store **store, bool *is_refused))
+{
+    find_other = finder;
 }
 
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
@@ -276,7 +284,9 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
     } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
     } else {
-        error = open_other(info->store, name, &file->store);
+        bool is_refused = false;
+        error = find_other(info->store, name, &file->store, &is_refused);
+        refused |= is_refused;
         file->owns_store = !error;
     }
     if (error) {

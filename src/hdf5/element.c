@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 /* Room for an element of either type, and what else converting compounds takes. */
@@ -57,7 +58,7 @@ int element_json(hid_t type, const void *element, char **json)
     return error;
 }
 
-int hdf5_element_json(const void *type, size_t n, const void *element, char **json)
+int local_element_json(const void *type, size_t n, const void *element, char **json)
 {
     hid_t id;
     char *text = NULL;
@@ -125,8 +126,8 @@ static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_lengt
     return error;
 }
 
-int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
-                       uint64_t row_length, const void *elements, char **text, size_t *text_n)
+int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                        uint64_t row_length, const void *elements, char **text, size_t *text_n)
 {
     hid_t id;
     library_enter();

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "format/superblock.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/version.h"
 #include "store/store.h"
@@ -104,6 +105,14 @@ int library_failed_because(int error, const char *why)
     library_reason(why);
     H5Eclear2(H5E_DEFAULT);
     return error;
+}
+
+int library_check_here(const struct hdf5 *hdf5)
+{
+    if (!hdf5->remote)
+        return 0;
+    library_reason("it was opened for another process, and cannot be copied from");
+    return -EOPNOTSUPP;
 }
 
 #define NOT_SWMR                                                                                   \
@@ -264,7 +273,7 @@ static int new_hdf5(struct store *store, struct hdf5 **out)
     return 0;
 }
 
-int hdf5_open(struct store *store, struct hdf5 **out)
+int local_open(struct store *store, struct hdf5 **out)
 {
     struct hdf5 *hdf5;
     int error = new_hdf5(store, &hdf5);
@@ -284,7 +293,7 @@ int hdf5_open(struct store *store, struct hdf5 **out)
         DL_APPEND(open_files, hdf5);
     error = library_leave_with(error);
     if (error) {
-        hdf5_close(hdf5);
+        local_close(hdf5);
         return error;
     }
     *out = hdf5;
@@ -318,7 +327,7 @@ int hdf5_create(struct store *store, struct hdf5 **out)
     if (!error)
         error = hdf5_flush(hdf5);
     if (error) {
-        hdf5_close(hdf5);
+        local_close(hdf5);
         return error;
     }
     *out = hdf5;
@@ -450,14 +459,14 @@ static void renew_doubtful(void)
     H5Eclear2(H5E_DEFAULT);
 }
 
-void hdf5_close(struct hdf5 *hdf5)
+void local_close(struct hdf5 *hdf5)
 {
     if (!hdf5)
         return;
     struct open_dataset *dataset, *next;
     driver_discard(true);
     HASH_ITER (hh, hdf5->datasets, dataset, next) {
-        hdf5_dataset_close(hdf5, dataset->address);
+        local_dataset_close(hdf5, dataset->address);
     }
     library_enter();
     if (hdf5->prev)

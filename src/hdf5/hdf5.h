@@ -27,6 +27,23 @@ const char *hdf5_version(void);
  * of a writable store behind the end of the HDF5 file are freed: nobody knows them. */
 int hdf5_open(struct store *store, struct hdf5 **hdf5);
 
+/* ---- libhdf5 in processes of its own ----
+ *
+ * docs/security.md says what such a process may do. The program must have one thread only, and
+ * should have no secrets in memory, when it starts the first, from which the others are forked. */
+
+/* From now on hdf5_open_apart can be called; calls on datatypes without a file (hdf5_type_..., but
+ * for hdf5_type_of_name, hdf5_convert and hdf5_element_parse; text and JSON of elements) are done
+ * there, too. memory: bytes of address space of a process, timeout: nanoseconds of a call, after
+ * which it is ended. The filters of hdf5_use_filters are set before. -EALREADY; fork(2). */
+int hdf5_start_workers(size_t memory, uint64_t timeout);
+bool hdf5_has_workers(void);
+
+/* As hdf5_open, for a store that is only read, and not followed. -EIO also: the process has ended,
+ * or could not be started. Only calls that read can be made then; hdf5_copy_... from it are
+ * -EOPNOTSUPP. */
+int hdf5_open_apart(struct store *store, struct hdf5 **hdf5);
+
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
  * it stands in the file with the first store_commit. */
 int hdf5_create(struct store *store, struct hdf5 **hdf5);

@@ -10,6 +10,8 @@
 #include "common/hash.h"
 #include "hdf5/hdf5.h"
 
+struct remote;
+
 struct open_dataset {
     uint64_t address;
     hid_t id;
@@ -32,6 +34,7 @@ struct seen {
 };
 
 struct hdf5 {
+    struct remote *remote; /* the worker that does it all: then nothing else is used; or NULL */
     hid_t file;
     struct store *store;
     uint64_t root;
@@ -68,6 +71,9 @@ uint64_t piece_prolong(uint64_t piece);
 int library_failed(int error);
 void library_reason(const char *why); /* also without the lock */
 int library_failed_because(int error, const char *why);
+
+/* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
+int library_check_here(const struct hdf5 *hdf5);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
@@ -130,6 +136,16 @@ int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action
 /* The file driver over a store (driver.c). */
 herr_t driver_set(hid_t fapl, struct store *store);
 
+/* A file that libhdf5 looks for, as a virtual dataset of another one names it, wherever it looks:
+ * here, but not in the working directory. *is_refused: it may not be read, which must not be taken
+ * for what is not there. Errors of store_find and store_open. */
+int driver_find_other(const struct store *from, const char *name, struct store **store,
+                      bool *is_refused);
+
+/* Who finds such files instead. */
+void driver_set_finder(int (*finder)(const struct store *from, const char *name,
+                                     struct store **store, bool *is_refused));
+
 /* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said; 0
  * if none has. */
 int driver_failure(void);
@@ -178,6 +194,7 @@ void driver_place(struct driver_placed *placed);
 /* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
  * know ours, of one id or of all that it does not have yet (filter_own.c). */
 bool filter_is_available(int id);
+bool filter_is_own(int id); /* one of hdf5_use_filters */
 bool filter_register_own(int id);
 void filter_register_all(void);
 

@@ -9,6 +9,7 @@
 
 #include "common/box.h"
 #include "common/json.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define MAX_ATTRIBUTE_BYTES ((uint64_t)64 << 20) /* in memory form */
@@ -544,7 +545,7 @@ static int write_boxes(FILE *out, const struct dataset_text *t, size_t limit)
     return error;
 }
 
-int hdf5_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
 {
     struct dataset_text t = {
         .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 void sfs_link_free(struct sfs_link *link)
@@ -162,7 +163,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct sfs_link *)a)->name, ((const struct sfs_link *)b)->name);
 }
 
-int hdf5_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
+int local_list(struct hdf5 *hdf5, uint64_t address, struct sfs_links *out)
 {
     struct sfs_links links = {0};
     int error = -EAGAIN;
@@ -187,7 +188,7 @@ static int not_there(void)
     return failure ? library_failed(failure) : -ENOENT;
 }
 
-int hdf5_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sfs_link *link)
+int local_lookup(struct hdf5 *hdf5, uint64_t address, const char *name, struct sfs_link *link)
 {
     /* libhdf5 takes names as paths: what it would not take as one name cannot be a link's. */
     if (!*name || !strcmp(name, ".") || strchr(name, '/'))
@@ -254,7 +255,7 @@ static bool follow(hid_t group, const char *path, hid_t lapl, uint64_t *found)
 }
 
 /* Without opening the object, which libhdf5 cannot do with a sparse dataset. */
-int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
+int local_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *found)
 {
     library_enter();
     int error = 0;
@@ -274,7 +275,7 @@ int hdf5_find(struct hdf5 *hdf5, uint64_t address, const char *path, uint64_t *f
 }
 
 /* Without opening the object, too. */
-int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type)
+int local_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type)
 {
     library_enter();
     int error = 0;
@@ -298,7 +299,7 @@ int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *
     return library_leave_with(error);
 }
 
-int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
+int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
 {
     library_enter();
     hid_t type = H5Oopen_by_addr(hdf5->file, address);

@@ -6,6 +6,7 @@
 
 #include "format/datatype_message.h"
 #include "format/why.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define PREFIX_BYTES 2
@@ -50,7 +51,7 @@ int type_encode(hid_t type, void **out, size_t *n)
     return 0;
 }
 
-int hdf5_type_of_message(const void *message, size_t n, void **out, size_t *type_n)
+int local_type_of_message(const void *message, size_t n, void **out, size_t *type_n)
 {
     unsigned char *bytes = malloc(n + PREFIX_BYTES);
     if (!bytes)
@@ -225,7 +226,7 @@ int hdf5_type_of_name(const char *numpy, void **out, size_t *n)
 
 /* ---- Questions ---- */
 
-int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description)
+int local_type_describe(const void *type, size_t n, struct sfs_type *description)
 {
     hid_t id;
     library_enter();
@@ -238,7 +239,7 @@ int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description)
     return error;
 }
 
-bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
+bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
 {
     hid_t left, right = H5I_INVALID_HID;
     library_enter();
@@ -253,7 +254,7 @@ bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
     return equal;
 }
 
-int hdf5_type_size(const void *type, size_t n, size_t *size)
+int local_type_size(const void *type, size_t n, size_t *size)
 {
     hid_t id;
     library_enter();

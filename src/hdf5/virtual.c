@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define ASK_EVERY 256 /* mappings, whether the call is to end early */
@@ -111,7 +112,7 @@ static int read_mappings(hid_t dcpl, struct hdf5_mappings *mappings)
     return error;
 }
 
-int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings)
+int local_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings)
 {
     *mappings = (struct hdf5_mappings){0};
     library_enter();

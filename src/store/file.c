@@ -185,6 +185,19 @@ int store_open_writable(const char *path, struct store **store)
     return open_store(path, true, store);
 }
 
+int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
+{
+    struct store *store = file_new(name, false);
+    if (!store)
+        return -ENOMEM;
+    store->reader = *reader;
+    store->st = (struct stat){.st_dev = (dev_t)reader->device, .st_ino = (ino_t)reader->inode};
+    store->committed_end = store->file_end = reader->size;
+    atomic_store(&store->end, reader->size);
+    *out = store;
+    return 0;
+}
+
 /* What was written behind the committed end is of no use without a commit. */
 static void discard(struct store *store)
 {
@@ -211,6 +224,8 @@ int store_close(struct store *store)
     if (!store)
         return 0;
     int error = store->image ? image_destroy(store) : 0;
+    if (store->reader.close)
+        store->reader.close(store->reader.context);
     if (store->map && !store->image)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
@@ -332,6 +347,8 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
         image_read(store->image, address, buffer, n);
         return 0;
     }
+    if (store->reader.read)
+        return store->reader.read(store->reader.context, address, buffer, n);
     if (store->is_following)
         return follow_read(store, address, buffer, n);
     return atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0

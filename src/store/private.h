@@ -96,9 +96,10 @@ struct store {
     bool replace;      /* whether the first commit may replace a file */
     mode_t mode;       /* of a new file, less the umask */
     bool writable;
-    struct image *image; /* what stands for the file: then fd is -1; NULL: there is a file */
-    uint64_t counted;    /* the last number of this writer's counter; 0: it has none */
-    uint64_t deaf_until; /* monotonic nanoseconds: followers are not waited for */
+    struct image *image;        /* what stands for the file: then fd is -1; NULL: there is a file */
+    struct store_reader reader; /* its read NULL: there is none */
+    uint64_t counted;           /* the last number of this writer's counter; 0: it has none */
+    uint64_t deaf_until;        /* monotonic nanoseconds: followers are not waited for */
     /* Of a followed file; changed by store_refresh only, while nobody reads: */
     bool is_following, is_live, is_gone, has_state;
     uint64_t wanted_end; /* store_set_end */

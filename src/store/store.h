@@ -106,6 +106,19 @@ struct store_image {
  * until store_take_image. -ENOMEM; -EIO: a callback failed; -EEXIST: the backing file is there. */
 int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **store);
 
+/* A file that somebody else reads for us, and what is known of it. */
+struct store_reader {
+    uint64_t size;                                                        /* bytes */
+    uint64_t device, inode;                                               /* which file it is */
+    int (*read)(void *context, uint64_t address, void *buffer, size_t n); /* within the size */
+    void (*close)(void *context);
+    void *context;
+};
+
+/* A store over it, which is only read and has no journal, lock or place. -ENOMEM: then it is not
+ * closed. */
+int store_open_reader(const char *name, const struct store_reader *reader, struct store **store);
+
 /* From now on store_close frees the bytes of the image. */
 void store_take_image(struct store *store);
 

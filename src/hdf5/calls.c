@@ -1,0 +1,186 @@
+/* The calls of hdf5.h that read: libhdf5 does them here, or a worker where the file was opened so.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "hdf5/local.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/remote.h"
+#include "hdf5/worker/serve.h"
+#include "hdf5/worker/zygote.h"
+
+static uint64_t timeout;       /* nanoseconds; set before there are threads */
+static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
+
+/* What workers need of libhdf5 is made once, where it can still look at the world. */
+static void prepare(void)
+{
+    library_enter();
+    (void)H5open(); /* if it fails it does so again in each */
+    library_leave();
+    nothing = NULL;
+}
+
+int hdf5_start_workers(size_t memory, uint64_t nanos)
+{
+    int error = zygote_start(prepare, worker_serve, memory);
+    if (!error) {
+        timeout = nanos;
+        error = remote_open(NULL, timeout, &nothing, NULL);
+    }
+    return error;
+}
+
+bool hdf5_has_workers(void)
+{
+    return nothing != NULL;
+}
+
+int hdf5_open_apart(struct store *store, struct hdf5 **out)
+{
+    struct hdf5 *hdf5 = calloc(1, sizeof(*hdf5));
+    if (!hdf5)
+        return -ENOMEM;
+    hdf5->file = H5I_INVALID_HID;
+    hdf5->store = store;
+    int error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
+    if (error)
+        free(hdf5);
+    else
+        *out = hdf5;
+    return error;
+}
+
+int hdf5_open(struct store *store, struct hdf5 **hdf5)
+{
+    return local_open(store, hdf5);
+}
+
+void hdf5_close(struct hdf5 *hdf5)
+{
+    if (!hdf5 || !hdf5->remote) {
+        local_close(hdf5);
+        return;
+    }
+    remote_close(hdf5->remote);
+    free(hdf5);
+}
+
+int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)
+{
+    return hdf5->remote ? remote_list(hdf5->remote, group, links) : local_list(hdf5, group, links);
+}
+
+int hdf5_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link)
+{
+    return hdf5->remote ? remote_lookup(hdf5->remote, group, name, link)
+                        : local_lookup(hdf5, group, name, link);
+}
+
+int hdf5_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address)
+{
+    return hdf5->remote ? remote_find(hdf5->remote, group, path, address)
+                        : local_find(hdf5, group, path, address);
+}
+
+int hdf5_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type)
+{
+    return hdf5->remote ? remote_object_type(hdf5->remote, address, type)
+                        : local_object_type(hdf5, address, type);
+}
+
+int hdf5_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes)
+{
+    return hdf5->remote ? remote_attributes(hdf5->remote, address, attributes)
+                        : local_attributes(hdf5, address, attributes);
+}
+
+int hdf5_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                      struct hdf5_storage *storage)
+{
+    return hdf5->remote ? remote_dataset_open(hdf5->remote, address, info, storage)
+                        : local_dataset_open(hdf5, address, info, storage);
+}
+
+void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
+{
+    if (hdf5->remote)
+        remote_dataset_close(hdf5->remote, address);
+    else
+        local_dataset_close(hdf5, address);
+}
+
+int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
+{
+    return hdf5->remote ? remote_cache_sources(hdf5->remote, address, path, bytes)
+                        : local_cache_sources(hdf5, address, path, bytes);
+}
+
+int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings)
+{
+    return hdf5->remote ? remote_mappings(hdf5->remote, address, mappings)
+                        : local_mappings(hdf5, address, mappings);
+}
+
+int hdf5_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                struct hdf5_chunk *chunk)
+{
+    return hdf5->remote ? remote_locate(hdf5->remote, dataset, start, chunk)
+                        : local_locate(hdf5, dataset, start, chunk);
+}
+
+int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+              const uint64_t *memory_dims, void *buffer)
+{
+    return hdf5->remote ? remote_read(hdf5->remote, dataset, start, count, memory_dims, buffer)
+                        : local_read(hdf5, dataset, start, count, memory_dims, buffer);
+}
+
+int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n)
+{
+    return hdf5->remote ? remote_text(hdf5->remote, dataset, limit, text, n)
+                        : local_text(hdf5, dataset, limit, text, n);
+}
+
+int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
+{
+    return hdf5->remote ? remote_datatype_text(hdf5->remote, address, text)
+                        : local_datatype_text(hdf5, address, text);
+}
+
+int hdf5_type_of_message(const void *message, size_t n, void **type, size_t *type_n)
+{
+    return nothing ? remote_type_of_message(nothing, message, n, type, type_n)
+                   : local_type_of_message(message, n, type, type_n);
+}
+
+int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description)
+{
+    return nothing ? remote_type_describe(nothing, type, n, description)
+                   : local_type_describe(type, n, description);
+}
+
+int hdf5_type_size(const void *type, size_t n, size_t *size)
+{
+    return nothing ? remote_type_size(nothing, type, n, size) : local_type_size(type, n, size);
+}
+
+bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
+{
+    return nothing ? remote_type_equal(nothing, a, a_n, b, b_n) : local_type_equal(a, a_n, b, b_n);
+}
+
+int hdf5_element_json(const void *type, size_t n, const void *element, char **json)
+{
+    return nothing ? remote_element_json(nothing, type, n, element, json)
+                   : local_element_json(type, n, element, json);
+}
+
+int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                       uint64_t row_length, const void *elements, char **text, size_t *text_n)
+{
+    return nothing
+               ? remote_elements_text(nothing, type, first, n, row_length, elements, text, text_n)
+               : local_elements_text(type, first, n, row_length, elements, text, text_n);
+}

@@ -1,0 +1,34 @@
+/* The reading calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
+ * and what a worker does for another process. Everything is as it is said there. */
+#ifndef SPARSEFS_HDF5_LOCAL_H
+#define SPARSEFS_HDF5_LOCAL_H
+
+#include "hdf5/hdf5.h"
+
+int local_open(struct store *store, struct hdf5 **hdf5);
+void local_close(struct hdf5 *hdf5);
+int local_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
+int local_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
+int local_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
+int local_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
+int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
+int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                       struct hdf5_storage *storage);
+void local_dataset_close(struct hdf5 *hdf5, uint64_t address);
+int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
+int local_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
+int local_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                 struct hdf5_chunk *chunk);
+int local_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+               const uint64_t *memory_dims, void *buffer);
+int local_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
+int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);
+int local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
+int local_type_describe(const void *type, size_t n, struct sfs_type *description);
+int local_type_size(const void *type, size_t n, size_t *size);
+bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
+int local_element_json(const void *type, size_t n, const void *element, char **json);
+int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
+                        uint64_t row_length, const void *elements, char **text, size_t *text_n);
+
+#endif

@@ -1,0 +1,87 @@
+/* Sending and receiving whole messages, until some time. */
+#include "hdf5/worker/channel.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "common/clock.h"
+
+struct header {
+    uint64_t kind;
+    uint64_t n; /* bytes that follow */
+};
+
+/* A worker may not poll: it waits in recvmsg and sendmsg. */
+static int wait_for(int socket, short events, uint64_t until)
+{
+    struct pollfd poller = {.fd = socket, .events = events};
+    uint64_t now = clock_now();
+    if (now >= until)
+        return -ETIMEDOUT;
+    uint64_t millis = (until - now) / 1000000 + 1;
+    int n = poll(&poller, 1, millis < 60000 ? (int)millis : 60000);
+    return n < 0 && errno != EINTR ? -errno : 0;
+}
+
+/* After a call that moved no bytes. */
+static int look_at(int socket, short events, uint64_t until, ssize_t n)
+{
+    if (n == 0)
+        return -EPIPE;
+    if (errno == EAGAIN)
+        return wait_for(socket, events, until);
+    return errno == EINTR ? 0 : errno == ENOMEM || errno == ENOBUFS ? -ENOMEM : -EPIPE;
+}
+
+int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until)
+{
+    struct header header = {kind, wire->n};
+    struct iovec parts[2] = {{&header, sizeof(header)}, {wire->bytes, wire->n}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    int flags = MSG_NOSIGNAL | (until != UINT64_MAX ? MSG_DONTWAIT : 0), error = 0;
+    if (wire->failed)
+        return -ENOMEM;
+    while (!error && parts[0].iov_len + parts[1].iov_len > 0) {
+        ssize_t n = sendmsg(socket, &message, flags);
+        if (n <= 0)
+            error = look_at(socket, POLLOUT, until, n);
+        for (size_t i = 0; i < 2 && n > 0; i++) {
+            size_t part = (size_t)n < parts[i].iov_len ? (size_t)n : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + part;
+            parts[i].iov_len -= part;
+            n -= (ssize_t)part;
+        }
+    }
+    return error;
+}
+
+static int receive_bytes(int socket, void *to, size_t n, uint64_t until)
+{
+    int flags = until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
+    for (size_t done = 0; done < n && !error;) {
+        ssize_t got = recv(socket, (char *)to + done, n - done, flags);
+        if (got <= 0)
+            error = look_at(socket, POLLIN, until, got);
+        else
+            done += (size_t)got;
+    }
+    return error;
+}
+
+int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until)
+{
+    struct header header;
+    wire->n = 0;
+    wire->failed = false;
+    int error = receive_bytes(socket, &header, sizeof(header), until);
+    if (error)
+        return error;
+    if (header.kind > MESSAGE_INTERRUPTED || header.n > WIRE_MOST_BYTES)
+        return -EPROTO;
+    *kind = (enum message_kind)header.kind;
+    void *to = wire_room(wire, (size_t)header.n);
+    return to ? receive_bytes(socket, to, (size_t)header.n, until) : -ENOMEM;
+}

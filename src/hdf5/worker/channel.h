@@ -1,0 +1,54 @@
+/* The socket between libhdf5's process and ours: messages, one after the other. */
+#ifndef SPARSEFS_HDF5_WORKER_CHANNEL_H
+#define SPARSEFS_HDF5_WORKER_CHANNEL_H
+
+#include <stdint.h>
+
+#include "hdf5/worker/wire.h"
+
+/* From us: a call, and answers to what the worker asks for meanwhile. From the worker: its reply,
+ * which ends the call, and before that anything of the rest. */
+enum message_kind {
+    MESSAGE_CALL,        /* enum worker_call, and what belongs to it */
+    MESSAGE_ANSWER,      /* error, and what was asked for */
+    MESSAGE_REPLY,       /* error; its reason; results, if there was none */
+    MESSAGE_READ,        /* file, address, bytes (CHANNEL_MOST_READ at most): asks for them */
+    MESSAGE_FIND,        /* name: asks for another file: its number, size, device, inode */
+    MESSAGE_LET_GO,      /* file: no answer */
+    MESSAGE_LOG,         /* level, line: no answer */
+    MESSAGE_INTERRUPTED, /* asks whether the call is to end early: the error says it */
+};
+
+#define CHANNEL_MOST_READ ((uint64_t)1 << 20)
+
+/* What can be asked of a worker; calls.c has a row for each. */
+enum worker_call {
+    WORKER_OPEN,
+    WORKER_LIST,
+    WORKER_LOOKUP,
+    WORKER_FIND,
+    WORKER_OBJECT_TYPE,
+    WORKER_ATTRIBUTES,
+    WORKER_DATASET_OPEN,
+    WORKER_DATASET_CLOSE,
+    WORKER_CACHE_SOURCES,
+    WORKER_MAPPINGS,
+    WORKER_LOCATE,
+    WORKER_READ,
+    WORKER_TEXT,
+    WORKER_DATATYPE_TEXT,
+    WORKER_TYPE_OF_MESSAGE,
+    WORKER_TYPE_DESCRIBE,
+    WORKER_TYPE_SIZE,
+    WORKER_TYPE_EQUAL,
+    WORKER_ELEMENT_JSON,
+    WORKER_ELEMENTS_TEXT,
+    WORKER_CALLS
+};
+
+/* Both wait until a time of clock_now(), UINT64_MAX: for ever. 0; -EPIPE: nobody is there any more;
+ * -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM. */
+int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until);
+int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
+
+#endif

@@ -1,0 +1,456 @@
+/* Starting a worker, asking it, answering what it asks, and what becomes of it when it dies. */
+#include "hdf5/worker/client.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/interrupt.h"
+#include "common/log.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/zygote.h"
+#include "store/store.h"
+
+#define MOST_STRIKES 2  /* times that an object may end a worker */
+#define MOST_TRIES   3  /* of one call, whatever ends the worker */
+#define MOST_OTHERS  64 /* files that a worker may have open besides its own */
+#define MOST_LINES   50 /* of the log, in one call */
+
+/* How often asking for an object has ended a worker. */
+struct strike {
+    uint64_t object;
+    unsigned n;
+    UT_hash_handle hh;
+};
+
+struct client {
+    pthread_mutex_t lock; /* guards what follows */
+    struct store *store;
+    uint64_t timeout; /* nanoseconds */
+    int socket;       /* -1: no worker runs */
+    pid_t pid;
+    uint64_t root;
+    struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
+    struct strike *strikes;
+    struct wire in, out;
+    /* Of the call that is under way: */
+    uint64_t until;
+    unsigned lines;
+};
+
+static const char *const names[WORKER_CALLS] = {
+    [WORKER_OPEN] = "opening the file",
+    [WORKER_LIST] = "the links",
+    [WORKER_LOOKUP] = "a link",
+    [WORKER_FIND] = "a path",
+    [WORKER_OBJECT_TYPE] = "the kind",
+    [WORKER_ATTRIBUTES] = "the attributes",
+    [WORKER_DATASET_OPEN] = "the description",
+    [WORKER_DATASET_CLOSE] = "closing",
+    [WORKER_CACHE_SOURCES] = "the caches",
+    [WORKER_MAPPINGS] = "the mappings",
+    [WORKER_LOCATE] = "a chunk",
+    [WORKER_READ] = "elements",
+    [WORKER_TEXT] = "the text",
+    [WORKER_DATATYPE_TEXT] = "the words",
+    [WORKER_TYPE_OF_MESSAGE] = "a datatype",
+    [WORKER_TYPE_DESCRIBE] = "the description of a datatype",
+    [WORKER_TYPE_SIZE] = "the size of a datatype",
+    [WORKER_TYPE_EQUAL] = "a comparison of datatypes",
+    [WORKER_ELEMENT_JSON] = "the text of an element",
+    [WORKER_ELEMENTS_TEXT] = "the text of elements",
+};
+
+int client_create(struct store *store, uint64_t timeout, struct client **out)
+{
+    struct client *client = calloc(1, sizeof(*client));
+    if (!client)
+        return -ENOMEM;
+    pthread_mutex_init(&client->lock, NULL);
+    client->store = store;
+    client->timeout = timeout;
+    client->socket = -1;
+    *out = client;
+    return 0;
+}
+
+void client_lock(struct client *client)
+{
+    pthread_mutex_lock(&client->lock);
+}
+
+void client_unlock(struct client *client)
+{
+    pthread_mutex_unlock(&client->lock);
+}
+
+void client_request(struct wire *wire, enum worker_call call)
+{
+    *wire = (struct wire){0};
+    wire_uint(wire, call);
+}
+
+static void close_others(struct client *client)
+{
+    for (size_t i = 1; i < MOST_OTHERS; i++) {
+        store_close(client->others[i]);
+        client->others[i] = NULL;
+    }
+}
+
+/* Ends the worker, and tells how it has ended. */
+static int end_worker(struct client *client)
+{
+    int status = 0;
+    if (client->socket < 0)
+        return 0;
+    close(client->socket);
+    client->socket = -1;
+    close_others(client);
+    (void)zygote_end(client->pid, &status);
+    return status;
+}
+
+void client_destroy(struct client *client)
+{
+    if (!client)
+        return;
+    struct strike *strike, *next;
+    end_worker(client);
+    HASH_ITER (hh, client->strikes, strike, next) {
+        HASH_DEL(client->strikes, strike);
+        free(strike);
+    }
+    wire_free(&client->in);
+    wire_free(&client->out);
+    pthread_mutex_destroy(&client->lock);
+    free(client);
+}
+
+/* ---- What a worker asks for ---- */
+
+static struct wire *answer_with(struct client *client, int error)
+{
+    client->out.n = 0;
+    client->out.failed = false;
+    wire_uint(&client->out, (uint64_t)-error);
+    return &client->out;
+}
+
+static int send_answer(struct client *client)
+{
+    return channel_send(client->socket, MESSAGE_ANSWER, &client->out, client->until);
+}
+
+static struct store *file_of(const struct client *client, uint64_t number)
+{
+    return number == 0 ? client->store : number < MOST_OTHERS ? client->others[number] : NULL;
+}
+
+/* The store looks whether the range is in it. */
+static int answer_read(struct client *client, struct cursor *cursor)
+{
+    struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
+    uint64_t address = take_uint(cursor, UINT64_MAX), n = take_uint(cursor, CHANNEL_MOST_READ);
+    if (take_end(cursor, true) < 0 || !store)
+        return -EPROTO;
+    uint64_t begun = clock_now();
+    void *room = wire_room(answer_with(client, 0), (size_t)n);
+    int error = room ? store_read(store, address, room, (size_t)n) : -ENOMEM;
+    if (error)
+        answer_with(client, error);
+    client->until += clock_now() - begun;
+    return send_answer(client);
+}
+
+static void describe_store(struct wire *wire, uint64_t number, const struct store *store)
+{
+    struct stat st = {0};
+    (void)store_stat(store, &st);
+    wire_uints(
+        wire,
+        (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev, (uint64_t)st.st_ino}, 4);
+}
+
+static int answer_find(struct client *client, struct cursor *cursor)
+{
+    char *name;
+    size_t i = 1;
+    bool is_refused = false;
+    int error = take_string(cursor, true, &name);
+    if (error)
+        return error == -EIO ? -EPROTO : error;
+    while (i < MOST_OTHERS && client->others[i])
+        i++;
+    uint64_t begun = clock_now();
+    error = i == MOST_OTHERS
+                ? -ENFILE
+                : driver_find_other(client->store, name, &client->others[i], &is_refused);
+    free(name);
+    client->until += clock_now() - begun;
+    if (error && i < MOST_OTHERS)
+        client->others[i] = NULL;
+    struct wire *wire = answer_with(client, error);
+    wire_uint(wire, is_refused);
+    if (!error)
+        describe_store(wire, i, client->others[i]);
+    return send_answer(client);
+}
+
+static int let_go(struct client *client, struct cursor *cursor)
+{
+    uint64_t number = take_uint(cursor, MOST_OTHERS - 1);
+    if (take_end(cursor, true) < 0 || number == 0)
+        return -EPROTO;
+    store_close(client->others[number]);
+    client->others[number] = NULL;
+    return 0;
+}
+
+/* One line, whatever it says. */
+static void make_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == '\x7f')
+            *text = '?';
+}
+
+static int pass_on(struct client *client, struct cursor *cursor)
+{
+    char *line;
+    int level = (int)take_uint(cursor, LOG_DEBUG);
+    int error = take_string(cursor, true, &line);
+    if (error)
+        return error == -EIO ? -EPROTO : error;
+    make_line(line);
+    if (client->lines++ < MOST_LINES)
+        log_message(level < LOG_ERR ? LOG_ERR : level, "%.1000s", line);
+    free(line);
+    return 0;
+}
+
+static int answer_message(struct client *client, enum message_kind kind)
+{
+    struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
+    switch (kind) {
+    case MESSAGE_READ:
+        return answer_read(client, &cursor);
+    case MESSAGE_FIND:
+        return answer_find(client, &cursor);
+    case MESSAGE_LET_GO:
+        return let_go(client, &cursor);
+    case MESSAGE_LOG:
+        return pass_on(client, &cursor);
+    case MESSAGE_INTERRUPTED:
+        answer_with(client, interrupt_check());
+        return send_answer(client);
+    default:
+        return -EPROTO;
+    }
+}
+
+/* ---- Calls ---- */
+
+/* What a call may fail with: others mean something to those who call us. */
+static int known_error(uint64_t number)
+{
+    static const int known[] = {ENOENT, EIO,     EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF, EBUSY,
+                                ESTALE, EFBIG,   EINTR,     EACCES,  EPERM,      ELOOP, ENFILE,
+                                EILSEQ, ENOTDIR, EOVERFLOW, EDEADLK, EXDEV};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (number == (uint64_t)known[i])
+            return -known[i];
+    return -EIO;
+}
+
+static int take_reply(struct client *client, struct cursor *results)
+{
+    char *reason;
+    *results = cursor_over(client->in.bytes, client->in.n);
+    uint64_t number = take_uint(results, UINT64_MAX);
+    int error = take_string(results, true, &reason);
+    if (error)
+        return error == -EIO ? -EPROTO : error;
+    make_line(reason);
+    if (number > 0)
+        library_reason(reason);
+    free(reason);
+    return number == 0 ? 0 : known_error(number);
+}
+
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+static int exchange(struct client *client, const struct wire *request, struct cursor *results,
+                    bool *is_lost)
+{
+    enum message_kind kind = MESSAGE_LOG;
+    client->until = clock_now() + client->timeout;
+    client->lines = 0;
+    int error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
+    *is_lost = true;
+    while (!error) {
+        error = channel_receive(client->socket, &kind, &client->in, client->until);
+        if (!error && kind == MESSAGE_REPLY)
+            break;
+        if (!error)
+            error = answer_message(client, kind);
+    }
+    if (error)
+        return error;
+    error = take_reply(client, results);
+    *is_lost = error == -EPROTO;
+    return error;
+}
+
+static void say_how(int error, int status, uint64_t timeout, char *text, size_t n)
+{
+    if (error == -ETIMEDOUT)
+        snprintf(text, n, "it did not answer for %.1f s", (double)timeout / 1e9);
+    else if (error == -EPROTO)
+        snprintf(text, n, "its answer cannot be");
+    else if (error != -EPIPE)
+        snprintf(text, n, "%s", strerror(-error));
+    else if (WIFSIGNALED(status))
+        snprintf(text, n, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, n, "exit code %d", WEXITSTATUS(status));
+}
+
+/* Says what has become of the worker. Whether the object is to blame: not if somebody else has
+ * killed it. */
+static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
+{
+    char how[128], line[512], place[64] = "";
+    int status = end_worker(client);
+    bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    say_how(error, status, client->timeout, how, sizeof(how));
+    if (client->store && call != WORKER_OPEN)
+        snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
+    snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
+             place, how);
+    library_reason(line);
+    log_error("%s: %s", client->store ? store_path(client->store) : "datatypes", line);
+    return !is_killed && error != -ENOMEM;
+}
+
+static struct strike *strikes_of(struct client *client, uint64_t object)
+{
+    struct strike *strike;
+    HASH_FIND(hh, client->strikes, &object, sizeof(object), strike);
+    return strike;
+}
+
+/* Without memory it is not counted. */
+static void strike(struct client *client, uint64_t object)
+{
+    struct strike *strike = strikes_of(client, object);
+    if (!strike && (strike = calloc(1, sizeof(*strike)))) {
+        strike->object = object;
+        HASH_ADD(hh, client->strikes, object, sizeof(object), strike);
+        if (hash_failed()) {
+            free(strike);
+            return;
+        }
+    }
+    if (strike)
+        strike->n++;
+}
+
+/* -EPIPE: it has ended. */
+static int open_file(struct client *client)
+{
+    struct wire request;
+    struct cursor results;
+    bool is_lost;
+    client_request(&request, WORKER_OPEN);
+    wire_string(&request, store_path(client->store));
+    describe_store(&request, 0, client->store);
+    int error = exchange(client, &request, &results, &is_lost);
+    wire_free(&request);
+    if (!error) {
+        client->root = take_uint(&results, UINT64_MAX);
+        error = take_end(&results, true) ? -EPROTO : 0;
+        is_lost = error != 0;
+    }
+    if (is_lost) {
+        (void)bury(client, WORKER_OPEN, client->root, error);
+        return error == -ETIMEDOUT ? -EIO : -EPIPE;
+    }
+    if (error)
+        end_worker(client);
+    return error;
+}
+
+/* -EPIPE: it has ended again, and the log says so. */
+static int start(struct client *client)
+{
+    if (client->socket >= 0)
+        return 0;
+    int error = zygote_fork(&client->pid, &client->socket);
+    if (error) {
+        client->socket = -1;
+        library_reason("no process can be started for libhdf5");
+        log_error("cannot start a process for libhdf5: %s", strerror(-error));
+        return error == -ENOMEM ? error : -EIO;
+    }
+    return client->store ? open_file(client) : 0;
+}
+
+int client_start(struct client *client, uint64_t *root)
+{
+    int error = -EPIPE;
+    for (int i = 0; i < MOST_STRIKES && error == -EPIPE; i++)
+        error = start(client);
+    *root = client->root;
+    return error == -EPIPE ? -EIO : error;
+}
+
+static int refuse(void)
+{
+    library_reason("it has ended the process of libhdf5 before, and is not read any more");
+    return -EIO;
+}
+
+/* One try; -EPIPE: the worker has ended. */
+static int try_once(struct client *client, enum worker_call call, uint64_t object,
+                    const struct wire *request, struct cursor *results)
+{
+    bool is_lost = false;
+    int error = start(client);
+    if (error)
+        return error;
+    error = exchange(client, request, results, &is_lost);
+    if (!is_lost)
+        return error;
+    if (bury(client, call, object, error))
+        strike(client, object);
+    return error == -ETIMEDOUT || error == -ENOMEM ? -EIO : -EPIPE; /* it has cost enough */
+}
+
+int client_ask(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results)
+{
+    int error = -EPIPE;
+    for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++) {
+        const struct strike *strike = strikes_of(client, object);
+        error = request->failed ? -ENOMEM
+                : strike && strike->n >= MOST_STRIKES
+                    ? refuse()
+                    : try_once(client, call, object, request, results);
+    }
+    return error == -EPIPE ? -EIO : error;
+}
+
+int client_distrust(struct client *client, enum worker_call call, uint64_t object)
+{
+    if (bury(client, call, object, -EPROTO))
+        strike(client, object);
+    return -EIO;
+}

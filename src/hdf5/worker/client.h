@@ -1,0 +1,37 @@
+/* A worker as the program sees it: started when it is needed, asked, ended when it does not answer
+ * in time, started again when it has ended. Knows nothing of what is asked. */
+#ifndef SPARSEFS_HDF5_WORKER_CLIENT_H
+#define SPARSEFS_HDF5_WORKER_CLIENT_H
+
+#include "hdf5/worker/channel.h"
+
+struct client;
+
+/* A worker that reads the store, which must outlive it (NULL: none, for datatypes). No process is
+ * started yet. A call may take so many nanoseconds; what the store takes does not count. */
+int client_create(struct store *store, uint64_t timeout, struct client **client);
+void client_destroy(struct client *client);
+
+/* Calls of one client wait for each other between these two. */
+void client_lock(struct client *client);
+void client_unlock(struct client *client);
+
+/* Starts it, with the lock held, if it does not run. *root: the address of the file's root group.
+ * Errors of hdf5_open. */
+int client_start(struct client *client, uint64_t *root);
+
+/* Asks for something about an object, with the lock held: `call` and its arguments are in request,
+ * results are left in *results, which is good until the next call. object: its address or, where
+ * there is no file, a number that is always that of these bytes. A worker that ends is started and
+ * asked again; it has no dataset open then, which is -EBADF. Errors of the call; -EIO: the worker
+ * ended, more than once, or has for this object before. hdf5_error() says why. */
+int client_ask(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results);
+
+/* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
+int client_distrust(struct client *client, enum worker_call call, uint64_t object);
+
+/* Starts a request. */
+void client_request(struct wire *wire, enum worker_call call);
+
+#endif

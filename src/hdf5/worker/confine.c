@@ -1,0 +1,240 @@
+/* Namespaces, identity, Landlock, limits, seccomp; in that order, as each takes away what the ones
+ * before need. */
+#include "hdf5/worker/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config.h"
+
+#if HAVE_SECCOMP
+#include <seccomp.h>
+#include <sys/mman.h>
+#endif
+
+#define NOBODY 65534
+
+/* An address space checker maps terabytes, and tells what it finds by calls that are shut off. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define IS_SANITIZED true
+#endif
+#endif
+#ifndef IS_SANITIZED
+#define IS_SANITIZED false
+#endif
+
+/* ---- Namespaces ---- */
+
+/* Any folder that is everywhere: nobody else sees what is mounted over it. */
+#define PLACE "/proc"
+
+/* Copies of the mounts of others would keep those busy after they were unmounted: so they go first.
+ */
+static void empty_root(void)
+{
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", PLACE, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,mode=0555") < 0 ||
+        chdir(PLACE) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+        return; /* Landlock and the filter stand alone then */
+    (void)mount("none", "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOEXEC, NULL);
+}
+
+void confine_surroundings(void)
+{
+    int spaces = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC;
+    if (unshare(spaces) == 0 || unshare(spaces | CLONE_NEWUSER) == 0)
+        empty_root();
+    if (chdir("/") < 0)
+        return; /* which can only be for want of rights to it */
+}
+
+/* ---- Who it is ---- */
+
+static bool drop_rights(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    if (geteuid() == 0 && setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
+        setresuid(NOBODY, NOBODY, NOBODY) < 0)
+        return false;
+    return syscall(SYS_capset, &header, none) == 0;
+}
+
+/* ---- Limits ---- */
+
+static bool limit(int resource, rlim_t most)
+{
+    struct rlimit old, new = {most, most};
+    if (getrlimit(resource, &old) < 0)
+        return false;
+    if (old.rlim_max < most)
+        new.rlim_cur = new.rlim_max = old.rlim_max;
+    return setrlimit(resource, &new) == 0;
+}
+
+static bool set_limits(size_t memory)
+{
+    return limit(RLIMIT_CORE, 0) && limit(RLIMIT_NOFILE, 0) && limit(RLIMIT_FSIZE, 0) &&
+           limit(RLIMIT_NPROC, 0) && (memory == 0 || IS_SANITIZED || limit(RLIMIT_AS, memory));
+}
+
+/* ---- Landlock: linux/landlock.h may be older than the kernel ---- */
+
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self  446
+#endif
+#define VERSION_FLAG 1
+
+struct ruleset {
+    uint64_t files, network, scopes;
+};
+
+/* Everything that a version of it knows is handled, and no rule allows any of it. */
+static void enter_landlock(void)
+{
+    static const struct {
+        int version;
+        size_t n;
+        struct ruleset handled;
+    } known[] = {
+        {6, 24, {0xffff, 3, 3}}, {5, 16, {0xffff, 3, 0}}, {4, 16, {0x7fff, 3, 0}},
+        {3, 8, {0x7fff, 0, 0}},  {2, 8, {0x3fff, 0, 0}},  {1, 8, {0x1fff, 0, 0}},
+    };
+    long version = syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_FLAG);
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        if (version < known[i].version)
+            continue;
+        long rules = syscall(SYS_landlock_create_ruleset, &known[i].handled, known[i].n, 0);
+        if (rules >= 0) {
+            syscall(SYS_landlock_restrict_self, rules, 0);
+            close((int)rules);
+        }
+        return;
+    }
+}
+
+/* ---- The filter ---- */
+
+#if HAVE_SECCOMP
+
+/* Memory, its socket, the clock, and the end. Where a number does not exist, its name is not known
+ * to libseccomp, or stands for none. */
+static const char *const allowed[] = {
+    "read",
+    "write",
+    "recvfrom",
+    "recvmsg",
+    "recv",
+    "sendto",
+    "sendmsg",
+    "send",
+    "brk",
+    "munmap",
+    "madvise",
+    "futex",
+    "futex_time64",
+    "clock_gettime",
+    "clock_gettime64",
+    "gettimeofday",
+    "time",
+    "getpid",
+    "gettid",
+    "getrandom",
+    "rt_sigreturn",
+    "rt_sigprocmask",
+    "rt_sigaction",
+    "sigreturn",
+    "sigaltstack",
+    "exit",
+    "exit_group",
+    "close",
+    "sched_yield",
+    "restart_syscall",
+    "set_robust_list",
+    "sigprocmask",
+};
+
+static bool allow_all(scmp_filter_ctx filter)
+{
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed); i++) {
+        int number = seccomp_syscall_resolve_name(allowed[i]);
+        if (number != __NR_SCMP_ERROR && number >= 0 &&
+            seccomp_rule_add(filter, SCMP_ACT_ALLOW, number, 0) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Memory that is not to be run: mmap without a file, no change to executable. */
+static bool allow_memory(scmp_filter_ctx filter)
+{
+    static const struct scmp_arg_cmp not_run = {
+        .arg = 2, .op = SCMP_CMP_MASKED_EQ, .datum_a = PROT_EXEC, .datum_b = 0};
+    static const struct scmp_arg_cmp anonymous = {
+        .arg = 3, .op = SCMP_CMP_MASKED_EQ, .datum_a = MAP_ANONYMOUS, .datum_b = MAP_ANONYMOUS};
+    static const char *const maps[] = {"mmap", "mmap2"};
+    for (size_t i = 0; i < 2; i++) {
+        int number = seccomp_syscall_resolve_name(maps[i]);
+        if (number >= 0 &&
+            seccomp_rule_add(filter, SCMP_ACT_ALLOW, number, 2, not_run, anonymous) < 0)
+            return false;
+    }
+    return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, not_run) >= 0 &&
+           seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mremap), 0) >= 0;
+}
+
+/* So that abort() is what it is: signals for itself. */
+static bool allow_abort(scmp_filter_ctx filter)
+{
+    const struct scmp_arg_cmp itself = {
+        .arg = 0, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)getpid()};
+    return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, itself) >= 0;
+}
+
+static bool enter_filter(void)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    bool done = filter && allow_all(filter) && allow_memory(filter) && allow_abort(filter) &&
+                seccomp_load(filter) >= 0;
+    if (filter)
+        seccomp_release(filter);
+    return done;
+}
+
+#else
+
+static bool enter_filter(void)
+{
+    return true;
+}
+
+#endif
+
+bool confine_has_filter(void)
+{
+    return HAVE_SECCOMP;
+}
+
+bool confine_worker(size_t memory)
+{
+    if (!drop_rights() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        return false;
+    enter_landlock(); /* which needs a descriptor for a moment */
+    return set_limits(memory) && enter_filter();
+}

@@ -1,0 +1,21 @@
+/* Taking from a process what it does not need to answer over a socket. */
+#ifndef SPARSEFS_HDF5_WORKER_CONFINE_H
+#define SPARSEFS_HDF5_WORKER_CONFINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* For the process that forks workers, once: namespaces without a network and with nothing but an
+ * empty folder for a root, where the kernel allows them. */
+void confine_surroundings(void);
+
+/* For a worker: memory is the most bytes of address space (0: no limit). After it the process can
+ * use its memory and its sockets, and end, as it does with its parent; nothing is opened, started
+ * or looked at any more. Landlock is left out where the kernel has none; false: the rest cannot be.
+ */
+bool confine_worker(size_t memory);
+
+/* Whether a worker's system calls are filtered: libseccomp was there when this was built. */
+bool confine_has_filter(void);
+
+#endif

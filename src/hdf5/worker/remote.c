@@ -1,0 +1,820 @@
+/* Asking a worker for what libhdf5 knows of a file. What is known of open datasets is kept here:
+ * another worker is told of them when it does not know them, and what it then says must be the
+ * same. */
+#include "hdf5/worker/remote.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "common/hash.h"
+#include "format/datatype_message.h"
+#include "format/why.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/client.h"
+#include "store/store.h"
+
+#define MOST_TRIES  3  /* of a call on a dataset that a worker does not know */
+#define MOST_BATCH  64 /* chunks that are located at once */
+#define TYPE_PREFIX 2  /* bytes of an encoded datatype before its message */
+#define BATCHES     8  /* that are kept of a dataset */
+
+/* Where some chunks are that follow each other in row-major order. */
+struct batch {
+    uint64_t first; /* number of a chunk */
+    unsigned n;     /* 0: none */
+    struct hdf5_chunk chunk[MOST_BATCH];
+};
+
+struct remote_dataset {
+    uint64_t address;
+    int rank;
+    uint64_t dims[SFS_MAX_RANK];
+    size_t element_size;
+    char *path; /* of hdf5_cache_sources, or NULL; and its bytes */
+    size_t source_bytes;
+    /* Chunked ones: */
+    uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
+    bool has_numbers;                                      /* its chunks can be counted */
+    bool unfiltered_edges;
+    /* Filters that only plugins have, which a worker cannot load: chunks are decoded here. */
+    size_t n_filters;
+    struct sfs_filter *filters;
+    void *fill;
+    unsigned next_batch;
+    struct batch *batches; /* made when they are first needed */
+    UT_hash_handle hh;
+};
+
+struct remote {
+    struct client *client;
+    struct store *store;
+    struct remote_dataset *datasets; /* under the client's lock */
+};
+
+int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint64_t *root)
+{
+    struct remote *remote = calloc(1, sizeof(*remote));
+    if (!remote)
+        return -ENOMEM;
+    remote->store = store;
+    int error = client_create(store, timeout, &remote->client);
+    if (!error && store) {
+        client_lock(remote->client);
+        error = client_start(remote->client, root);
+        client_unlock(remote->client);
+    }
+    if (error)
+        remote_close(remote);
+    else
+        *out = remote;
+    return error;
+}
+
+static void free_dataset(struct remote_dataset *dataset)
+{
+    for (size_t i = 0; dataset->filters && i < dataset->n_filters; i++)
+        free((void *)dataset->filters[i].values);
+    free(dataset->filters);
+    free(dataset->fill);
+    free(dataset->path);
+    free(dataset->batches);
+    free(dataset);
+}
+
+void remote_close(struct remote *remote)
+{
+    if (!remote)
+        return;
+    struct remote_dataset *dataset, *next;
+    HASH_ITER (hh, remote->datasets, dataset, next) {
+        HASH_DEL(remote->datasets, dataset);
+        free_dataset(dataset);
+    }
+    client_destroy(remote->client);
+    free(remote);
+}
+
+/* Asks, and hands what comes to a function, which takes what it wants of it. */
+typedef int (*take_function)(struct cursor *results, void *out);
+
+static int ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
+                      struct wire *request, take_function take, void *out)
+{
+    struct cursor results;
+    int error = client_ask(remote->client, call, object, request, &results);
+    if (error)
+        return error;
+    error = take ? take(&results, out) : 0;
+    return error == -EIO ? client_distrust(remote->client, call, object) : error;
+}
+
+static int ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
+               take_function take, void *out)
+{
+    client_lock(remote->client);
+    int error = ask_locked(remote, call, object, request, take, out);
+    client_unlock(remote->client);
+    wire_free(request);
+    return error;
+}
+
+static void request_of(struct wire *request, enum worker_call call, uint64_t object)
+{
+    client_request(request, call);
+    wire_uint(request, object);
+}
+
+/* ---- Groups ---- */
+
+static int take_links_of(struct cursor *results, void *out)
+{
+    return take_links(results, out);
+}
+
+int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links)
+{
+    struct wire request;
+    request_of(&request, WORKER_LIST, group);
+    return ask(remote, WORKER_LIST, group, &request, take_links_of, links);
+}
+
+static int take_link_of(struct cursor *results, void *out)
+{
+    return take_link(results, out);
+}
+
+int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link)
+{
+    struct wire request;
+    request_of(&request, WORKER_LOOKUP, group);
+    wire_string(&request, name);
+    return ask(remote, WORKER_LOOKUP, group, &request, take_link_of, link);
+}
+
+static int take_address(struct cursor *results, void *out)
+{
+    *(uint64_t *)out = take_uint(results, UINT64_MAX);
+    return take_end(results, false);
+}
+
+int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_t *address)
+{
+    struct wire request;
+    request_of(&request, WORKER_FIND, group);
+    wire_string(&request, path);
+    return ask(remote, WORKER_FIND, group, &request, take_address, address);
+}
+
+static int take_object_type(struct cursor *results, void *out)
+{
+    *(enum sfs_object_type *)out = (enum sfs_object_type)take_uint(results, SFS_DATATYPE);
+    return take_end(results, false);
+}
+
+int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type)
+{
+    struct wire request;
+    request_of(&request, WORKER_OBJECT_TYPE, address);
+    return ask(remote, WORKER_OBJECT_TYPE, address, &request, take_object_type, type);
+}
+
+static int take_attributes_of(struct cursor *results, void *out)
+{
+    return take_attributes(results, out);
+}
+
+int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attributes *attributes)
+{
+    struct wire request;
+    request_of(&request, WORKER_ATTRIBUTES, address);
+    return ask(remote, WORKER_ATTRIBUTES, address, &request, take_attributes_of, attributes);
+}
+
+static int take_text_of(struct cursor *results, void *out)
+{
+    return take_string(results, true, out);
+}
+
+int remote_datatype_text(struct remote *remote, uint64_t address, char **text)
+{
+    struct wire request;
+    request_of(&request, WORKER_DATATYPE_TEXT, address);
+    return ask(remote, WORKER_DATATYPE_TEXT, address, &request, take_text_of, text);
+}
+
+/* ---- Datasets ---- */
+
+struct described {
+    struct sfs_dataset_info *info;
+    struct hdf5_storage *storage;
+};
+
+static int take_described(struct cursor *results, void *out)
+{
+    struct described *described = out;
+    int error = take_info(results, described->info);
+    if (error)
+        return error;
+    error = take_storage(results, described->info, described->storage);
+    if (error)
+        hdf5_info_free(described->info);
+    return error;
+}
+
+/* Those that libhdf5 has built in, or that it is given: a worker has them, too. */
+static bool is_plugin(const struct sfs_filter *filter)
+{
+    return filter->id > 6 && !filter_is_own(filter->id);
+}
+
+static int copy_filters(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
+{
+    size_t n = info->n_filters;
+    dataset->filters = calloc(n, sizeof(*dataset->filters));
+    dataset->fill = malloc(info->type.size);
+    if (!dataset->filters || !dataset->fill)
+        return -ENOMEM;
+    memcpy(dataset->fill, info->fill, info->type.size);
+    for (size_t i = 0; i < n; i++) {
+        struct sfs_filter *filter = &dataset->filters[dataset->n_filters++];
+        *filter = info->filters[i];
+        unsigned *values = calloc(filter->n_values ? filter->n_values : 1, sizeof(*values));
+        filter->values = values;
+        if (!values)
+            return -ENOMEM;
+        memcpy(values, info->filters[i].values, filter->n_values * sizeof(*values));
+    }
+    return 0;
+}
+
+static int keep_chunks(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
+{
+    bool has_plugins = false;
+    uint64_t n;
+    for (int i = 0; i < info->rank; i++)
+        dataset->grid[i] =
+            info->dims[i] / info->chunk_dims[i] + (info->dims[i] % info->chunk_dims[i] != 0);
+    memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
+    dataset->has_numbers = box_product(dataset->grid, info->rank, 1, &n) && n > 0;
+    for (size_t i = 0; i < info->n_filters; i++)
+        has_plugins |= is_plugin(&info->filters[i]);
+    return has_plugins && !info->type.has_pointers ? copy_filters(info, dataset) : 0;
+}
+
+static int keep_dataset(struct remote *remote, uint64_t address,
+                        const struct sfs_dataset_info *info, const struct hdf5_storage *storage)
+{
+    struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return -ENOMEM;
+    dataset->address = address;
+    dataset->rank = info->rank;
+    dataset->element_size = info->type.size;
+    dataset->unfiltered_edges = storage->unfiltered_edges;
+    memcpy(dataset->dims, info->dims, sizeof(dataset->dims));
+    int error = info->layout == SFS_CHUNKED ? keep_chunks(info, dataset) : 0;
+    if (!error) {
+        HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
+        error = hash_failed() ? -ENOMEM : 0;
+    }
+    if (error)
+        free_dataset(dataset);
+    return error;
+}
+
+static struct remote_dataset *find_dataset(struct remote *remote, uint64_t address)
+{
+    struct remote_dataset *dataset;
+    HASH_FIND(hh, remote->datasets, &address, sizeof(address), dataset);
+    return dataset;
+}
+
+static int describe(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                    struct hdf5_storage *storage)
+{
+    struct described described = {info, storage};
+    struct wire request;
+    request_of(&request, WORKER_DATASET_OPEN, address);
+    int error =
+        ask_locked(remote, WORKER_DATASET_OPEN, address, &request, take_described, &described);
+    wire_free(&request);
+    return error;
+}
+
+static void forget(struct sfs_dataset_info *info, struct hdf5_storage *storage)
+{
+    hdf5_info_free(info);
+    hdf5_segments_free(storage->n_segments, storage->segments);
+    *storage = (struct hdf5_storage){0};
+}
+
+int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                        struct hdf5_storage *storage)
+{
+    *info = (struct sfs_dataset_info){0};
+    *storage = (struct hdf5_storage){0};
+    client_lock(remote->client);
+    int error = describe(remote, address, info, storage);
+    if (!error && !find_dataset(remote, address))
+        error = keep_dataset(remote, address, info, storage);
+    if (error)
+        forget(info, storage);
+    client_unlock(remote->client);
+    return error;
+}
+
+void remote_dataset_close(struct remote *remote, uint64_t address)
+{
+    struct wire request;
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    if (dataset) {
+        HASH_DEL(remote->datasets, dataset);
+        free_dataset(dataset);
+        request_of(&request, WORKER_DATASET_CLOSE, address);
+        (void)ask_locked(remote, WORKER_DATASET_CLOSE, address, &request, NULL, NULL);
+        wire_free(&request);
+    }
+    client_unlock(remote->client);
+}
+
+static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
+{
+    struct wire request;
+    request_of(&request, WORKER_CACHE_SOURCES, dataset->address);
+    wire_uint(&request, dataset->source_bytes);
+    wire_string(&request, dataset->path);
+    int error = ask_locked(remote, WORKER_CACHE_SOURCES, dataset->address, &request, NULL, NULL);
+    wire_free(&request);
+    return error;
+}
+
+/* For a worker that has not been told of it. */
+static int open_again(struct remote *remote, const struct remote_dataset *dataset)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = describe(remote, dataset->address, &info, &storage);
+    if (error)
+        return error;
+    bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
+                   !memcmp(info.dims, dataset->dims, sizeof(info.dims));
+    forget(&info, &storage);
+    if (!is_same)
+        return client_distrust(remote->client, WORKER_DATASET_OPEN, dataset->address);
+    return dataset->path ? tell_caches(remote, dataset) : 0;
+}
+
+/* About an open dataset, with the lock held. */
+static int ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
+                       enum worker_call call, struct wire *request, take_function take, void *out)
+{
+    int error = -EBADF;
+    for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
+        error = i > 0 ? open_again(remote, dataset) : 0;
+        if (!error)
+            error = ask_locked(remote, call, dataset->address, request, take, out);
+    }
+    return error == -EBADF ? -EIO : error;
+}
+
+int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset ? 0 : -EBADF;
+    if (!error) {
+        free(dataset->path);
+        dataset->path = strdup(path);
+        dataset->source_bytes = bytes;
+        error = dataset->path ? tell_caches(remote, dataset) : -ENOMEM;
+    }
+    if (error == -EBADF && dataset)
+        error = open_again(remote, dataset); /* which tells it, too */
+    client_unlock(remote->client);
+    return error;
+}
+
+static int ask_open(struct remote *remote, uint64_t address, enum worker_call call,
+                    struct wire *request, take_function take, void *out)
+{
+    client_lock(remote->client);
+    const struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset ? ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
+    client_unlock(remote->client);
+    wire_free(request);
+    return error;
+}
+
+static int take_mappings_of(struct cursor *results, void *out)
+{
+    return take_mappings(results, out);
+}
+
+int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings)
+{
+    struct wire request;
+    *mappings = (struct hdf5_mappings){0};
+    request_of(&request, WORKER_MAPPINGS, address);
+    return ask_open(remote, address, WORKER_MAPPINGS, &request, take_mappings_of, mappings);
+}
+
+struct text {
+    char *bytes;
+    size_t n;
+};
+
+/* With a NUL behind it. */
+static int take_long_text(struct cursor *results, void *out)
+{
+    struct text *text = out;
+    size_t n = take_count(results, 1);
+    const unsigned char *bytes = cursor_bytes(results, n);
+    if (results->failed)
+        return -EIO;
+    text->bytes = malloc(n + 1);
+    if (!text->bytes)
+        return -ENOMEM;
+    memcpy(text->bytes, bytes, n);
+    text->bytes[n] = '\0';
+    text->n = n;
+    return 0;
+}
+
+int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
+{
+    struct text text = {0};
+    struct wire request;
+    request_of(&request, WORKER_TEXT, dataset);
+    wire_uint(&request, limit);
+    int error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
+    if (!error) {
+        *out = text.bytes;
+        *n = text.n;
+    }
+    return error;
+}
+
+/* ---- Chunks ---- */
+
+struct located {
+    struct batch *batch;
+    unsigned wanted;
+};
+
+static int take_located(struct cursor *results, void *out)
+{
+    const struct located *located = out;
+    struct batch *batch = located->batch;
+    for (batch->n = 0; batch->n < located->wanted && results->left > 0; batch->n++)
+        if (take_chunk(results, &batch->chunk[batch->n]) < 0)
+            break;
+    if (!results->failed && batch->n > 0)
+        return 0;
+    batch->n = 0;
+    return -EIO;
+}
+
+static uint64_t number_of(const struct remote_dataset *dataset, const uint64_t *start)
+{
+    uint64_t number = 0;
+    for (int i = 0; i < dataset->rank; i++)
+        number = number * dataset->grid[i] + start[i] / dataset->chunk_dims[i];
+    return number;
+}
+
+/* The coordinates of the first element of the n-th chunk behind one; false: there is none. */
+static bool start_behind(const struct remote_dataset *dataset, const uint64_t *start, uint64_t n,
+                         uint64_t *behind)
+{
+    for (int i = dataset->rank - 1; i >= 0; i--) {
+        uint64_t scaled = start[i] / dataset->chunk_dims[i] + n;
+        n = scaled / dataset->grid[i];
+        behind[i] = scaled % dataset->grid[i] * dataset->chunk_dims[i];
+    }
+    return n == 0;
+}
+
+/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: more, the
+ * longer they are read in their order. */
+static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
+{
+    *wanted = 1;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        struct batch *batch = &dataset->batches[i];
+        uint64_t behind = number - batch->first;
+        if (batch->n > 0 && behind < batch->n) {
+            *wanted = 0;
+            return batch;
+        }
+        if (batch->n > 0 && behind < 2 * (uint64_t)batch->n && 2 * batch->n > *wanted)
+            *wanted = 2 * batch->n;
+    }
+    *wanted = *wanted < MOST_BATCH ? *wanted : MOST_BATCH;
+    return &dataset->batches[dataset->next_batch++ % BATCHES];
+}
+
+static int fill_batch(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                      uint64_t number, unsigned wanted, struct batch *batch)
+{
+    uint64_t behind[SFS_MAX_RANK];
+    struct wire request, starts = {0};
+    unsigned n = 0;
+    wire_uints(&starts, start, dataset->rank);
+    for (n = 1; n < wanted && start_behind(dataset, start, n, behind); n++)
+        wire_uints(&starts, behind, dataset->rank);
+    request_of(&request, WORKER_LOCATE, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uint(&request, n);
+    wire_put(&request, starts.bytes, starts.n);
+    request.failed |= starts.failed;
+    struct located located = {batch, n};
+    batch->first = number;
+    batch->n = 0;
+    int error = ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
+    wire_free(&starts);
+    wire_free(&request);
+    return error;
+}
+
+static int locate(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                  struct hdf5_chunk *chunk)
+{
+    struct batch alone = {0}, *batch = &alone;
+    unsigned wanted = 1;
+    uint64_t number = 0;
+    if (!dataset->batches && dataset->has_numbers)
+        dataset->batches = calloc(BATCHES, sizeof(*dataset->batches));
+    if (dataset->batches) {
+        number = number_of(dataset, start);
+        batch = batch_of(dataset, number, &wanted);
+    }
+    int error = wanted ? fill_batch(remote, dataset, start, number, wanted, batch) : 0;
+    if (!error)
+        *chunk = batch->chunk[number - batch->first];
+    return error;
+}
+
+int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start,
+                  struct hdf5_chunk *chunk)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
+    client_unlock(remote->client);
+    return error;
+}
+
+/* ---- Elements ---- */
+
+struct box_taken {
+    const struct remote_dataset *dataset;
+    const uint64_t *count, *memory_dims;
+    uint64_t bytes;
+    void *buffer;
+};
+
+static int take_box(struct cursor *results, void *out)
+{
+    const struct box_taken *box = out;
+    const struct remote_dataset *dataset = box->dataset;
+    const unsigned char *bytes = cursor_bytes(results, box->bytes);
+    if (!bytes)
+        return -EIO;
+    if (dataset->rank == 0)
+        memcpy(box->buffer, bytes, box->bytes);
+    else
+        box_copy(dataset->rank, box->count, dataset->element_size, box->buffer, box->memory_dims,
+                 NULL, bytes, box->count, NULL);
+    return 0;
+}
+
+static int read_box(struct remote *remote, const struct remote_dataset *dataset,
+                    const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
+                    void *buffer)
+{
+    struct box_taken box = {dataset, count, memory_dims, dataset->element_size, buffer};
+    struct wire request;
+    if (!box_product(count, dataset->rank, dataset->element_size, &box.bytes) ||
+        box.bytes > WIRE_MOST_BYTES) {
+        library_reason("it is too large for one answer of libhdf5's process");
+        return -EFBIG;
+    }
+    request_of(&request, WORKER_READ, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uints(&request, start, dataset->rank);
+    wire_uints(&request, count, dataset->rank);
+    wire_uint(&request, box.bytes);
+    int error = ask_dataset(remote, dataset, WORKER_READ, &request, take_box, &box);
+    wire_free(&request);
+    return error;
+}
+
+/* As libhdf5 says it. */
+static void say_missing(const struct remote_dataset *dataset)
+{
+    char line[128];
+    size_t i = 0;
+    while (i + 1 < dataset->n_filters && hdf5_filter_available(dataset->filters[i].id))
+        i++;
+    snprintf(line, sizeof(line), "required filter '%s' is not registered",
+             dataset->filters[i].name);
+    library_reason(line);
+}
+
+/* Stored bytes of a chunk become its elements, in whole. */
+static int decode_chunk(struct remote *remote, const struct remote_dataset *dataset,
+                        const uint64_t *start, const struct hdf5_chunk *chunk, void *elements,
+                        uint64_t bytes)
+{
+    bool is_edge = false;
+    for (int i = 0; i < dataset->rank; i++)
+        is_edge |= dataset->dims[i] - start[i] < dataset->chunk_dims[i];
+    uint32_t mask = is_edge && dataset->unfiltered_edges ? UINT32_MAX : chunk->filter_mask;
+    uint64_t end;
+    if (__builtin_add_overflow(chunk->address, chunk->size, &end) ||
+        end > store_size(remote->store) || chunk->size / 2 > bytes + ((uint64_t)1 << 20)) {
+        library_reason("where the chunk is said to be, it cannot be");
+        return -EIO;
+    }
+    void *stored = malloc(chunk->size ? (size_t)chunk->size : 1);
+    if (!stored)
+        return -ENOMEM;
+    int error = store_read(remote->store, chunk->address, stored, (size_t)chunk->size);
+    if (!error)
+        error = hdf5_filter_decode(dataset->filters, dataset->n_filters, mask, stored,
+                                   (size_t)chunk->size, elements, (size_t)bytes);
+    free(stored);
+    if (error == -EOPNOTSUPP)
+        say_missing(dataset);
+    return error == -EILSEQ || error == -EOPNOTSUPP ? -EIO : error;
+}
+
+/* Of a chunk whose filters only plugins have, which run here. The box begins where the chunk does.
+ */
+static int read_decoded(struct remote *remote, struct remote_dataset *dataset,
+                        const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
+                        void *buffer)
+{
+    struct hdf5_chunk chunk;
+    uint64_t bytes;
+    if (!box_product(dataset->chunk_dims, dataset->rank, dataset->element_size, &bytes) ||
+        bytes > SIZE_MAX / 4)
+        return -EFBIG;
+    int error = locate(remote, dataset, start, &chunk);
+    if (error)
+        return error;
+    if (chunk.address == UINT64_MAX) {
+        box_fill(dataset->rank, count, dataset->element_size, buffer, memory_dims, NULL,
+                 dataset->fill);
+        return 0;
+    }
+    void *elements = malloc((size_t)bytes);
+    if (!elements)
+        return -ENOMEM;
+    error = decode_chunk(remote, dataset, start, &chunk, elements, bytes);
+    if (!error)
+        box_copy(dataset->rank, count, dataset->element_size, buffer, memory_dims, NULL, elements,
+                 dataset->chunk_dims, NULL);
+    free(elements);
+    return error;
+}
+
+int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
+                const uint64_t *count, const uint64_t *memory_dims, void *buffer)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = !dataset ? -EBADF
+                : dataset->filters
+                    ? read_decoded(remote, dataset, start, count, memory_dims, buffer)
+                    : read_box(remote, dataset, start, count, memory_dims, buffer);
+    client_unlock(remote->client);
+    return error;
+}
+
+/* ---- Datatypes ---- */
+
+/* A number that stands for some bytes (FNV-1a). */
+static uint64_t number_for(const void *bytes, size_t n)
+{
+    uint64_t number = 0xcbf29ce484222325;
+    for (size_t i = 0; i < n; i++)
+        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+    return number;
+}
+
+static int ask_type(struct remote *remote, enum worker_call call, struct wire *request,
+                    take_function take, void *out)
+{
+    uint64_t number = request->failed ? 0 : number_for(request->bytes, request->n);
+    return ask(remote, call, number, request, take, out);
+}
+
+int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
+                           size_t *type_n)
+{
+    struct text bytes = {0};
+    struct wire request;
+    client_request(&request, WORKER_TYPE_OF_MESSAGE);
+    wire_bytes(&request, message, n);
+    int error = ask_type(remote, WORKER_TYPE_OF_MESSAGE, &request, take_long_text, &bytes);
+    if (!error) {
+        *type = bytes.bytes;
+        *type_n = bytes.n;
+    }
+    return error;
+}
+
+static int take_type_of(struct cursor *results, void *out)
+{
+    return take_type(results, out);
+}
+
+int remote_type_describe(struct remote *remote, const void *type, size_t n,
+                         struct sfs_type *description)
+{
+    struct wire request;
+    client_request(&request, WORKER_TYPE_DESCRIBE);
+    wire_bytes(&request, type, n);
+    return ask_type(remote, WORKER_TYPE_DESCRIBE, &request, take_type_of, description);
+}
+
+int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *size)
+{
+    uint64_t found;
+    struct wire request;
+    client_request(&request, WORKER_TYPE_SIZE);
+    wire_bytes(&request, type, n);
+    int error = ask_type(remote, WORKER_TYPE_SIZE, &request, take_address, &found);
+    if (!error && found > SIZE_MAX)
+        error = -EIO;
+    if (!error)
+        *size = (size_t)found;
+    return error;
+}
+
+bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const void *b, size_t b_n)
+{
+    uint64_t equal = 0;
+    struct wire request;
+    client_request(&request, WORKER_TYPE_EQUAL);
+    wire_bytes(&request, a, a_n);
+    wire_bytes(&request, b, b_n);
+    return ask_type(remote, WORKER_TYPE_EQUAL, &request, take_address, &equal) == 0 && equal == 1;
+}
+
+/* The size of an element, of which so many bytes are in our memory: a worker cannot be asked. */
+static int element_size(const void *type, size_t n, uint64_t *size)
+{
+    struct why why;
+    const unsigned char *bytes = type;
+    int error =
+        n < TYPE_PREFIX ? -EINVAL : datatype_check(bytes + TYPE_PREFIX, n - TYPE_PREFIX, &why);
+    if (error) {
+        library_reason(n < TYPE_PREFIX ? "not an encoded datatype" : why.text);
+        return -EINVAL;
+    }
+    *size = datatype_stored_size(bytes + TYPE_PREFIX);
+    return 0;
+}
+
+int remote_element_json(struct remote *remote, const void *type, size_t n, const void *element,
+                        char **json)
+{
+    uint64_t size;
+    struct wire request;
+    int error = element_size(type, n, &size);
+    if (error)
+        return error;
+    client_request(&request, WORKER_ELEMENT_JSON);
+    wire_bytes(&request, type, n);
+    wire_bytes(&request, element, (size_t)size);
+    return ask_type(remote, WORKER_ELEMENT_JSON, &request, take_text_of, json);
+}
+
+int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
+                         uint64_t n, uint64_t row_length, const void *elements, char **out,
+                         size_t *out_n)
+{
+    uint64_t bytes, size;
+    struct text text = {0};
+    struct wire request;
+    int error = element_size(type->bytes, type->n, &size);
+    if (!error && (!box_product(&n, 1, size, &bytes) || bytes > WIRE_MOST_BYTES))
+        error = -EFBIG;
+    if (error)
+        return error;
+    client_request(&request, WORKER_ELEMENTS_TEXT);
+    wire_bytes(&request, type->bytes, type->n);
+    wire_uints(&request, (uint64_t[]){first, n, row_length}, 3);
+    wire_bytes(&request, elements, (size_t)bytes);
+    error = ask_type(remote, WORKER_ELEMENTS_TEXT, &request, take_long_text, &text);
+    if (!error) {
+        *out = text.bytes;
+        *out_n = text.n;
+    }
+    return error;
+}

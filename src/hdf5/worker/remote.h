@@ -1,0 +1,43 @@
+/* The reading calls of hdf5.h, done by a worker: what calls.c passes on to. Everything is as it is
+ * said there; besides, everything is -EIO for which a worker has ended twice. */
+#ifndef SPARSEFS_HDF5_WORKER_REMOTE_H
+#define SPARSEFS_HDF5_WORKER_REMOTE_H
+
+#include "hdf5/hdf5.h"
+
+struct remote;
+
+/* timeout: see client.h. */
+int remote_open(struct store *store, uint64_t timeout, struct remote **remote, uint64_t *root);
+void remote_close(struct remote *remote);
+int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links);
+int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link);
+int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_t *address);
+int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type);
+int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attributes *attributes);
+int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                        struct hdf5_storage *storage);
+void remote_dataset_close(struct remote *remote, uint64_t address);
+int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes);
+int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
+int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,
+                  struct hdf5_chunk *chunk);
+int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
+                const uint64_t *count, const uint64_t *memory_dims, void *buffer);
+int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
+int remote_datatype_text(struct remote *remote, uint64_t address, char **text);
+
+/* Datatypes: any remote, one without a store included. */
+int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
+                           size_t *type_n);
+int remote_type_describe(struct remote *remote, const void *type, size_t n,
+                         struct sfs_type *description);
+int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *size);
+bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const void *b, size_t b_n);
+int remote_element_json(struct remote *remote, const void *type, size_t n, const void *element,
+                        char **json);
+int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
+                         uint64_t n, uint64_t row_length, const void *elements, char **text,
+                         size_t *text_n);
+
+#endif

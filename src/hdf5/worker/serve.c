@@ -1,0 +1,523 @@
+/* The calls of hdf5.h, as they come from the program over a socket: each is decoded, done here by
+ * libhdf5, and its results are encoded. The file is where the program is, which is asked for its
+ * bytes. */
+#include "hdf5/worker/serve.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/box.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "hdf5/local.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/channel.h"
+#include "store/store.h"
+
+#define ASK_NANOS 50000000 /* between two questions whether a call is to end early */
+
+/* Metadata is read in pages, of which some are kept. */
+#define PAGE_BYTES ((uint64_t)16 << 10)
+#define N_PAGES    128
+
+struct page {
+    bool is_there;
+    uint64_t file, address;
+    unsigned char bytes[PAGE_BYTES];
+};
+
+static struct {
+    int socket;
+    struct hdf5 *hdf5;
+    struct store *store;
+    struct wire wire; /* of what is asked for in a call */
+    uint64_t asked;   /* when it was asked last whether to end */
+    bool is_in_call;
+    struct page pages[N_PAGES];
+} served;
+
+/* Nobody is there: nothing is left to do. */
+static void need(int error)
+{
+    if (error)
+        _exit(0);
+}
+
+/* Starts a question. */
+static struct wire *question(void)
+{
+    served.wire.n = 0;
+    served.wire.failed = false;
+    return &served.wire;
+}
+
+/* Sends it, and gives the answer's error and, in *cursor, the rest. */
+static int ask(enum message_kind kind, struct cursor *cursor)
+{
+    need(channel_send(served.socket, kind, &served.wire, UINT64_MAX));
+    need(channel_receive(served.socket, &kind, &served.wire, UINT64_MAX));
+    *cursor = cursor_over(served.wire.bytes, served.wire.n);
+    return -(int)take_uint(cursor, INT32_MAX);
+}
+
+static void log_line(int level, const char *line)
+{
+    if (!served.is_in_call)
+        return;
+    struct wire *wire = question();
+    wire_uint(wire, (uint64_t)level);
+    wire_string(wire, line);
+    need(channel_send(served.socket, MESSAGE_LOG, wire, UINT64_MAX));
+}
+
+static bool is_interrupted(void *context)
+{
+    (void)context;
+    struct cursor cursor;
+    uint64_t now = clock_now();
+    if (now < served.asked + ASK_NANOS)
+        return false;
+    served.asked = now;
+    question();
+    return ask(MESSAGE_INTERRUPTED, &cursor) != 0;
+}
+
+/* ---- Files ---- */
+
+struct file {
+    uint64_t number, size;
+};
+
+static int read_there(const struct file *file, uint64_t address, void *buffer, size_t n)
+{
+    struct cursor cursor;
+    wire_uints(question(), (uint64_t[]){file->number, address, n}, 3);
+    int error = ask(MESSAGE_READ, &cursor);
+    const unsigned char *bytes = error ? NULL : cursor_bytes(&cursor, n);
+    if (bytes)
+        memcpy(buffer, bytes, n);
+    return error ? error : bytes ? 0 : -EIO;
+}
+
+static struct page *page_of(const struct file *file, uint64_t address)
+{
+    uint64_t start = address - address % PAGE_BYTES;
+    struct page *page = &served.pages[(start / PAGE_BYTES + file->number * 31) % N_PAGES];
+    if (page->is_there && page->file == file->number && page->address == start)
+        return page;
+    uint64_t left = file->size - start;
+    page->is_there = false;
+    if (read_there(file, start, page->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES) < 0)
+        return NULL;
+    page->is_there = true;
+    page->file = file->number;
+    page->address = start;
+    return page;
+}
+
+/* Of a page that cannot be read some part may be. */
+static int read_part(const struct file *file, uint64_t address, void *buffer, size_t n)
+{
+    const struct page *page = n < PAGE_BYTES ? page_of(file, address) : NULL;
+    if (page)
+        memcpy(buffer, page->bytes + (address - page->address), n);
+    return page ? 0 : read_there(file, address, buffer, n);
+}
+
+static int read_file(void *context, uint64_t address, void *buffer, size_t n)
+{
+    const struct file *file = context;
+    char *to = buffer;
+    int error = 0;
+    while (n > 0 && !error) {
+        uint64_t room = n < PAGE_BYTES ? PAGE_BYTES - address % PAGE_BYTES : CHANNEL_MOST_READ;
+        size_t part = n < room ? n : (size_t)room;
+        error = read_part(file, address, to, part);
+        address += part;
+        to += part;
+        n -= part;
+    }
+    return error;
+}
+
+static void close_file(void *context)
+{
+    struct file *file = context;
+    for (size_t i = 0; i < N_PAGES; i++)
+        served.pages[i].is_there &= served.pages[i].file != file->number;
+    if (file->number > 0) {
+        wire_uint(question(), file->number);
+        need(channel_send(served.socket, MESSAGE_LET_GO, &served.wire, UINT64_MAX));
+    }
+    free(file);
+}
+
+/* A store that reads over the socket; its description is what follows in the message. */
+static int open_store(struct cursor *cursor, const char *name, struct store **store)
+{
+    struct file *file = malloc(sizeof(*file));
+    struct store_reader reader = {.read = read_file, .close = close_file, .context = file};
+    if (!file)
+        return -ENOMEM;
+    file->number = take_uint(cursor, UINT64_MAX);
+    reader.size = file->size = take_uint(cursor, INT64_MAX);
+    reader.device = take_uint(cursor, UINT64_MAX);
+    reader.inode = take_uint(cursor, UINT64_MAX);
+    int error = cursor->failed ? -EIO : store_open_reader(name, &reader, store);
+    if (error)
+        free(file);
+    return error;
+}
+
+/* What libhdf5 finds in virtual datasets. */
+static int find_other(const struct store *from, const char *name, struct store **store,
+                      bool *is_refused)
+{
+    (void)from;
+    struct cursor cursor;
+    wire_string(question(), name);
+    int error = ask(MESSAGE_FIND, &cursor);
+    *is_refused = take_bool(&cursor);
+    return error ? error : open_store(&cursor, name, store);
+}
+
+/* ---- Calls: each takes its arguments, and puts its results ---- */
+
+typedef int (*call_function)(struct cursor *in, struct wire *out);
+
+static uint64_t take_object(struct cursor *in)
+{
+    return take_uint(in, UINT64_MAX);
+}
+
+static int do_open(struct cursor *in, struct wire *out)
+{
+    char *name;
+    int error = take_string(in, true, &name);
+    if (!error)
+        error = open_store(in, name, &served.store);
+    free(name);
+    if (!error)
+        error = local_open(served.store, &served.hdf5);
+    if (!error)
+        wire_uint(out, served.hdf5->root);
+    return error;
+}
+
+static int do_list(struct cursor *in, struct wire *out)
+{
+    struct sfs_links links;
+    int error = local_list(served.hdf5, take_object(in), &links);
+    if (error)
+        return error;
+    wire_links(out, &links);
+    sfs_links_free(&links);
+    return 0;
+}
+
+static int do_lookup(struct cursor *in, struct wire *out)
+{
+    struct sfs_link link;
+    char *name;
+    uint64_t group = take_object(in);
+    int error = take_string(in, true, &name);
+    if (!error)
+        error = local_lookup(served.hdf5, group, name, &link);
+    if (!error) {
+        wire_link(out, &link);
+        sfs_link_free(&link);
+    }
+    free(name);
+    return error;
+}
+
+static int do_find(struct cursor *in, struct wire *out)
+{
+    char *path;
+    uint64_t address, group = take_object(in);
+    int error = take_string(in, true, &path);
+    if (!error)
+        error = local_find(served.hdf5, group, path, &address);
+    if (!error)
+        wire_uint(out, address);
+    free(path);
+    return error;
+}
+
+static int do_object_type(struct cursor *in, struct wire *out)
+{
+    enum sfs_object_type type;
+    int error = local_object_type(served.hdf5, take_object(in), &type);
+    if (!error)
+        wire_uint(out, type);
+    return error;
+}
+
+static int do_attributes(struct cursor *in, struct wire *out)
+{
+    struct sfs_attributes attributes;
+    int error = local_attributes(served.hdf5, take_object(in), &attributes);
+    if (error)
+        return error;
+    wire_attributes(out, &attributes);
+    sfs_attributes_free(&attributes);
+    return 0;
+}
+
+static int do_dataset_open(struct cursor *in, struct wire *out)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = local_dataset_open(served.hdf5, take_object(in), &info, &storage);
+    if (error)
+        return error;
+    wire_info(out, &info);
+    wire_storage(out, &storage);
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    return 0;
+}
+
+static int do_dataset_close(struct cursor *in, struct wire *out)
+{
+    (void)out;
+    local_dataset_close(served.hdf5, take_object(in));
+    return 0;
+}
+
+static int do_cache_sources(struct cursor *in, struct wire *out)
+{
+    (void)out;
+    char *path;
+    uint64_t dataset = take_object(in), bytes = take_uint(in, SIZE_MAX);
+    int error = take_string(in, true, &path);
+    if (!error)
+        error = local_cache_sources(served.hdf5, dataset, path, (size_t)bytes);
+    free(path);
+    return error;
+}
+
+static int do_mappings(struct cursor *in, struct wire *out)
+{
+    struct hdf5_mappings mappings;
+    int error = local_mappings(served.hdf5, take_object(in), &mappings);
+    if (error)
+        return error;
+    wire_mappings(out, &mappings);
+    hdf5_mappings_free(&mappings);
+    return 0;
+}
+
+/* Of several chunks those before the first that cannot be found. */
+static int do_locate(struct cursor *in, struct wire *out)
+{
+    uint64_t start[SFS_MAX_RANK], dataset = take_object(in);
+    int error = 0, rank = (int)take_uint(in, SFS_MAX_RANK);
+    size_t n = (size_t)take_uint(in, SIZE_MAX);
+    for (size_t i = 0; i < n; i++) {
+        struct hdf5_chunk chunk;
+        take_uints(in, start, rank);
+        error = in->failed ? -EIO : local_locate(served.hdf5, dataset, start, &chunk);
+        if (error)
+            return i > 0 ? 0 : error;
+        wire_chunk(out, &chunk);
+    }
+    return error;
+}
+
+/* Packed, whatever the array is that it belongs into. */
+static int do_read(struct cursor *in, struct wire *out)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], dataset = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, start, rank);
+    take_uints(in, count, rank);
+    uint64_t bytes = take_uint(in, WIRE_MOST_BYTES);
+    void *room = in->failed ? NULL : wire_room(out, (size_t)bytes);
+    if (!room)
+        return in->failed ? -EIO : -ENOMEM;
+    memset(room, 0, (size_t)bytes);
+    return local_read(served.hdf5, dataset, start, count, count, room);
+}
+
+static int do_text(struct cursor *in, struct wire *out)
+{
+    uint64_t dataset = take_object(in), limit = take_uint(in, SIZE_MAX);
+    char *text;
+    size_t n;
+    int error = local_text(served.hdf5, dataset, (size_t)limit, &text, &n);
+    if (error)
+        return error;
+    wire_bytes(out, text, n);
+    free(text);
+    return 0;
+}
+
+static int put_string(struct wire *out, int error, char *string)
+{
+    if (error)
+        return error;
+    wire_string(out, string);
+    free(string);
+    return 0;
+}
+
+static int do_datatype_text(struct cursor *in, struct wire *out)
+{
+    char *text;
+    int error = local_datatype_text(served.hdf5, take_object(in), &text);
+    return put_string(out, error, text);
+}
+
+/* ---- Calls about datatypes, which need no file ---- */
+
+static struct sfs_encoded take_encoded(struct cursor *in)
+{
+    struct sfs_encoded encoded = {.n = take_count(in, 1)};
+    encoded.bytes = cursor_bytes(in, encoded.n);
+    if (!encoded.bytes)
+        encoded.n = 0;
+    return encoded;
+}
+
+static int do_type_of_message(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded message = take_encoded(in);
+    void *type;
+    size_t n;
+    int error = local_type_of_message(message.bytes, message.n, &type, &n);
+    if (error)
+        return error;
+    wire_bytes(out, type, n);
+    free(type);
+    return 0;
+}
+
+static int do_type_describe(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded type = take_encoded(in);
+    struct sfs_type description;
+    int error = local_type_describe(type.bytes, type.n, &description);
+    if (error)
+        return error;
+    wire_type(out, &description);
+    hdf5_type_free(&description);
+    return 0;
+}
+
+static int do_type_size(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded type = take_encoded(in);
+    size_t size;
+    int error = local_type_size(type.bytes, type.n, &size);
+    if (!error)
+        wire_uint(out, size);
+    return error;
+}
+
+static int do_type_equal(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded a = take_encoded(in), b = take_encoded(in);
+    wire_uint(out, local_type_equal(a.bytes, a.n, b.bytes, b.n));
+    return 0;
+}
+
+static int do_element_json(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded type = take_encoded(in), element = take_encoded(in);
+    char *json;
+    size_t size;
+    int error = local_type_size(type.bytes, type.n, &size);
+    if (!error && size > element.n)
+        error = -EINVAL;
+    if (!error)
+        error = local_element_json(type.bytes, type.n, element.bytes, &json);
+    return put_string(out, error, error ? NULL : json);
+}
+
+static int do_elements_text(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded type = take_encoded(in);
+    uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, UINT64_MAX);
+    uint64_t row_length = take_uint(in, UINT64_MAX), bytes;
+    struct sfs_encoded elements = take_encoded(in);
+    char *text;
+    size_t size, text_n;
+    int error = local_type_size(type.bytes, type.n, &size);
+    if (!error && (!box_product(&n, 1, size, &bytes) || bytes > elements.n))
+        error = -EINVAL;
+    if (!error)
+        error = local_elements_text(&type, first, n, row_length, elements.bytes, &text, &text_n);
+    if (error)
+        return error;
+    wire_bytes(out, text, text_n);
+    free(text);
+    return 0;
+}
+
+static const struct {
+    call_function function;
+    bool needs_file;
+} calls[WORKER_CALLS] = {
+    [WORKER_OPEN] = {do_open, false},
+    [WORKER_LIST] = {do_list, true},
+    [WORKER_LOOKUP] = {do_lookup, true},
+    [WORKER_FIND] = {do_find, true},
+    [WORKER_OBJECT_TYPE] = {do_object_type, true},
+    [WORKER_ATTRIBUTES] = {do_attributes, true},
+    [WORKER_DATASET_OPEN] = {do_dataset_open, true},
+    [WORKER_DATASET_CLOSE] = {do_dataset_close, true},
+    [WORKER_CACHE_SOURCES] = {do_cache_sources, true},
+    [WORKER_MAPPINGS] = {do_mappings, true},
+    [WORKER_LOCATE] = {do_locate, true},
+    [WORKER_READ] = {do_read, true},
+    [WORKER_TEXT] = {do_text, true},
+    [WORKER_DATATYPE_TEXT] = {do_datatype_text, true},
+    [WORKER_TYPE_OF_MESSAGE] = {do_type_of_message, false},
+    [WORKER_TYPE_DESCRIBE] = {do_type_describe, false},
+    [WORKER_TYPE_SIZE] = {do_type_size, false},
+    [WORKER_TYPE_EQUAL] = {do_type_equal, false},
+    [WORKER_ELEMENT_JSON] = {do_element_json, false},
+    [WORKER_ELEMENTS_TEXT] = {do_elements_text, false},
+};
+
+/* Does a call, and makes the reply of it. */
+static void answer(struct cursor *in, struct wire *out)
+{
+    struct wire results = {0};
+    uint64_t call = take_uint(in, WORKER_CALLS - 1);
+    int error = in->failed || (calls[call].needs_file && !served.hdf5)
+                    ? -EINVAL
+                    : calls[call].function(in, &results);
+    if (!error && results.failed)
+        error = library_failed_because(-EFBIG, "the answer is too large");
+    wire_uint(out, (uint64_t)-error);
+    wire_string(out, error ? hdf5_error() : "");
+    if (!error)
+        wire_put(out, results.bytes, results.n);
+    wire_free(&results);
+}
+
+void worker_serve(int socket)
+{
+    struct wire in = {0}, out = {0};
+    enum message_kind kind;
+    served.socket = socket;
+    sfs_set_log(log_line, LOG_INFO);
+    sfs_set_interrupt(is_interrupted, NULL);
+    driver_set_finder(find_other);
+    while (channel_receive(socket, &kind, &in, UINT64_MAX) == 0 && kind == MESSAGE_CALL) {
+        struct cursor cursor = cursor_over(in.bytes, in.n);
+        out.n = 0;
+        out.failed = false;
+        served.asked = clock_now();
+        served.is_in_call = true;
+        answer(&cursor, &out);
+        served.is_in_call = false;
+        if (channel_send(socket, MESSAGE_REPLY, &out, UINT64_MAX) < 0)
+            break;
+    }
+    _exit(0);
+}

@@ -1,0 +1,192 @@
+"""libhdf5 in a process of its own: what it may do, and that a mount outlives it."""
+import errno
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+import h5py
+import numpy as np
+import pytest
+
+from conftest import BUILD, START_SECONDS, wait_until
+
+DATA = np.arange(40 * 64 * 64, dtype="u2").reshape(40, 64, 64)
+N_OTHERS = 20
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Datasets among which some have attributes that failing_hdf5.c looks for."""
+    path = tmp_path / "some.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("data", data=DATA, chunks=(1, 32, 64), compression="gzip")
+        for i in range(N_OTHERS):
+            other = file.create_dataset(f"other{i}", data=DATA[i])
+            other.attrs["number"] = i
+        for name in "crash", "hang", "allocate":
+            file.create_dataset(name, data=DATA[0]).attrs[name] = 1
+    return path
+
+
+def children(pid):
+    return [int(child) for child in
+            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def workers(mount):
+    """The processes that libhdf5 runs in: those that the daemon's child has forked."""
+    return [worker for zygote in children(mount.process.pid) for worker in children(zygote)]
+
+
+def status(pid):
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def check_others(mount):
+    for i in range(N_OTHERS):
+        assert os.getxattr(mount / f"other{i}", "user.number") == str(i).encode()
+        assert (mount / f"other{i}/stack.raw").read_bytes() == DATA[i].tobytes()
+    assert (mount / "data/stack.raw").read_bytes() == DATA.tobytes()
+
+
+FAILING = {"LD_PRELOAD": str(BUILD / "tests/mount/libfailing_hdf5.so"),
+           "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+def failing(mounts, path, *options):
+    return mounts(path, *options, environment=FAILING, expect_log=True)
+
+
+def is_sanitized():
+    program = (BUILD / "sparsefs").read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
+def test_it_may_do_nothing(mounts, path):
+    mount = mounts(path)
+    check_others(mount)
+    found = workers(mount)
+    assert len(found) == 1
+    for worker in found:
+        is_now = status(worker)
+        assert is_now["NoNewPrivs"] == "1"
+        assert int(is_now["CapEff"], 16) == int(is_now["CapPrm"], 16) == 0
+        assert is_now["Seccomp"] == ("2" if has_filter() else "0")
+        if os.geteuid() == 0:
+            assert set(is_now["Uid"].split()) == {"65534"}
+            targets = {os.readlink(f"/proc/{worker}/fd/{fd}").split(":")[0]
+                       for fd in os.listdir(f"/proc/{worker}/fd")}
+            assert targets <= {"/dev/null", "socket"}
+
+
+def has_filter():
+    return "#define HAVE_SECCOMP 1" in (BUILD / "config.h").read_text()
+
+
+def test_it_is_inside_if_told_so(mounts, path):
+    mount = mounts(path, "hdf5=inside")
+    check_others(mount)
+    assert not children(mount.process.pid)
+
+
+def test_files_that_are_written_are_opened_inside(mounts, path):
+    assert not workers(mounts(path, "rw"))
+
+
+@pytest.mark.parametrize("option", ["hdf5=outside", "hdf5=", "hdf5_memory=none", "hdf5_timeout=0"])
+def test_options_that_are_none(run, path, tmp_path, option):
+    assert run("-o", option, path, tmp_path).returncode == 1
+
+
+def test_a_crash_is_one_objects_affair(mounts, path):
+    mount = failing(mounts, path)
+    for _ in range(5):
+        with pytest.raises(OSError) as error:
+            os.listxattr(mount / "crash")
+        assert error.value.errno == errno.EIO
+        check_others(mount)
+    lines = [line for line in mount.log().splitlines() if "the process of libhdf5 ended" in line]
+    assert len(lines) == 2  # it was asked twice, and no more
+    for line in lines:
+        assert "some.h5: " in line and "the attributes of the object at address" in line
+        assert "signal 11" in line
+
+
+def test_an_endless_loop_is_ended(mounts, path):
+    mount = failing(mounts, path, "hdf5_timeout=5")
+    with pytest.raises(OSError) as error:
+        os.listxattr(mount / "hang")
+    assert error.value.errno == errno.EIO
+    check_others(mount)
+    assert "it did not answer for 5.0 s" in mount.log()
+
+
+def test_memory_is_limited(mounts, path):
+    if is_sanitized():
+        pytest.skip("sanitizers need more address space than there is memory")
+    mount = failing(mounts, path, "hdf5_memory=256M")
+    os.listxattr(mount / "allocate")  # which cannot be read, as libhdf5 says itself
+    check_others(mount)
+    assert "the process of libhdf5 ended" not in mount.log()
+
+
+def test_killing_it_is_not_noticed(mounts, path):
+    mount = mounts(path, "cache_size=1M", "direct_io", expect_log=True)
+    ended = threading.Event()
+
+    def kill_all():
+        while not ended.wait(0.02):
+            for worker in workers(mount):
+                try:
+                    os.kill(worker, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it was the last one's turn
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    refused = 0
+    try:
+        for _ in range(5):
+            for i in range(N_OTHERS):
+                try:
+                    assert os.getxattr(mount / f"other{i}", "user.number") == str(i).encode()
+                    assert (mount / "data/frames" / f"{i}.raw").read_bytes() == DATA[i].tobytes()
+                except OSError as error:  # killed three times in one call
+                    assert error.errno == errno.EIO
+                    refused += 1
+    finally:
+        ended.set()
+        killer.join()
+    check_others(mount)
+    assert refused < 5 * N_OTHERS
+    assert "signal 9" in mount.log()
+
+
+def test_the_processes_end_with_the_daemon(mounts, path):
+    mount = mounts(path)
+    found = children(mount.process.pid) + workers(mount)
+    mount.process.kill()
+    mount.process.wait()
+    mount.process.returncode = 0  # as the fixture wants it
+    subprocess.run(["umount", "-i", "-l", mount.root], check=True)
+    for pid in found:
+        wait_for_end(pid)
+
+
+def wait_for_end(pid):
+    """An orphan may be left to nobody who waits for it: a zombie has ended, too."""
+    def has_ended():
+        try:
+            return status(pid)["State"].startswith("Z")
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+    wait_until(has_ended)
+
+
+def test_sparsectl_outlives_it(path):
+    done = subprocess.run([BUILD / "sparsectl", "info", path], capture_output=True, text=True,
+                          timeout=START_SECONDS, env=os.environ | FAILING)
+    assert "/other3: contiguous" in done.stdout

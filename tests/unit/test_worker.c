@@ -1,0 +1,620 @@
+/* libhdf5's own process: what is said to it and by it, what it may not do, and what becomes of
+ * calls when it lies, dies or hangs. The worker here is none that calls libhdf5, but one that does
+ * all of that. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hdf5/private.h"
+#include "hdf5/worker/channel.h"
+#include "hdf5/worker/confine.h"
+#include "hdf5/worker/remote.h"
+#include "hdf5/worker/zygote.h"
+#include "store/store.h"
+
+#define MEMORY  ((size_t)512 << 20)
+#define TIMEOUT 5000000000 /* nanoseconds, for what hangs */
+#define PATIENT 300000000000
+
+/* ---- Messages ---- */
+
+static struct sfs_member members[] = {
+    {.name = (char *)"a",
+     .offset = 0,
+     .type = {.class = SFS_INTEGER, .size = 4, .is_signed = true}},
+    {.name = (char *)"b", .offset = 4, .type = {.class = SFS_STRING, .size = 5}},
+};
+
+static struct sfs_filter filters[] = {
+    {.id = 1, .name = "deflate", .n_values = 1, .values = &(unsigned){6}}};
+
+static struct sfs_dataset_info an_info(void)
+{
+    static char fill[9];
+    return (struct sfs_dataset_info){
+        .encoded_type = {"\x03\x00rest", 6},
+        .space = SFS_SPACE_SIMPLE,
+        .rank = 2,
+        .dims = {5, 7},
+        .max_dims = {SFS_UNLIMITED, 7},
+        .elements = 35,
+        .type = {.class = SFS_COMPOUND,
+                 .size = 9,
+                 .n_members = 2,
+                 .members = members,
+                 .description = (char *)"compound of 2 members"},
+        .fill = fill,
+        .fill_is_zero = true,
+        .fill_json = (char *)"[0, \"\"]",
+        .layout = SFS_CHUNKED,
+        .chunk_dims = {2, 7},
+        .n_filters = 1,
+        .filters = filters,
+    };
+}
+
+static struct sfs_link links[] = {
+    {SFS_LINK_HARD, (char *)"a", 800, NULL, NULL},
+    {SFS_LINK_SOFT, (char *)"b", 0, (char *)"/a", NULL},
+    {SFS_LINK_EXTERNAL, (char *)"c", 0, (char *)"/x", (char *)"other.h5"},
+};
+static struct sfs_attribute attributes[] = {{(char *)"k", (char *)"1", (char *)"1"},
+                                            {(char *)"l", NULL, NULL}};
+static struct hdf5_axis axes[] = {{1, 2, SFS_UNLIMITED, 1}, {0, 1, 1, 3}};
+static struct hdf5_mapping mapping = {.file = (char *)"f_%b.h5",
+                                      .dataset = (char *)"/d",
+                                      .is_regular = true,
+                                      .shown = {.rank = 2, .axis = axes},
+                                      .source = {.is_all = true}};
+
+/* One message with everything in it. */
+static void put_all(struct wire *wire, const struct sfs_dataset_info *info)
+{
+    wire_info(wire, info);
+    wire_storage(wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
+    wire_links(wire, &(struct sfs_links){COUNT(links), links});
+    wire_attributes(wire, &(struct sfs_attributes){COUNT(attributes), attributes});
+    wire_mappings(wire, &(struct hdf5_mappings){1, &mapping});
+    wire_chunk(wire, &(struct hdf5_chunk){4096, 77, 2});
+}
+
+struct all {
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    struct sfs_links links;
+    struct sfs_attributes attributes;
+    struct hdf5_mappings mappings;
+    struct hdf5_chunk chunk;
+};
+
+static void free_all(struct all *all)
+{
+    hdf5_info_free(&all->info);
+    hdf5_segments_free(all->storage.n_segments, all->storage.segments);
+    sfs_links_free(&all->links);
+    sfs_attributes_free(&all->attributes);
+    hdf5_mappings_free(&all->mappings);
+}
+
+/* What it leaves after an error is nothing. */
+static int take_all(const void *bytes, size_t n, struct all *all)
+{
+    struct cursor cursor = cursor_over(bytes, n);
+    *all = (struct all){0};
+    int error = take_info(&cursor, &all->info);
+    if (!error)
+        error = take_storage(&cursor, &all->info, &all->storage);
+    if (!error)
+        error = take_links(&cursor, &all->links);
+    if (!error)
+        error = take_attributes(&cursor, &all->attributes);
+    if (!error)
+        error = take_mappings(&cursor, &all->mappings);
+    if (!error)
+        error = take_chunk(&cursor, &all->chunk);
+    if (!error)
+        error = take_end(&cursor, true);
+    return error;
+}
+
+static void test_messages_come_as_they_were(void **state)
+{
+    (void)state;
+    struct sfs_dataset_info info = an_info();
+    struct wire wire = {0}, again = {0};
+    struct all all;
+    put_all(&wire, &info);
+    assert_int_equal(take_all(wire.bytes, wire.n, &all), 0);
+    assert_int_equal(all.info.elements, 35);
+    assert_true(all.info.fill_is_zero);
+    assert_string_equal(all.info.type.members[1].name, "b");
+    assert_string_equal(all.links.link[2].target_file, "other.h5");
+    assert_null(all.attributes.attribute[1].text);
+    assert_int_equal(all.mappings.mapping[0].shown.axis[0].count, SFS_UNLIMITED);
+    assert_int_equal(all.chunk.size, 77);
+
+    put_all(&again, &all.info);
+    assert_int_equal(again.n, wire.n);
+    assert_memory_equal(again.bytes, wire.bytes, wire.n);
+    free_all(&all);
+    wire_free(&wire);
+    wire_free(&again);
+}
+
+/* Where nothing follows that its size could be taken from. */
+static void test_the_smallest_of_each_comes_alone(void **state)
+{
+    (void)state;
+    struct sfs_member nameless[20];
+    for (size_t i = 0; i < COUNT(nameless); i++)
+        nameless[i] =
+            (struct sfs_member){.name = (char *)"", .type = {.class = SFS_INTEGER, .size = 1}};
+    const struct sfs_type type = {.class = SFS_COMPOUND,
+                                  .size = 1,
+                                  .n_members = COUNT(nameless),
+                                  .members = nameless,
+                                  .description = (char *)""};
+    struct sfs_link link = {.name = (char *)""};
+    struct sfs_attribute attribute = {.name = (char *)""};
+    struct hdf5_mapping irregular = {.file = (char *)"", .dataset = (char *)""};
+    struct all all = {0};
+    struct wire wire = {0};
+    struct cursor cursor;
+    wire_type(&wire, &type);
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_type(&cursor, &all.info.type), 0);
+    wire.n = 0;
+    wire_links(&wire, &(struct sfs_links){1, &link});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_links(&cursor, &all.links), 0);
+    wire.n = 0;
+    wire_attributes(&wire, &(struct sfs_attributes){1, &attribute});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_attributes(&cursor, &all.attributes), 0);
+    wire.n = 0;
+    wire_mappings(&wire, &(struct hdf5_mappings){1, &irregular});
+    cursor = cursor_over(wire.bytes, wire.n);
+    assert_int_equal(take_mappings(&cursor, &all.mappings), 0);
+    free_all(&all);
+    wire_free(&wire);
+}
+
+static void test_messages_that_end_early_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_dataset_info info = an_info();
+    struct wire wire = {0};
+    struct all all;
+    put_all(&wire, &info);
+    for (size_t n = 0; n < wire.n; n++) {
+        void *bytes = allocate(n);
+        memcpy(bytes, wire.bytes, n);
+        assert_int_equal(take_all(bytes, n, &all), -EIO);
+        free_all(&all);
+        free(bytes);
+    }
+    wire_free(&wire);
+}
+
+/* What is changed is refused, or sound: it can be freed and sent again. */
+static void test_messages_that_are_changed(void **state)
+{
+    (void)state;
+    struct sfs_dataset_info info = an_info();
+    struct wire wire = {0};
+    struct all all;
+    unsigned refused = 0;
+    put_all(&wire, &info);
+    for (size_t i = 0; i < wire.n; i++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            wire.bytes[i] ^= (unsigned char)(1 << bit);
+            refused += take_all(wire.bytes, wire.n, &all) != 0;
+            wire.bytes[i] ^= (unsigned char)(1 << bit);
+            free_all(&all);
+        }
+    }
+    assert_true(refused > 4 * wire.n);
+    wire_free(&wire);
+}
+
+static int take_changed(const struct sfs_dataset_info *info)
+{
+    struct wire wire = {0};
+    struct all all;
+    put_all(&wire, info);
+    int error = take_all(wire.bytes, wire.n, &all);
+    free_all(&all);
+    wire_free(&wire);
+    return error;
+}
+
+static void test_what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    struct sfs_dataset_info info = an_info();
+    assert_int_equal(take_changed(&info), 0);
+    members[1].offset = 5; /* its last byte lies outside */
+    assert_int_equal(take_changed(&info), -EIO);
+    members[1].offset = 4;
+    members[0].type.size = 3; /* no machine has it */
+    assert_int_equal(take_changed(&info), -EIO);
+    members[0].type.size = 4;
+    members[0].type.has_pointers = true;
+    assert_int_equal(take_changed(&info), -EIO);
+    members[0].type.has_pointers = false;
+    info.chunk_dims[0] = 0;
+    assert_int_equal(take_changed(&info), -EIO);
+    info = an_info();
+    info.layout = SFS_SPARSE; /* libhdf5 knows none */
+    assert_int_equal(take_changed(&info), -EIO);
+    info = an_info();
+    info.rank = 0;
+    assert_int_equal(take_changed(&info), -EIO);
+    info = an_info();
+    links[1].name = (char *)"a/b";
+    assert_int_equal(take_changed(&info), -EIO);
+    links[1].name = (char *)"a"; /* twice */
+    assert_int_equal(take_changed(&info), -EIO);
+    links[1].name = (char *)"b";
+    axes[0].block = 3; /* blocks that overlap */
+    assert_int_equal(take_changed(&info), -EIO);
+    axes[0].block = 1;
+    axes[1].count = SFS_UNLIMITED;
+    axes[1].stride = 3;
+    assert_int_equal(take_changed(&info), -EIO);
+    axes[1] = (struct hdf5_axis){0, 1, 1, 3};
+    assert_int_equal(take_changed(&info), 0);
+}
+
+/* ---- Doors ---- */
+
+static int mapped;  /* a descriptor that was open before */
+static char *plain; /* a page that may be written to */
+
+static bool opens(void)
+{
+    return open("/dev/null", O_RDONLY) >= 0 || open("/proc/self/maps", O_RDONLY) >= 0;
+}
+
+static bool makes_socket(void)
+{
+    return socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || socket(AF_INET, SOCK_STREAM, 0) >= 0;
+}
+
+static bool starts_program(void)
+{
+    char *const arguments[] = {(char *)"true", NULL};
+    execve("/bin/true", arguments, NULL);
+    return false; /* it would end with 0, which is no answer */
+}
+
+static bool forks(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    return pid > 0;
+}
+
+static bool signals_parent(void)
+{
+    return kill(getppid(), 0) == 0;
+}
+
+static bool reads_parent(void)
+{
+    char byte;
+    struct iovec here = {&byte, 1}, there = {&mapped, 1};
+    return process_vm_readv(getppid(), &here, 1, &there, 1, 0) > 0;
+}
+
+static bool traces_parent(void)
+{
+    return ptrace(PTRACE_SEIZE, getppid(), NULL, NULL) == 0;
+}
+
+static bool maps_code(void)
+{
+    return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) !=
+           MAP_FAILED;
+}
+
+static bool makes_code(void)
+{
+    return mprotect(plain, 4096, PROT_READ | PROT_EXEC) == 0;
+}
+
+static bool maps_file(void)
+{
+    return mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0) != MAP_FAILED;
+}
+
+static bool copies_descriptor(void)
+{
+    return dup(mapped) >= 0;
+}
+
+static bool is_root(void)
+{
+    return getuid() == 0 || setuid(0) == 0;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static bool takes_memory(void)
+{
+    return mmap(NULL, 2 * MEMORY, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+#endif
+
+#define OPEN_DOOR 17
+
+static void try_door(bool (*door)(void), bool needs_filter)
+{
+    pid_t pid = fork();
+    int status;
+    if (pid == 0) {
+        bool is_confined = confine_worker(MEMORY);
+        _exit(!is_confined ? 1 : door() ? OPEN_DOOR : 3);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (!needs_filter || confine_has_filter())
+        assert_int_equal(WEXITSTATUS(status), 3);
+}
+
+static void test_every_door_is_shut(void **state)
+{
+    (void)state;
+    mapped = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    plain = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapped >= 0 && plain != MAP_FAILED);
+    try_door(opens, false);
+    try_door(makes_socket, false);
+    try_door(copies_descriptor, false);
+    try_door(starts_program, true);
+    try_door(forks, true);
+    try_door(signals_parent, true);
+    try_door(reads_parent, true);
+    try_door(traces_parent, true);
+    try_door(maps_code, true);
+    try_door(makes_code, true);
+    try_door(maps_file, true);
+    try_door(is_root, false);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    try_door(takes_memory, false);
+#endif
+    munmap(plain, 4096);
+    close(mapped);
+}
+
+/* ---- A worker that is not to be trusted ---- */
+
+enum { SOUND = 1000, CRASHES, HANGS, IS_CUT, ASKS_BEYOND, ASKS_MUCH, SHOUTS, UNKNOWN_KIND };
+
+static void reply(int socket, const struct wire *results)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, 0);
+    wire_string(&wire, "");
+    wire_put(&wire, results->bytes, results->n);
+    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
+    wire_free(&wire);
+}
+
+static void reply_object_type(int socket)
+{
+    struct wire type = {0};
+    wire_uint(&type, SFS_GROUP);
+    reply(socket, &type);
+    wire_free(&type);
+}
+
+static void ask_for(int socket, uint64_t address, uint64_t n)
+{
+    enum message_kind kind;
+    struct wire wire = {0};
+    wire_uints(&wire, (uint64_t[]){0, address, n}, 3);
+    (void)channel_send(socket, MESSAGE_READ, &wire, UINT64_MAX);
+    (void)channel_receive(socket, &kind, &wire, UINT64_MAX);
+    struct cursor cursor = cursor_over(wire.bytes, wire.n);
+    uint64_t error = take_uint(&cursor, UINT64_MAX);
+    wire_free(&wire);
+    if (error != EIO)
+        _exit(1); /* it was read: the test fails, as nothing is answered */
+    reply_object_type(socket);
+}
+
+static void behave(int socket, uint64_t object)
+{
+    struct wire nothing = {0}, line = {0};
+    switch (object) {
+    case CRASHES:
+        abort();
+    case HANGS:
+        for (;;)
+            ;
+    case IS_CUT:
+        reply(socket, &nothing);
+        break;
+    case ASKS_BEYOND:
+        ask_for(socket, 1 << 20, 100);
+        break;
+    case ASKS_MUCH:
+        ask_for(socket, 0, CHANNEL_MOST_READ + 1);
+        break;
+    case SHOUTS:
+        wire_uint(&line, 3);
+        wire_string(&line, "two\nlines");
+        for (int i = 0; i < 1000; i++)
+            (void)channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX);
+        wire_free(&line);
+        reply_object_type(socket);
+        break;
+    case UNKNOWN_KIND:
+        (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
+        break;
+    default:
+        reply_object_type(socket);
+    }
+}
+
+static void work(int socket)
+{
+    enum message_kind kind;
+    struct wire wire = {0}, root = {0};
+    wire_uint(&root, 96);
+    while (channel_receive(socket, &kind, &wire, UINT64_MAX) == 0) {
+        struct cursor cursor = cursor_over(wire.bytes, wire.n);
+        if (take_uint(&cursor, UINT64_MAX) == WORKER_OPEN)
+            reply(socket, &root);
+        else
+            behave(socket, take_uint(&cursor, UINT64_MAX));
+    }
+    _exit(0);
+}
+
+static void prepare(void)
+{
+}
+
+static struct store *a_store(void)
+{
+    struct store *store;
+    const struct store_image how = {.name = "image", .copy = true};
+    char bytes[4096] = "";
+    assert_int_equal(store_open_image(bytes, sizeof(bytes), &how, &store), 0);
+    return store;
+}
+
+static int ask(uint64_t timeout, uint64_t object, int times)
+{
+    struct store *store = a_store();
+    struct remote *remote;
+    uint64_t root;
+    enum sfs_object_type type = SFS_DATATYPE;
+    int error = 0;
+    assert_int_equal(remote_open(store, timeout, &remote, &root), 0);
+    assert_int_equal(root, 96);
+    for (int i = 0; i < times; i++)
+        error = remote_object_type(remote, object, &type);
+    /* Whatever that one did, others are served. */
+    assert_int_equal(remote_object_type(remote, SOUND, &type), 0);
+    assert_int_equal(type, SFS_GROUP);
+    remote_close(remote);
+    store_close(store);
+    return error;
+}
+
+static void test_one_that_dies_is_started_again(void **state)
+{
+    (void)state;
+    unsigned before = log_errors();
+    assert_int_equal(ask(PATIENT, CRASHES, 1), -EIO);
+    assert_int_equal(log_errors() - before, 2); /* it was asked twice */
+    assert_int_equal(ask(PATIENT, CRASHES, 10), -EIO);
+    assert_int_equal(log_errors() - before, 4); /* and no more */
+    assert_non_null(strstr(hdf5_error(), "has ended the process"));
+}
+
+static void test_one_that_hangs_is_ended(void **state)
+{
+    (void)state;
+    unsigned before = log_errors();
+    assert_int_equal(ask(TIMEOUT, HANGS, 1), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer"));
+    assert_true(log_errors() > before);
+}
+
+static void test_lies_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(PATIENT, IS_CUT, 1), -EIO);
+    assert_int_equal(ask(PATIENT, ASKS_MUCH, 1), -EIO);
+    assert_int_equal(ask(PATIENT, UNKNOWN_KIND, 1), -EIO);
+    assert_int_equal(ask(PATIENT, ASKS_BEYOND, 1), 0); /* it is told that nothing is there */
+}
+
+static void test_a_log_is_not_flooded(void **state)
+{
+    (void)state;
+    unsigned before = log_errors();
+    assert_int_equal(ask(PATIENT, SHOUTS, 1), 0);
+    assert_int_equal(log_errors() - before, 50);
+}
+
+static pid_t only_child(pid_t parent)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    close(fd);
+    return n > 0 ? (pid_t)strtol(text, NULL, 10) : -1;
+}
+
+/* Somebody else has killed it: no object is to blame, and nobody is to notice. */
+static void test_one_that_is_killed_is_started_again(void **state)
+{
+    (void)state;
+    struct store *store = a_store();
+    struct remote *remote;
+    uint64_t root;
+    enum sfs_object_type type;
+    pid_t worker;
+    assert_int_equal(remote_open(store, PATIENT, &remote, &root), 0);
+    pid_t zygote = only_child(getpid());
+    for (int i = 0; i < 10; i++) {
+        worker = zygote > 0 ? only_child(zygote) : -1;
+        if (worker < 0) {
+            remote_close(remote);
+            store_close(store);
+            skip(); /* the kernel does not tell who is whose child */
+        }
+        kill(worker, SIGKILL);
+        assert_int_equal(remote_object_type(remote, SOUND, &type), 0);
+    }
+    remote_close(remote);
+    store_close(store);
+}
+
+static int start_zygote(void **state)
+{
+    (void)state;
+    log_quietly();
+    return zygote_start(prepare, work, MEMORY);
+}
+
+static int all_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages_come_as_they_were),
+        cmocka_unit_test(test_the_smallest_of_each_comes_alone),
+        cmocka_unit_test(test_messages_that_end_early_are_refused),
+        cmocka_unit_test(test_messages_that_are_changed),
+        cmocka_unit_test(test_what_cannot_be_is_refused),
+        cmocka_unit_test(test_every_door_is_shut),
+        cmocka_unit_test(test_one_that_dies_is_started_again),
+        cmocka_unit_test(test_one_that_hangs_is_ended),
+        cmocka_unit_test(test_lies_are_refused),
+        cmocka_unit_test(test_a_log_is_not_flooded),
+        cmocka_unit_test(test_one_that_is_killed_is_started_again),
+    };
+    return cmocka_run_group_tests(tests, start_zygote, NULL);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
+}
