@@ -260,9 +260,11 @@ static void run_all(struct work *work)
         pthread_join(thread[--n], NULL);
 }
 
-/* Whether chunks are not cut by the edges of blocks. */
+/* Whether there are chunks that are not cut by the edges of blocks. */
 static bool has_whole_chunks(const struct blocks *blocks, const struct sfs_dataset_info *info)
 {
+    if (info->layout != SFS_CHUNKED)
+        return false;
     for (int i = 0; i < info->rank; i++)
         if (blocks->block[i] < blocks->dims[i] && blocks->block[i] % info->chunk_dims[i] != 0)
             return false;
