@@ -13,9 +13,19 @@
 static uint64_t timeout;       /* nanoseconds; set before there are threads */
 static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
 
-/* What workers need of libhdf5 is made once, where it can still look at the world. */
+/* What workers need of libhdf5 is made once, where it can still look at the world. There is no
+ * folder in theirs that its variables could mean, and it would ask for one that it does not have:
+ * whoever looks for other files for them knows the variables. libhdf5 may have been used before,
+ * and keeps where their values stand: they are made empty there. */
 static void prepare(void)
 {
+    static const char *const folders[] = {"HDF5_EXTFILE_PREFIX", "HDF5_VDS_PREFIX",
+                                          "HDF5_EXT_PREFIX"};
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+        char *value = getenv(folders[i]);
+        if (value)
+            *value = '\0';
+    }
     library_enter();
     (void)H5open(); /* if it fails it does so again in each */
     library_leave();

@@ -86,6 +86,23 @@ def has_filter():
     return "#define HAVE_SECCOMP 1" in (BUILD / "config.h").read_text()
 
 
+@pytest.mark.parametrize("folder", ["${ORIGIN}", "elsewhere"])
+def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
+    """They are for who looks for the files: the process has no folder to look in."""
+    names = ["HDF5_EXTFILE_PREFIX", "HDF5_VDS_PREFIX", "HDF5_EXT_PREFIX"]
+    environment = dict.fromkeys(names, folder)
+    sparse = tmp_path / "sparse.h5"
+    with h5py.File(path, "a") as file:
+        file["data"].attrs["units"] = "counts"
+    subprocess.run([BUILD / "sparsectl", "import", f"{path}:/data", sparse], check=True)
+    check_others(mounts(path, environment=environment))
+    mount = mounts(sparse, environment=environment)
+    assert os.getxattr(mount / "data", "user.units") == b"counts"
+    for file in path, sparse:
+        subprocess.run([BUILD / "sparsectl", "check", file.name], check=True, capture_output=True,
+                       cwd=tmp_path, env=os.environ | environment)
+
+
 def test_it_is_inside_if_told_so(mounts, path):
     mount = mounts(path, "hdf5=inside")
     check_others(mount)
