@@ -188,7 +188,7 @@ def test_the_processes_end_with_the_daemon(mounts, path):
     mount.process.kill()
     mount.process.wait()
     mount.process.returncode = 0  # as the fixture wants it
-    subprocess.run(["umount", "-i", "-l", mount.root], check=True)
+    subprocess.run(["fusermount3", "-u", "-z", mount.root], check=True)  # which users may, too
     for pid in found:
         wait_for_end(pid)
 
