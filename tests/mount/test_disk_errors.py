@@ -585,28 +585,29 @@ def test_signals_during_the_commit_of_a_command(slow, tmp_path, numbers):
 @contextlib.contextmanager
 def invalidating(slow, tmp_path, environment=None):
     """A mount and its readers, who wait for frames of csr/data.raw that the disk does not give, the last
-    of them without a thread of the daemon that listens to it, while another frame was written. All of
-    them have pages of it locked, and that has to invalidate it as a whole. From the last frame to the
-    first, or some would be read ahead."""
+    of them without a thread of the daemon that listens to it, while frame 0 was written. All of them
+    have pages of it locked, and that has to invalidate it as a whole. In such a cache nothing is read
+    ahead."""
     path = slow.path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
-        file.create_dataset("x", (5, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
-        for n in range(5):
+        file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
+        for n in range(4):
             file["x"][n] = n + 1
-    mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0,threads=3", environment=environment)
+    mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0,threads=3,cache_size=64K",
+                  environment=environment)
     frame_bytes = 64 * 64 * 2
     readers = []
     try:
-        (mount / "x/frames/4.raw").read_bytes()
+        (mount / "x/frames/0.raw").read_bytes()
         readers += [start_reader(mount / "x/csr/data.raw") for _ in range(4)]
         slow.hold("reads")
-        for n, frame in (1, 3), (2, 2):
-            read_page(readers[n - 1], frame * frame_bytes)
+        for n in (1, 2):
+            read_page(readers[n - 1], n * frame_bytes)
             slow.wait_for_held(n)
-        (mount / "x/frames/4.raw").write_bytes(b"\7" * frame_bytes)
-        read_page(readers[2], frame_bytes)
+        (mount / "x/frames/0.raw").write_bytes(b"\7" * frame_bytes)
+        read_page(readers[2], 3 * frame_bytes)
         slow.wait_for_held(3)
-        read_page(readers[3], frame_bytes + 4096)
+        read_page(readers[3], 3 * frame_bytes + 4096)
         yield mount, readers
     finally:
         slow.let_go()
