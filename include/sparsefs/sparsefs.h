@@ -820,9 +820,10 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
 /* ---- Filters ----
  *
  * What makes the sections of sfs_write_chunk, and reads those of sfs_read_chunk: deflate, shuffle,
- * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, Blosc2, bzip2, LZF and szip what this build has.
- * Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of them
- * are built in with these parameters, or one that is no checksum follows one that compresses. */
+ * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, Blosc2, bzip2, LZF and szip what this build
+ * has. Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of
+ * them are built in with these parameters, or one that is no checksum follows one that compresses.
+ */
 
 /* Applies filters to n bytes, first to last. The caller frees *encoded, which is NULL of 0 bytes;
  * bit i of *mask: filter i, which is optional, was not applied. -EINVAL: a filter does not take
