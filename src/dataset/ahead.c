@@ -116,20 +116,15 @@ static struct box box_of_piece(const struct layout *layout, const uint64_t *scal
     return box;
 }
 
-static bool fetch(struct sfs_dataset *dataset, const uint64_t *scaled)
+/* Calls a function with a chunk, or with those of the sources. Returns whether it always returned
+ * true. */
+static bool visit(const struct ahead *ahead, struct sfs_dataset *dataset, const uint64_t *scaled,
+                  virtual_visit_fn *each)
 {
     if (!dataset->virtual)
-        return cache_fetch(dataset->cache, scaled);
+        return each(dataset->cache, scaled);
     const struct box box = box_of_piece(&dataset->layout, scaled);
-    return virtual_visit(dataset->virtual, &box, cache_fetch);
-}
-
-static bool holds(struct sfs_dataset *dataset, const uint64_t *scaled)
-{
-    if (!dataset->virtual)
-        return cache_holds(dataset->cache, scaled);
-    const struct box box = box_of_piece(&dataset->layout, scaled);
-    return virtual_visit(dataset->virtual, &box, cache_holds);
+    return virtual_visit(dataset->virtual, &box, ahead->most_bytes / ON_THE_WAY, each);
 }
 
 /* The coordinates of a chunk; false: there is none of this number. */
@@ -144,14 +139,15 @@ static bool find_scaled(const struct layout *layout, uint64_t number, uint64_t *
 }
 
 /* Returns false if it could not be done now. */
-static bool fetch_chunk(struct sfs_dataset *dataset, uint64_t number)
+static bool fetch_chunk(const struct ahead *ahead, struct sfs_dataset *dataset, uint64_t number)
 {
     uint64_t scaled[SFS_MAX_RANK];
-    return !find_scaled(&dataset->layout, number, scaled) || fetch(dataset, scaled);
+    return !find_scaled(&dataset->layout, number, scaled) ||
+           visit(ahead, dataset, scaled, cache_fetch);
 }
 
 /* What this has to wait for may be held by who waits until it has ended. */
-static bool fetch_in_call(struct sfs_dataset *dataset, uint64_t number)
+static bool fetch_in_call(const struct ahead *ahead, struct sfs_dataset *dataset, uint64_t number)
 {
     struct sfs_file *file = dataset->file;
     struct call file_call, call;
@@ -159,7 +155,7 @@ static bool fetch_in_call(struct sfs_dataset *dataset, uint64_t number)
     if (!use_try_begin(file->follows ? &file->use : NULL, &file_call))
         return false;
     if (use_try_begin(&dataset->use, &call)) {
-        done = fetch_chunk(dataset, number);
+        done = fetch_chunk(ahead, dataset, number);
         use_end(&call);
     }
     use_end(&file_call);
@@ -192,7 +188,7 @@ static void fetch_next(void *context)
     pthread_mutex_unlock(&ahead->lock);
     if (!dataset)
         return;
-    bool done = fetch_in_call(dataset, number);
+    bool done = fetch_in_call(ahead, dataset, number);
     pthread_mutex_lock(&ahead->lock);
     if (!done && stream->dataset == dataset && stream->fetched == number + 1)
         stream->fetched = number; /* when the reader goes on it is tried again */
@@ -276,7 +272,8 @@ static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *datas
     struct stream *stream = find_stream(ahead, dataset, first);
     bool is_new = !stream, is_step = stream && last >= stream->end;
     if (is_step)
-        make_step(stream, first < stream->fetched && !holds(dataset, first_scaled));
+        make_step(stream,
+                  first < stream->fetched && !visit(ahead, dataset, first_scaled, cache_holds));
     if (is_new) {
         count_wrong(ahead, dataset);
         stream = begin_stream(ahead, dataset, now);

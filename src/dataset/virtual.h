@@ -27,10 +27,13 @@ int virtual_lend(struct virtual *virtual, const struct box *box, const void **by
 void virtual_return(void *holder);
 
 /* Calls a function with each chunk that a box consists of, as far as the sources are open and
- * nobody has to be waited for, until it returns false. Returns whether that was all. Scaled
- * coordinates; of a chunk that parts of the box are in, more than once. */
+ * nobody has to be waited for, until it returns false. Returns whether it never did. Scaled
+ * coordinates; of a chunk that parts of the box are in, more than once. Left out are sources of
+ * which the box has elements with whole chunks between them, and those that would make it more
+ * than most_bytes of chunks. */
 typedef bool virtual_visit_fn(struct cache_dataset *cache, const uint64_t *scaled);
-bool virtual_visit(struct virtual *virtual, const struct box *box, virtual_visit_fn *visit);
+bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
+                   virtual_visit_fn *visit);
 
 /* Opens the sources of a box, which is to be read soon, and leaves errors to who reads it. */
 void virtual_open_sources(struct virtual *virtual, const struct box *box);

@@ -2,47 +2,82 @@
 #include "dataset/virtual.h"
 #include "dataset/virtual_part.h"
 
-static bool visit_box(struct sfs_dataset *dataset, const struct box *box, virtual_visit_fn *visit,
+struct visitor {
+    virtual_visit_fn *visit;
+    size_t left_bytes; /* of chunks that may still be visited */
+};
+
+static bool visit_box(struct sfs_dataset *dataset, const struct box *box, struct visitor *visitor,
                       int depth);
 
+/* Whether there is room for so many chunks, which is then taken. */
+static bool take_room(struct visitor *visitor, const struct layout *layout,
+                      const struct box *chunks)
+{
+    uint64_t bytes;
+    if (!box_product(chunks->count, chunks->rank, layout->chunk_bytes, &bytes) ||
+        bytes > visitor->left_bytes)
+        return false;
+    visitor->left_bytes -= bytes;
+    return true;
+}
+
 static bool visit_chunks(const struct sfs_dataset *dataset, const struct box *box,
-                         virtual_visit_fn *visit)
+                         struct visitor *visitor)
 {
     const struct layout *layout = &dataset->layout;
     struct box chunks = {.rank = box->rank};
-    uint64_t scaled[SFS_MAX_RANK], n;
+    uint64_t scaled[SFS_MAX_RANK], n = 0;
     for (int i = 0; i < box->rank; i++) {
         chunks.start[i] = box->start[i] / layout->chunk_dims[i];
         chunks.count[i] =
             (box->start[i] + box->count[i] - 1) / layout->chunk_dims[i] + 1 - chunks.start[i];
     }
     bool goes_on = true;
-    n = dataset_decodes(dataset) ? box_elements(&chunks) : 0;
+    if (dataset_decodes(dataset) && take_room(visitor, layout, &chunks))
+        n = box_elements(&chunks);
     for (uint64_t k = 0; k < n && goes_on; k++) {
         uint64_t rest = k;
         for (int i = box->rank; i-- > 0; rest /= chunks.count[i])
             scaled[i] = chunks.start[i] + rest % chunks.count[i];
-        goes_on = visit(dataset->cache, scaled);
+        goes_on = visitor->visit(dataset->cache, scaled);
     }
     return goes_on;
 }
 
-/* What a mapping has of a box in one source, with all that lies between; false: nothing. */
-static bool find_in_source(struct virtual_part *part, const struct box *box, struct box *source)
+/* Whether all chunks that a box of a source touches have something of what is wanted: the gaps of
+ * its selection are shorter than they are. */
+static bool is_dense(const struct translation *translation, const struct layout *layout,
+                     const struct box *source)
 {
-    struct translation *translation = &part->translation;
-    struct box shown;
-    if (!translation_want(translation, box))
-        return false;
-    (void)translation_clip(translation, part->dataset->layout.dims);
-    if (translation_elements(translation) == 0)
-        return false;
-    translation_boxes(translation, translation->first, translation->end, &shown, source);
+    for (int i = 0; i < source->rank; i++) {
+        const struct hdf5_axis *axis = &translation->source[i];
+        int shown = translation->pair[i];
+        uint64_t n = shown < 0 ? 1 : translation->end[shown] - translation->first[shown];
+        if (source->count[i] > n && axis->stride - axis->block >= layout->chunk_dims[i])
+            return false;
+    }
     return true;
 }
 
+/* The box of one source in which the chunks are what a mapping has of a box; false: nothing, or
+ * others lie between. */
+static bool find_in_source(struct virtual_part *part, const struct box *box, struct box *source)
+{
+    struct translation *translation = &part->translation;
+    const struct layout *layout = &part->dataset->layout;
+    struct box shown;
+    if (!translation_want(translation, box))
+        return false;
+    (void)translation_clip(translation, layout->dims);
+    if (translation_elements(translation) == 0)
+        return false;
+    translation_boxes(translation, translation->first, translation->end, &shown, source);
+    return is_dense(translation, layout, source);
+}
+
 static bool visit_mapping(struct virtual *virtual, const struct mapping *mapping,
-                          const struct box *box, virtual_visit_fn *visit, int depth)
+                          const struct box *box, struct visitor *visitor, int depth)
 {
     uint64_t end = mapping_blocks_end(mapping, box);
     bool goes_on = true;
@@ -53,14 +88,14 @@ static bool visit_mapping(struct virtual *virtual, const struct mapping *mapping
         if (goes_on) {
             struct box source;
             if (find_in_source(&part, box, &source))
-                goes_on = visit_box(part.dataset, &source, visit, depth + 1);
+                goes_on = visit_box(part.dataset, &source, visitor, depth + 1);
             part_try_end(&part, &call);
         }
     }
     return goes_on;
 }
 
-static bool visit_mappings(struct virtual *virtual, const struct box *box, virtual_visit_fn *visit,
+static bool visit_mappings(struct virtual *virtual, const struct box *box, struct visitor *visitor,
                            int depth)
 {
     struct touched touched;
@@ -68,21 +103,23 @@ static bool visit_mappings(struct virtual *virtual, const struct box *box, virtu
         return false;
     bool goes_on = touched_find(virtual, box, &touched) == 0;
     for (size_t i = 0; i < touched.n && goes_on; i++)
-        goes_on = visit_mapping(virtual, touched.mapping[i], box, visit, depth);
+        goes_on = visit_mapping(virtual, touched.mapping[i], box, visitor, depth);
     touched_free(&touched);
     return goes_on;
 }
 
-static bool visit_box(struct sfs_dataset *dataset, const struct box *box, virtual_visit_fn *visit,
+static bool visit_box(struct sfs_dataset *dataset, const struct box *box, struct visitor *visitor,
                       int depth)
 {
-    return dataset->virtual ? visit_mappings(dataset->virtual, box, visit, depth)
-                            : visit_chunks(dataset, box, visit);
+    return dataset->virtual ? visit_mappings(dataset->virtual, box, visitor, depth)
+                            : visit_chunks(dataset, box, visitor);
 }
 
-bool virtual_visit(struct virtual *virtual, const struct box *box, virtual_visit_fn *visit)
+bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
+                   virtual_visit_fn *visit)
 {
-    return visit_mappings(virtual, box, visit, 0);
+    struct visitor visitor = {.visit = visit, .left_bytes = most_bytes};
+    return visit_mappings(virtual, box, &visitor, 0);
 }
 
 static void open_sources(struct virtual *virtual, const struct box *box, int depth);

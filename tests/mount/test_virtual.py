@@ -159,6 +159,33 @@ def test_reading_ahead_leads_from_source_to_source(mounts, tmp_path, is_nested):
     assert decoded(mount) == 16
 
 
+def test_what_is_left_out_is_not_read_ahead(mounts, tmp_path):
+    """Every tenth frame, several of which are read at once: the others are never decoded."""
+    data = files.integers((640, 128, 128), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(1, 128, 128), compression="gzip")
+    layout = h5py.VirtualLayout((64, 128, 128), "<u4")
+    layout[...] = h5py.VirtualSource("s.h5", "d", data.shape)[::10]
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "ro,direct_io,workers=2")
+    for i in range(64):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[10 * i].tobytes()
+    assert decoded(mount) == 64
+
+
+def test_large_chunks_of_sources_are_not_read_ahead(mounts, tmp_path):
+    """They would take more of the cache than its share for that."""
+    data = files.integers((16, 512, 512), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(4, 512, 512), compression="gzip")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    layout[...] = h5py.VirtualSource("s.h5", "d", data.shape)
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "ro,direct_io,workers=2,cache_size=24M")
+    for i in range(16):
+        for _ in range(3):
+            assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+            assert decoded(mount) == i // 4 + 1
+
+
 def test_modules_with_gaps(mounts, tmp_path):
     """Modules of a detector, each in a file of its own, one frame or several to a chunk."""
     frames, height, width = 7, 20, 33
