@@ -258,7 +258,8 @@ def test_parts_of_frames(mounts, tmp_path):
             check(mount, expected, name)
 
 
-def test_what_libhdf5_must_read(mounts, tmp_path):
+@pytest.mark.parametrize("options", ["ro", "ro,hdf5=inside", "rw"])
+def test_what_libhdf5_must_read(mounts, tmp_path, options):
     """Another byte order, points, selections that are reshaped: with the same answers."""
     data = files.integers((4, 6, 8), "<u4")
     write(tmp_path / "s.h5", data, chunks=(1, 6, 8), compression="gzip")
@@ -278,9 +279,10 @@ def test_what_libhdf5_must_read(mounts, tmp_path):
     layout[:4] = h5py.VirtualSource("big.h5", "d", data.shape)
     layout[4:] = h5py.VirtualSource("none.h5", "d", (2, 6, 8))
     make_virtual(path, layout, "partly")
-    mount = mounts(path, "ro", expect_log=True)
-    for name in "order", "reshaped", "irregular":
-        check(mount, read_all(path, name), name)
+    expected = {name: read_all(path, name) for name in ("order", "reshaped", "irregular")}
+    mount = mounts(path, options, expect_log=True)
+    for name, content in expected.items():
+        check(mount, content, name)
     assert (mount / "partly/frames/3.raw").read_bytes() == data[3].tobytes()
     with pytest.raises(OSError) as raised:
         (mount / "partly/frames/4.raw").read_bytes()
