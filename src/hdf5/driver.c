@@ -271,6 +271,14 @@ void driver_set_finder(int (*finder)(const struct store *from, const char *name,
     find_other = finder;
 }
 
+/* What is wrong with a file, for which libhdf5 shows the fill value; who wants an error instead has
+ * looked before. Anything else says nothing about the file. */
+static bool is_of_file(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -EACCES || error == -EINVAL ||
+           error == -ENAMETOOLONG;
+}
+
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
     (void)max_address;
@@ -281,7 +289,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
     struct driver_file *file = calloc(1, sizeof(*file));
     int error = 0;
     if (!file) {
-        error = -ENOMEM;
+        error = failure = -ENOMEM;
     } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
     } else {
@@ -289,9 +297,12 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = find_other(info->store, name, &file->store, &is_refused);
         refused |= is_refused;
         file->owns_store = !error;
+        if (error && !is_refused && !is_of_file(error) && !failure) { /* it is said once */
+            log_error("%s: named by %s: %s", name, store_path(info->store), strerror(-error));
+            failure = error == -ENOMEM ? error : -EIO;
+        }
     }
     if (error) {
-        failure = error == -ENOMEM ? error : failure;
         free(file);
         return NULL;
     }
