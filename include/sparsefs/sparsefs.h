@@ -91,8 +91,8 @@ SFS_API int sfs_start_hdf5_workers(size_t memory, double timeout);
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
- * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EACCES, -EPERM, -EROFS also
- * (writable) no journal can be made in its directory. */
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EIO a disk that fails; -EACCES,
+ * -EPERM, -EROFS also (writable) no journal can be made in its directory. */
 SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from
@@ -595,8 +595,8 @@ SFS_API int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
  * They are looked for by an absolute name, or beside the file, where options->external_files and
  * for_others allow them, and opened when they are first read. Elements that no mapping shows are
  * the fill value, as are those of unlimited mappings that are not there (yet). Other elements that
- * a source should have, and has not, are -EIO, unless options said fill_missing; what is refused is
- * -EIO all the same. */
+ * a source should have, and has not, are -EIO, unless options said fill_missing; what is refused,
+ * or cannot be looked at (the disk fails, there are no descriptors), is -EIO all the same. */
 
 enum sfs_source_state {
     SFS_SOURCE_OK,      /* of one that was not needed yet: there is such a file */

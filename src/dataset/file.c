@@ -115,7 +115,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
         error = superblock_read(store, &file->superblock, &why);
         if (error == -EIO || error == -EILSEQ) {
             log_error("%s: %s", store_path(store), why.text);
-            error = -EINVAL;
+            error = error == -EILSEQ ? -EINVAL : error;
         }
         store_set_landmark(store, file->superblock.address);
     }

@@ -272,9 +272,17 @@ struct search {
     unsigned links; /* external ones that were followed */
 };
 
+/* It says nothing about a file: nobody knows then whether it is there. */
+static bool is_of_system(int error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ENOSYS;
+}
+
 /* -EINVAL stands for all that is wrong with a file that is there. */
 static int error_of_file(int error)
 {
+    if (is_of_system(error))
+        return -EIO;
     return !error || error == -ENOENT || error == -EIO || error == -ENOMEM || store_refusal(error)
                ? error
                : -EINVAL;
@@ -490,7 +498,9 @@ static int open_source(struct source *source, bool is_expected, struct sfs_datas
         note_failure(source, error, search.refusal);
         if (!is_expected || error != -ENOENT)
             say_failure(source, &search, error);
-        return error == -ENOENT || error == -EIO ? error : search.refusal ? -EIO : -EINVAL;
+        if (search.refusal || is_of_system(error))
+            return -EIO;
+        return error == -ENOENT || error == -EIO ? error : -EINVAL;
     }
     note_success(source, &search, *dataset);
     return 0;

@@ -550,8 +550,7 @@ int local_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? read_box(dataset, start, count, memory_dims, buffer) : -EBADF;
-    if (driver_refused() && (!error || error == -EIO))
-        error = library_failed_because(-EIO, "a source of it is refused");
+    error = library_has_read(error);
     return library_leave_with(error);
 }
 

@@ -38,6 +38,7 @@ struct driver_file {
     H5FD_t public;       /* must be first */
     struct store *store; /* NULL: it is cut off */
     bool owns_store;
+    bool is_to_be_written; /* libhdf5 has opened it so, whether it is written or not */
     haddr_t end_of_allocation;
     struct driver_file *prev, *next;
 };
@@ -270,6 +271,14 @@ void driver_set_finder(int (*finder)(const struct store *from, const char *name,
     find_other = finder;
 }
 
+/* What is wrong with a file, for which libhdf5 shows the fill value; who wants an error instead has
+ * looked before. Anything else says nothing about the file. */
+static bool is_of_file(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -EACCES || error == -EINVAL ||
+           error == -ENAMETOOLONG;
+}
+
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
     (void)max_address;
@@ -280,7 +289,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
     struct driver_file *file = calloc(1, sizeof(*file));
     int error = 0;
     if (!file) {
-        error = -ENOMEM;
+        error = failure = -ENOMEM;
     } else if (!strcmp(name, store_path(info->store))) {
         file->store = info->store;
     } else {
@@ -288,12 +297,16 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         error = find_other(info->store, name, &file->store, &is_refused);
         refused |= is_refused;
         file->owns_store = !error;
+        if (error && !is_refused && !is_of_file(error) && !failure) { /* it is said once */
+            log_error("%s: named by %s: %s", name, store_path(info->store), strerror(-error));
+            failure = error == -ENOMEM ? error : -EIO;
+        }
     }
     if (error) {
-        failure = error == -ENOMEM ? error : failure;
         free(file);
         return NULL;
     }
+    file->is_to_be_written = flags & H5F_ACC_RDWR;
     DL_APPEND(files, file);
     return &file->public;
 }
@@ -315,11 +328,20 @@ static bool is_same(const struct store *a, const struct store *b)
     return a == b || (!follows && store_is_same(a, b));
 }
 
+/* libhdf5 shares what it has open of a file with who opens the same one, but not what is only read
+ * with one who says that he writes: opening it fails then. So sources of a file that is written,
+ * which it opens the same way (driver_write), are other files than those that are open to be read.
+ * What is written indeed is shared by all, with what is not written yet. */
+static bool can_share(const struct driver_file *a, const struct driver_file *b)
+{
+    return a->is_to_be_written == b->is_to_be_written || is_writable(a) || is_writable(b);
+}
+
 static int driver_compare(const H5FD_t *a, const H5FD_t *b)
 {
     const struct driver_file *left = (const struct driver_file *)a;
     const struct driver_file *right = (const struct driver_file *)b;
-    if (left->store && right->store && is_same(left->store, right->store))
+    if (left->store && right->store && is_same(left->store, right->store) && can_share(left, right))
         return 0;
     return left < right ? -1 : left > right;
 }

@@ -107,6 +107,17 @@ int library_failed_because(int error, const char *why)
     return error;
 }
 
+int library_has_read(int error)
+{
+    int failure = driver_failure();
+    bool is_refused = driver_refused();
+    if (error && error != -EIO)
+        return error;
+    if (is_refused)
+        return library_failed_because(-EIO, "a source of it is refused");
+    return error || !failure ? error : library_failed_because(failure, "a source cannot be read");
+}
+
 int library_check_here(const struct hdf5 *hdf5)
 {
     if (!hdf5->remote)

@@ -72,6 +72,11 @@ int library_failed(int error);
 void library_reason(const char *why); /* also without the lock */
 int library_failed_because(int error, const char *why);
 
+/* After elements were read, by this thread since library_enter: the error of that, or else that of
+ * a source of a virtual dataset. libhdf5 takes one that it cannot open or read for one that is not
+ * there, and shows the fill value. */
+int library_has_read(int error);
+
 /* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
 int library_check_here(const struct hdf5 *hdf5);
 
@@ -146,8 +151,9 @@ int driver_find_other(const struct store *from, const char *name, struct store *
 void driver_set_finder(int (*finder)(const struct store *from, const char *name,
                                      struct store **store, bool *is_refused));
 
-/* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said; 0
- * if none has. */
+/* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said, or
+ * -EIO of a file that a virtual dataset names and of which nobody knows whether it is there; 0 if
+ * none has. */
 int driver_failure(void);
 
 /* Whether a read of any thread has failed since the last call, other than of a followed file that

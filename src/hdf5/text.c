@@ -491,8 +491,7 @@ static int read_box(const struct dataset_text *t, const struct box *box, char *e
          H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
         H5Dread(dataset->id, t->native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
         error = library_failed(-EIO);
-    if (driver_refused() && !error)
-        error = text_failed("a source of it is refused");
+    error = library_has_read(error);
     if (memory >= 0)
         H5Sclose(memory);
     return error;

@@ -258,7 +258,8 @@ def test_parts_of_frames(mounts, tmp_path):
             check(mount, expected, name)
 
 
-def test_what_libhdf5_must_read(mounts, tmp_path):
+@pytest.mark.parametrize("options", ["ro", "ro,hdf5=inside", "rw"])
+def test_what_libhdf5_must_read(mounts, tmp_path, options):
     """Another byte order, points, selections that are reshaped: with the same answers."""
     data = files.integers((4, 6, 8), "<u4")
     write(tmp_path / "s.h5", data, chunks=(1, 6, 8), compression="gzip")
@@ -278,14 +279,48 @@ def test_what_libhdf5_must_read(mounts, tmp_path):
     layout[:4] = h5py.VirtualSource("big.h5", "d", data.shape)
     layout[4:] = h5py.VirtualSource("none.h5", "d", (2, 6, 8))
     make_virtual(path, layout, "partly")
-    mount = mounts(path, "ro", expect_log=True)
-    for name in "order", "reshaped", "irregular":
-        check(mount, read_all(path, name), name)
+    expected = {name: read_all(path, name) for name in ("order", "reshaped", "irregular")}
+    mount = mounts(path, options, expect_log=True)
+    for name, content in expected.items():
+        check(mount, content, name)
     assert (mount / "partly/frames/3.raw").read_bytes() == data[3].tobytes()
     with pytest.raises(OSError) as raised:
         (mount / "partly/frames/4.raw").read_bytes()
     assert raised.value.errno == errno.EIO
     assert (mount / "partly/frames/2.raw").read_bytes() == data[2].tobytes()
+
+
+def make_converted(folder, n):
+    """Of n sources of the other byte order."""
+    data = files.integers((n, 5), "<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i in range(n):
+        write(folder / f"s{i}.h5", data[i].astype(">u4"))
+        layout[i] = h5py.VirtualSource(f"s{i}.h5", "d", (5,))
+    make_virtual(folder / "v.h5", layout)
+    return data
+
+
+@pytest.mark.parametrize("options", ["ro", "ro,hdf5=inside", "rw"])
+def test_many_sources_that_libhdf5_must_read(mounts, tmp_path, options):
+    """More than sparsefs itself keeps open: those are not the ones that libhdf5 opens."""
+    data = make_converted(tmp_path, 100)
+    mount = mounts(tmp_path / "v.h5", options)
+    for _ in range(2):
+        assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
+
+
+def test_more_sources_than_a_worker_may_have_open(mounts, tmp_path):
+    """They are no fill value."""
+    data = make_converted(tmp_path, 260)
+    mount = mounts(tmp_path / "v.h5", "ro", expect_log=True)
+    with pytest.raises(OSError) as raised:
+        (mount / "v/stack.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+    assert "Too many open files" in mount.log()
+    mount.unmount()
+    mount = mounts(tmp_path / "v.h5", "ro,hdf5=inside")
+    assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
 
 
 def test_sources_of_sources(mounts, tmp_path):

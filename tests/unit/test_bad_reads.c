@@ -1,15 +1,21 @@
 /* A file that is written, on a disk of which some reads fail: what failed is reported, and when the
  * disk is well all is as it was. libhdf5, which takes half of what it wanted to read for the whole,
- * opens the file again then; reads fail in the midst of that, too. */
+ * opens the file again then; reads fail in the midst of that, too.
+ *
+ * And virtual datasets whose sources cannot be opened or read, for want of descriptors, too, or of
+ * a system call: that is not the fill value. */
 #include "support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sparsefs/sparsefs.h"
@@ -22,20 +28,59 @@
 
 /* ---- The disk ---- */
 
-static atomic_long until_bad; /* reads that succeed before one that does not */
+enum call { READ, OPEN, LOOK };
+
+static enum call bad_call;
+static atomic_long until_bad; /* such calls that succeed before one that does not */
 static atomic_bool stays_bad; /* nor does any later one */
+
+static bool is_bad(enum call call)
+{
+    if (call != bad_call)
+        return false;
+    long left = atomic_fetch_sub(&until_bad, 1);
+    return left == 0 || (left < 0 && atomic_load(&stays_bad));
+}
 
 ssize_t __real_pread64(int fd, void *buffer, size_t n, off_t offset);
 ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset);
 
 ssize_t __wrap_pread64(int fd, void *buffer, size_t n, off_t offset)
 {
-    long left = atomic_fetch_sub(&until_bad, 1);
-    if (left == 0 || (left < 0 && atomic_load(&stays_bad))) {
+    if (is_bad(READ)) {
         errno = EIO;
         return -1;
     }
     return __real_pread64(fd, buffer, n, offset);
+}
+
+int __real_openat64(int folder, const char *path, int flags, ...);
+int __wrap_openat64(int folder, const char *path, int flags, ...);
+
+int __wrap_openat64(int folder, const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if (is_bad(OPEN)) {
+        errno = EMFILE;
+        return -1;
+    }
+    return __real_openat64(folder, path, flags, mode);
+}
+
+/* Linux before 4.11 has no such call, and some containers shut it off. */
+int __real_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st);
+int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st);
+
+int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st)
+{
+    if (is_bad(LOOK)) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return __real_statx(fd, path, flags, mask, st);
 }
 
 /* The n-th read from now on fails, and then (stays) all. */
@@ -240,4 +285,100 @@ static void a_read_that_fails_leaves_nothing_behind(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind))
+/* ---- Virtual datasets ---- */
+
+#define SOURCES 2
+#define WIDTH   6
+
+/* Of the other byte order, so that libhdf5 has to read them, and of the same. */
+static void make_virtual(bool is_converted)
+{
+    const hsize_t dims[] = {SOURCES, WIDTH}, width = WIDTH;
+    const uint16_t nothing = 99;
+    hid_t whole = H5Screate_simple(2, dims, NULL), row = H5Screate_simple(1, &width, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), fapl = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t type = is_converted ? H5T_STD_U16BE : H5T_STD_U16LE;
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    H5Pset_fill_value(dcpl, H5T_NATIVE_UINT16, &nothing);
+    for (hsize_t i = 0; i < SOURCES; i++) {
+        const hsize_t start[] = {i, 0}, count[] = {1, WIDTH};
+        uint16_t values[WIDTH];
+        char name[] = "source0.h5";
+        name[6] = (char)('0' + i);
+        for (size_t k = 0; k < WIDTH; k++)
+            values[k] = (uint16_t)(i * WIDTH + k + 1);
+        hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+        hid_t dataset = H5Dcreate2(file, "s", type, row, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(H5Dwrite(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >=
+                    0);
+        H5Dclose(dataset);
+        H5Fclose(file);
+        H5Sselect_hyperslab(whole, H5S_SELECT_SET, start, NULL, count, NULL);
+        assert_true(H5Pset_virtual(dcpl, whole, name, "s", row) >= 0);
+    }
+    H5Sselect_all(whole);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    H5Dclose(H5Dcreate2(file, "v", H5T_STD_U16LE, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+    H5Pclose(dcpl);
+    H5Pclose(fapl);
+    H5Sclose(row);
+    H5Sclose(whole);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+/* Either it is an error, or right. */
+static int look_at_virtual(struct sfs_dataset *dataset)
+{
+    struct sfs_slab all = {.rank = 2, .count = {SOURCES, WIDTH}};
+    uint16_t values[SOURCES * WIDTH];
+    int error = sfs_read(dataset, &all, 0, values, sizeof(values));
+    for (size_t i = 0; i < SOURCES * WIDTH && !error; i++)
+        assert_int_equal(values[i], i + 1);
+    return error;
+}
+
+/* The n-th call of a kind fails, or all from that on. Whether it was reached. */
+static bool fail_in_sources(enum call call, long n, bool stays, const struct sfs_options *options)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_open(PATH, options, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    bad_call = call;
+    fail_read(n, stays);
+    int error = look_at_virtual(dataset);
+    bool reached = has_failed();
+    be_well();
+    if (stays && n == 0)
+        assert_int_equal(error, -EIO);
+    assert_int_equal(look_at_virtual(dataset), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    bad_call = READ;
+    return reached;
+}
+
+/* Nor with the option by which sources that are missing are. */
+static void sources_that_cannot_be_read_are_no_fill_value(void **state)
+{
+    (void)state;
+    log_quietly();
+    be_well();
+    for (int i = 0; i < 16; i++) {
+        struct sfs_options options = {
+            .writable = i & 1, .fill_missing = i & 2, .cache_size = 1 << 20, .workers = 1};
+        bool stays = i & 4;
+        make_virtual(i & 8);
+        for (enum call call = READ; call <= LOOK; call++) {
+            long n = 0;
+            while (fail_in_sources(call, n, stays, &options))
+                n++;
+            assert_in_range(n, 1, 1000);
+        }
+    }
+}
+
+TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
+          cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value))
