@@ -396,7 +396,9 @@ int file_flush(struct sfs_file *file, bool keeps_promises, int *left)
 static int flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     *left = 0;
-    return writing_has_begun(file) ? file_flush(file, keeps_promises, left) : 0;
+    if (writing_has_begun(file))
+        return file_flush(file, keeps_promises, left);
+    return sfs_is_writable(file) ? store_check_end(file->store) : 0;
 }
 
 int sfs_flush(struct sfs_file *file)

@@ -435,6 +435,14 @@ int file_check_end(struct store *store)
     return is_cut ? -EIO : 0;
 }
 
+int store_check_end(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    int error = store->image ? 0 : file_check_end(store);
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
 /* Nothing is written behind the end of a file that was cut: nobody could see any more that it was.
  */
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done)

@@ -47,6 +47,9 @@ int store_begin_writing(struct store *store);
 int store_end_writing(struct store *store);
 int store_share(struct store *store);
 
+/* -EIO, which the log says once: another program has cut the file short. */
+int store_check_end(struct store *store);
+
 /* What keeps other programs from the file. */
 enum sfs_lock store_lock(const struct store *store);
 

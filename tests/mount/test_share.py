@@ -164,6 +164,25 @@ def test_what_others_have_changed_is_not_written_to(mounts, tmp_path):
     assert (mount / "data/frames/1.raw").read_bytes() == frame_of(9)
 
 
+def test_a_file_that_was_cut_is_not_synced(mounts, file):
+    """Nothing was written, but what was there is not there any more."""
+    mount = mounts(file, "default", expect_log=True)
+    root = os.open(mount.root, os.O_RDONLY)
+    try:
+        os.fsync(root)
+        whole = file.read_bytes()
+        os.truncate(file, len(whole) - 20)
+        with pytest.raises(OSError) as refusal:
+            os.fsync(root)
+        assert refusal.value.errno == errno.EIO
+        assert "it was cut short by another program" in mount.log()
+        with open(file, "r+b") as opened:
+            opened.write(whole)
+        os.fsync(root)
+    finally:
+        os.close(root)
+
+
 def test_a_map_keeps_the_lock(mounts, file):
     mount = mounts(file, *SOON)
     with open(mount / "data/frames/1.raw", "r+b") as opened:
