@@ -78,6 +78,9 @@ struct sfs_options {
      * it leads to, in processes of their own; see sfs_start_hdf5_workers, which comes before
      * (-EINVAL). What is opened so cannot be copied from by sfs_object_copy and the like. */
     bool hdf5_worker;
+    /* sfs_open for writing: under a shared lock until something is changed; see
+     * sfs_begin_writing. */
+    bool share;
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
@@ -140,6 +143,28 @@ struct sfs_recovery {
 SFS_API int sfs_recover(const char *path, struct sfs_recovery *recovery);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
+
+/* ---- Files that are opened with options->share ----
+ *
+ * Other programs may read them until something is changed. Each call that changes something takes
+ * the exclusive lock first, and may be -EBUSY: another program has the file open, or has changed it
+ * since it was opened; the log says which, and nothing is changed. The lock stays until sfs_share
+ * or sfs_close. Of other files that are open for writing it is held all the time. */
+
+/* Takes the lock for who is going to change something, and keeps sfs_share from giving it back
+ * until sfs_end_writing. -EROFS, -EBUSY, and errors of opening for writing. */
+SFS_API int sfs_begin_writing(struct sfs_file *file);
+SFS_API void sfs_end_writing(struct sfs_file *file);
+
+/* Flushes and settles, and gives the exclusive lock back for a shared one. -EBUSY: somebody is
+ * changing something, or has said that he will; or, when it was shared already, another program has
+ * the lock, by which it was lost for a moment: what is not in memory is -ESTALE then if that has
+ * changed the file. Other errors are those of sfs_flush, and the lock stays. */
+SFS_API int sfs_share(struct sfs_file *file);
+
+/* The lock that is held on the file; none also where the file system has no locks. */
+enum sfs_lock { SFS_LOCK_NONE, SFS_LOCK_SHARED, SFS_LOCK_EXCLUSIVE };
+SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
 
 /* ---- Following a file that another program writes ----
  *

@@ -237,8 +237,6 @@ static int write_bytes(const struct bytes *bytes, uint64_t offset, const char *f
 static int write_checked(struct bytes *bytes, uint64_t offset, const void *from, size_t n)
 {
     struct sfs_dataset *dataset = bytes->dataset;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
     int error = dataset_range(dataset, bytes->slab, offset, n, &bytes->box);
     if (!error)
         error = interrupt_check(); /* it may be one of many */
@@ -262,6 +260,9 @@ int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
 {
     struct bytes bytes = {dataset, slab, .sparsify = sparsify && dataset->sparse};
     size_t size = dataset->info.type.size;
+    WRITING(dataset->file);
+    if (writing.error)
+        return writing.error;
     return offset % size || n % size ? write_cut(&bytes, offset, from, n)
                                      : write_whole(&bytes, offset, from, n);
 }
@@ -309,11 +310,12 @@ static int erase_box(struct sfs_dataset *dataset, const struct sfs_slab *slab, c
 int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
                     uint64_t n)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
     uint64_t elements;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
+    if (writing.error)
+        return writing.error;
     int error = dataset_range(dataset, slab, 0, 0, &box);
     if (!error && (!box_product(box.count, box.rank, 1, &elements) || first > elements ||
                    n > elements - first))

@@ -209,14 +209,15 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
 int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                     const void *const sections[SFS_SECTIONS])
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct layout *layout = &dataset->layout;
     uint64_t scaled[SFS_MAX_RANK];
     struct encoded encoded;
     if (!dataset->sparse || dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
+    if (writing.error)
+        return writing.error;
     for (int i = 0; i < layout->rank; i++) {
         if (info->start[i] >= layout->dims[i] || info->start[i] % layout->chunk_dims[i] != 0)
             return -EINVAL;

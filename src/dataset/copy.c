@@ -48,8 +48,9 @@ static int copy_group(struct sfs_file *to, const char *path, struct sfs_file *fr
 int sfs_object_copy(struct sfs_file *to, const char *path, struct sfs_file *from, uint64_t address)
 {
     enum sfs_object_type type;
-    if (!sfs_is_writable(to))
-        return -EROFS;
+    WRITING(to);
+    if (writing.error)
+        return writing.error;
     int error = sfs_object_type(from, address, &type); /* libhdf5 knows the state then */
     if (error)
         return error;
@@ -83,8 +84,9 @@ static int copy_references(struct sfs_file *to, const char *path, struct sfs_fil
 int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
                         uint64_t address, const struct sfs_moved *moved, size_t n)
 {
-    if (!sfs_is_writable(to))
-        return -EROFS;
+    WRITING(to);
+    if (writing.error)
+        return writing.error;
     int error = follow_begin_copy(from);
     if (!error)
         error = copy_references(to, path, from, address, moved, n);
@@ -93,8 +95,9 @@ int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *
 
 int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link)
 {
-    if (!sfs_is_writable(file))
-        return -EROFS;
+    WRITING(file);
+    if (writing.error)
+        return writing.error;
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = hdf5_create_link(file->hdf5, path, link);
     pthread_rwlock_unlock(&file->commit_lock);

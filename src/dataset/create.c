@@ -23,8 +23,9 @@ static int refused(const struct sfs_file *file, const char *path, int error, con
 
 int sfs_group_create(struct sfs_file *file, const char *path)
 {
-    if (!sfs_is_writable(file))
-        return -EROFS;
+    WRITING(file);
+    if (writing.error)
+        return writing.error;
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = hdf5_create_group(file->hdf5, path);
     pthread_rwlock_unlock(&file->commit_lock);
@@ -33,8 +34,9 @@ int sfs_group_create(struct sfs_file *file, const char *path)
 
 int sfs_group_remove(struct sfs_file *file, const char *path)
 {
-    if (!sfs_is_writable(file))
-        return -EROFS;
+    WRITING(file);
+    if (writing.error)
+        return writing.error;
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = hdf5_remove_group(file->hdf5, path);
     pthread_rwlock_unlock(&file->commit_lock);
@@ -60,8 +62,9 @@ static int copy_attributes(struct sfs_file *to, uint64_t to_address, struct sfs_
 int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                         uint64_t from_address)
 {
-    if (!sfs_is_writable(to))
-        return -EROFS;
+    WRITING(to);
+    if (writing.error)
+        return writing.error;
     if (series_is_address(from_address))
         return 0;
     int error = follow_begin_copy(from);
@@ -228,8 +231,9 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
     uint64_t address, elements;
     size_t element_size;
     struct sfs_file *from = create->attributes_file;
-    if (!sfs_is_writable(file))
-        return -EROFS;
+    WRITING(file);
+    if (writing.error)
+        return writing.error;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
     if (!box_product(create->dims, create->rank, 1, &elements))

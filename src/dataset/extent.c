@@ -215,8 +215,6 @@ static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     uint64_t elements;
     if (info->layout != SFS_SPARSE && info->layout != SFS_CHUNKED)
         return -EOPNOTSUPP;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
     for (int i = 0; i < info->rank; i++)
         if (dims[i] > info->max_dims[i])
             return -EINVAL;
@@ -232,6 +230,9 @@ static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 
 int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
 {
+    WRITING(dataset->file);
+    if (writing.error)
+        return writing.error;
     ALONE(dataset);
     return change_dims(dataset, dims);
 }
@@ -246,6 +247,9 @@ static void at_least(const struct sfs_dataset *dataset, const uint64_t *dims, ui
 int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     uint64_t larger[SFS_MAX_RANK];
+    WRITING(dataset->file);
+    if (writing.error)
+        return writing.error;
     ALONE(dataset);
     at_least(dataset, dims, larger);
     return change_dims(dataset, larger);
@@ -266,6 +270,9 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
 {
     uint64_t larger[SFS_MAX_RANK], before[SFS_MAX_RANK];
     struct call call;
+    WRITING(dataset->file);
+    if (writing.error)
+        return writing.error;
     ALONE(dataset);
     at_least(dataset, dims, larger);
     memcpy(before, dataset->info.dims, sizeof(before));

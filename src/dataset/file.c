@@ -82,6 +82,8 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     pthread_mutex_init(&file->flushing.lock, NULL);
     pthread_cond_init(&file->flushing.ended_one, NULL);
     init_commit_lock(&file->commit_lock);
+    pthread_mutex_init(&file->writing.lock, NULL);
+    file->writing.is_writer = !store_is_shared(store);
     file->store = store;
     file->follows = store_is_following(store);
     int error = use_init(&file->use);
@@ -156,7 +158,9 @@ static int open_file(const char *path, const struct sfs_options *options,
     bool writable = options && options->writable;
     if (options && options->follow)
         return writable ? -EINVAL : follow_file(path, options, beside, out);
-    int error = writable ? store_open_writable(path, &store) : store_open(path, &store);
+    int error = !writable        ? store_open(path, &store)
+                : options->share ? store_open_shared(path, &store)
+                                 : store_open_writable(path, &store);
     if (error)
         return error;
     if (!writable && options && options->name && (error = store_rename(store, options->name)) < 0) {
@@ -361,13 +365,9 @@ static int commit(struct sfs_file *file, bool keeps_promises, int *left)
     return error;
 }
 
-/* *left: as of cache_flush_most. */
-static int flush(struct sfs_file *file, bool keeps_promises, int *left)
+int file_flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     struct flushing *flushing = &file->flushing;
-    *left = 0;
-    if (!sfs_is_writable(file))
-        return 0;
     pthread_mutex_lock(&flushing->lock);
     uint64_t mine = flushing->begun + 1;
     flushing->keeps_promises |= keeps_promises;
@@ -391,6 +391,14 @@ static int flush(struct sfs_file *file, bool keeps_promises, int *left)
     *left = flushing->left;
     pthread_mutex_unlock(&flushing->lock);
     return error;
+}
+
+static int flush(struct sfs_file *file, bool keeps_promises, int *left)
+{
+    *left = 0;
+    if (writing_has_begun(file))
+        return file_flush(file, keeps_promises, left);
+    return sfs_is_writable(file) ? store_check_end(file->store) : 0;
 }
 
 int sfs_flush(struct sfs_file *file)
@@ -418,7 +426,7 @@ int sfs_flush_finished(struct sfs_file *file)
 
 int sfs_settle(struct sfs_file *file)
 {
-    return sfs_is_writable(file) ? store_settle(file->store) : 0;
+    return writing_has_begun(file) ? store_settle(file->store) : 0;
 }
 
 static int close_file(struct sfs_file *file)
@@ -439,6 +447,7 @@ static int close_file(struct sfs_file *file)
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
+    pthread_mutex_destroy(&file->writing.lock);
     use_destroy(&file->use);
     free(file);
     return error;

@@ -72,6 +72,11 @@ struct flushing {
 
 struct sfs_file {
     struct store *store;
+    struct {                   /* writing.c */
+        pthread_mutex_t lock;  /* held while the store's lock is changed */
+        atomic_uint users;     /* calls that may change the file, and who said that they will */
+        atomic_bool is_writer; /* the store has begun to write */
+    } writing;
     bool follows;
     struct use use;               /* of a followed file: calls on it and its datasets; ALONE: who
                                    * takes another state */
@@ -118,6 +123,24 @@ int file_open_source(struct sfs_file *from, const struct store_found *found,
 /* As sfs_lookup and sfs_find, but series are not found. */
 int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
 int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
+
+/* Until the end of the block the file may be changed, and has the lock that this wants; or
+ * writing.error says why not: -EROFS, and errors of store_begin_writing. It comes before USING and
+ * the like, which commits may have to wait for. */
+#define WRITING(file)                                                                              \
+    __attribute__((cleanup(writing_end))) struct writer writing = writing_begin(file)
+struct writer {
+    struct sfs_file *file; /* NULL: it did not begin */
+    int error;
+};
+struct writer writing_begin(struct sfs_file *file);
+void writing_end(struct writer *writing);
+
+/* Whether there can be anything to commit. */
+bool writing_has_begun(struct sfs_file *file);
+
+/* Commits, as sfs_flush. *left: as of cache_flush_most. */
+int file_flush(struct sfs_file *file, bool keeps_promises, int *left);
 
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);

@@ -116,13 +116,14 @@ static int change_to(struct sfs_dataset *dataset, const struct sfs_slab *slab,
 int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
     uint64_t elements;
     if (!dataset->sparse)
         return -EOPNOTSUPP;
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
+    if (writing.error)
+        return writing.error;
     int error = dataset_range(dataset, slab, 0, 0, &box);
     if (error)
         return error;

@@ -307,8 +307,6 @@ static int write_part(void *context, const struct part *part)
 
 static int check_writable(const struct sfs_dataset *dataset)
 {
-    if (!sfs_is_writable(dataset->file))
-        return -EROFS;
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
     if (dataset->info.elements == UINT64_MAX) /* they have no positions */
@@ -366,9 +364,10 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
                       const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                       const void *buffer)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct transfer transfer;
-    int error = check_writable(dataset);
+    int error = writing.error ? writing.error : check_writable(dataset);
     if (!error)
         error = transfer_begin(&transfer, dataset, type, memory_space, space, (void *)buffer);
     if (error)
@@ -395,9 +394,10 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
 
 int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
-    int error = check_writable(dataset);
+    int error = writing.error ? writing.error : check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     return error ? error : write_box(dataset, &box, buffer);
@@ -436,11 +436,12 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
 int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                      const struct sfs_defined *defined, const void *values)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
     struct runs runs = {0};
     bool done = false;
-    int error = check_writable(dataset);
+    int error = writing.error ? writing.error : check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     if (!error)
@@ -598,9 +599,12 @@ static int erase_runs(struct sfs_dataset *dataset, const struct runs *runs)
 
 int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct selection selection;
     int error = check_erasable(dataset);
+    if (!error)
+        error = writing.error;
     if (!error)
         error = take_space(dataset, space, &selection);
     if (error)
@@ -612,9 +616,12 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
 
 int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
 {
+    WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
     int error = check_erasable(dataset);
+    if (!error)
+        error = writing.error;
     if (!error)
         error = dataset_box(dataset, slab, &box);
     return error ? error : erase_box(dataset, &box);

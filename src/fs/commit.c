@@ -44,13 +44,22 @@ static int commit_most(struct commits *commits)
     return error;
 }
 
+/* As long as somebody may write, or has chunks that cannot be stored, the file is not shared. */
+static int settle_and_share(struct commits *commits)
+{
+    int error = sfs_settle(commits->file);
+    if (!error && !atomic_load(&commits->has_changes))
+        (void)sfs_share(commits->file);
+    return error;
+}
+
 /* What was written is committed; when nothing was, there is time to settle what was before. */
 static void commit_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
     int error =
-        atomic_load(&commits->has_changes) ? commit_most(commits) : sfs_settle(commits->file);
+        atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),

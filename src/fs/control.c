@@ -47,8 +47,10 @@ const char *control_name(const struct mount *mount, unsigned n, struct inode *in
 
 /* By device and inode programs tell whose mount it is when the file has another name. */
 static void write_statistics(FILE *out, const struct stat *st, const struct sfs_statistics *s,
-                             size_t n_nodes)
+                             size_t n_nodes, enum sfs_lock lock)
 {
+    static const char *const locks[] = {
+        [SFS_LOCK_NONE] = "none", [SFS_LOCK_SHARED] = "shared", [SFS_LOCK_EXCLUSIVE] = "exclusive"};
     const struct {
         const char *name;
         uint64_t value;
@@ -63,6 +65,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
+    fprintf(out, ",\n  \"lock\": \"%s\"", locks[lock]);
     fprintf(out, ",\n  \"file_device\": %" PRIu64 ",\n  \"file_inode\": %" PRIu64 "\n}\n",
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
@@ -81,7 +84,7 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         struct stat st = {0};
         (void)sfs_stat(mount->file, &st);
         sfs_statistics(mount->file, &statistics);
-        write_statistics(out, &st, &statistics, nodes_count(mount->nodes));
+        write_statistics(out, &st, &statistics, nodes_count(mount->nodes), sfs_lock(mount->file));
     }
     if (fclose(out) == 0)
         return 0;

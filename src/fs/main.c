@@ -286,7 +286,8 @@ static int open_file(const struct options *options, struct sfs_file **file)
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
                                        .hdf5_worker = runs_apart(options),
-                                       .writable = !options->read_only};
+                                       .writable = !options->read_only,
+                                       .share = !options->wants_writing};
     char why[LINE_BYTES] = "";
     if (load_is_wanted(options->file))
         return open_image(options, &file_options, file);

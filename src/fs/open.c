@@ -126,6 +126,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
     if (fresh_end(mount->fresh, file->fresh))
         commits_note(mount->commits);
     selection_end(file);
+    if (file->holds_lock)
+        sfs_end_writing(mount->file);
     if (file->views)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
@@ -167,14 +169,18 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     enum view_kind kind = inode_view(file->inode);
     if (!view_writable(file->views, kind))
         return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
+    int error = sfs_begin_writing(mount->file);
+    if (error)
+        return error;
+    file->holds_lock = true;
     file->is_for_writing = true;
     file->commits_seen = commits_failures(mount->commits);
     bool is_of_frame = kind < VIEW_STACK_RAW;
     bool is_missing = is_of_frame && file->inode.frame >= views_frames(file->views);
     atomic_store(&file->has_asked, is_missing && kind != VIEW_DEFINED);
-    int error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(
-                                  mount->fresh, file->node, file->inode.frame, &file->fresh)
-                            : 0;
+    error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(mount->fresh, file->node,
+                                                                 file->inode.frame, &file->fresh)
+                        : 0;
     return error
                ? error
                : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);

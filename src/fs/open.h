@@ -20,6 +20,7 @@ struct open_file {
     struct directory *directory;
     struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
     bool is_for_writing;
+    bool holds_lock;        /* of a writer */
     struct staged *staged;  /* for writing */
     atomic_bool has_staged; /* a selection through this file, since the last close */
     atomic_bool has_asked;  /* of a dense view: by it a truncation or a new frame was asked for */

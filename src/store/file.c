@@ -33,30 +33,32 @@ int file_try_lock(int fd, int operation)
     return error;
 }
 
-static int refuse(int fd, const char *path, int operation)
+void file_refuse(int fd, const char *path, int operation)
 {
     char who[HOLDER_TEXT];
     holder_describe(fd, path, who);
     log_error("%s: another program has it open%s%s", path,
               operation == LOCK_SH ? " for writing" : "", who);
-    return -EBUSY;
 }
 
-/* The rules for locks are those of the HDF5 1.10.7 release notes. */
-static int take_lock(int fd, const char *path, int operation)
+/* The rules for locks are those of the HDF5 1.10.7 release notes. A lock that cannot be made
+ * another one is lost. */
+int file_take_lock(struct store *store, int operation)
 {
-    const char *setting = getenv("HDF5_USE_FILE_LOCKING");
+    const char *setting = getenv("HDF5_USE_FILE_LOCKING"), *path = store->path;
+    int fd = store->fd;
     if (!file_may_lock())
         return 0;
     bool must_lock = setting && (!strcmp(setting, "TRUE") || !strcmp(setting, "1"));
     int error = file_try_lock(fd, operation);
     if (error == -EWOULDBLOCK)
         error = holder_outlive(fd, path, operation);
+    atomic_store(&store->lock, error ? 0 : operation);
     switch (error) {
     case 0:
         return 0;
     case -EWOULDBLOCK:
-        return refuse(fd, path, operation);
+        return -EBUSY;
     case -ENOSYS:
     case -EOPNOTSUPP:
     case -ENOLCK:
@@ -69,9 +71,23 @@ static int take_lock(int fd, const char *path, int operation)
     }
 }
 
+static int lock_file(struct store *store, int operation)
+{
+    int error = file_take_lock(store, operation);
+    if (error == -EBUSY)
+        file_refuse(store->fd, store->path, operation);
+    return error;
+}
+
 int file_lock(struct store *store)
 {
-    return take_lock(store->fd, store->path, store->writable ? LOCK_EX : LOCK_SH);
+    return lock_file(store, store->writable && !store->is_shared ? LOCK_EX : LOCK_SH);
+}
+
+enum sfs_lock store_lock(const struct store *store)
+{
+    int lock = atomic_load(&store->lock);
+    return lock == LOCK_EX ? SFS_LOCK_EXCLUSIVE : lock ? SFS_LOCK_SHARED : SFS_LOCK_NONE;
 }
 
 void file_init_lock(pthread_rwlock_t *lock)
@@ -133,9 +149,11 @@ int file_open(struct store *store)
     return place_find(store);
 }
 
+/* ---- Opening ---- */
+
 /* Followers are to know from the first byte on that is written. Where there can be no counter there
  * can be no journal: nothing could ever be committed. */
-static int begin_counter(struct store *store)
+int file_begin_counter(struct store *store)
 {
     int error = counter_advance(store);
     if (error == -EACCES || error == -EPERM || error == -EROFS) {
@@ -149,18 +167,49 @@ static int begin_counter(struct store *store)
     return 0;
 }
 
-static int open_store(const char *path, bool writable, struct store **out)
+/* Under a shared lock. Whether there is a journal that must be carried out first is left to those
+ * who open it. */
+static int begin_shared(struct store *store, bool *has_journal)
 {
+    if (faccessat(store->folder, ".", W_OK | X_OK, AT_EACCESS) < 0) {
+        int error = -errno;
+        log_error("%s: it cannot be written: no journal can be made in its directory: %s",
+                  store->path, strerror(-error));
+        return error;
+    }
+    if (store->journal)
+        journal_choose(store);
+    int error = share_look(store, &store->seen);
+    *has_journal = store->seen.journal.exists;
+    return error;
+}
+
+/* A writer has all for himself. */
+static int begin_alone(struct store *store)
+{
+    int error = store->writable ? file_begin_counter(store) : 0;
+    if (!error && store->journal)
+        error = journal_recover(store);
+    if (!error && store->writable)
+        place_forget_note(store);
+    return error;
+}
+
+static int open_store(const char *path, bool writable, bool is_shared, struct store **out)
+{
+    bool has_journal = false;
     struct store *store = file_new(path, writable);
     if (!store)
         return -ENOMEM;
+    store->is_shared = is_shared;
     int error = file_open(store);
-    if (!error && writable)
-        error = begin_counter(store);
-    if (!error && store->journal)
-        error = journal_recover(store);
-    if (!error && writable)
-        place_forget_note(store);
+    if (!error)
+        error = is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
+    if (!error && has_journal) {
+        store_close(store);
+        error = open_store(path, true, false, out);
+        return error ? error : store_end_writing(*out);
+    }
     if (error) {
         store_close(store);
         return error;
@@ -177,12 +226,17 @@ static int open_store(const char *path, bool writable, struct store **out)
 
 int store_open(const char *path, struct store **store)
 {
-    return open_store(path, false, store);
+    return open_store(path, false, false, store);
 }
 
 int store_open_writable(const char *path, struct store **store)
 {
-    return open_store(path, true, store);
+    return open_store(path, true, false, store);
+}
+
+int store_open_shared(const char *path, struct store **store)
+{
+    return open_store(path, true, true, store);
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
@@ -229,9 +283,11 @@ int store_close(struct store *store)
     if (store->map && !store->image)
         munmap((void *)store->map, (size_t)store->st.st_size);
     if (store->fd >= 0) {
-        discard(store);
-        end_journal(store);
-        counter_remove(store);
+        if (!store->is_shared) {
+            discard(store);
+            end_journal(store);
+            counter_remove(store);
+        }
         close(store->fd);
     }
     if (store->hold >= 0)
@@ -351,6 +407,8 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
         return store->reader.read(store->reader.context, address, buffer, n);
     if (store->is_following)
         return follow_read(store, address, buffer, n);
+    if (atomic_load(&store->lost_lock) && !share_is_unchanged(store))
+        return -ESTALE;
     return atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
                ? file_get(store, address, buffer, n)
                : unsynced_read(store, address, buffer, n);
@@ -375,6 +433,14 @@ int file_check_end(struct store *store)
             store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
     store->is_cut = is_cut;
     return is_cut ? -EIO : 0;
+}
+
+int store_check_end(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    int error = store->image ? 0 : file_check_end(store);
+    pthread_mutex_unlock(&store->change);
+    return error;
 }
 
 /* Nothing is written behind the end of a file that was cut: nobody could see any more that it was.

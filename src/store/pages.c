@@ -232,6 +232,8 @@ bool pages_touch(struct store *store, uint64_t address, uint64_t n)
 static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
 {
     uint64_t start, length;
+    if (store->is_shared)
+        return 0;
     if (address >= store->committed_end)
         return n;
     if (store->unapplied || journal_has(store, address / PAGE_BYTES) ||

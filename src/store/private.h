@@ -96,6 +96,12 @@ struct store {
     bool replace;      /* whether the first commit may replace a file */
     mode_t mode;       /* of a new file, less the umask */
     bool writable;
+    bool is_shared;  /* writable, but not yet: nothing is written */
+    atomic_int lock; /* of flock(2); 0: none */
+    /* Of a shared file: */
+    struct follow_state seen;   /* as it was when it was shared; there is no counter */
+    atomic_bool lost_lock;      /* it may have been changed since */
+    uint64_t refused;           /* clock_now(), when the log said so last; 0: never */
     struct image *image;        /* what stands for the file: then fd is -1; NULL: there is a file */
     struct store_reader reader; /* its read NULL: there is none */
     uint64_t counted;           /* the last number of this writer's counter; 0: it has none */
@@ -152,6 +158,17 @@ struct store {
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
+
+/* file.c: the same without a word about who has it, who is named by file_refuse. */
+int file_take_lock(struct store *store, int operation);
+void file_refuse(int fd, const char *path, int operation);
+
+/* file.c: the counter of a writer who begins; the log says what there cannot be. */
+int file_begin_counter(struct store *store);
+
+/* share.c: what the file is like now, and whether it is still as it was when it was shared. */
+int share_look(const struct store *store, struct follow_state *state);
+bool share_is_unchanged(const struct store *store);
 
 /* file.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);

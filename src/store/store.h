@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "sparsefs/sparsefs.h"
+
 struct store;
 struct sfs_image_callbacks;
 
@@ -26,6 +28,30 @@ int store_open(const char *path, struct store **store);
  * another program reads it; -EACCES, -EPERM, -EROFS also: no journal can be made beside it. A
  * journal that a crash has left is replayed or discarded first. */
 int store_open_writable(const char *path, struct store **store);
+
+/* The same, under a shared lock: nothing is written, in the file or beside it, before
+ * store_begin_writing, and nothing may be committed. -EACCES: nobody may make files in its
+ * directory. A journal that a crash has left is replayed or discarded under an exclusive lock. */
+int store_open_shared(const char *path, struct store **store);
+bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
+
+/* Of a store that is shared: takes the exclusive lock, and looks whether the file is still the one
+ * that was opened. -EBUSY: another program has it open, or has changed it since; the log says so.
+ * After an error nothing is changed, and it is shared as before. */
+int store_begin_writing(struct store *store);
+
+/* What is committed is settled, and the lock is shared again; nobody may be changing the store, and
+ * nothing may be left to commit. store_share: shares a lock that was lost since, because somebody
+ * took it in between; -EBUSY: he still has it. Until then, and for good if he has changed the file,
+ * what is not in memory cannot be read: -ESTALE. */
+int store_end_writing(struct store *store);
+int store_share(struct store *store);
+
+/* -EIO, which the log says once: another program has cut the file short. */
+int store_check_end(struct store *store);
+
+/* What keeps other programs from the file. */
+enum sfs_lock store_lock(const struct store *store);
 
 /* Opens path for reading, without a lock, beside a program that may have it open for writing. What
  * is read is of one commit: the last one when store_refresh was called last. Reading it fails with

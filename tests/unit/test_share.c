@@ -1,0 +1,380 @@
+/* Files that may be written and are shared with who reads them until then: the lock, also where
+ * somebody takes it while it is being changed; and many threads that write while others give it
+ * back. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sparsefs/sparsefs.h"
+#include "store/store.h"
+
+#define PATH  "shared"
+#define BYTES 10000
+
+/* ---- Another program ---- */
+
+static int other = -1;  /* the file, as it has it open */
+static int other_takes; /* the lock that it takes as soon as ours is given away for another one */
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation)
+{
+    if (other_takes && fd != other) {
+        assert_int_equal(__real_flock(fd, LOCK_UN), 0);
+        assert_int_equal(__real_flock(other, other_takes | LOCK_NB), 0);
+        other_takes = 0;
+    }
+    return __real_flock(fd, operation);
+}
+
+static void other_opens(void)
+{
+    other = open(PATH, O_RDWR);
+    assert_true(other >= 0);
+}
+
+static void other_closes(void)
+{
+    close(other);
+    other = -1;
+}
+
+/* Whatever the clock says. */
+static void other_changes(void)
+{
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(pwrite(other, "x", 1, 5000), 1);
+    assert_int_equal(futimens(other, times), 0);
+}
+
+static bool other_may(int operation)
+{
+    int fd = open(PATH, O_RDONLY);
+    bool may = __real_flock(fd, operation | LOCK_NB) == 0;
+    close(fd);
+    return may;
+}
+
+/* ---- Stores ---- */
+
+static struct store *open_shared(void)
+{
+    struct store *store;
+    unsigned char bytes[BYTES];
+    int fd = open(PATH, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    memset(bytes, 7, sizeof(bytes));
+    assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+    close(fd);
+    assert_int_equal(store_open_shared(PATH, &store), 0);
+    assert_true(store_is_writable(store) && store_is_shared(store));
+    assert_int_equal(store_lock(store), SFS_LOCK_SHARED);
+    return store;
+}
+
+static bool is_there(const char *name)
+{
+    return access(name, F_OK) == 0;
+}
+
+static int read_byte(struct store *store)
+{
+    unsigned char byte = 0;
+    int error = store_read(store, 5000, &byte, 1);
+    return error ? error : byte;
+}
+
+static void nothing_is_written_before(void **state)
+{
+    (void)state;
+    struct stat before, after;
+    uint64_t address;
+    struct store *store = open_shared();
+    assert_int_equal(stat(PATH, &before), 0);
+    /* libhdf5 does so when it opens a file */
+    assert_int_equal(store_write(store, 0, "mark", 4), 0);
+    assert_int_equal(store_allocate(store, 5000, &address), 0);
+    assert_int_equal(store_write(store, address, "mark", 4), 0);
+    assert_int_equal(stat(PATH, &after), 0);
+    assert_int_equal(after.st_size, before.st_size);
+    assert_false(is_there(PATH ".commits") || is_there(PATH ".journal"));
+    assert_true(other_may(LOCK_SH));
+    assert_false(other_may(LOCK_EX));
+    store_close(store);
+    assert_int_equal(stat(PATH, &after), 0);
+    assert_int_equal(after.st_size, before.st_size);
+    assert_int_equal(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+}
+
+static void writing_begins_and_ends(void **state)
+{
+    (void)state;
+    char bytes[4];
+    struct store *store = open_shared();
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_begin_writing(store), 0);
+        assert_int_equal(store_begin_writing(store), 0);
+        assert_int_equal(store_lock(store), SFS_LOCK_EXCLUSIVE);
+        assert_true(is_there(PATH ".commits"));
+        assert_false(other_may(LOCK_SH));
+        memset(bytes, '0' + i, 4);
+        assert_int_equal(store_write(store, 100, bytes, 4), 0);
+        assert_int_equal(store_commit(store), 0);
+        assert_true(is_there(PATH ".journal"));
+        assert_int_equal(store_end_writing(store), 0);
+        assert_int_equal(store_lock(store), SFS_LOCK_SHARED);
+        assert_true(other_may(LOCK_SH));
+        assert_false(is_there(PATH ".commits") || is_there(PATH ".journal"));
+        int fd = open(PATH, O_RDONLY);
+        assert_int_equal(pread(fd, bytes, 4, 100), 4);
+        close(fd);
+        assert_int_equal(bytes[3], '0' + i);
+    }
+    store_close(store);
+}
+
+static void a_reader_comes_in_between(void **state)
+{
+    (void)state;
+    struct store *store = open_shared();
+    other_opens();
+    other_takes = LOCK_SH;
+    assert_int_equal(store_begin_writing(store), -EBUSY);
+    assert_true(store_is_shared(store));
+    assert_int_equal(store_lock(store), SFS_LOCK_SHARED);
+    assert_int_equal(read_byte(store), 7);
+    assert_false(is_there(PATH ".commits"));
+    other_closes();
+    assert_int_equal(store_begin_writing(store), 0);
+    store_close(store);
+}
+
+static void a_writer_comes_in_between(void **state)
+{
+    (void)state;
+    struct store *store = open_shared();
+    other_opens();
+    other_takes = LOCK_EX;
+    assert_int_equal(store_begin_writing(store), -EBUSY);
+    assert_int_equal(store_lock(store), SFS_LOCK_NONE);
+    assert_int_equal(read_byte(store), 7);
+    assert_int_equal(store_share(store), -EBUSY);
+    other_closes(); /* it has changed nothing */
+    assert_int_equal(store_share(store), 0);
+    assert_int_equal(store_lock(store), SFS_LOCK_SHARED);
+    assert_int_equal(store_begin_writing(store), 0);
+    store_close(store);
+}
+
+static void a_writer_who_came_in_between_has_written(void **state)
+{
+    (void)state;
+    for (int also_shares = 0; also_shares < 2; also_shares++) {
+        struct store *store = open_shared();
+        other_opens();
+        other_takes = LOCK_EX;
+        assert_int_equal(store_begin_writing(store), -EBUSY);
+        other_changes();
+        assert_int_equal(read_byte(store), -ESTALE);
+        other_closes();
+        if (also_shares)
+            assert_int_equal(store_share(store), 0);
+        assert_int_equal(store_begin_writing(store), -EBUSY);
+        assert_int_equal(read_byte(store), -ESTALE);
+        assert_int_equal(store_share(store), 0);
+        assert_int_equal(read_byte(store), -ESTALE);
+        assert_false(is_there(PATH ".commits"));
+        store_close(store);
+    }
+}
+
+static void it_comes_when_writing_has_ended(void **state)
+{
+    (void)state;
+    struct store *store = open_shared();
+    assert_int_equal(store_begin_writing(store), 0);
+    other_opens();
+    other_takes = LOCK_EX;
+    assert_int_equal(store_end_writing(store), 0);
+    assert_int_equal(store_lock(store), SFS_LOCK_NONE);
+    other_changes();
+    other_closes();
+    assert_int_equal(read_byte(store), -ESTALE);
+    assert_int_equal(store_begin_writing(store), -EBUSY);
+    store_close(store);
+}
+
+static void a_journal_is_carried_out_first(void **state)
+{
+    (void)state;
+    struct store *store = open_shared(), *again;
+    assert_int_equal(store_begin_writing(store), 0);
+    assert_int_equal(store_write(store, 5000, "\3", 1), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(link(PATH ".journal", "kept"), 0);
+    store_close(store);
+    assert_int_equal(rename("kept", PATH ".journal"), 0);
+    assert_int_equal(store_open_shared(PATH, &again), 0);
+    assert_true(store_is_shared(again));
+    assert_false(is_there(PATH ".journal") || is_there(PATH ".commits"));
+    assert_int_equal(store_lock(again), SFS_LOCK_SHARED);
+    assert_int_equal(read_byte(again), 3);
+    store_close(again);
+}
+
+/* ---- Threads ---- */
+
+#define THREADS 4
+#define ROWS    64
+#define COLUMNS 32
+#define ROUNDS  30
+
+static struct sfs_file *file;
+static struct sfs_dataset *dataset;
+static atomic_bool is_over;
+
+static void make_file(void)
+{
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {ROWS, COLUMNS},
+                                        .max_dims = {ROWS, COLUMNS},
+                                        .chunk_dims = {1, COLUMNS}};
+    const struct sfs_options replace = {.replace = true};
+    void *type;
+    assert_int_equal(sfs_create("x.h5", &replace, &file), 0);
+    assert_int_equal(sfs_type_encode("uint16", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+    free(type);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void open_file(const struct sfs_options *options)
+{
+    uint64_t address;
+    assert_int_equal(sfs_open("x.h5", options, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+}
+
+static int write_row(uint64_t row, uint16_t value)
+{
+    uint16_t values[COLUMNS];
+    const struct sfs_slab slab = {.rank = 2, .start = {row}, .count = {1, COLUMNS}};
+    for (int i = 0; i < COLUMNS; i++)
+        values[i] = value;
+    return sfs_write(dataset, &slab, values);
+}
+
+static void *write_rows(void *first)
+{
+    intptr_t failed = 0;
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        for (uint64_t row = (uintptr_t)first; row < ROWS; row += THREADS)
+            failed |= write_row(row, (uint16_t)(round * 100 + row)) != 0;
+        if (round % 4 == 0)
+            failed |= sfs_flush(file) != 0;
+    }
+    return (void *)failed; /* NULL: all went well */
+}
+
+static void *share_always(void *nothing)
+{
+    intptr_t times = 0;
+    while (!atomic_load(&is_over))
+        times += sfs_share(file) == 0;
+    (void)nothing;
+    return (void *)times;
+}
+
+static void many_threads_write_while_it_is_given_back(void **state)
+{
+    (void)state;
+    pthread_t writer[THREADS], sharer;
+    const struct sfs_options options = {.writable = true, .share = true};
+    void *failed, *times;
+    make_file();
+    open_file(&options);
+    atomic_store(&is_over, false);
+    assert_int_equal(pthread_create(&sharer, NULL, share_always, NULL), 0);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&writer[i], NULL, write_rows, (void *)i), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(writer[i], &failed), 0);
+        assert_null(failed);
+    }
+    while (sfs_lock(file) != SFS_LOCK_SHARED)
+        ;
+    atomic_store(&is_over, true);
+    assert_int_equal(pthread_join(sharer, &times), 0);
+    assert_true((intptr_t)times > 0);
+    sfs_dataset_close(dataset);
+    sfs_discard(file); /* there is nothing that is not in the file */
+
+    open_file(NULL);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        uint16_t values[COLUMNS];
+        const struct sfs_slab slab = {.rank = 2, .start = {row}, .count = {1, COLUMNS}};
+        assert_int_equal(sfs_read(dataset, &slab, 0, values, sizeof(values)), 0);
+        for (int i = 0; i < COLUMNS; i++)
+            assert_int_equal(values[i], ROUNDS * 100 + row);
+    }
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void who_said_that_he_writes_keeps_it(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true, .share = true};
+    make_file();
+    open_file(&options);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_SHARED);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_settle(file), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_SHARED);
+    assert_int_equal(sfs_begin_writing(file), 0);
+    assert_int_equal(sfs_begin_writing(file), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_EXCLUSIVE);
+    assert_int_equal(sfs_share(file), -EBUSY);
+    sfs_end_writing(file);
+    assert_int_equal(sfs_share(file), -EBUSY);
+    sfs_end_writing(file);
+    assert_int_equal(sfs_share(file), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_SHARED);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static int all_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_written_before),
+        cmocka_unit_test(writing_begins_and_ends),
+        cmocka_unit_test(a_reader_comes_in_between),
+        cmocka_unit_test(a_writer_comes_in_between),
+        cmocka_unit_test(a_writer_who_came_in_between_has_written),
+        cmocka_unit_test(it_comes_when_writing_has_ended),
+        cmocka_unit_test(a_journal_is_carried_out_first),
+        cmocka_unit_test(many_threads_write_while_it_is_given_back),
+        cmocka_unit_test(who_said_that_he_writes_keeps_it),
+    };
+    log_quietly();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
+}
