@@ -146,11 +146,16 @@ def test_readers_have_their_chunks_decoded_at_once(mounts, tmp_path):
 
 
 def test_killing_them_is_not_noticed(mounts, tmp_path, path):
+    """Once in every read, wherever that is."""
     mount = mounts(path, "direct_io,cache_size=1M", environment=hostile_plugin(tmp_path), expect_log=True)
-    ended = threading.Event()
+    ended, done = threading.Event(), []
 
     def kill_all():
-        while not ended.wait(0.02):
+        seen = 0
+        while not ended.wait(0.001):
+            if len(done) == seen:
+                continue
+            seen = len(done)
             for worker in workers(mount):
                 try:
                     os.kill(worker, signal.SIGKILL)
@@ -159,19 +164,14 @@ def test_killing_them_is_not_noticed(mounts, tmp_path, path):
 
     killer = threading.Thread(target=kill_all)
     killer.start()
-    refused = 0
     try:
         for i in range(200):
-            try:
-                assert frame(mount, "good", i % len(DATA)) == DATA[i % len(DATA)].tobytes()
-            except OSError as error:  # killed three times in one call
-                assert error.errno == errno.EIO
-                refused += 1
+            assert frame(mount, "good", i % len(DATA)) == DATA[i % len(DATA)].tobytes()
+            done.append(i)
     finally:
         ended.set()
         killer.join()
-    assert refused < 100
-    assert (mount / "good/stack.raw").read_bytes() == DATA.tobytes()
+    assert "signal 9" in mount.log()
 
 
 def test_writing(mounts, tmp_path):

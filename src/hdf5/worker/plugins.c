@@ -253,13 +253,14 @@ static int run_process(struct process *process, size_t room)
     int error = zygote_fork(&zygote_of_plugins, &process->pid, &process->socket);
     if (error)
         process->socket = -1;
-    else if (!descriptor_send(process->socket, &process->room, sizeof(process->room), fd))
-        error = -EPIPE;
+    else /* if that fails, so does what is asked next */
+        (void)!descriptor_send(process->socket, &process->room, sizeof(process->room), fd);
     close(fd);
     return error;
 }
 
-/* -ENOMEM; -EIO: hdf5_error() says why. The process is gone then. */
+/* -ENOMEM; -EIO, -EPIPE: hdf5_error() says why; the latter: others have killed it. The process is
+ * gone then. */
 static int load(struct process *process)
 {
     struct wire request = {0};
@@ -273,8 +274,8 @@ static int load(struct process *process)
         is_lost = error != 0;
     }
     if (is_lost) {
-        (void)bury(process, LOADING, error);
-        return error == -ENOMEM ? error : -EIO;
+        bool is_own = bury(process, LOADING, error);
+        return error == -ENOMEM ? error : is_own ? -EIO : -EPIPE;
     }
     if (error)
         end_and_forget(process);
@@ -338,7 +339,7 @@ static struct process *take_idle(const int *ids, size_t n_ids, size_t needed, bo
 }
 
 /* Gets a process to its caller alone, who gives it back or ends it. Which of the ids it has is
- * known then. -ENOMEM, -EIO. */
+ * known then. -ENOMEM, -EIO; -EPIPE: others have killed it while it was started. */
 static int take(const int *ids, size_t n_ids, size_t needed, struct process **out)
 {
     pthread_mutex_lock(&plugins.lock);
@@ -361,8 +362,10 @@ bool plugins_available(int id)
     bool is_available;
     if (id <= 0 || look_up(id, &is_available))
         return id > 0 && is_available;
-    int error = take(&id, 1, 0, &process);
-    if (error == -EIO)
+    int error = -EPIPE;
+    for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++)
+        error = take(&id, 1, 0, &process);
+    if (error == -EIO || error == -EPIPE)
         log_error("plugins of libhdf5: filter %d: %s", id, hdf5_error());
     if (error) {
         note(id, false);
