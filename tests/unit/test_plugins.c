@@ -447,7 +447,9 @@ static void test_folders_that_are_not_there(void **state)
     unsigned before = refusals;
     make_folder("empty", 0777);
     make_folder("ours", 0755);
+    make_folder("as_tmp", 01777);
     assert_false(is_used(inside("empty/later"), name));
+    assert_false(is_used(inside("as_tmp/later"), name));
     assert_true(is_used(inside("ours/later/still"), name));
     assert_int_equal(refusals, before);
 }
@@ -490,11 +492,17 @@ static void test_folders_of_others_are_refused(void **state)
     make_file("mixed/libx.so", 0755);
     own("mixed/libx.so", she);
     make_folder("shared", 0757);
+    make_folder("tmp", 01777);
+    assert_int_equal(symlink("../roots", "tmp/hers"), 0);
+    assert_int_equal(lchown("tmp/hers", she, she), 0);
+    assert_int_equal(symlink("../roots", "tmp/roots"), 0);
     check_as(0, inside("roots"), true);
     check_as(0, inside("his"), false);
     check_as(0, inside("hers"), false);
     check_as(0, inside("hers/roots"), false);
     check_as(0, inside("mixed"), false);
+    check_as(0, inside("tmp/hers"), false); /* she can have it lead elsewhere */
+    check_as(0, inside("tmp/roots"), true);
     check_as(he, inside("roots"), true);
     check_as(he, inside("his"), true);
     check_as(he, inside("hers"), false);
