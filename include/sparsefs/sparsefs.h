@@ -86,9 +86,10 @@ struct sfs_options {
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
  * options->hdf5_worker: of each of them libhdf5 sees the bytes in a process that may do nothing but
  * answer (docs/security.md). If it dies calls that ask for the same again are -EIO, and all else
- * goes on. memory: bytes of its address space, 0: 1 GiB; timeout: seconds that a call may take
- * before it is ended, 0: 10. It forks: to be called before there are threads, and before there is
- * anything in memory that others must not see. -EALREADY; errors of fork(2). */
+ * goes on. Filters that need plugins of libhdf5 run in other such processes, of all files. memory:
+ * bytes of the address space of each, 0: 1 GiB; timeout: seconds that a call may take before it is
+ * ended, 0: 10. It forks: to be called before there are threads, and before there is anything in
+ * memory that others must not see. -EALREADY; errors of fork(2). */
 SFS_API int sfs_start_hdf5_workers(size_t memory, double timeout);
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one

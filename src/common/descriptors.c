@@ -1,7 +1,10 @@
 #include "common/descriptors.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -29,3 +32,42 @@ void descriptors_close_from(int first)
 }
 
 #endif
+
+union ancillary {
+    struct cmsghdr header; /* for its alignment */
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+bool descriptor_send(int socket, const void *bytes, size_t n, int fd)
+{
+    union ancillary ancillary = {.header = {.cmsg_level = SOL_SOCKET,
+                                            .cmsg_type = SCM_RIGHTS,
+                                            .cmsg_len = CMSG_LEN(sizeof(int))}};
+    struct iovec data = {(void *)bytes, n};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memcpy(CMSG_DATA(&ancillary.header), &fd, sizeof(fd));
+        message.msg_control = &ancillary;
+        message.msg_controllen = sizeof(ancillary);
+    }
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+bool descriptor_receive(int socket, void *bytes, size_t n, int *fd)
+{
+    union ancillary ancillary;
+    struct iovec data = {bytes, n};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &ancillary,
+                             .msg_controllen = sizeof(ancillary)};
+    ssize_t got;
+    do
+        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    *fd = -1;
+    const struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header && header->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+    return got == (ssize_t)n;
+}

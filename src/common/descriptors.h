@@ -2,7 +2,17 @@
 #ifndef SPARSEFS_COMMON_DESCRIPTORS_H
 #define SPARSEFS_COMMON_DESCRIPTORS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /* Closes all from this one on. */
 void descriptors_close_from(int first);
+
+/* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). */
+bool descriptor_send(int socket, const void *bytes, size_t n, int fd);
+
+/* Receives n bytes so: *fd is closed on exec, -1: none came with them. False: the other end is
+ * closed, or has sent fewer. */
+bool descriptor_receive(int socket, void *bytes, size_t n, int *fd);
 
 #endif

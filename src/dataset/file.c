@@ -69,6 +69,8 @@ static void init_commit_lock(pthread_rwlock_t *lock)
     pthread_rwlockattr_destroy(&attributes);
 }
 
+static pthread_once_t plugins_sifted = PTHREAD_ONCE_INIT;
+
 int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
               bool create, struct sfs_file **out)
 {
@@ -103,6 +105,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     if (!error && file->has_worker && (store_is_writable(store) || !hdf5_has_workers()))
         error = -EINVAL;
     filters_provide();
+    pthread_once(&plugins_sifted, hdf5_sift_plugins);
     if (!error) {
         error = create             ? hdf5_create(store, &file->hdf5)
                 : file->has_worker ? hdf5_open_apart(store, &file->hdf5)

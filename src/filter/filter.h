@@ -61,10 +61,11 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
                   void *scratch, void *out, size_t out_capacity, size_t *out_size, uint32_t *mask);
 
 /* As filter_scratch, filter_decode and filter_encode, for any filters. A section of no bytes is
- * never filtered. Other filters than ours run under libhdf5's lock, allocate what they need, and
- * may fail with these errors, too, for which hdf5_error() says more: -EOPNOTSUPP: a filter is not
- * available; -EINVAL: it does not take these bytes or its parameters. The caller frees *out of
- * filters_encode, which is NULL if *out_size is 0. */
+ * never filtered. Other filters than ours run under libhdf5's lock, or in processes of their own
+ * (hdf5_start_workers), allocate what they need, and may fail with these errors, too, for which
+ * hdf5_error() says more: -EOPNOTSUPP: a filter is not available; -EINVAL: it does not take these
+ * bytes or its parameters; -EIO: the process has ended. The caller frees *out of filters_encode,
+ * which is NULL if *out_size is 0. */
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                    const void *in, size_t in_size, void *scratch, void *out, size_t size);

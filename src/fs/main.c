@@ -270,7 +270,7 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
-/* Whether libhdf5 runs in a process of its own. */
+/* Whether libhdf5 works on the file in a process of its own. */
 static bool runs_apart(const struct options *options)
 {
     return options->read_only && options->follow == 0 && !options->hdf5_inside;
@@ -354,7 +354,7 @@ static int run(struct options *options)
         return EXIT_USAGE;
     }
     int error = options->read_only ? 0 : keeper_create(&keeper);
-    if (!error && runs_apart(options))
+    if (!error && !options->hdf5_inside) /* for filter plugins at least */
         error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
     if (!error)
         return open_and_serve(options, keeper);

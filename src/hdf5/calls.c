@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "hdf5/local.h"
+#include "hdf5/plugin_folders.h"
 #include "hdf5/private.h"
+#include "hdf5/worker/plugins.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
 #include "hdf5/worker/zygote.h"
@@ -34,12 +36,12 @@ static void prepare(void)
 
 int hdf5_start_workers(size_t memory, uint64_t nanos)
 {
-    int error = zygote_start(prepare, worker_serve, memory);
+    int error = zygote_start(&zygote_of_libhdf5, prepare, worker_serve, memory);
     if (!error) {
         timeout = nanos;
-        error = remote_open(NULL, timeout, &nothing, NULL);
+        error = plugins_start(memory, nanos);
     }
-    return error;
+    return error ? error : remote_open(NULL, timeout, &nothing, NULL);
 }
 
 bool hdf5_has_workers(void)
@@ -193,4 +195,30 @@ int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t 
     return nothing
                ? remote_elements_text(nothing, type, first, n, row_length, elements, text, text_n)
                : local_elements_text(type, first, n, row_length, elements, text, text_n);
+}
+
+void hdf5_sift_plugins(void)
+{
+    plugin_folders_sift();
+}
+
+bool hdf5_filter_available(int id)
+{
+    return plugins_run_apart() ? plugins_available(id) : local_filter_available(id);
+}
+
+int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                       const void *in, size_t in_size, void *out, size_t out_size)
+{
+    return plugins_run_apart()
+               ? plugins_decode(filters, n_filters, mask, in, in_size, out, out_size)
+               : local_filter_decode(filters, n_filters, mask, in, in_size, out, out_size);
+}
+
+int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
+                       size_t size, void **out, size_t *out_size, uint32_t *mask)
+{
+    return plugins_run_apart()
+               ? plugins_encode(filters, n_filters, in, size, out, out_size, mask)
+               : local_filter_encode(filters, n_filters, in, size, out, out_size, mask);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define HAND 65535 /* id: the last there is, which no filter has registered */
@@ -135,7 +136,7 @@ bool filter_is_available(int id)
     return available;
 }
 
-bool hdf5_filter_available(int id)
+bool local_filter_available(int id)
 {
     library_enter();
     bool available = filter_is_available(id);
@@ -241,8 +242,8 @@ static int decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
     return error;
 }
 
-int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                       const void *in, size_t in_size, void *out, size_t out_size)
+int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                        const void *in, size_t in_size, void *out, size_t out_size)
 {
     library_enter();
     int error;
@@ -287,8 +288,8 @@ static int encode(const struct sfs_filter *filters, size_t n_filters, const void
     return 0;
 }
 
-int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                       size_t size, void **out, size_t *out_size, uint32_t *mask)
+int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
+                        size_t size, void **out, size_t *out_size, uint32_t *mask)
 {
     library_enter();
     int error = 0;

@@ -16,14 +16,6 @@ void hdf5_use_filters(const struct hdf5_own_filters *filters)
     library_leave();
 }
 
-bool filter_is_own(int id)
-{
-    library_enter();
-    bool is_own = own && own->has(id);
-    library_leave();
-    return is_own;
-}
-
 /* For H5Dcreate: the parameters that the datatype and the chunk dims decide. */
 static herr_t set_local(int id, hid_t dcpl, hid_t type)
 {

@@ -34,8 +34,9 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
 
 /* From now on hdf5_open_apart can be called; calls on datatypes without a file (hdf5_type_..., but
  * for hdf5_type_of_name, hdf5_convert and hdf5_element_parse; text and JSON of elements) are done
- * there, too. memory: bytes of address space of a process, timeout: nanoseconds of a call, after
- * which it is ended. The filters of hdf5_use_filters are set before. -EALREADY; fork(2). */
+ * there, too; and the hdf5_filter_ functions run filters in other such processes, into which
+ * plugins are loaded. memory: bytes of address space of a process, timeout: nanoseconds of a call,
+ * after which it is ended. The filters of hdf5_use_filters are set before. -EALREADY; fork(2). */
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
@@ -289,6 +290,10 @@ struct hdf5_own_filters {
 /* filters stay as they are for as long as the process runs. */
 void hdf5_use_filters(const struct hdf5_own_filters *filters);
 
+/* Of folders where libhdf5 looks for plugins those are left out, in all of this process, in which
+ * others than root and this user may put some, for root others than root; the log says which. */
+void hdf5_sift_plugins(void);
+
 /* Whether libhdf5 finds a filter: its own, registered, a plugin on HDF5_PLUGIN_PATH, or one of
  * hdf5_use_filters. */
 bool hdf5_filter_available(int id);
@@ -297,14 +302,15 @@ bool hdf5_filter_available(int id);
  * string of bytes. Their parameters are used as they are. The result must be exactly out_size
  * bytes. -EILSEQ: the bytes or the parameters are damaged, or the sizes do not fit; -EOPNOTSUPP: a
  * filter is not available; -ENOMEM; hdf5_error() says more. What makes libhdf5's own filters read
- * or write out of bounds is refused first; of plugins nothing is known. */
+ * or write out of bounds is refused first; of plugins nothing is known. -EIO: the process that runs
+ * them has ended. */
 int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                        const void *in, size_t in_size, void *out, size_t out_size);
 
 /* Applies filters first to last. One that is optional and is not available or fails sets its bit in
  * *mask and leaves the bytes as they are. The caller frees *out, which is NULL if there are no
  * bytes: those are not filtered. -EINVAL: a filter does not take the bytes or its parameters;
- * -EOPNOTSUPP and -ENOMEM as above. */
+ * -EOPNOTSUPP, -ENOMEM and -EIO as above. */
 int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
                        size_t size, void **out, size_t *out_size, uint32_t *mask);
 

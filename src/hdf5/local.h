@@ -30,5 +30,10 @@ bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
 int local_element_json(const void *type, size_t n, const void *element, char **json);
 int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
                         uint64_t row_length, const void *elements, char **text, size_t *text_n);
+bool local_filter_available(int id);
+int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                        const void *in, size_t in_size, void *out, size_t out_size);
+int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
+                        size_t size, void **out, size_t *out_size, uint32_t *mask);
 
 #endif

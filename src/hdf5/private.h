@@ -200,7 +200,6 @@ void driver_place(struct driver_placed *placed);
 /* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
  * know ours, of one id or of all that it does not have yet (filter_own.c). */
 bool filter_is_available(int id);
-bool filter_is_own(int id); /* one of hdf5_use_filters */
 bool filter_register_own(int id);
 void filter_register_all(void);
 

@@ -1,6 +1,8 @@
-/* Ordinary chunks whose filters we run ourselves: libhdf5 says where they are, or puts them there,
- * nothing more. */
+/* Ordinary chunks: libhdf5 says where they are, or puts them there, nothing more. We run their
+ * filters, or have them run where there are plugins. */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/box.h"
 
@@ -63,13 +65,15 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     if (!error && scratch_bytes && !scratch)
         error = -ENOMEM;
     if (!error)
-        error = filter_decode(info->filters, info->n_filters, record->filter_mask[0], stored,
-                              (size_t)record->size, scratch, form->elements, layout->chunk_bytes);
+        error = filters_decode(info->filters, info->n_filters, record->filter_mask[0], stored,
+                               (size_t)record->size, scratch, form->elements, layout->chunk_bytes);
     pool_put(pool, scratch, scratch_bytes);
     if (error == -EILSEQ)
         return layout_failed(layout, scaled, record->address,
                              "its checksum or its compressed data are damaged");
-    return error;
+    return error == -EIO || error == -EOPNOTSUPP || error == -EINVAL
+               ? layout_library_failed(layout, scaled, record->address)
+               : error;
 }
 
 /* ---- Writing ---- */
@@ -90,10 +94,13 @@ static bool can_hold(const struct layout *layout, const uint64_t *scaled)
 /* In the place of a filter mask: elements of a box, which libhdf5 writes. */
 #define BOX UINT32_MAX
 
+/* Of others' filters nobody knows what they make: as many bytes more as are believed. */
 static size_t encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
     (void)form;
     const struct sfs_dataset_info *info = layout->info;
+    if (!filter_is_native(info->filters, info->n_filters))
+        return 2 * pool_block_size(layout->chunk_bytes);
     size_t scratch = filter_encode_scratch(info->filters, info->n_filters, layout->chunk_bytes);
     return pool_block_size(
                filter_encode_bound(info->filters, info->n_filters, layout->chunk_bytes)) +
@@ -116,11 +123,30 @@ static int take_box(const struct layout *layout, const uint64_t *count,
     return 0;
 }
 
+static int apply_others(const struct layout *layout, const struct cache_form *form,
+                        struct pool *pool, struct encoded *encoded)
+{
+    const struct sfs_dataset_info *info = layout->info;
+    void *bytes;
+    int error = filters_encode(info->filters, info->n_filters, form->elements, layout->chunk_bytes,
+                               &bytes, &encoded->n, &encoded->record.filter_mask[0]);
+    if (error)
+        return error;
+    encoded->room = encoded->n;
+    encoded->bytes = pool_get(pool, encoded->room);
+    if (encoded->bytes)
+        memcpy(encoded->bytes, bytes, encoded->n);
+    free(bytes);
+    return encoded->bytes ? 0 : -ENOMEM;
+}
+
 static int apply_filters(const struct layout *layout, const struct cache_form *form,
                          struct pool *pool, struct encoded *encoded)
 {
     const struct sfs_dataset_info *info = layout->info;
     size_t n = info->n_filters, scratch_bytes;
+    if (!filter_is_native(info->filters, n))
+        return apply_others(layout, form, pool, encoded);
     scratch_bytes = filter_encode_scratch(info->filters, n, layout->chunk_bytes);
     encoded->room = filter_encode_bound(info->filters, n, layout->chunk_bytes);
     encoded->bytes = pool_get(pool, encoded->room);
@@ -144,6 +170,8 @@ static int encode(struct layout *layout, const uint64_t *scaled, const struct ca
     pthread_rwlock_unlock(layout->commit_lock);
     int error = is_box ? take_box(layout, count, form, pool, encoded)
                        : apply_filters(layout, form, pool, encoded);
+    if (error == -EIO || error == -EOPNOTSUPP)
+        return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
     return error == -EINVAL
                ? layout_failed(layout, scaled, UINT64_MAX, "its filters have wrong parameters")
                : error;

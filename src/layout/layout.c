@@ -72,9 +72,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
             sparse->header.filtered && sparse->header.layout.unfiltered_edges;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
     } else if (info->layout == SFS_CHUNKED) {
-        layout->ops = info->n_filters == 0                               ? &layout_chunked_plain
-                      : filter_is_native(info->filters, info->n_filters) ? &layout_chunked
-                                                                         : &layout_library;
+        layout->ops = info->n_filters == 0 ? &layout_chunked_plain : &layout_chunked;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));
         layout->unfiltered_edges = storage->unfiltered_edges;
         layout->in_array = storage->in_array;
@@ -105,7 +103,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
         return -EIO;
     }
     if (layout->ops == &layout_chunked)
-        layout->scratch_bytes = filter_scratch(info->filters, info->n_filters, layout->chunk_bytes);
+        layout->scratch_bytes =
+            filters_scratch(info->filters, info->n_filters, layout->chunk_bytes);
     return 0;
 }
 

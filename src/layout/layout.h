@@ -3,10 +3,10 @@
  * Internal API" (2025) without the H5SC prefix:
  *
  *   sparse      structured chunks, which we read and write ourselves
- *   chunked     chunks that libhdf5 locates and our threads read and decode
+ *   chunked     chunks that libhdf5 locates and our threads read and decode, or have decoded
  *   contiguous  the whole dataset is one chunk, stored as it is
  *   external    the bytes of a contiguous dataset, in pieces, that are in other files
- *   library     pieces of what only libhdf5 can read: other filters, virtual, compact
+ *   library     pieces of what only libhdf5 can read: virtual, compact
  *
  * form.h says what the cache holds of a chunk. Callbacks return 0 or a negative errno and log the
  * reason of -EIO; they are called from any thread, without locks of the cache held. */

@@ -1,5 +1,5 @@
-/* What only libhdf5 can read: filters that are not ours, virtual and compact storage. It reads a
- * piece at a time, under its one lock, into our cache. */
+/* What only libhdf5 can read: virtual and compact storage. It reads a piece at a time, under its
+ * one lock, into our cache. */
 #include <errno.h>
 #include <string.h>
 

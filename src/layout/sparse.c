@@ -157,7 +157,7 @@ static int filter_failed(const struct layout *layout, const uint64_t *scaled,
                              number == SELECTION
                                  ? "its selection section is damaged: checksum or compressed data"
                                  : "its values section is damaged: checksum or compressed data");
-    if (error == -EOPNOTSUPP || error == -EINVAL)
+    if (error == -EOPNOTSUPP || error == -EINVAL || error == -EIO)
         return layout_library_failed(layout, scaled, record->address);
     return error;
 }

@@ -104,7 +104,7 @@ static int apply_filters(const struct layout *layout, const uint64_t *scaled, in
     int error = filters_encode(filters.filters, filters.n, section->plain, section->plain_n,
                                &section->allocated, &section->n, &section->mask);
     section->bytes = section->allocated;
-    if (error == -EOPNOTSUPP || error == -EINVAL)
+    if (error == -EOPNOTSUPP || error == -EINVAL || error == -EIO)
         return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
     return error;
 }

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +17,15 @@ SPARSEFS = BUILD / "sparsefs"
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 START_SECONDS = 300  # only what hangs takes so long, also on a busy machine with sanitizers
+
+
+def counting_plugin(folder):
+    """The environment in which libhdf5 finds counting_filter.c: in a folder that is ours."""
+    plugins = folder / "plugins"
+    plugins.mkdir(mode=0o755, exist_ok=True)
+    shutil.copy(BUILD / "tests/mount/libcounting_filter.so", plugins)
+    (plugins / "libcounting_filter.so").chmod(0o755)
+    return {"HDF5_PLUGIN_PATH": str(plugins)}
 
 
 def is_mounted(path):

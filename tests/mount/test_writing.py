@@ -21,7 +21,7 @@ import pytest
 import files
 import sparse_files
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, Mount, is_mounted, wait_until
+from conftest import BUILD, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, wait_until
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
@@ -750,7 +750,13 @@ def test_a_chunk_that_the_index_cannot_hold(mounts, tmp_path):
 def test_a_dataset_that_cannot_be_stored_holds_back_no_other(mounts, tmp_path):
     """Its filter fails. Who has written to it is told, by the log and the counters everybody else."""
     path, refuses = tmp_path / "file.h5", tmp_path / "refuses"
-    plugins = {"HDF5_PLUGIN_PATH": str(BUILD / "tests/mount")}
+    plugins = counting_plugin(tmp_path)
+    refuses.write_bytes(bytes(4))
+
+    def refuse(whether):  # never shorter: the filter has it mapped
+        with open(refuses, "r+b", buffering=0) as file:
+            file.write(bytes([whether]))
+
     for name in "bad", "good":
         subprocess.run([BUILD / "sparsectl", "create", path, f"/{name}", "--dims", "2,4,4", "--dtype", "uint8",
                         *(["--filter", "values:480"] if name == "bad" else [])], check=True,
@@ -764,7 +770,7 @@ def test_a_dataset_that_cannot_be_stored_holds_back_no_other(mounts, tmp_path):
     (mount / "bad/frames/0.raw").write_bytes(b"1" * 16)
     do(f"sync {mount.root}")
     assert left() == 0
-    refuses.touch()
+    refuse(True)
     bad = open(mount / "bad/frames/0.raw", "r+b", buffering=0)
     bad.write(b"2" * 16)
     with open(mount / "good/frames/0.raw", "r+b", buffering=0) as good:
@@ -783,7 +789,7 @@ def test_a_dataset_that_cannot_be_stored_holds_back_no_other(mounts, tmp_path):
     assert (watcher / "bad/frames/0.raw").read_bytes() == b"1" * 16
     assert (watcher / "good/frames/0.raw").read_bytes() == b"3" * 16
     watcher.unmount()
-    refuses.unlink()
+    refuse(False)
     do(f"sync {mount.root}")
     assert left() == 0
     kill(mount)

@@ -593,7 +593,7 @@ static int start_zygote(void **state)
 {
     (void)state;
     log_quietly();
-    return zygote_start(prepare, work, MEMORY);
+    return zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
 }
 
 static int all_tests(void)

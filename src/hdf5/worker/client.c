@@ -115,7 +115,7 @@ static int end_worker(struct client *client)
     close(client->socket);
     client->socket = -1;
     close_others(client);
-    (void)zygote_end(client->pid, &status);
+    (void)zygote_end(&zygote_of_libhdf5, client->pid, &status);
     return status;
 }
 
@@ -271,19 +271,26 @@ static int known_error(uint64_t number)
     return -EIO;
 }
 
-static int take_reply(struct client *client, struct cursor *results)
+int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results)
 {
     char *reason;
-    *results = cursor_over(client->in.bytes, client->in.n);
-    uint64_t number = take_uint(results, UINT64_MAX);
+    *results = cursor_over(in->bytes, in->n);
+    *number = take_uint(results, UINT64_MAX);
     int error = take_string(results, true, &reason);
     if (error)
         return error == -EIO ? -EPROTO : error;
     make_line(reason);
-    if (number > 0)
+    if (*number > 0)
         library_reason(reason);
     free(reason);
-    return number == 0 ? 0 : known_error(number);
+    return 0;
+}
+
+static int take_reply(struct client *client, struct cursor *results)
+{
+    uint64_t number;
+    int error = client_take_reply(&client->in, &number, results);
+    return error || number == 0 ? error : known_error(number);
 }
 
 /* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
@@ -309,7 +316,7 @@ static int exchange(struct client *client, const struct wire *request, struct cu
     return error;
 }
 
-static void say_how(int error, int status, uint64_t timeout, char *text, size_t n)
+void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n)
 {
     if (error == -ETIMEDOUT)
         snprintf(text, n, "it did not answer for %.1f s", (double)timeout / 1e9);
@@ -330,7 +337,7 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     char how[128], line[512], place[64] = "";
     int status = end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    say_how(error, status, client->timeout, how, sizeof(how));
+    client_say_end(error, status, client->timeout, how, sizeof(how));
     if (client->store && call != WORKER_OPEN)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
@@ -393,7 +400,7 @@ static int start(struct client *client)
 {
     if (client->socket >= 0)
         return 0;
-    int error = zygote_fork(&client->pid, &client->socket);
+    int error = zygote_fork(&zygote_of_libhdf5, &client->pid, &client->socket);
     if (error) {
         client->socket = -1;
         library_reason("no process can be started for libhdf5");

@@ -34,4 +34,14 @@ int client_distrust(struct client *client, enum worker_call call, uint64_t objec
 /* Starts a request. */
 void client_request(struct wire *wire, enum worker_call call);
 
+/* ---- Of any worker ---- */
+
+/* The error that a MESSAGE_REPLY has, or 0, and in *results what follows its reason, which is kept
+ * for hdf5_error(). -EPROTO: it is none; -ENOMEM. */
+int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results);
+
+/* How one has ended, in words: after this error of a message, with this status of waitpid(2);
+ * timeout: the nanoseconds that it had. */
+void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n);
+
 #endif

@@ -13,7 +13,6 @@
 #include "format/why.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client.h"
-#include "store/store.h"
 
 #define MOST_TRIES  3  /* of a call on a dataset that a worker does not know */
 #define MOST_BATCH  64 /* chunks that are located at once */
@@ -37,11 +36,6 @@ struct remote_dataset {
     /* Chunked ones: */
     uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
     bool has_numbers;                                      /* its chunks can be counted */
-    bool unfiltered_edges;
-    /* Filters that only plugins have, which a worker cannot load: chunks are decoded here. */
-    size_t n_filters;
-    struct sfs_filter *filters;
-    void *fill;
     unsigned next_batch;
     struct batch *batches; /* made when they are first needed */
     UT_hash_handle hh;
@@ -49,7 +43,6 @@ struct remote_dataset {
 
 struct remote {
     struct client *client;
-    struct store *store;
     struct remote_dataset *datasets; /* under the client's lock */
 };
 
@@ -58,7 +51,6 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
     struct remote *remote = calloc(1, sizeof(*remote));
     if (!remote)
         return -ENOMEM;
-    remote->store = store;
     int error = client_create(store, timeout, &remote->client);
     if (!error && store) {
         client_lock(remote->client);
@@ -74,10 +66,6 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
 
 static void free_dataset(struct remote_dataset *dataset)
 {
-    for (size_t i = 0; dataset->filters && i < dataset->n_filters; i++)
-        free((void *)dataset->filters[i].values);
-    free(dataset->filters);
-    free(dataset->fill);
     free(dataset->path);
     free(dataset->batches);
     free(dataset);
@@ -223,48 +211,18 @@ static int take_described(struct cursor *results, void *out)
     return error;
 }
 
-/* Those that libhdf5 has built in, or that it is given: a worker has them, too. */
-static bool is_plugin(const struct sfs_filter *filter)
+static void keep_chunks(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
 {
-    return filter->id > 6 && !filter_is_own(filter->id);
-}
-
-static int copy_filters(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
-{
-    size_t n = info->n_filters;
-    dataset->filters = calloc(n, sizeof(*dataset->filters));
-    dataset->fill = malloc(info->type.size);
-    if (!dataset->filters || !dataset->fill)
-        return -ENOMEM;
-    memcpy(dataset->fill, info->fill, info->type.size);
-    for (size_t i = 0; i < n; i++) {
-        struct sfs_filter *filter = &dataset->filters[dataset->n_filters++];
-        *filter = info->filters[i];
-        unsigned *values = calloc(filter->n_values ? filter->n_values : 1, sizeof(*values));
-        filter->values = values;
-        if (!values)
-            return -ENOMEM;
-        memcpy(values, info->filters[i].values, filter->n_values * sizeof(*values));
-    }
-    return 0;
-}
-
-static int keep_chunks(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
-{
-    bool has_plugins = false;
     uint64_t n;
     for (int i = 0; i < info->rank; i++)
         dataset->grid[i] =
             info->dims[i] / info->chunk_dims[i] + (info->dims[i] % info->chunk_dims[i] != 0);
     memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
     dataset->has_numbers = box_product(dataset->grid, info->rank, 1, &n) && n > 0;
-    for (size_t i = 0; i < info->n_filters; i++)
-        has_plugins |= is_plugin(&info->filters[i]);
-    return has_plugins && !info->type.has_pointers ? copy_filters(info, dataset) : 0;
 }
 
 static int keep_dataset(struct remote *remote, uint64_t address,
-                        const struct sfs_dataset_info *info, const struct hdf5_storage *storage)
+                        const struct sfs_dataset_info *info)
 {
     struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
@@ -272,16 +230,14 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->address = address;
     dataset->rank = info->rank;
     dataset->element_size = info->type.size;
-    dataset->unfiltered_edges = storage->unfiltered_edges;
     memcpy(dataset->dims, info->dims, sizeof(dataset->dims));
-    int error = info->layout == SFS_CHUNKED ? keep_chunks(info, dataset) : 0;
-    if (!error) {
-        HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
-        error = hash_failed() ? -ENOMEM : 0;
-    }
-    if (error)
-        free_dataset(dataset);
-    return error;
+    if (info->layout == SFS_CHUNKED)
+        keep_chunks(info, dataset);
+    HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
+    if (!hash_failed())
+        return 0;
+    free_dataset(dataset);
+    return -ENOMEM;
 }
 
 static struct remote_dataset *find_dataset(struct remote *remote, uint64_t address)
@@ -318,7 +274,7 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
     client_lock(remote->client);
     int error = describe(remote, address, info, storage);
     if (!error && !find_dataset(remote, address))
-        error = keep_dataset(remote, address, info, storage);
+        error = keep_dataset(remote, address, info);
     if (error)
         forget(info, storage);
     client_unlock(remote->client);
@@ -612,85 +568,12 @@ static int read_box(struct remote *remote, const struct remote_dataset *dataset,
     return error;
 }
 
-/* As libhdf5 says it. */
-static void say_missing(const struct remote_dataset *dataset)
-{
-    char line[128];
-    size_t i = 0;
-    while (i + 1 < dataset->n_filters && hdf5_filter_available(dataset->filters[i].id))
-        i++;
-    snprintf(line, sizeof(line), "required filter '%s' is not registered",
-             dataset->filters[i].name);
-    library_reason(line);
-}
-
-/* Stored bytes of a chunk become its elements, in whole. */
-static int decode_chunk(struct remote *remote, const struct remote_dataset *dataset,
-                        const uint64_t *start, const struct hdf5_chunk *chunk, void *elements,
-                        uint64_t bytes)
-{
-    bool is_edge = false;
-    for (int i = 0; i < dataset->rank; i++)
-        is_edge |= dataset->dims[i] - start[i] < dataset->chunk_dims[i];
-    uint32_t mask = is_edge && dataset->unfiltered_edges ? UINT32_MAX : chunk->filter_mask;
-    uint64_t end;
-    if (__builtin_add_overflow(chunk->address, chunk->size, &end) ||
-        end > store_size(remote->store) || chunk->size / 2 > bytes + ((uint64_t)1 << 20)) {
-        library_reason("where the chunk is said to be, it cannot be");
-        return -EIO;
-    }
-    void *stored = malloc(chunk->size ? (size_t)chunk->size : 1);
-    if (!stored)
-        return -ENOMEM;
-    int error = store_read(remote->store, chunk->address, stored, (size_t)chunk->size);
-    if (!error)
-        error = hdf5_filter_decode(dataset->filters, dataset->n_filters, mask, stored,
-                                   (size_t)chunk->size, elements, (size_t)bytes);
-    free(stored);
-    if (error == -EOPNOTSUPP)
-        say_missing(dataset);
-    return error == -EILSEQ || error == -EOPNOTSUPP ? -EIO : error;
-}
-
-/* Of a chunk whose filters only plugins have, which run here. The box begins where the chunk does.
- */
-static int read_decoded(struct remote *remote, struct remote_dataset *dataset,
-                        const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
-                        void *buffer)
-{
-    struct hdf5_chunk chunk;
-    uint64_t bytes;
-    if (!box_product(dataset->chunk_dims, dataset->rank, dataset->element_size, &bytes) ||
-        bytes > SIZE_MAX / 4)
-        return -EFBIG;
-    int error = locate(remote, dataset, start, &chunk);
-    if (error)
-        return error;
-    if (chunk.address == UINT64_MAX) {
-        box_fill(dataset->rank, count, dataset->element_size, buffer, memory_dims, NULL,
-                 dataset->fill);
-        return 0;
-    }
-    void *elements = malloc((size_t)bytes);
-    if (!elements)
-        return -ENOMEM;
-    error = decode_chunk(remote, dataset, start, &chunk, elements, bytes);
-    if (!error)
-        box_copy(dataset->rank, count, dataset->element_size, buffer, memory_dims, NULL, elements,
-                 dataset->chunk_dims, NULL);
-    free(elements);
-    return error;
-}
-
 int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer)
 {
     client_lock(remote->client);
     struct remote_dataset *dataset = find_dataset(remote, address);
-    int error = !dataset ? -EBADF
-                : dataset->filters
-                    ? read_decoded(remote, dataset, start, count, memory_dims, buffer)
-                    : read_box(remote, dataset, start, count, memory_dims, buffer);
+    int error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
     client_unlock(remote->client);
     return error;
 }

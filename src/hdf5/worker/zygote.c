@@ -14,10 +14,15 @@
 #include "common/descriptors.h"
 #include "hdf5/worker/confine.h"
 
-#define NAME        "sparsefs-hdf5z" /* of the zygote; of workers: */
-#define WORKER_NAME "sparsefs-hdf5"
-#define CONTROL     3 /* the descriptor that it hears us by */
-#define WORK        4 /* that of a worker */
+#define CONTROL 3 /* the descriptor that it hears us by */
+#define WORK    4 /* that of a worker */
+
+/* What is done in a zygote, and by its workers. */
+struct life {
+    void (*prepare)(void);
+    void (*work)(int socket);
+    size_t memory;
+};
 
 struct request {
     pid_t end; /* 0: fork a worker, whose socket comes with this */
@@ -29,13 +34,17 @@ struct answer {
     int status;
 };
 
-union ancillary {
-    struct cmsghdr header; /* for its alignment */
-    char bytes[CMSG_SPACE(sizeof(int))];
+struct zygote {
+    bool is_open; /* its workers look at the world before they confine themselves */
+    const char *name, *worker_name;
+    int control; /* our end; -1: it does not run */
+    pthread_mutex_t lock;
 };
 
-static int control = -1; /* our end */
-static pthread_mutex_t control_lock = PTHREAD_MUTEX_INITIALIZER;
+struct zygote zygote_of_libhdf5 = {false, "sparsefs-hdf5z", "sparsefs-hdf5", -1,
+                                   PTHREAD_MUTEX_INITIALIZER};
+struct zygote zygote_of_plugins = {true, "sparsefs-plugz", "sparsefs-plugin", -1,
+                                   PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- The zygote ---- */
 
@@ -52,22 +61,22 @@ static void let_faults_through(void)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static void become_worker(void (*work)(int), size_t memory, int socket)
+static void become_worker(const struct zygote *zygote, const struct life *life, int socket)
 {
-    prctl(PR_SET_NAME, WORKER_NAME);
+    prctl(PR_SET_NAME, zygote->worker_name);
     let_faults_through();
     bool is_ready = (socket == WORK || dup2(socket, WORK) == WORK) && close(CONTROL) == 0 &&
-                    confine_worker(memory);
+                    (zygote->is_open || confine_worker(life->memory));
     if (is_ready)
-        work(WORK);
+        life->work(WORK);
     _exit(is_ready ? 0 : 1);
 }
 
-static struct answer fork_one(void (*work)(int), size_t memory, int socket)
+static struct answer fork_one(const struct zygote *zygote, const struct life *life, int socket)
 {
     pid_t pid = socket < 0 ? -1 : fork();
     if (pid == 0)
-        become_worker(work, memory, socket);
+        become_worker(zygote, life, socket);
     struct answer answer = {.error = pid > 0 ? 0 : socket < 0 ? -EPROTO : -errno, .pid = pid};
     if (socket >= 0)
         close(socket);
@@ -83,26 +92,6 @@ static struct answer end_one(pid_t pid)
     return answer;
 }
 
-/* The descriptor that came with the request, or -1. */
-static bool hear(struct request *request, int *fd)
-{
-    union ancillary ancillary;
-    struct iovec data = {request, sizeof(*request)};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &ancillary,
-                             .msg_controllen = sizeof(ancillary)};
-    ssize_t n;
-    do
-        n = recvmsg(CONTROL, &message, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    *fd = -1;
-    const struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (header && header->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(fd, CMSG_DATA(header), sizeof(*fd));
-    return n == (ssize_t)sizeof(*request);
-}
-
 /* Its descriptors are null, and the way to us. */
 static bool keep_only(int socket)
 {
@@ -115,20 +104,21 @@ static bool keep_only(int socket)
     return done;
 }
 
-static void run_zygote(void (*prepare)(void), void (*work)(int), size_t memory, int socket)
+static void run_zygote(struct zygote *zygote, const struct life *life, int socket)
 {
     struct request request;
     int fd;
     if (!keep_only(socket))
         _exit(1);
     setsid();
-    prctl(PR_SET_NAME, NAME);
-    confine_surroundings();
+    prctl(PR_SET_NAME, zygote->name);
+    if (!zygote->is_open)
+        confine_surroundings();
     prctl(PR_SET_DUMPABLE, 0);
-    control = -1;
-    prepare();
-    while (hear(&request, &fd)) {
-        struct answer answer = request.end > 0 ? end_one(request.end) : fork_one(work, memory, fd);
+    zygote_of_libhdf5.control = zygote_of_plugins.control = -1;
+    life->prepare();
+    while (descriptor_receive(CONTROL, &request, sizeof(request), &fd)) {
+        struct answer answer = request.end > 0 ? end_one(request.end) : fork_one(zygote, life, fd);
         if (send(CONTROL, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             break;
     }
@@ -137,11 +127,13 @@ static void run_zygote(void (*prepare)(void), void (*work)(int), size_t memory, 
 
 /* ---- The program ---- */
 
-int zygote_start(void (*prepare)(void), void (*work)(int socket), size_t memory)
+int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
+                 size_t memory)
 {
+    const struct life life = {prepare, work, memory};
     int ends[2];
     sigset_t all, before;
-    if (control >= 0)
+    if (zygote->control >= 0)
         return -EALREADY;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
@@ -150,45 +142,35 @@ int zygote_start(void (*prepare)(void), void (*work)(int socket), size_t memory)
     pid_t pid = fork();
     int error = pid < 0 ? -errno : 0;
     if (pid == 0)
-        run_zygote(prepare, work, memory, ends[1]);
+        run_zygote(zygote, &life, ends[1]);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(ends[1]);
     if (error)
         close(ends[0]);
     else
-        control = ends[0];
+        zygote->control = ends[0];
     return error;
 }
 
-static int ask(const struct request *request, int fd, struct answer *answer)
+static int ask(struct zygote *zygote, const struct request *request, int fd, struct answer *answer)
 {
-    union ancillary ancillary = {.header = {.cmsg_level = SOL_SOCKET,
-                                            .cmsg_type = SCM_RIGHTS,
-                                            .cmsg_len = CMSG_LEN(sizeof(int))}};
-    struct iovec data = {(void *)request, sizeof(*request)};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-    if (fd >= 0) {
-        memcpy(CMSG_DATA(&ancillary.header), &fd, sizeof(fd));
-        message.msg_control = &ancillary;
-        message.msg_controllen = sizeof(ancillary);
-    }
-    pthread_mutex_lock(&control_lock);
-    ssize_t n = sendmsg(control, &message, MSG_NOSIGNAL);
-    while (n >= 0 && (n = recv(control, answer, sizeof(*answer), 0)) < 0 && errno == EINTR)
+    pthread_mutex_lock(&zygote->lock);
+    ssize_t n = descriptor_send(zygote->control, request, sizeof(*request), fd) ? 0 : -1;
+    while (n >= 0 && (n = recv(zygote->control, answer, sizeof(*answer), 0)) < 0 && errno == EINTR)
         n = 0;
-    pthread_mutex_unlock(&control_lock);
+    pthread_mutex_unlock(&zygote->lock);
     return n == (ssize_t)sizeof(*answer) ? answer->error : -EPIPE;
 }
 
-int zygote_fork(pid_t *pid, int *out)
+int zygote_fork(struct zygote *zygote, pid_t *pid, int *out)
 {
     int ends[2];
     struct answer answer;
-    if (control < 0)
+    if (zygote->control < 0)
         return -EPIPE;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
-    int error = ask(&(struct request){0}, ends[1], &answer);
+    int error = ask(zygote, &(struct request){0}, ends[1], &answer);
     close(ends[1]);
     if (error) {
         close(ends[0]);
@@ -199,10 +181,10 @@ int zygote_fork(pid_t *pid, int *out)
     return 0;
 }
 
-int zygote_end(pid_t pid, int *status)
+int zygote_end(struct zygote *zygote, pid_t pid, int *status)
 {
     struct answer answer;
-    int error = ask(&(struct request){.end = pid}, -1, &answer);
+    int error = ask(zygote, &(struct request){.end = pid}, -1, &answer);
     *status = error ? 0 : answer.status;
     return error;
 }

@@ -1,0 +1,649 @@
+/* Processes for plugins as the program sees them: which run, which are idle, who gets one, and what
+ * becomes of those that die. */
+#include "hdf5/worker/plugins.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/descriptors.h"
+#include "common/log.h"
+#include "hdf5/local.h"
+#include "hdf5/plugin_folders.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/channel.h"
+#include "hdf5/worker/client.h"
+#include "hdf5/worker/plugin_serve.h"
+#include "hdf5/worker/zygote.h"
+
+#define MOST_FILTERS  32 /* in one pipeline */
+#define MOST_TRIES    3  /* of one call, if others kill the process */
+#define MOST_STRIKES  2  /* times that a chunk may end one; or once, by taking too long */
+#define STRIKES_KEPT  64
+#define LEAST_ROOM    ((size_t)4 << 20) /* bytes shared with a process */
+#define GROWTH        ((size_t)1 << 20) /* that encoding may add to twice the bytes */
+#define MISSING_NANOS 10000000000       /* then a plugin that was missing is looked for again */
+#define LOADING       "to load them"
+
+struct process {
+    struct process *next; /* of those that are idle */
+    pid_t pid;
+    int socket; /* -1: it has not been started */
+    unsigned char *shared;
+    size_t room; /* bytes of that */
+    int ids[PLUGINS_MOST_IDS];
+    size_t n_ids;
+    struct wire in;
+};
+
+struct known {
+    int id;
+    bool is_available;
+    uint64_t until; /* clock_now(), if it is not */
+};
+
+/* A chunk that has ended a process. */
+struct strike {
+    uint64_t number; /* of its bytes and filters */
+    unsigned n;
+};
+
+static struct {
+    bool is_on; /* this and what follows is set before there are threads */
+    size_t memory;
+    uint64_t timeout;
+    unsigned most;        /* processes */
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t freed;
+    unsigned n; /* processes, with those that are about to be started */
+    struct process *idle;
+    struct known known[PLUGINS_MOST_IDS];
+    size_t n_known, next_known;
+    struct strike strikes[STRIKES_KEPT];
+    size_t n_strikes, next_strike;
+} plugins = {.lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER};
+
+/* ---- What there is ---- */
+
+static struct known *find_known(int id)
+{
+    for (size_t i = 0; i < plugins.n_known; i++)
+        if (plugins.known[i].id == id)
+            return &plugins.known[i];
+    return NULL;
+}
+
+static void note(int id, bool is_available)
+{
+    pthread_mutex_lock(&plugins.lock);
+    struct known *known = find_known(id);
+    if (!known && plugins.n_known < PLUGINS_MOST_IDS)
+        known = &plugins.known[plugins.n_known++];
+    else if (!known)
+        known = &plugins.known[plugins.next_known++ % PLUGINS_MOST_IDS];
+    *known = (struct known){id, is_available, clock_now() + MISSING_NANOS};
+    pthread_mutex_unlock(&plugins.lock);
+}
+
+/* Whether that is known. */
+static bool look_up(int id, bool *is_available)
+{
+    pthread_mutex_lock(&plugins.lock);
+    const struct known *known = find_known(id);
+    *is_available = known && known->is_available;
+    bool is_known = known && (known->is_available || clock_now() < known->until);
+    pthread_mutex_unlock(&plugins.lock);
+    return is_known;
+}
+
+/* ---- Processes ---- */
+
+static bool has_id(const struct process *process, int id)
+{
+    for (size_t i = 0; i < process->n_ids; i++)
+        if (process->ids[i] == id)
+            return true;
+    return false;
+}
+
+static void add_id(struct process *process, int id)
+{
+    if (process->n_ids < PLUGINS_MOST_IDS && !has_id(process, id))
+        process->ids[process->n_ids++] = id;
+}
+
+/* How it has ended, as waitpid(2). */
+static int end(struct process *process)
+{
+    int status = 0;
+    if (process->socket >= 0) {
+        close(process->socket);
+        (void)zygote_end(&zygote_of_plugins, process->pid, &status);
+    }
+    if (process->shared)
+        munmap(process->shared, process->room);
+    wire_free(&process->in);
+    free(process);
+    return status;
+}
+
+static void give_back(struct process *process)
+{
+    pthread_mutex_lock(&plugins.lock);
+    process->next = plugins.idle;
+    plugins.idle = process;
+    pthread_cond_signal(&plugins.freed);
+    pthread_mutex_unlock(&plugins.lock);
+}
+
+static int end_and_forget(struct process *process)
+{
+    int status = end(process);
+    pthread_mutex_lock(&plugins.lock);
+    plugins.n--;
+    pthread_cond_signal(&plugins.freed);
+    pthread_mutex_unlock(&plugins.lock);
+    return status;
+}
+
+static int known_error(uint64_t number)
+{
+    static const int known[] = {EILSEQ, EINVAL, EOPNOTSUPP, ENOMEM};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (number == (uint64_t)known[i])
+            return -known[i];
+    return -EIO;
+}
+
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+static int exchange(struct process *process, const struct wire *request, struct cursor *results,
+                    bool *is_lost)
+{
+    enum message_kind kind;
+    uint64_t number, until = clock_now() + plugins.timeout;
+    int error = channel_send(process->socket, MESSAGE_CALL, request, until);
+    if (!error)
+        error = channel_receive(process->socket, &kind, &process->in, until);
+    if (!error && kind != MESSAGE_REPLY)
+        error = -EPROTO;
+    if (!error)
+        error = client_take_reply(&process->in, &number, results);
+    *is_lost = error != 0;
+    return error || number == 0 ? error : known_error(number);
+}
+
+/* Why a process is no more: hdf5_error() says it. Whether it has done so itself. */
+static bool bury(struct process *process, const char *what, int error)
+{
+    char how[128], line[400];
+    int status = end_and_forget(process);
+    client_say_end(error, status, plugins.timeout, how, sizeof(how));
+    snprintf(line, sizeof(line), "the process of plugins ended, asked %s: %s", what, how);
+    library_reason(line);
+    if (error != -EPIPE || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        return true;
+    log_warning("%s", line);
+    return false;
+}
+
+/* ---- Starting ---- */
+
+/* Memory that stays as large as it is, so that looking at it is always safe. */
+static int share(struct process *process, size_t room)
+{
+    int fd = memfd_create("sparsefs-chunk", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    process->room = room;
+    if (ftruncate(fd, (off_t)room) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        goto error;
+    void *shared = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED)
+        goto error;
+    process->shared = shared;
+    return fd;
+error:;
+    int error = -errno;
+    close(fd);
+    return error;
+}
+
+static void ask_to_load(struct wire *request, const struct process *process)
+{
+    wire_uint(request, PLUGINS_LOAD);
+    wire_uint(request, plugins.memory);
+    plugin_folders_put(request);
+    wire_uint(request, process->n_ids);
+    for (size_t i = 0; i < process->n_ids; i++)
+        wire_uint(request, (uint64_t)process->ids[i]);
+}
+
+/* Of the ids those are left that it has. */
+static int take_loaded(struct process *process, struct cursor *results)
+{
+    size_t n = process->n_ids;
+    bool is_there[PLUGINS_MOST_IDS];
+    for (size_t i = 0; i < n; i++)
+        is_there[i] = take_bool(results);
+    if (take_end(results, true))
+        return -EPROTO;
+    process->n_ids = 0;
+    for (size_t i = 0; i < n; i++) {
+        int id = process->ids[i];
+        note(id, is_there[i]);
+        if (is_there[i])
+            process->ids[process->n_ids++] = id;
+    }
+    return 0;
+}
+
+static int run_process(struct process *process, size_t room)
+{
+    int fd = share(process, room);
+    if (fd < 0)
+        return fd;
+    int error = zygote_fork(&zygote_of_plugins, &process->pid, &process->socket);
+    if (error)
+        process->socket = -1;
+    else /* if that fails, so does what is asked next */
+        (void)!descriptor_send(process->socket, &process->room, sizeof(process->room), fd);
+    close(fd);
+    return error;
+}
+
+/* -ENOMEM; -EIO, -EPIPE: hdf5_error() says why; the latter: others have killed it. The process is
+ * gone then. */
+static int load(struct process *process)
+{
+    struct wire request = {0};
+    struct cursor results;
+    bool is_lost;
+    ask_to_load(&request, process);
+    int error = exchange(process, &request, &results, &is_lost);
+    wire_free(&request);
+    if (!error) {
+        error = take_loaded(process, &results);
+        is_lost = error != 0;
+    }
+    if (is_lost) {
+        bool is_own = bury(process, LOADING, error);
+        return error == -ENOMEM ? error : is_own ? -EIO : -EPIPE;
+    }
+    if (error)
+        end_and_forget(process);
+    return error == -ENOMEM || !error ? error : -EIO;
+}
+
+/* One that loads these, and all others that are known to be there. It is counted already. */
+static int start(const int *ids, size_t n_ids, size_t needed, struct process **out)
+{
+    size_t room = LEAST_ROOM;
+    while (room < needed && room <= SIZE_MAX / 4)
+        room *= 2;
+    struct process *process = calloc(1, sizeof(*process));
+    if (!process || room < needed) {
+        free(process);
+        pthread_mutex_lock(&plugins.lock);
+        plugins.n--;
+        pthread_cond_signal(&plugins.freed);
+        pthread_mutex_unlock(&plugins.lock);
+        return -ENOMEM;
+    }
+    process->socket = -1;
+    for (size_t i = 0; i < n_ids; i++)
+        add_id(process, ids[i]);
+    pthread_mutex_lock(&plugins.lock);
+    for (size_t i = 0; i < plugins.n_known; i++)
+        if (plugins.known[i].is_available)
+            add_id(process, plugins.known[i].id);
+    pthread_mutex_unlock(&plugins.lock);
+    int error = run_process(process, room);
+    if (error) {
+        library_reason("no process can be started for plugins");
+        log_error("cannot start a process for plugins of libhdf5: %s", strerror(-error));
+        end_and_forget(process);
+        return error == -ENOMEM ? error : -EIO;
+    }
+    error = load(process);
+    if (!error)
+        *out = process;
+    return error;
+}
+
+static bool fits(const struct process *process, const int *ids, size_t n_ids, size_t needed)
+{
+    bool has_all = process->room >= needed;
+    for (size_t i = 0; i < n_ids && has_all; i++)
+        has_all = has_id(process, ids[i]);
+    return has_all;
+}
+
+/* An idle process that fits, or else any; the lock is held. */
+static struct process *take_idle(const int *ids, size_t n_ids, size_t needed, bool any)
+{
+    struct process **at = &plugins.idle;
+    while (*at && !any && !fits(*at, ids, n_ids, needed))
+        at = &(*at)->next;
+    struct process *process = *at;
+    if (process)
+        *at = process->next;
+    return process;
+}
+
+/* Gets a process to its caller alone, who gives it back or ends it. Which of the ids it has is
+ * known then. -ENOMEM, -EIO; -EPIPE: others have killed it while it was started. */
+static int take(const int *ids, size_t n_ids, size_t needed, struct process **out)
+{
+    pthread_mutex_lock(&plugins.lock);
+    struct process *found, *other = NULL;
+    while (!(found = take_idle(ids, n_ids, needed, false)) && plugins.n >= plugins.most &&
+           !(other = take_idle(ids, n_ids, needed, true)))
+        pthread_cond_wait(&plugins.freed, &plugins.lock);
+    plugins.n += !found && !other;
+    pthread_mutex_unlock(&plugins.lock);
+    if (other)
+        end(other); /* the new one is counted in its place */
+    *out = found;
+    return found ? 0 : start(ids, n_ids, needed, out);
+}
+
+/* Two who ask at once may both start one. */
+bool plugins_available(int id)
+{
+    struct process *process;
+    bool is_available;
+    if (id <= 0 || look_up(id, &is_available))
+        return id > 0 && is_available;
+    int error = -EPIPE;
+    for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++)
+        error = take(&id, 1, 0, &process);
+    if (error == -EIO || error == -EPIPE)
+        log_error("plugins of libhdf5: filter %d: %s", id, hdf5_error());
+    if (error) {
+        note(id, false);
+        return false;
+    }
+    is_available = has_id(process, id);
+    if (process->n_ids > 0)
+        give_back(process);
+    else
+        end_and_forget(process);
+    return is_available;
+}
+
+/* ---- Chunks ---- */
+
+struct job {
+    enum plugin_call call;
+    const struct sfs_filter *filters;
+    size_t n_filters;
+    uint32_t mask;
+    const void *in;
+    size_t in_size, most; /* bytes before, and after at most */
+    int ids[MOST_FILTERS];
+    size_t n_ids;
+    char names[16 * MOST_FILTERS]; /* of the filters, for messages */
+    uint64_t number;               /* that stands for it; 0: not worked out yet */
+};
+
+static int is_missing(int id)
+{
+    char line[100];
+    snprintf(line, sizeof(line), "filter %d is not available: it needs a plugin of libhdf5", id);
+    library_reason(line);
+    return -EOPNOTSUPP;
+}
+
+/* Which filters it wants; one that is missing may be left out when encoding. */
+static int choose_ids(struct job *job)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < job->n_filters; i++) {
+        const struct sfs_filter *filter = &job->filters[i];
+        if (job->mask >> i & 1)
+            continue;
+        at += (size_t)snprintf(job->names + at, sizeof(job->names) - at, "%s%d",
+                               job->n_ids ? ", " : "", filter->id);
+        if (plugins_available(filter->id))
+            job->ids[job->n_ids++] = filter->id;
+        else if (job->call == PLUGINS_DECODE || !filter->optional)
+            return is_missing(filter->id);
+    }
+    return 0;
+}
+
+/* FNV-1a. */
+static uint64_t add_to_number(uint64_t number, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+    return number;
+}
+
+static uint64_t number_of(struct job *job)
+{
+    uint64_t number = add_to_number(0xcbf29ce484222325, job->in, job->in_size);
+    for (size_t i = 0; i < job->n_filters && job->number == 0; i++) {
+        const struct sfs_filter *filter = &job->filters[i];
+        number = add_to_number(number, &filter->id, sizeof(filter->id));
+        number = add_to_number(number, filter->values, filter->n_values * sizeof(*filter->values));
+    }
+    if (job->number == 0)
+        job->number = number ? number : 1;
+    return job->number;
+}
+
+/* The lock is held. */
+static struct strike *find_strike(uint64_t number)
+{
+    for (size_t i = 0; i < plugins.n_strikes; i++)
+        if (plugins.strikes[i].number == number)
+            return &plugins.strikes[i];
+    return NULL;
+}
+
+static void strike(struct job *job, unsigned times)
+{
+    uint64_t number = number_of(job);
+    pthread_mutex_lock(&plugins.lock);
+    struct strike *strike = find_strike(number);
+    if (!strike && plugins.n_strikes < STRIKES_KEPT)
+        strike = &plugins.strikes[plugins.n_strikes++];
+    else if (!strike)
+        strike = &plugins.strikes[plugins.next_strike++ % STRIKES_KEPT];
+    unsigned before = strike->number == number ? strike->n : 0;
+    *strike = (struct strike){number, before + times};
+    pthread_mutex_unlock(&plugins.lock);
+}
+
+/* Bytes are looked at only where there has been something. */
+static bool is_struck(struct job *job)
+{
+    pthread_mutex_lock(&plugins.lock);
+    bool any = plugins.n_strikes > 0;
+    pthread_mutex_unlock(&plugins.lock);
+    if (!any)
+        return false;
+    uint64_t number = number_of(job);
+    pthread_mutex_lock(&plugins.lock);
+    const struct strike *strike = find_strike(number);
+    bool is_out = strike && strike->n >= MOST_STRIKES;
+    pthread_mutex_unlock(&plugins.lock);
+    return is_out;
+}
+
+static void describe(struct wire *request, const struct job *job)
+{
+    wire_uints(request, (uint64_t[]){job->call, job->in_size, job->most}, 3);
+    if (job->call == PLUGINS_DECODE)
+        wire_uint(request, job->mask);
+    wire_uint(request, job->n_filters);
+    for (size_t i = 0; i < job->n_filters; i++) {
+        const struct sfs_filter *filter = &job->filters[i];
+        wire_uints(request, (uint64_t[]){(uint64_t)filter->id, filter->optional, filter->n_values},
+                   3);
+        wire_put(request, filter->values, filter->n_values * sizeof(*filter->values));
+    }
+}
+
+struct result {
+    struct process *process; /* to be given back when the bytes have been taken */
+    const unsigned char *bytes;
+    size_t n;
+    uint32_t mask;
+};
+
+static int take_result(const struct job *job, struct cursor *results, struct result *result)
+{
+    result->n = job->most;
+    result->mask = 0;
+    if (job->call == PLUGINS_ENCODE) {
+        result->n = (size_t)take_uint(results, job->most);
+        result->mask = (uint32_t)take_uint(results, UINT32_MAX);
+    }
+    return take_end(results, true) ? -EPROTO : 0;
+}
+
+/* One try; -EPIPE: others have killed the process. */
+static int try_once(struct job *job, const struct wire *request, size_t place,
+                    struct result *result)
+{
+    struct process *process;
+    struct cursor results;
+    char what[sizeof(job->names) + 32];
+    bool is_lost;
+    int error = take(job->ids, job->n_ids, place + job->most, &process);
+    if (error)
+        return error;
+    memcpy(process->shared, job->in, job->in_size);
+    error = exchange(process, request, &results, &is_lost);
+    if (!error) {
+        error = take_result(job, &results, result);
+        is_lost = error != 0;
+    }
+    if (!is_lost) {
+        result->process = process;
+        result->bytes = process->shared + place;
+        if (error)
+            give_back(process);
+        return error;
+    }
+    snprintf(what, sizeof(what), "to %s filter %s", job->call == PLUGINS_DECODE ? "undo" : "apply",
+             job->names);
+    if (!bury(process, what, error))
+        return -EPIPE;
+    if (error == -ENOMEM) /* ours, for its reply */
+        return error;
+    strike(job, error == -ETIMEDOUT ? MOST_STRIKES : 1);
+    return -EIO;
+}
+
+static int run(struct job *job, struct result *result)
+{
+    struct wire request = {0};
+    size_t place = plugins_place(job->in_size);
+    if (place == SIZE_MAX || job->most > SIZE_MAX / 4 - place)
+        return -ENOMEM;
+    int error = choose_ids(job);
+    if (error)
+        return error;
+    describe(&request, job);
+    error = request.failed ? -ENOMEM : -EPIPE;
+    for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++) {
+        if (is_struck(job)) {
+            library_reason("these bytes have ended the process of plugins before, and are not "
+                           "given to it any more");
+            error = -EIO;
+        } else {
+            error = try_once(job, &request, place, result);
+        }
+    }
+    wire_free(&request);
+    return error == -EPIPE ? -EIO : error;
+}
+
+int plugins_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
+                   const void *in, size_t in_size, void *out, size_t out_size)
+{
+    if (n_filters > MOST_FILTERS || in_size == 0 || out_size == 0) /* where no filter is run */
+        return local_filter_decode(filters, n_filters, mask, in, in_size, out, out_size);
+    struct job job = {.call = PLUGINS_DECODE,
+                      .filters = filters,
+                      .n_filters = n_filters,
+                      .mask = mask,
+                      .in = in,
+                      .in_size = in_size,
+                      .most = out_size};
+    struct result result;
+    int error = run(&job, &result);
+    if (error)
+        return error;
+    memcpy(out, result.bytes, out_size);
+    give_back(result.process);
+    return 0;
+}
+
+int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
+                   void **out, size_t *out_size, uint32_t *mask)
+{
+    if (n_filters > MOST_FILTERS || size == 0)
+        return local_filter_encode(filters, n_filters, in, size, out, out_size, mask);
+    if (size > SIZE_MAX / 8)
+        return -ENOMEM;
+    struct job job = {.call = PLUGINS_ENCODE,
+                      .filters = filters,
+                      .n_filters = n_filters,
+                      .in = in,
+                      .in_size = size,
+                      .most = 2 * size + GROWTH};
+    struct result result;
+    int error = run(&job, &result);
+    if (error)
+        return error;
+    void *bytes = malloc(result.n ? result.n : 1);
+    if (bytes) {
+        memcpy(bytes, result.bytes, result.n);
+        *out = bytes;
+        *out_size = result.n;
+        *mask = result.mask;
+    }
+    give_back(result.process);
+    return bytes ? 0 : -ENOMEM;
+}
+
+/* ---- The beginning ---- */
+
+/* libhdf5 looks for its folders again in each. */
+static void prepare(void)
+{
+    library_enter();
+    (void)H5open(); /* if it fails it does so again in each */
+    library_leave();
+    plugins.is_on = false;
+}
+
+int plugins_start(size_t memory, uint64_t timeout)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    int error = zygote_start(&zygote_of_plugins, prepare, plugin_serve, memory);
+    if (error)
+        return error;
+    plugins.memory = memory;
+    plugins.timeout = timeout;
+    plugins.most = processors > 0 ? (unsigned)processors : 1;
+    plugins.is_on = true;
+    return 0;
+}
+
+bool plugins_run_apart(void)
+{
+    return plugins.is_on;
+}
