@@ -199,7 +199,7 @@ static size_t behave(unsigned how, size_t n, size_t *room, void **bytes)
     case HOSTILE_DOUBLES:
         return doubles(n, room, bytes);
     case HOSTILE_LIES:
-        return (size_t)1 << 40;
+        return SIZE_MAX / 2;
     case HOSTILE_ANSWERS:
         answer(77, 0);
         return n;
