@@ -97,7 +97,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     error = beside ? 0 : create_cache(options, file);
     if (!error && options)
         error = set_reach(store, options);
-    file->has_worker = options && options->hdf5_worker && !file->follows;
+    file->has_worker = options && options->hdf5_worker;
     if (!error && file->has_worker && (store_is_writable(store) || !hdf5_has_workers()))
         error = -EINVAL;
     filters_provide();

@@ -273,7 +273,7 @@ static int open_image(const struct options *options, struct sfs_options *file_op
 /* Whether libhdf5 runs in a process of its own. */
 static bool runs_apart(const struct options *options)
 {
-    return options->read_only && options->follow == 0 && !options->hdf5_inside;
+    return options->read_only && !options->hdf5_inside;
 }
 
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */

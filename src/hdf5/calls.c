@@ -9,6 +9,7 @@
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
 #include "hdf5/worker/zygote.h"
+#include "store/store.h"
 
 static uint64_t timeout;       /* nanoseconds; set before there are threads */
 static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
@@ -54,7 +55,9 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
-    int error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
+    int error = store_is_following(store) ? file_look_for_writer(store) : 0;
+    if (!error)
+        error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
     if (error)
         free(hdf5);
     else
@@ -75,6 +78,20 @@ void hdf5_close(struct hdf5 *hdf5)
     }
     remote_close(hdf5->remote);
     free(hdf5);
+}
+
+/* Others may be reading the root. */
+int hdf5_renew(struct hdf5 *hdf5)
+{
+    uint64_t root;
+    if (!hdf5->remote)
+        return local_renew(hdf5);
+    int error = file_look_for_writer(hdf5->store);
+    if (!error)
+        error = remote_renew(hdf5->remote, &root);
+    if (!error && hdf5->root != root)
+        hdf5->root = root;
+    return error;
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)
@@ -119,6 +136,14 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         remote_dataset_close(hdf5->remote, address);
     else
         local_dataset_close(hdf5, address);
+}
+
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                       uint64_t *data_address)
+{
+    int error = hdf5->remote ? remote_dataset_renew(hdf5->remote, address, rank, dims, data_address)
+                             : local_dataset_renew(hdf5, address, rank, dims, data_address);
+    return error == -EBADF ? -ESTALE : error;
 }
 
 int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)

@@ -326,6 +326,7 @@ static int open_dataset(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_
     dataset->address = address;
     dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
     int error = open_ids(hdf5, dataset);
+    dataset->size = error ? 0 : H5Tget_size(dataset->type);
     if (!error && info)
         error = describe_dataset(dataset, info, storage);
     if (!error) {
@@ -439,13 +440,19 @@ int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, s
     return library_leave_with(error);
 }
 
-int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                       uint64_t *data)
+/* Whoever has it open counts on its elements being as large as they were. */
+static bool is_as_before(const struct open_dataset *dataset, int rank)
+{
+    return dataset->id >= 0 && dataset->rank == rank && H5Tget_size(dataset->type) == dataset->size;
+}
+
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                        uint64_t *data)
 {
     hsize_t found[SFS_MAX_RANK];
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
-    int error = dataset && dataset->id >= 0 && dataset->rank == rank ? 0 : -ESTALE;
+    int error = !dataset ? -EBADF : is_as_before(dataset, rank) ? 0 : -ESTALE;
     if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
         error = library_failed(-EIO);
     for (int i = 0; i < rank && !error; i++)

@@ -119,11 +119,13 @@ int library_check_here(const struct hdf5 *hdf5)
     "a program has it open for writing that does not let others read meanwhile (it is neither "    \
     "sparsefs nor writing in SWMR mode), or has died"
 
-static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
+static int read_superblock(struct store *store, struct superblock *superblock)
 {
     struct why why;
-    int error = superblock_read(hdf5->store, superblock, &why);
-    return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+    int error = superblock_read(store, superblock, &why);
+    if (error == -EILSEQ)
+        library_reason(why.text);
+    return error == -EILSEQ ? -EINVAL : error;
 }
 
 /* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
@@ -133,7 +135,7 @@ static int check_mark(struct hdf5 *hdf5)
     unsigned char bytes[SUPERBLOCK_BYTES];
     if (store_is_following(hdf5->store)) /* looked at before */
         return 0;
-    int error = read_superblock(hdf5, &superblock);
+    int error = read_superblock(hdf5->store, &superblock);
     if (!error)
         error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
     if (!error && superblock_is_marked(bytes))
@@ -193,25 +195,24 @@ static int check_strategy(struct hdf5 *hdf5)
     return error;
 }
 
-/* A followed file whose writer is libhdf5 itself must be opened in its way. */
-static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
+int file_look_for_writer(struct store *store)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     struct superblock superblock;
-    store_set_live(hdf5->store, false);
-    int error = read_superblock(hdf5, &superblock);
+    store_set_live(store, false);
+    int error = read_superblock(store, &superblock);
     if (!error)
-        error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
+        error = store_read(store, superblock.address, bytes, sizeof(bytes));
     if (error)
         return error;
     /* Superblocks that can have the mark have it as long as something is changed: the lock comes
      * before it and goes after it. */
     bool swmr = superblock_is_swmr(bytes), has_mark = superblock.version >= 3;
-    if (!swmr &&
-        (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(hdf5->store))))
-        return library_failed_because(-EBUSY, NOT_SWMR);
-    store_set_live(hdf5->store, swmr);
-    *flags |= swmr ? H5F_ACC_SWMR_READ : 0;
+    if (!swmr && (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(store)))) {
+        library_reason(NOT_SWMR);
+        return -EBUSY;
+    }
+    store_set_live(store, swmr);
     return 0;
 }
 
@@ -219,9 +220,11 @@ static int open_file(struct hdf5 *hdf5)
 {
     bool writable = store_is_writable(hdf5->store);
     unsigned flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
-    int looked = store_is_following(hdf5->store) ? look_for_writer(hdf5, &flags) : 0;
+    bool follows = store_is_following(hdf5->store);
+    int looked = follows && !store_has_reader(hdf5->store) ? file_look_for_writer(hdf5->store) : 0;
     if (looked)
         return looked;
+    flags |= store_is_live(hdf5->store) ? H5F_ACC_SWMR_READ : 0;
     hid_t fapl = file_access(hdf5);
     if (fapl < 0)
         return library_failed(-EIO);
@@ -239,7 +242,7 @@ static int free_rest(struct hdf5 *hdf5)
 {
     struct superblock superblock;
     uint64_t end = store_end(hdf5->store);
-    int error = read_superblock(hdf5, &superblock);
+    int error = read_superblock(hdf5->store, &superblock);
     if (!error && superblock.version >= 3 && superblock.flags != 0)
         error = library_failed_because(-EBUSY, MARKED);
     if (!error && superblock.end < end)
@@ -255,7 +258,7 @@ static int settle(struct hdf5 *hdf5)
     uint64_t end = store_end(hdf5->store);
     int error = driver_write_kept(hdf5->store);
     if (!error)
-        error = read_superblock(hdf5, &superblock);
+        error = read_superblock(hdf5->store, &superblock);
     if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
         error = superblock_set_end(hdf5->store, &superblock, end);
     return error;
@@ -367,7 +370,7 @@ static int free_sections(struct hdf5 *hdf5, H5F_sect_info_t **out, size_t *n)
 static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t n)
 {
     struct superblock superblock;
-    int error = read_superblock(hdf5, &superblock);
+    int error = read_superblock(hdf5->store, &superblock);
     for (size_t i = 0; i < n && !error; i++)
         error = store_free(hdf5->store, superblock.base + sections[i].addr, sections[i].size);
     return error;
@@ -432,7 +435,7 @@ static int renew(struct hdf5 *hdf5)
     return error ? error : datasets_open_all(hdf5);
 }
 
-int hdf5_renew(struct hdf5 *hdf5)
+int local_renew(struct hdf5 *hdf5)
 {
     library_enter();
     int error = renew(hdf5);

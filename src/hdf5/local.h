@@ -7,6 +7,7 @@
 
 int local_open(struct store *store, struct hdf5 **hdf5);
 void local_close(struct hdf5 *hdf5);
+int local_renew(struct hdf5 *hdf5);
 int local_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
 int local_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
 int local_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
@@ -16,6 +17,10 @@ int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_i
                        struct hdf5_storage *storage);
 void local_dataset_close(struct hdf5 *hdf5, uint64_t address);
 int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
+
+/* -EBADF also: it is not open. */
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                        uint64_t *data_address);
 int local_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 int local_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
                  struct hdf5_chunk *chunk);

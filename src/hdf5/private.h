@@ -18,6 +18,7 @@ struct open_dataset {
     hid_t type; /* the file's */
     hid_t space;
     int rank;
+    size_t size;         /* bytes of an element, as it was opened first */
     bool is_external;    /* its bytes are in other files */
     char *path;          /* of a virtual one whose sources have chunk caches; or NULL */
     size_t source_bytes; /* each source's */
@@ -74,6 +75,11 @@ int library_failed_because(int error, const char *why);
 
 /* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
 int library_check_here(const struct hdf5 *hdf5);
+
+/* Before a followed file is opened (file.c), without the lock: libhdf5's own writers must be
+ * followed in their way, which the store knows then. -EBUSY: such a one does not let others read
+ * meanwhile; -EINVAL, and errors of store_read. */
+int file_look_for_writer(struct store *store);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);

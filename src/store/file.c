@@ -191,11 +191,23 @@ int store_open_reader(const char *name, const struct store_reader *reader, struc
     if (!store)
         return -ENOMEM;
     store->reader = *reader;
-    store->st = (struct stat){.st_dev = (dev_t)reader->device, .st_ino = (ino_t)reader->inode};
-    store->committed_end = store->file_end = reader->size;
-    atomic_store(&store->end, reader->size);
+    store_renew_reader(store, reader);
     *out = store;
     return 0;
+}
+
+void store_renew_reader(struct store *store, const struct store_reader *reader)
+{
+    store->st = (struct stat){.st_dev = (dev_t)reader->device, .st_ino = (ino_t)reader->inode};
+    store->committed_end = store->file_end = reader->size;
+    store->is_following = reader->follows;
+    store->is_live = reader->follows && reader->is_live;
+    atomic_store(&store->end, reader->size);
+}
+
+bool store_has_reader(const struct store *store)
+{
+    return store->reader.read;
 }
 
 /* What was written behind the committed end is of no use without a commit. */
@@ -284,6 +296,8 @@ int store_rename(struct store *store, const char *name)
 uint64_t store_size(const struct store *store)
 {
     struct stat st;
+    if (store->is_live && store->reader.end)
+        return store->reader.end(store->reader.context);
     if (store->is_live && fstat(store->fd, &st) == 0)
         return (uint64_t)st.st_size;
     return atomic_load_explicit(&store->end, memory_order_acquire);

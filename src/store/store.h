@@ -108,8 +108,10 @@ int store_open_image(void *bytes, size_t n, const struct store_image *how, struc
 
 /* A file that somebody else reads for us, and what is known of it. */
 struct store_reader {
-    uint64_t size;                                                        /* bytes */
-    uint64_t device, inode;                                               /* which file it is */
+    uint64_t size;                  /* bytes */
+    uint64_t device, inode;         /* which file it is */
+    bool follows, is_live;          /* as the store that it stands for, whose errors reading has */
+    uint64_t (*end)(void *context); /* where a live one ends now */
     int (*read)(void *context, uint64_t address, void *buffer, size_t n); /* within the size */
     void (*close)(void *context);
     void *context;
@@ -118,6 +120,10 @@ struct store_reader {
 /* A store over it, which is only read and has no journal, lock or place. -ENOMEM: then it is not
  * closed. */
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **store);
+
+/* What is known of it is something else now, but its functions. */
+void store_renew_reader(struct store *store, const struct store_reader *reader);
+bool store_has_reader(const struct store *store);
 
 /* From now on store_close frees the bytes of the image. */
 void store_take_image(struct store *store);

@@ -65,8 +65,17 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
-def test_it_may_do_nothing(mounts, path):
-    mount = mounts(path)
+MODES = ["ro", "follow=0.1"]
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    """What the process is there for; everything it must do is the same."""
+    return request.param
+
+
+def test_it_may_do_nothing(mounts, path, mode):
+    mount = mounts(path, mode)
     check_others(mount)
     found = workers(mount)
     assert len(found) == 1
@@ -103,8 +112,8 @@ def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
                        cwd=tmp_path, env=os.environ | environment)
 
 
-def test_it_is_inside_if_told_so(mounts, path):
-    mount = mounts(path, "hdf5=inside")
+def test_it_is_inside_if_told_so(mounts, path, mode):
+    mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)
     assert not children(mount.process.pid)
 
@@ -118,8 +127,8 @@ def test_options_that_are_none(run, path, tmp_path, option):
     assert run("-o", option, path, tmp_path).returncode == 1
 
 
-def test_a_crash_is_one_objects_affair(mounts, path):
-    mount = failing(mounts, path)
+def test_a_crash_is_one_objects_affair(mounts, path, mode):
+    mount = failing(mounts, path, mode)
     for _ in range(5):
         with pytest.raises(OSError) as error:
             os.listxattr(mount / "crash")
@@ -132,8 +141,8 @@ def test_a_crash_is_one_objects_affair(mounts, path):
         assert "signal 11" in line
 
 
-def test_an_endless_loop_is_ended(mounts, path):
-    mount = failing(mounts, path, "hdf5_timeout=5")
+def test_an_endless_loop_is_ended(mounts, path, mode):
+    mount = failing(mounts, path, mode, "hdf5_timeout=5")
     with pytest.raises(OSError) as error:
         os.listxattr(mount / "hang")
     assert error.value.errno == errno.EIO
@@ -141,31 +150,46 @@ def test_an_endless_loop_is_ended(mounts, path):
     assert "it did not answer for 5.0 s" in mount.log()
 
 
-def test_memory_is_limited(mounts, path):
+def test_memory_is_limited(mounts, path, mode):
     if is_sanitized():
         pytest.skip("sanitizers need more address space than there is memory")
-    mount = failing(mounts, path, "hdf5_memory=256M")
+    mount = failing(mounts, path, mode, "hdf5_memory=256M")
     os.listxattr(mount / "allocate")  # which cannot be read, as libhdf5 says itself
     check_others(mount)
     assert "the process of libhdf5 ended" not in mount.log()
 
 
-def test_killing_it_is_not_noticed(mounts, path):
-    mount = mounts(path, "cache_size=1M", "direct_io", expect_log=True)
-    ended = threading.Event()
+class Killer(threading.Thread):
+    """Kills the processes of a mount again and again, until the block ends."""
 
-    def kill_all():
-        while not ended.wait(0.02):
-            for worker in workers(mount):
+    def __init__(self, mount, pause=lambda: 0.02):
+        super().__init__()
+        self.mount, self.pause = mount, pause
+        self.ended = threading.Event()
+        self.kills = 0
+
+    def run(self):
+        while not self.ended.wait(self.pause()):
+            for worker in workers(self.mount):
                 try:
                     os.kill(worker, signal.SIGKILL)
+                    self.kills += 1
                 except ProcessLookupError:
                     pass  # it was the last one's turn
 
-    killer = threading.Thread(target=kill_all)
-    killer.start()
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+
+def test_killing_it_is_not_noticed(mounts, path, mode):
+    mount = mounts(path, mode, "cache_size=1M", "direct_io", expect_log=True)
     refused = 0
-    try:
+    with Killer(mount):
         for _ in range(5):
             for i in range(N_OTHERS):
                 try:
@@ -174,12 +198,78 @@ def test_killing_it_is_not_noticed(mounts, path):
                 except OSError as error:  # killed three times in one call
                     assert error.errno == errno.EIO
                     refused += 1
-    finally:
-        ended.set()
-        killer.join()
     check_others(mount)
     assert refused < 5 * N_OTHERS
     assert "signal 9" in mount.log()
+
+
+def again(call):
+    """What somebody who kills the process three times in one call is told is no answer."""
+    while True:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+
+
+def test_a_file_that_grows_while_it_is_killed(mounts, tmp_path):
+    path = tmp_path / "grows.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("data", (0, 64, 64), "u2", maxshape=(None, 64, 64), chunks=(1, 64, 64))
+        file.create_dataset("compact", data=DATA[0, :8])
+    writer = mounts(path, "rw")
+    mount = mounts(path, "follow=0.05", expect_log=True)
+    with Killer(mount, lambda: 0.1):
+        for i in range(len(DATA)):
+            with open(writer / f"data/frames/{i}.raw", "wb") as frame:
+                frame.write(DATA[i].tobytes())
+                frame.flush()
+                os.fsync(frame.fileno())
+            wait_until(lambda: again((mount / "data/stack.raw").read_bytes) == DATA[:i + 1].tobytes())
+            assert again((mount / "compact/stack.raw").read_bytes) == DATA[0, :8].tobytes()
+
+
+def test_a_followed_dataset_whose_elements_grow(mounts, tmp_path):
+    """In the same file, at the same address: what is read into memory for it would not fit."""
+    path = tmp_path / "changes.h5"
+
+    def write(dtype):
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_layout(h5py.h5d.COMPACT)
+        with h5py.File(path, "w", libver="latest") as file:
+            space = h5py.h5s.create_simple((64,))
+            dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.py_create(np.dtype(dtype)), space, dcpl)
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(64, dtype=dtype))
+
+    write("u1")
+    mount = mounts(path, "follow=0.05", expect_log=True)
+    with open(mount / "data/stack.raw", "rb", buffering=0) as stack:
+        assert stack.read() == bytes(range(64))
+        write("u8")
+
+        def is_gone():
+            try:
+                os.pread(stack.fileno(), 64, 0)
+            except OSError as error:
+                return error.errno == errno.ESTALE
+            return False
+        wait_until(is_gone)
+
+
+def test_a_followed_virtual_dataset_of_many_files(mounts, tmp_path):
+    """libhdf5 has them all open at a time."""
+    layout = h5py.VirtualLayout((100, 8), "u2")
+    for i in range(100):
+        with h5py.File(tmp_path / f"source{i}.h5", "w") as file:
+            file.create_dataset("data", data=np.full(8, i, "u2"))
+        layout[i] = h5py.VirtualSource(f"source{i}.h5", "data", (8,))
+    with h5py.File(tmp_path / "virtual.h5", "w", libver="latest") as file:
+        file.create_virtual_dataset("all", layout)
+    mount = mounts(tmp_path / "virtual.h5", "follow=0.1")
+    content = np.frombuffer((mount / "all/stack.raw").read_bytes(), "u2").reshape(100, 8)
+    assert (content == np.arange(100)[:, None]).all()
+    assert len(workers(mount)) == 1
 
 
 def test_the_processes_end_with_the_daemon(mounts, path):

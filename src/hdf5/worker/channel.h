@@ -13,7 +13,8 @@ enum message_kind {
     MESSAGE_ANSWER,      /* error, and what was asked for */
     MESSAGE_REPLY,       /* error; its reason; results, if there was none */
     MESSAGE_READ,        /* file, address, bytes (CHANNEL_MOST_READ at most): asks for them */
-    MESSAGE_FIND,        /* name: asks for another file: its number, size, device, inode */
+    MESSAGE_FIND,        /* name: asks for another file: its description (describe_store) */
+    MESSAGE_END_OF,      /* file: asks where it ends now */
     MESSAGE_LET_GO,      /* file: no answer */
     MESSAGE_LOG,         /* level, line: no answer */
     MESSAGE_INTERRUPTED, /* asks whether the call is to end early: the error says it */
@@ -24,6 +25,7 @@ enum message_kind {
 /* What can be asked of a worker; calls.c has a row for each. */
 enum worker_call {
     WORKER_OPEN,
+    WORKER_RENEW,
     WORKER_LIST,
     WORKER_LOOKUP,
     WORKER_FIND,
@@ -31,6 +33,7 @@ enum worker_call {
     WORKER_ATTRIBUTES,
     WORKER_DATASET_OPEN,
     WORKER_DATASET_CLOSE,
+    WORKER_DATASET_RENEW,
     WORKER_CACHE_SOURCES,
     WORKER_MAPPINGS,
     WORKER_LOCATE,

@@ -19,10 +19,10 @@
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-#define MOST_STRIKES 2  /* times that an object may end a worker */
-#define MOST_TRIES   3  /* of one call, whatever ends the worker */
-#define MOST_OTHERS  64 /* files that a worker may have open besides its own */
-#define MOST_LINES   50 /* of the log, in one call */
+#define MOST_STRIKES 2    /* times that an object may end a worker */
+#define MOST_TRIES   3    /* of one call, whatever ends the worker */
+#define MOST_OTHERS  1024 /* files that a worker may have open besides its own */
+#define MOST_LINES   50   /* of the log, in one call */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -44,10 +44,12 @@ struct client {
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
+    bool has_moved; /* it was told that a followed file has */
 };
 
 static const char *const names[WORKER_CALLS] = {
     [WORKER_OPEN] = "opening the file",
+    [WORKER_RENEW] = "opening the file again",
     [WORKER_LIST] = "the links",
     [WORKER_LOOKUP] = "a link",
     [WORKER_FIND] = "a path",
@@ -55,6 +57,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_ATTRIBUTES] = "the attributes",
     [WORKER_DATASET_OPEN] = "the description",
     [WORKER_DATASET_CLOSE] = "closing",
+    [WORKER_DATASET_RENEW] = "the dims",
     [WORKER_CACHE_SOURCES] = "the caches",
     [WORKER_MAPPINGS] = "the mappings",
     [WORKER_LOCATE] = "a chunk",
@@ -167,7 +170,17 @@ static int answer_read(struct client *client, struct cursor *cursor)
     int error = room ? store_read(store, address, room, (size_t)n) : -ENOMEM;
     if (error)
         answer_with(client, error);
+    client->has_moved |= error == STORE_MOVED;
     client->until += clock_now() - begun;
+    return send_answer(client);
+}
+
+static int answer_end_of(struct client *client, struct cursor *cursor)
+{
+    const struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
+    if (take_end(cursor, true) < 0 || !store)
+        return -EPROTO;
+    wire_uint(answer_with(client, 0), store_end_wanted(store));
     return send_answer(client);
 }
 
@@ -175,9 +188,10 @@ static void describe_store(struct wire *wire, uint64_t number, const struct stor
 {
     struct stat st = {0};
     (void)store_stat(store, &st);
-    wire_uints(
-        wire,
-        (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev, (uint64_t)st.st_ino}, 4);
+    wire_uints(wire,
+               (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev,
+                            (uint64_t)st.st_ino, store_is_following(store), store_is_live(store)},
+               6);
 }
 
 static int answer_find(struct client *client, struct cursor *cursor)
@@ -245,6 +259,8 @@ static int answer_message(struct client *client, enum message_kind kind)
         return answer_read(client, &cursor);
     case MESSAGE_FIND:
         return answer_find(client, &cursor);
+    case MESSAGE_END_OF:
+        return answer_end_of(client, &cursor);
     case MESSAGE_LET_GO:
         return let_go(client, &cursor);
     case MESSAGE_LOG:
@@ -260,7 +276,7 @@ static int answer_message(struct client *client, enum message_kind kind)
 /* ---- Calls ---- */
 
 /* What a call may fail with: others mean something to those who call us. */
-static int known_error(uint64_t number)
+static int known_error(const struct client *client, uint64_t number)
 {
     static const int known[] = {ENOENT, EIO,     EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF, EBUSY,
                                 ESTALE, EFBIG,   EINTR,     EACCES,  EPERM,      ELOOP, ENFILE,
@@ -268,7 +284,7 @@ static int known_error(uint64_t number)
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         if (number == (uint64_t)known[i])
             return -known[i];
-    return -EIO;
+    return client->has_moved && number == (uint64_t)-STORE_MOVED ? STORE_MOVED : -EIO;
 }
 
 static int take_reply(struct client *client, struct cursor *results)
@@ -283,7 +299,7 @@ static int take_reply(struct client *client, struct cursor *results)
     if (number > 0)
         library_reason(reason);
     free(reason);
-    return number == 0 ? 0 : known_error(number);
+    return number == 0 ? 0 : known_error(client, number);
 }
 
 /* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
@@ -293,6 +309,7 @@ static int exchange(struct client *client, const struct wire *request, struct cu
     enum message_kind kind = MESSAGE_LOG;
     client->until = clock_now() + client->timeout;
     client->lines = 0;
+    client->has_moved = false;
     int error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
     *is_lost = true;
     while (!error) {
@@ -331,7 +348,7 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     int status = end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     say_how(error, status, client->timeout, how, sizeof(how));
-    if (client->store && call != WORKER_OPEN)
+    if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
              place, how);
@@ -363,13 +380,13 @@ static void strike(struct client *client, uint64_t object)
         strike->n++;
 }
 
-/* -EPIPE: it has ended. */
-static int open_file(struct client *client)
+/* Opens the file, or does it again. -EPIPE: it has ended. */
+static int open_file(struct client *client, enum worker_call call)
 {
     struct wire request;
     struct cursor results;
     bool is_lost;
-    client_request(&request, WORKER_OPEN);
+    client_request(&request, call);
     wire_string(&request, store_path(client->store));
     describe_store(&request, 0, client->store);
     int error = exchange(client, &request, &results, &is_lost);
@@ -380,7 +397,7 @@ static int open_file(struct client *client)
         is_lost = error != 0;
     }
     if (is_lost) {
-        (void)bury(client, WORKER_OPEN, client->root, error);
+        (void)bury(client, call, client->root, error);
         return error == -ETIMEDOUT ? -EIO : -EPIPE;
     }
     if (error)
@@ -400,7 +417,7 @@ static int start(struct client *client)
         log_error("cannot start a process for libhdf5: %s", strerror(-error));
         return error == -ENOMEM ? error : -EIO;
     }
-    return client->store ? open_file(client) : 0;
+    return client->store ? open_file(client, WORKER_OPEN) : 0;
 }
 
 int client_start(struct client *client, uint64_t *root)
@@ -410,6 +427,15 @@ int client_start(struct client *client, uint64_t *root)
         error = start(client);
     *root = client->root;
     return error == -EPIPE ? -EIO : error;
+}
+
+int client_renew(struct client *client, uint64_t *root)
+{
+    int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
+    if (error == -EPIPE)
+        return client_start(client, root);
+    *root = client->root;
+    return error;
 }
 
 static int refuse(void)

@@ -20,10 +20,15 @@ void client_unlock(struct client *client);
  * Errors of hdf5_open. */
 int client_start(struct client *client, uint64_t *root);
 
+/* What a worker that runs knows of a followed file is forgotten, with the lock held; one that does
+ * not run is started. Errors as of client_start; after one the next call starts it anew. */
+int client_renew(struct client *client, uint64_t *root);
+
 /* Asks for something about an object, with the lock held: `call` and its arguments are in request,
  * results are left in *results, which is good until the next call. object: its address or, where
  * there is no file, a number that is always that of these bytes. A worker that ends is started and
- * asked again; it has no dataset open then, which is -EBADF. Errors of the call; -EIO: the worker
+ * asked again; it has no dataset open then, which is -EBADF. Errors of the call, STORE_MOVED and
+ * -ESTALE also of starting it; -EIO: the worker
  * ended, more than once, or has for this object before. hdf5_error() says why. */
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);

@@ -96,6 +96,14 @@ void remote_close(struct remote *remote)
     free(remote);
 }
 
+int remote_renew(struct remote *remote, uint64_t *root)
+{
+    client_lock(remote->client);
+    int error = client_renew(remote->client, root);
+    client_unlock(remote->client);
+    return error;
+}
+
 /* Asks, and hands what comes to a function, which takes what it wants of it. */
 typedef int (*take_function)(struct cursor *results, void *out);
 
@@ -249,15 +257,25 @@ static int copy_filters(const struct sfs_dataset_info *info, struct remote_datas
     return 0;
 }
 
-static int keep_chunks(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
+/* Where chunks were is not known any more. */
+static void set_dims(struct remote_dataset *dataset, const uint64_t *dims)
+{
+    uint64_t n;
+    memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
+    for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
+        dataset->batches[i].n = 0;
+    dataset->has_numbers = false;
+    if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
+        return;
+    for (int i = 0; i < dataset->rank; i++)
+        dataset->grid[i] =
+            dims[i] / dataset->chunk_dims[i] + (dims[i] % dataset->chunk_dims[i] != 0);
+    dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
+}
+
+static int keep_filters(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
 {
     bool has_plugins = false;
-    uint64_t n;
-    for (int i = 0; i < info->rank; i++)
-        dataset->grid[i] =
-            info->dims[i] / info->chunk_dims[i] + (info->dims[i] % info->chunk_dims[i] != 0);
-    memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
-    dataset->has_numbers = box_product(dataset->grid, info->rank, 1, &n) && n > 0;
     for (size_t i = 0; i < info->n_filters; i++)
         has_plugins |= is_plugin(&info->filters[i]);
     return has_plugins && !info->type.has_pointers ? copy_filters(info, dataset) : 0;
@@ -273,8 +291,10 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->rank = info->rank;
     dataset->element_size = info->type.size;
     dataset->unfiltered_edges = storage->unfiltered_edges;
-    memcpy(dataset->dims, info->dims, sizeof(dataset->dims));
-    int error = info->layout == SFS_CHUNKED ? keep_chunks(info, dataset) : 0;
+    if (info->layout == SFS_CHUNKED)
+        memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
+    set_dims(dataset, info->dims);
+    int error = info->layout == SFS_CHUNKED ? keep_filters(info, dataset) : 0;
     if (!error) {
         HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
         error = hash_failed() ? -ENOMEM : 0;
@@ -351,7 +371,7 @@ static int tell_caches(struct remote *remote, const struct remote_dataset *datas
     return error;
 }
 
-/* For a worker that has not been told of it. */
+/* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
 static int open_again(struct remote *remote, const struct remote_dataset *dataset)
 {
     struct sfs_dataset_info info;
@@ -362,9 +382,73 @@ static int open_again(struct remote *remote, const struct remote_dataset *datase
     bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
                    !memcmp(info.dims, dataset->dims, sizeof(info.dims));
     forget(&info, &storage);
+    if (!is_same && store_is_live(remote->store))
+        return STORE_MOVED;
     if (!is_same)
         return client_distrust(remote->client, WORKER_DATASET_OPEN, dataset->address);
     return dataset->path ? tell_caches(remote, dataset) : 0;
+}
+
+/* What it is now, by what a worker says that does not know what it was. */
+static int renew_from_scratch(struct remote *remote, const struct remote_dataset *dataset,
+                              uint64_t *dims, uint64_t *data_address)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = describe(remote, dataset->address, &info, &storage);
+    if (error)
+        return error;
+    if (info.rank != dataset->rank || info.type.size != dataset->element_size)
+        error = -ESTALE;
+    memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = storage.address;
+    forget(&info, &storage);
+    return error;
+}
+
+struct renewed {
+    int rank;
+    uint64_t dims[SFS_MAX_RANK], data_address;
+};
+
+static int take_renewed(struct cursor *results, void *out)
+{
+    struct renewed *renewed = out;
+    take_uints(results, renewed->dims, renewed->rank);
+    renewed->data_address = take_uint(results, UINT64_MAX);
+    return take_end(results, true);
+}
+
+static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    struct renewed renewed = {.rank = dataset->rank};
+    struct wire request;
+    request_of(&request, WORKER_DATASET_RENEW, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    int error = ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request, take_renewed,
+                           &renewed);
+    wire_free(&request);
+    if (error == -EBADF)
+        error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
+    if (error)
+        return error;
+    memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = renewed.data_address;
+    set_dims(dataset, dims);
+    return 0;
+}
+
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset && dataset->rank == rank
+                    ? renew_dataset(remote, dataset, dims, data_address)
+                    : -ESTALE;
+    client_unlock(remote->client);
+    return error;
 }
 
 /* About an open dataset, with the lock held. */

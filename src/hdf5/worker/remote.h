@@ -10,6 +10,7 @@ struct remote;
 /* timeout: see client.h. */
 int remote_open(struct store *store, uint64_t timeout, struct remote **remote, uint64_t *root);
 void remote_close(struct remote *remote);
+int remote_renew(struct remote *remote, uint64_t *root);
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links);
 int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link);
 int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_t *address);
@@ -18,6 +19,8 @@ int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attrib
 int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage);
 void remote_dataset_close(struct remote *remote, uint64_t address);
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
+                         uint64_t *data_address);
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes);
 int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
 int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,

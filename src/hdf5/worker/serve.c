@@ -32,8 +32,9 @@ static struct {
     int socket;
     struct hdf5 *hdf5;
     struct store *store;
-    struct wire wire; /* of what is asked for in a call */
-    uint64_t asked;   /* when it was asked last whether to end */
+    struct file *file; /* that the store reads */
+    struct wire wire;  /* of what is asked for in a call */
+    uint64_t asked;    /* when it was asked last whether to end */
     bool is_in_call;
     struct page pages[N_PAGES];
 } served;
@@ -88,6 +89,7 @@ static bool is_interrupted(void *context)
 
 struct file {
     uint64_t number, size;
+    bool is_live; /* it changes meanwhile: nothing of it is kept */
 };
 
 static int read_there(const struct file *file, uint64_t address, void *buffer, size_t n)
@@ -120,7 +122,7 @@ static struct page *page_of(const struct file *file, uint64_t address)
 /* Of a page that cannot be read some part may be. */
 static int read_part(const struct file *file, uint64_t address, void *buffer, size_t n)
 {
-    const struct page *page = n < PAGE_BYTES ? page_of(file, address) : NULL;
+    const struct page *page = n < PAGE_BYTES && !file->is_live ? page_of(file, address) : NULL;
     if (page)
         memcpy(buffer, page->bytes + (address - page->address), n);
     return page ? 0 : read_there(file, address, buffer, n);
@@ -142,11 +144,26 @@ static int read_file(void *context, uint64_t address, void *buffer, size_t n)
     return error;
 }
 
+static void forget_pages(const struct file *file)
+{
+    for (size_t i = 0; i < N_PAGES; i++)
+        served.pages[i].is_there &= served.pages[i].file != file->number;
+}
+
+static uint64_t end_of(void *context)
+{
+    const struct file *file = context;
+    struct cursor cursor;
+    wire_uint(question(), file->number);
+    int error = ask(MESSAGE_END_OF, &cursor);
+    uint64_t end = take_uint(&cursor, INT64_MAX);
+    return error || cursor.failed ? file->size : end;
+}
+
 static void close_file(void *context)
 {
     struct file *file = context;
-    for (size_t i = 0; i < N_PAGES; i++)
-        served.pages[i].is_there &= served.pages[i].file != file->number;
+    forget_pages(file);
     if (file->number > 0) {
         wire_uint(question(), file->number);
         need(channel_send(served.socket, MESSAGE_LET_GO, &served.wire, UINT64_MAX));
@@ -154,20 +171,33 @@ static void close_file(void *context)
     free(file);
 }
 
-/* A store that reads over the socket; its description is what follows in the message. */
-static int open_store(struct cursor *cursor, const char *name, struct store **store)
+/* As the program describes its store. */
+static struct store_reader take_reader(struct cursor *cursor, struct file *file)
 {
-    struct file *file = malloc(sizeof(*file));
-    struct store_reader reader = {.read = read_file, .close = close_file, .context = file};
-    if (!file)
-        return -ENOMEM;
+    struct store_reader reader = {
+        .read = read_file, .end = end_of, .close = close_file, .context = file};
     file->number = take_uint(cursor, UINT64_MAX);
     reader.size = file->size = take_uint(cursor, INT64_MAX);
     reader.device = take_uint(cursor, UINT64_MAX);
     reader.inode = take_uint(cursor, UINT64_MAX);
+    reader.follows = take_bool(cursor);
+    reader.is_live = file->is_live = take_bool(cursor);
+    return reader;
+}
+
+/* A store that reads over the socket; its description is what follows in the message. */
+static int open_store(struct cursor *cursor, const char *name, struct store **store,
+                      struct file **out)
+{
+    struct file *file = malloc(sizeof(*file));
+    if (!file)
+        return -ENOMEM;
+    struct store_reader reader = take_reader(cursor, file);
     int error = cursor->failed ? -EIO : store_open_reader(name, &reader, store);
     if (error)
         free(file);
+    else
+        *out = file;
     return error;
 }
 
@@ -177,10 +207,11 @@ static int find_other(const struct store *from, const char *name, struct store *
 {
     (void)from;
     struct cursor cursor;
+    struct file *file;
     wire_string(question(), name);
     int error = ask(MESSAGE_FIND, &cursor);
     *is_refused = take_bool(&cursor);
-    return error ? error : open_store(&cursor, name, store);
+    return error ? error : open_store(&cursor, name, store, &file);
 }
 
 /* ---- Calls: each takes its arguments, and puts its results ---- */
@@ -197,10 +228,26 @@ static int do_open(struct cursor *in, struct wire *out)
     char *name;
     int error = take_string(in, true, &name);
     if (!error)
-        error = open_store(in, name, &served.store);
+        error = open_store(in, name, &served.store, &served.file);
     free(name);
     if (!error)
         error = local_open(served.store, &served.hdf5);
+    if (!error)
+        wire_uint(out, served.hdf5->root);
+    return error;
+}
+
+static int do_renew(struct cursor *in, struct wire *out)
+{
+    char *name;
+    int error = take_string(in, true, &name);
+    free(name);
+    if (error)
+        return error;
+    const struct store_reader reader = take_reader(in, served.file);
+    store_renew_reader(served.store, &reader);
+    forget_pages(served.file);
+    error = local_renew(served.hdf5);
     if (!error)
         wire_uint(out, served.hdf5->root);
     return error;
@@ -284,6 +331,19 @@ static int do_dataset_close(struct cursor *in, struct wire *out)
 {
     (void)out;
     local_dataset_close(served.hdf5, take_object(in));
+    return 0;
+}
+
+static int do_dataset_renew(struct cursor *in, struct wire *out)
+{
+    uint64_t dims[SFS_MAX_RANK], data_address, dataset = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    int error =
+        in->failed ? -EIO : local_dataset_renew(served.hdf5, dataset, rank, dims, &data_address);
+    if (error)
+        return error;
+    wire_uints(out, dims, rank);
+    wire_uint(out, data_address);
     return 0;
 }
 
@@ -462,6 +522,7 @@ static const struct {
     bool needs_file;
 } calls[WORKER_CALLS] = {
     [WORKER_OPEN] = {do_open, false},
+    [WORKER_RENEW] = {do_renew, true},
     [WORKER_LIST] = {do_list, true},
     [WORKER_LOOKUP] = {do_lookup, true},
     [WORKER_FIND] = {do_find, true},
@@ -469,6 +530,7 @@ static const struct {
     [WORKER_ATTRIBUTES] = {do_attributes, true},
     [WORKER_DATASET_OPEN] = {do_dataset_open, true},
     [WORKER_DATASET_CLOSE] = {do_dataset_close, true},
+    [WORKER_DATASET_RENEW] = {do_dataset_renew, true},
     [WORKER_CACHE_SOURCES] = {do_cache_sources, true},
     [WORKER_MAPPINGS] = {do_mappings, true},
     [WORKER_LOCATE] = {do_locate, true},
