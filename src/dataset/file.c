@@ -98,7 +98,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     if (!error && options)
         error = set_reach(store, options);
     file->has_worker = options && options->hdf5_worker;
-    if (!error && file->has_worker && (store_is_writable(store) || !hdf5_has_workers()))
+    if (!error && file->has_worker && (create || !hdf5_has_workers()))
         error = -EINVAL;
     filters_provide();
     if (!error) {
@@ -274,7 +274,7 @@ int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **
 
 bool sfs_is_writable(const struct sfs_file *file)
 {
-    return store_is_writable(file->store);
+    return store_is_writable(file->store) && !(file->hdf5 && hdf5_is_lost(file->hdf5));
 }
 
 /* With both locks held: brings what only memory knows into the store. */
@@ -366,7 +366,7 @@ static int flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     struct flushing *flushing = &file->flushing;
     *left = 0;
-    if (!sfs_is_writable(file))
+    if (!store_is_writable(file->store))
         return 0;
     pthread_mutex_lock(&flushing->lock);
     uint64_t mine = flushing->begun + 1;
@@ -418,7 +418,7 @@ int sfs_flush_finished(struct sfs_file *file)
 
 int sfs_settle(struct sfs_file *file)
 {
-    return sfs_is_writable(file) ? store_settle(file->store) : 0;
+    return store_is_writable(file->store) ? store_settle(file->store) : 0;
 }
 
 static int close_file(struct sfs_file *file)

@@ -52,8 +52,8 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     hdf5=worker, hdf5=inside\n"
-        "                            ro, follow: run libhdf5 in a process that may do nothing\n"
-        "                            (default); or in this one, as for what is written\n"
+        "                            run libhdf5 in a process that may do nothing (default of\n"
+        "                            ro and follow), or in this one (default of what is written)\n"
         "     hdf5_memory=SIZE       most memory of that process (default: 1G)\n"
         "     hdf5_timeout=SECONDS   how long it may take for one answer (default: 10)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
@@ -207,7 +207,8 @@ static int take_value(struct options *options, const char *option)
                                           : refuse(strerror(ENOMEM), option);
     } else if ((value = value_of(option, "hdf5"))) {
         options->hdf5_inside = !strcmp(value, "inside");
-        error = options->hdf5_inside || !strcmp(value, "worker")
+        options->hdf5_worker = !strcmp(value, "worker");
+        error = options->hdf5_inside || options->hdf5_worker
                     ? 0
                     : refuse("neither worker nor inside", option);
     } else if ((value = value_of(option, "hdf5_memory"))) {

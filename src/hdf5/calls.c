@@ -1,4 +1,5 @@
-/* The calls of hdf5.h that read: libhdf5 does them here, or a worker where the file was opened so.
+/* The calls of hdf5.h that read or change: libhdf5 does them here, or a worker where the file was
+ * opened so.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -55,7 +56,11 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
-    int error = store_is_following(store) ? file_look_for_writer(store) : 0;
+    int error = store_is_following(store)  ? file_look_for_writer(store)
+                : store_is_writable(store) ? file_free_rest(store)
+                                           : 0;
+    if (!error && store_is_writable(store))
+        store_tell_own(store);
     if (!error)
         error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
     if (error)
@@ -92,6 +97,57 @@ int hdf5_renew(struct hdf5 *hdf5)
     if (!error && hdf5->root != root)
         hdf5->root = root;
     return error;
+}
+
+bool hdf5_is_lost(const struct hdf5 *hdf5)
+{
+    return hdf5->remote && remote_is_lost(hdf5->remote);
+}
+
+/* Another process has let go of all that it had changed by the end of each call. */
+int hdf5_flush(struct hdf5 *hdf5)
+{
+    if (!hdf5->remote)
+        return local_flush(hdf5);
+    int error = remote_flush(hdf5->remote);
+    return error ? error : file_settle(hdf5->store);
+}
+
+int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+               const void *buffer)
+{
+    return hdf5->remote ? remote_write(hdf5->remote, dataset, start, count, buffer)
+                        : local_write(hdf5, dataset, start, count, buffer);
+}
+
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims)
+{
+    return hdf5->remote ? remote_set_extent(hdf5->remote, dataset, dims)
+                        : local_set_extent(hdf5, dataset, dims);
+}
+
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n)
+{
+    return hdf5->remote ? remote_write_chunk(hdf5->remote, dataset, start, mask, bytes, n)
+                        : local_write_chunk(hdf5, dataset, start, mask, bytes, n);
+}
+
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+               const void *element)
+{
+    return hdf5->remote ? remote_place(hdf5->remote, dataset, address, n, element)
+                        : local_place(hdf5, dataset, address, n, element);
+}
+
+int hdf5_create_group(struct hdf5 *hdf5, const char *path)
+{
+    return hdf5->remote ? remote_create_group(hdf5->remote, path) : local_create_group(hdf5, path);
+}
+
+int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
+{
+    return hdf5->remote ? remote_remove_group(hdf5->remote, path) : local_remove_group(hdf5, path);
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)

@@ -607,8 +607,8 @@ static int check_writable(const struct open_dataset *dataset)
     return error;
 }
 
-int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
-               const void *buffer)
+int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
+                const void *buffer)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -652,7 +652,7 @@ static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
     return 0;
 }
 
-int hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
+int local_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -676,8 +676,8 @@ static int find_size(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
     return error;
 }
 
-static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n, struct driver_placed *placed)
+int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n, struct driver_placed *placed)
 {
     hsize_t offset[SFS_MAX_RANK];
     library_enter();
@@ -694,8 +694,8 @@ static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
 }
 
 /* A chunk that keeps its size is written where it is: there nothing can be lost. */
-int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n)
+int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n)
 {
     struct driver_placed placed = {0};
     hsize_t size;
@@ -707,7 +707,7 @@ int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
     if (!error && placed.n > 0)
         error = store_write(hdf5->store, placed.address, bytes, n);
     if (!error)
-        error = put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
+        error = dataset_put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
     if (placed.n > 0 && !placed.is_taken) {
         int freed = store_free(hdf5->store, placed.address, n);
         error = error ? error : freed;
@@ -715,8 +715,8 @@ int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
     return error;
 }
 
-int hdf5_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, uint64_t n,
-               const void *element)
+int local_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, uint64_t n,
+                const void *element)
 {
     struct driver_placed placed = {.address = *address, .n = n};
     uint64_t origin[SFS_MAX_RANK] = {0}, one[SFS_MAX_RANK];

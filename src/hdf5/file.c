@@ -111,7 +111,7 @@ int library_check_here(const struct hdf5 *hdf5)
 {
     if (!hdf5->remote)
         return 0;
-    library_reason("it was opened for another process, and cannot be copied from");
+    library_reason("libhdf5 has it open in another process, which cannot do that");
     return -EOPNOTSUPP;
 }
 
@@ -236,17 +236,27 @@ static int open_file(struct hdf5 *hdf5)
     return error ? error : keep_root(hdf5);
 }
 
-/* Bytes behind the end that the superblock names belong to nobody: a program that died before its
- * commit has left them. */
-static int free_rest(struct hdf5 *hdf5)
+int file_free_rest(struct store *store)
 {
     struct superblock superblock;
-    uint64_t end = store_end(hdf5->store);
-    int error = read_superblock(hdf5->store, &superblock);
-    if (!error && superblock.version >= 3 && superblock.flags != 0)
-        error = library_failed_because(-EBUSY, MARKED);
+    uint64_t end = store_end(store);
+    int error = read_superblock(store, &superblock);
+    if (!error && superblock.version >= 3 && superblock.flags != 0) {
+        library_reason(MARKED);
+        error = -EBUSY;
+    }
     if (!error && superblock.end < end)
-        error = store_free(hdf5->store, superblock.end, end - superblock.end);
+        error = store_free(store, superblock.end, end - superblock.end);
+    return error;
+}
+
+int file_settle(struct store *store)
+{
+    struct superblock superblock;
+    uint64_t end = store_end(store);
+    int error = read_superblock(store, &superblock);
+    if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
+        error = superblock_set_end(store, &superblock, end);
     return error;
 }
 
@@ -254,14 +264,8 @@ static int free_rest(struct hdf5 *hdf5)
  * the file open but for the superblock, which has the mark of a writer, and not our end. */
 static int settle(struct hdf5 *hdf5)
 {
-    struct superblock superblock;
-    uint64_t end = store_end(hdf5->store);
     int error = driver_write_kept(hdf5->store);
-    if (!error)
-        error = read_superblock(hdf5->store, &superblock);
-    if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
-        error = superblock_set_end(hdf5->store, &superblock, end);
-    return error;
+    return error ? error : file_settle(hdf5->store);
 }
 
 static int new_hdf5(struct store *store, struct hdf5 **out)
@@ -282,15 +286,16 @@ int local_open(struct store *store, struct hdf5 **out)
     int error = new_hdf5(store, &hdf5);
     if (error)
         return error;
-    bool writable = store_is_writable(store);
+    /* For another process that sees to what is there: what it opens is as it was settled last. */
+    bool is_ours = store_is_writable(store) && !store_has_reader(store);
 
     library_enter();
     error = H5open() < 0 ? library_failed(-EIO) : 0;
-    if (!error && writable)
-        error = free_rest(hdf5);
+    if (!error && is_ours)
+        error = file_free_rest(store);
     if (!error)
         error = open_file(hdf5);
-    if (!error && writable)
+    if (!error && is_ours)
         error = settle(hdf5);
     if (!error)
         DL_APPEND(open_files, hdf5);
@@ -328,7 +333,7 @@ int hdf5_create(struct store *store, struct hdf5 **out)
         DL_APPEND(open_files, hdf5);
     library_leave();
     if (!error)
-        error = hdf5_flush(hdf5);
+        error = local_flush(hdf5);
     if (error) {
         local_close(hdf5);
         return error;
@@ -337,7 +342,15 @@ int hdf5_create(struct store *store, struct hdf5 **out)
     return 0;
 }
 
-int hdf5_flush(struct hdf5 *hdf5)
+int file_write_changed(struct hdf5 *hdf5)
+{
+    library_enter();
+    int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
+    library_leave();
+    return error;
+}
+
+int local_flush(struct hdf5 *hdf5)
 {
     library_enter();
     int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
@@ -419,6 +432,8 @@ static int reopen(struct hdf5 *hdf5)
 
 int hdf5_reopen(struct hdf5 *hdf5)
 {
+    if (library_check_here(hdf5) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     int error = reopen(hdf5);
     hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */
@@ -445,7 +460,7 @@ int local_renew(struct hdf5 *hdf5)
 /* A read that fails leaves libhdf5 with what it had got before: an object header without its
  * continuation, a buffer that was not filled. It takes them for whole from then on. So what it
  * knows of a file is forgotten after one: by opening the file again, as soon as that can be read.
- */
+ * A process of its own that can change the file is ended instead. */
 static void renew_doubtful(void)
 {
     struct hdf5 *hdf5;
@@ -454,7 +469,7 @@ static void renew_doubtful(void)
     bool failed = driver_read_failed();
     DL_FOREACH (open_files, hdf5) {
         hdf5->is_doubtful |= failed;
-        if (!hdf5->is_doubtful)
+        if (!hdf5->is_doubtful || (store_has_reader(hdf5->store) && store_is_writable(hdf5->store)))
             continue;
         int error = store_is_writable(hdf5->store) ? reopen(hdf5) : renew(hdf5);
         hdf5->is_doubtful = error != 0;

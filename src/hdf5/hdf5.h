@@ -39,10 +39,15 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
-/* As hdf5_open, for a store that is only read, also followed. -EIO also: the process has ended, or
- * could not be started. Only calls that read can be made then; hdf5_copy_... from it are
- * -EOPNOTSUPP. */
+/* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
+ * be started. -EOPNOTSUPP then: hdf5_reopen, hdf5_unlink, hdf5_create_dataset, hdf5_create_dense,
+ * hdf5_create_link, and hdf5_copy_... from it and to it.
+ *
+ * What a call changes is in the store when the call has succeeded, and nothing of it if it has not.
+ * Everything is -EROFS that would change the file when that process has ended and cannot be started
+ * again, which is what hdf5_is_lost says. */
 int hdf5_open_apart(struct store *store, struct hdf5 **hdf5);
+bool hdf5_is_lost(const struct hdf5 *hdf5);
 
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
  * it stands in the file with the first store_commit. */

@@ -1,4 +1,4 @@
-/* The reading calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
+/* The calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
  * and what a worker does for another process. Everything is as it is said there. */
 #ifndef SPARSEFS_HDF5_LOCAL_H
 #define SPARSEFS_HDF5_LOCAL_H
@@ -35,5 +35,16 @@ bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
 int local_element_json(const void *type, size_t n, const void *element, char **json);
 int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
                         uint64_t row_length, const void *elements, char **text, size_t *text_n);
+
+int local_flush(struct hdf5 *hdf5);
+int local_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+                const void *buffer);
+int local_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
+int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n);
+int local_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+                const void *element);
+int local_create_group(struct hdf5 *hdf5, const char *path);
+int local_remove_group(struct hdf5 *hdf5, const char *path);
 
 #endif

@@ -187,7 +187,7 @@ int store_open_writable(const char *path, struct store **store)
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
 {
-    struct store *store = file_new(name, false);
+    struct store *store = file_new(name, reader->write != NULL);
     if (!store)
         return -ENOMEM;
     store->reader = *reader;
@@ -203,6 +203,11 @@ void store_renew_reader(struct store *store, const struct store_reader *reader)
     store->is_following = reader->follows;
     store->is_live = reader->follows && reader->is_live;
     atomic_store(&store->end, reader->size);
+}
+
+void store_resize_reader(struct store *store, uint64_t size)
+{
+    atomic_store(&store->end, size);
 }
 
 bool store_has_reader(const struct store *store)
@@ -254,6 +259,7 @@ int store_close(struct store *store)
     extents_clear(&store->free);
     extents_clear(&store->pending);
     extents_clear(&store->fresh);
+    extents_clear(&store->own);
     pthread_mutex_destroy(&store->hold_lock);
     pthread_mutex_destroy(&store->change);
     pthread_rwlock_destroy(&store->unsynced_lock);

@@ -1,5 +1,6 @@
 """libhdf5 in a process of its own: what it may do, and that a mount outlives it."""
 import errno
+import json
 import os
 import pathlib
 import signal
@@ -65,7 +66,7 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
-MODES = ["ro", "follow=0.1"]
+MODES = ["ro", "follow=0.1", "rw,hdf5=worker"]
 
 
 @pytest.fixture(params=MODES)
@@ -115,10 +116,175 @@ def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
 def test_it_is_inside_if_told_so(mounts, path, mode):
     mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)
-    assert not children(mount.process.pid)
+    assert not workers(mount)
+
+
+def sync(mount):
+    root = os.open(mount.root, os.O_RDONLY)
+    try:
+        os.fsync(root)
+    finally:
+        os.close(root)
+
+
+def write_frame(mount, name, i, content):
+    with open(mount / name / f"frames/{i}.raw", "r+b" if i < frames(mount, name) else "wb") as frame:
+        frame.write(content)
+
+
+def frames(mount, name):
+    return sum(entry.endswith(".raw") for entry in os.listdir(mount / name / "frames"))
+
+
+def is_sound(path):
+    done = subprocess.run([BUILD / "sparsectl", "check", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with h5py.File(path) as file:
+        return sorted(file)
+
+
+@pytest.mark.parametrize("name", ["crash", "hang"])
+def test_what_was_begun_is_dropped(mounts, path, name):
+    """It has written all of the group when it ends: nothing of that is in the file, and all goes on."""
+    with h5py.File(path, "a") as file:
+        file.create_group("group")
+    there = path.read_bytes()
+    mount = failing(mounts, path, "rw", "hdf5=worker", "hdf5_timeout=2", "commit_interval=0")
+    for _ in range(2):
+        with pytest.raises(OSError) as error:
+            os.mkdir(mount / f"group/{name}")
+        assert error.value.errno == errno.EIO
+        sync(mount)
+        assert path.read_bytes() == there
+        check_others(mount)
+        assert not os.listdir(mount / "group")
+    os.mkdir(mount / "sound")
+    os.rmdir(mount / "sound")
+    os.mkdir(mount / "sound")
+    write_frame(mount, "other1", 0, DATA[7].tobytes())
+    assert (mount / "other1/stack.raw").read_bytes() == DATA[7].tobytes()
+    mount.unmount()
+    assert is_sound(path) == sorted([*(f"other{i}" for i in range(N_OTHERS)), "allocate", "crash", "data", "group",
+                                     "hang", "sound"])
+    with h5py.File(path) as file:
+        assert (file["other1"][...] == DATA[7]).all()
+
+
+def test_when_it_cannot_be_started_again(mounts, path):
+    """Nothing can be changed any more, which the log and the counters say; what was written is there."""
+    mount = mounts(path, "rw", "hdf5=worker", "commit_interval=0", expect_log=True)
+    write_frame(mount, "other1", 0, DATA[7].tobytes())
+    sync(mount)
+    assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0
+    found = workers(mount)
+    for child in children(mount.process.pid):
+        if status(child)["Name"] == "sparsefs-hdf5z":
+            os.kill(child, signal.SIGKILL)
+    for worker in found:
+        wait_for_end(worker)
+    with pytest.raises(OSError) as error:
+        os.mkdir(mount / "new")
+    assert error.value.errno in (errno.EIO, errno.EROFS)
+    with pytest.raises(OSError) as error:
+        write_frame(mount, "other1", 0, DATA[8].tobytes())
+    assert error.value.errno == errno.EROFS
+    assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 1
+    assert "cannot be started again: nothing can be changed any more" in mount.log()
+    mount.unmount()
+    with h5py.File(path) as file:
+        assert (file["other1"][...] == DATA[7]).all()
+        assert "new" not in file
+
+
+class Model:
+    """What was written to a mount, and what of it is promised; whatever is refused is tried again."""
+
+    def __init__(self, path, seed):
+        self.path, self.random = path, np.random.default_rng(seed)
+        with h5py.File(path, "w", libver="latest") as file:
+            options = {"maxshape": (None, 64, 64), "chunks": (1, 32, 64)}
+            file.create_dataset("packed", (0, 64, 64), "u2", compression="gzip", **options)
+            file.create_dataset("plain", (0, 64, 64), "u2", **options)
+            file.create_dataset("whole", (4, 64, 64), "u2")  # which has no place yet
+        subprocess.run([BUILD / "sparsectl", "create", path, "/sparse", "--dims", "0,64,64", "--maxdims", "inf,64,64",
+                        "--chunk", "1,32,64", "--dtype", "uint16"], check=True)
+        zero = np.zeros((0, 64, 64), "u2")
+        self.data = {"packed": zero, "plain": zero, "sparse": zero, "whole": np.zeros((4, 64, 64), "u2")}
+        self.groups = set()
+        self.refused = 0
+
+    def until_done(self, call):
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                assert error.errno == errno.EIO, error
+                self.refused += 1
+                assert self.refused < 1000, "it is refused again and again"
+
+    def change_group(self, path, is_there):
+        """What was refused may have been done, if it could only not be looked at any more."""
+        before = self.refused
+        try:
+            (os.rmdir if is_there else os.mkdir)(path)
+        except (FileExistsError, FileNotFoundError):
+            assert before > 0
+
+    def step(self, mount):
+        what = self.random.integers(10)
+        if what < 2:
+            name = f"group{self.random.integers(20)}"
+            self.until_done(lambda: self.change_group(mount / name, name in self.groups))
+            self.groups ^= {name}
+            return
+        name = list(self.data)[self.random.integers(4)]
+        n = len(self.data[name])
+        i = int(self.random.integers(n + (name != "whole" and n < 30)))
+        frame = self.random.integers(0, 2 + what, (64, 64)).astype("u2") * 77
+        self.until_done(lambda: write_frame(mount, name, i, frame.tobytes()))
+        if i == n:
+            self.data[name] = np.concatenate([self.data[name], frame[None]])
+        self.data[name][i] = frame
+
+    def check_mount(self, mount):
+        for name, data in self.data.items():
+            assert self.until_done((mount / name / "stack.raw").read_bytes) == data.tobytes(), name
+        there = set(self.until_done(lambda: os.listdir(mount.root)))
+        assert there - {".sparsefs"} == set(self.data) | self.groups
+
+
+KILLS = int(os.environ.get("SPARSEFS_WORKER_KILLS", 200))
+
+
+def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
+    """In rounds, after each of which the daemon is killed, too: what fsync has promised is there."""
+    model = Model(tmp_path / "written.h5", 1)
+    kills = 0
+    while kills < KILLS:
+        mount = mounts(model.path, "rw", "hdf5=worker", "cache_size=1M", "commit_interval=1", expect_log=True)
+        pauses = np.random.default_rng(kills)
+        with Killer(mount, lambda: pauses.uniform(0.001, 0.04)) as killer:
+            while killer.kills < KILLS // 4:
+                for _ in range(10):
+                    model.step(mount)
+                model.until_done(lambda: sync(mount))
+            model.check_mount(mount)
+        kills += killer.kills
+        assert "signal 9" in mount.log()
+        mount.process.kill()
+        mount.process.wait()
+        mount.process.returncode = 0  # as the fixture wants it
+        mount.umount("-l")
+        reader = mounts(model.path, "ro", expect_log=True)
+        model.check_mount(reader)
+        reader.unmount()
+    subprocess.run([BUILD / "sparsectl", "recover", model.path], check=True, capture_output=True)
+    assert is_sound(model.path) == sorted(set(model.data) | model.groups)
+    print(f"{kills} kills, {model.refused} calls refused")
 
 
 def test_files_that_are_written_are_opened_inside(mounts, path):
+    """Unless something else is said."""
     assert not workers(mounts(path, "rw"))
 
 
@@ -172,9 +338,10 @@ class Killer(threading.Thread):
         while not self.ended.wait(self.pause()):
             for worker in workers(self.mount):
                 try:
+                    lives = not status(worker)["State"].startswith("Z")
                     os.kill(worker, signal.SIGKILL)
-                    self.kills += 1
-                except ProcessLookupError:
+                    self.kills += lives
+                except (FileNotFoundError, ProcessLookupError):
                     pass  # it was the last one's turn
 
     def __enter__(self):
@@ -195,7 +362,7 @@ def test_killing_it_is_not_noticed(mounts, path, mode):
                 try:
                     assert os.getxattr(mount / f"other{i}", "user.number") == str(i).encode()
                     assert (mount / "data/frames" / f"{i}.raw").read_bytes() == DATA[i].tobytes()
-                except OSError as error:  # killed three times in one call
+                except OSError as error:  # killed all the time in one call
                     assert error.errno == errno.EIO
                     refused += 1
     check_others(mount)
@@ -204,7 +371,7 @@ def test_killing_it_is_not_noticed(mounts, path, mode):
 
 
 def again(call):
-    """What somebody who kills the process three times in one call is told is no answer."""
+    """What somebody who kills the process again and again in one call is told is no answer."""
     while True:
         try:
             return call()
