@@ -74,9 +74,10 @@ struct sfs_options {
      * file are refused, unless they are in external_files and everybody may read them; and those
      * that not all may read who may read the HDF5 file. */
     bool for_others;
-    /* sfs_open, sfs_open_image for reading, without follow: libhdf5 works on it, and on files that
-     * it leads to, in processes of their own; see sfs_start_hdf5_workers, which comes before
-     * (-EINVAL). What is opened so cannot be copied from by sfs_object_copy and the like. */
+    /* sfs_open, sfs_open_image: libhdf5 works on it, and on files that it leads to, in processes of
+     * their own; see sfs_start_hdf5_workers, which comes before (-EINVAL). What is opened so cannot
+     * be copied from or to by sfs_object_copy and the like, and neither datasets nor links can be
+     * created in it. It is -EROFS to change it when such a process cannot be started again. */
     bool hdf5_worker;
     /* sfs_open for writing: under a shared lock until something is changed; see
      * sfs_begin_writing. */

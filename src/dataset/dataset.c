@@ -294,7 +294,7 @@ uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
  * memory, and sfs_flush says why. */
 static bool can_go(struct sfs_dataset *dataset)
 {
-    if (!dataset->cache || !sfs_is_writable(dataset->file))
+    if (!dataset->cache || !store_is_writable(dataset->file->store))
         return true;
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && dataset->sparse) {

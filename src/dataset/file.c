@@ -101,8 +101,8 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     error = beside ? 0 : create_cache(options, file);
     if (!error && options)
         error = set_reach(store, options);
-    file->has_worker = options && options->hdf5_worker && !file->follows;
-    if (!error && file->has_worker && (store_is_writable(store) || !hdf5_has_workers()))
+    file->has_worker = options && options->hdf5_worker;
+    if (!error && file->has_worker && (create || !hdf5_has_workers()))
         error = -EINVAL;
     filters_provide();
     pthread_once(&plugins_sifted, hdf5_sift_plugins);
@@ -281,7 +281,7 @@ int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **
 
 bool sfs_is_writable(const struct sfs_file *file)
 {
-    return store_is_writable(file->store);
+    return store_is_writable(file->store) && !(file->hdf5 && hdf5_is_lost(file->hdf5));
 }
 
 /* With both locks held: brings what only memory knows into the store. */
@@ -401,7 +401,7 @@ static int flush(struct sfs_file *file, bool keeps_promises, int *left)
     *left = 0;
     if (writing_has_begun(file))
         return file_flush(file, keeps_promises, left);
-    return sfs_is_writable(file) ? store_check_end(file->store) : 0;
+    return store_is_writable(file->store) ? store_check_end(file->store) : 0;
 }
 
 int sfs_flush(struct sfs_file *file)

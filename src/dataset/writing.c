@@ -38,7 +38,7 @@ void writing_end(struct writer *writing)
 
 bool writing_has_begun(struct sfs_file *file)
 {
-    if (!sfs_is_writable(file))
+    if (!store_is_writable(file->store))
         return false;
     if (atomic_load(&file->writing.is_writer))
         return true;
@@ -72,7 +72,7 @@ static int give_back(struct sfs_file *file)
 
 int sfs_share(struct sfs_file *file)
 {
-    if (!sfs_is_writable(file))
+    if (!store_is_writable(file->store))
         return 0;
     pthread_mutex_lock(&file->writing.lock);
     int error = atomic_load(&file->writing.is_writer) ? give_back(file) : store_share(file->store);

@@ -47,7 +47,7 @@ const char *control_name(const struct mount *mount, unsigned n, struct inode *in
 
 /* By device and inode programs tell whose mount it is when the file has another name. */
 static void write_statistics(FILE *out, const struct stat *st, const struct sfs_statistics *s,
-                             size_t n_nodes, enum sfs_lock lock)
+                             size_t n_nodes, bool is_read_only, enum sfs_lock lock)
 {
     static const char *const locks[] = {
         [SFS_LOCK_NONE] = "none", [SFS_LOCK_SHARED] = "shared", [SFS_LOCK_EXCLUSIVE] = "exclusive"};
@@ -55,13 +55,21 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
         const char *name;
         uint64_t value;
     } counters[] = {
-        {"cache_limit", s->cache_limit},           {"cache_bytes", s->cache_bytes},
-        {"cache_chunks", s->cache_chunks},         {"cache_hits", s->cache_hits},
-        {"cache_misses", s->cache_misses},         {"cache_evictions", s->cache_evictions},
-        {"chunks_decoded", s->chunks_decoded},     {"cache_dirty_bytes", s->cache_dirty_bytes},
-        {"chunks_encoded", s->chunks_encoded},     {"store_reads", s->store_reads},
-        {"store_bytes_read", s->store_bytes_read}, {"store_commits", s->store_commits},
-        {"chunks_left", s->chunks_left},           {"nodes", n_nodes},
+        {"cache_limit", s->cache_limit},
+        {"cache_bytes", s->cache_bytes},
+        {"cache_chunks", s->cache_chunks},
+        {"cache_hits", s->cache_hits},
+        {"cache_misses", s->cache_misses},
+        {"cache_evictions", s->cache_evictions},
+        {"chunks_decoded", s->chunks_decoded},
+        {"cache_dirty_bytes", s->cache_dirty_bytes},
+        {"chunks_encoded", s->chunks_encoded},
+        {"store_reads", s->store_reads},
+        {"store_bytes_read", s->store_bytes_read},
+        {"store_commits", s->store_commits},
+        {"chunks_left", s->chunks_left},
+        {"nodes", n_nodes},
+        {"read_only", is_read_only},
     };
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
@@ -84,7 +92,8 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         struct stat st = {0};
         (void)sfs_stat(mount->file, &st);
         sfs_statistics(mount->file, &statistics);
-        write_statistics(out, &st, &statistics, nodes_count(mount->nodes), sfs_lock(mount->file));
+        write_statistics(out, &st, &statistics, nodes_count(mount->nodes),
+                         !sfs_is_writable(mount->file), sfs_lock(mount->file));
     }
     if (fclose(out) == 0)
         return 0;

@@ -273,7 +273,7 @@ static int open_image(const struct options *options, struct sfs_options *file_op
 /* Whether libhdf5 works on the file in a process of its own. */
 static bool runs_apart(const struct options *options)
 {
-    return options->read_only && options->follow == 0 && !options->hdf5_inside;
+    return options->hdf5_worker || (options->read_only && !options->hdf5_inside);
 }
 
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */
@@ -308,9 +308,8 @@ static int open_file(const struct options *options, struct sfs_file **file)
 }
 
 /* What was written last is committed now. */
-static int close_file(struct sfs_file *file, int status)
+static int close_file(struct sfs_file *file, bool is_writable, int status)
 {
-    bool is_writable = sfs_is_writable(file);
     int error = sfs_close(file);
     if (!error || !is_writable)
         return status;
@@ -330,6 +329,7 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
                                                    : EXIT_MOUNT_FAILED;
     }
     int status = EXIT_SYSTEM;
+    bool is_writable = sfs_is_writable(file); /* whatever it is at the end */
     error = mount_create(&mount, options, file);
     if (error) {
         daemon_fail(options->file, strerror(-error));
@@ -342,7 +342,7 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     end_notify(&mount);
     open_files_close(&mount);
     mount_destroy(&mount);
-    return close_file(file, status);
+    return close_file(file, is_writable, status);
 }
 
 /* A mount that cannot be written needs no keeper: it invalidates nothing. */

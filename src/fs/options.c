@@ -52,9 +52,10 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     hdf5=worker, hdf5=inside\n"
-        "                            ro: run libhdf5 in a process that may do nothing (default);\n"
-        "                            or in this one, as for what is written or followed;\n"
-        "                            and filter plugins in others of that kind, or in this one\n"
+        "                            run libhdf5 in a process that may do nothing (default of\n"
+        "                            ro and follow), or in this one (default of what is written);\n"
+        "                            and filter plugins in others of that kind, or (inside) in\n"
+        "                            this one\n"
         "     hdf5_memory=SIZE       most memory of such a process (default: 1G)\n"
         "     hdf5_timeout=SECONDS   how long it may take for one answer (default: 10)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
@@ -208,7 +209,8 @@ static int take_value(struct options *options, const char *option)
                                           : refuse(strerror(ENOMEM), option);
     } else if ((value = value_of(option, "hdf5"))) {
         options->hdf5_inside = !strcmp(value, "inside");
-        error = options->hdf5_inside || !strcmp(value, "worker")
+        options->hdf5_worker = !strcmp(value, "worker");
+        error = options->hdf5_inside || options->hdf5_worker
                     ? 0
                     : refuse("neither worker nor inside", option);
     } else if ((value = value_of(option, "hdf5_memory"))) {

@@ -1,4 +1,5 @@
-/* The calls of hdf5.h that read: libhdf5 does them here, or a worker where the file was opened so.
+/* The calls of hdf5.h that read or change: libhdf5 does them here, or a worker where the file was
+ * opened so.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
 #include "hdf5/worker/zygote.h"
+#include "store/store.h"
 
 static uint64_t timeout;       /* nanoseconds; set before there are threads */
 static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
@@ -56,7 +58,13 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
-    int error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
+    int error = store_is_following(store)  ? file_look_for_writer(store)
+                : store_is_writable(store) ? file_free_rest(store)
+                                           : 0;
+    if (!error && store_is_writable(store))
+        store_tell_own(store);
+    if (!error)
+        error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
     if (error)
         free(hdf5);
     else
@@ -77,6 +85,71 @@ void hdf5_close(struct hdf5 *hdf5)
     }
     remote_close(hdf5->remote);
     free(hdf5);
+}
+
+/* Others may be reading the root. */
+int hdf5_renew(struct hdf5 *hdf5)
+{
+    uint64_t root;
+    if (!hdf5->remote)
+        return local_renew(hdf5);
+    int error = file_look_for_writer(hdf5->store);
+    if (!error)
+        error = remote_renew(hdf5->remote, &root);
+    if (!error && hdf5->root != root)
+        hdf5->root = root;
+    return error;
+}
+
+bool hdf5_is_lost(const struct hdf5 *hdf5)
+{
+    return hdf5->remote && remote_is_lost(hdf5->remote);
+}
+
+/* Another process has let go of all that it had changed by the end of each call. */
+int hdf5_flush(struct hdf5 *hdf5)
+{
+    if (!hdf5->remote)
+        return local_flush(hdf5);
+    int error = remote_flush(hdf5->remote);
+    return error ? error : file_settle(hdf5->store);
+}
+
+int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+               const void *buffer)
+{
+    return hdf5->remote ? remote_write(hdf5->remote, dataset, start, count, buffer)
+                        : local_write(hdf5, dataset, start, count, buffer);
+}
+
+int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims)
+{
+    return hdf5->remote ? remote_set_extent(hdf5->remote, dataset, dims)
+                        : local_set_extent(hdf5, dataset, dims);
+}
+
+int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                     const void *bytes, size_t n)
+{
+    return hdf5->remote ? remote_write_chunk(hdf5->remote, dataset, start, mask, bytes, n)
+                        : local_write_chunk(hdf5, dataset, start, mask, bytes, n);
+}
+
+int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+               const void *element)
+{
+    return hdf5->remote ? remote_place(hdf5->remote, dataset, address, n, element)
+                        : local_place(hdf5, dataset, address, n, element);
+}
+
+int hdf5_create_group(struct hdf5 *hdf5, const char *path)
+{
+    return hdf5->remote ? remote_create_group(hdf5->remote, path) : local_create_group(hdf5, path);
+}
+
+int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
+{
+    return hdf5->remote ? remote_remove_group(hdf5->remote, path) : local_remove_group(hdf5, path);
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)
@@ -121,6 +194,14 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         remote_dataset_close(hdf5->remote, address);
     else
         local_dataset_close(hdf5, address);
+}
+
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                       uint64_t *data_address)
+{
+    int error = hdf5->remote ? remote_dataset_renew(hdf5->remote, address, rank, dims, data_address)
+                             : local_dataset_renew(hdf5, address, rank, dims, data_address);
+    return error == -EBADF ? -ESTALE : error;
 }
 
 int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)

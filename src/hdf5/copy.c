@@ -66,7 +66,7 @@ static hid_t object_copying(const struct hdf5 *to)
 
 int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(from) < 0)
+    if (library_check_here(to) < 0 || library_check_here(from) < 0)
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
@@ -137,7 +137,7 @@ static hid_t group_creation(hid_t group)
 
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(from) < 0)
+    if (library_check_here(to) < 0 || library_check_here(from) < 0)
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
@@ -172,7 +172,7 @@ static herr_t create_link(struct hdf5 *hdf5, const char *path, const struct sfs_
 
 int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
 {
-    if (link->type == SFS_LINK_USER)
+    if (link->type == SFS_LINK_USER || library_check_here(hdf5) < 0)
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);

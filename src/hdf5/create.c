@@ -6,6 +6,7 @@
 
 #include "common/box.h"
 #include "common/log.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "store/store.h"
 
@@ -87,7 +88,7 @@ static hid_t link_creation(void)
     return lcpl;
 }
 
-int hdf5_create_group(struct hdf5 *hdf5, const char *path)
+int local_create_group(struct hdf5 *hdf5, const char *path)
 {
     library_enter();
     names_outdate(hdf5);
@@ -118,7 +119,7 @@ static int check_empty(struct hdf5 *hdf5, const char *path, hid_t lapl)
     return group.nlinks > 0 ? library_failed_because(-ENOTEMPTY, "the group is not empty") : 0;
 }
 
-int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
+int local_remove_group(struct hdf5 *hdf5, const char *path)
 {
     library_enter();
     names_outdate(hdf5);
@@ -330,7 +331,7 @@ static int copy_new_attribute(hid_t from, const char *name, void *context)
 
 int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(from) < 0)
+    if (library_check_here(to) < 0 || library_check_here(from) < 0)
         return -EOPNOTSUPP;
     library_enter();
     struct copying copying = {.to = H5Oopen_by_addr(to->file, object),
@@ -394,7 +395,8 @@ static int create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5
 int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                         uint64_t *address)
 {
-    if (create->attributes_from && library_check_here(create->attributes_from) < 0)
+    if (library_check_here(hdf5) < 0 ||
+        (create->attributes_from && library_check_here(create->attributes_from) < 0))
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
@@ -407,7 +409,8 @@ int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_c
 int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                       uint64_t *address)
 {
-    if (create->attributes_from && library_check_here(create->attributes_from) < 0)
+    if (library_check_here(hdf5) < 0 ||
+        (create->attributes_from && library_check_here(create->attributes_from) < 0))
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
@@ -418,6 +421,8 @@ int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cre
 
 int hdf5_unlink(struct hdf5 *hdf5, const char *path)
 {
+    if (library_check_here(hdf5) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = H5Ldelete(hdf5->file, path, H5P_DEFAULT) < 0 ? library_failed(-EIO) : 0;

@@ -326,6 +326,7 @@ static int open_dataset(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_
     dataset->address = address;
     dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
     int error = open_ids(hdf5, dataset);
+    dataset->size = error ? 0 : H5Tget_size(dataset->type);
     if (!error && info)
         error = describe_dataset(dataset, info, storage);
     if (!error) {
@@ -439,13 +440,19 @@ int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, s
     return library_leave_with(error);
 }
 
-int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                       uint64_t *data)
+/* Whoever has it open counts on its elements being as large as they were. */
+static bool is_as_before(const struct open_dataset *dataset, int rank)
+{
+    return dataset->id >= 0 && dataset->rank == rank && H5Tget_size(dataset->type) == dataset->size;
+}
+
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                        uint64_t *data)
 {
     hsize_t found[SFS_MAX_RANK];
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
-    int error = dataset && dataset->id >= 0 && dataset->rank == rank ? 0 : -ESTALE;
+    int error = !dataset ? -EBADF : is_as_before(dataset, rank) ? 0 : -ESTALE;
     if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
         error = library_failed(-EIO);
     for (int i = 0; i < rank && !error; i++)
@@ -599,8 +606,8 @@ static int check_writable(const struct open_dataset *dataset)
     return error;
 }
 
-int hdf5_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
-               const void *buffer)
+int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
+                const void *buffer)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -644,7 +651,7 @@ static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
     return 0;
 }
 
-int hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
+int local_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
@@ -668,8 +675,8 @@ static int find_size(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
     return error;
 }
 
-static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n, struct driver_placed *placed)
+int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n, struct driver_placed *placed)
 {
     hsize_t offset[SFS_MAX_RANK];
     library_enter();
@@ -686,8 +693,8 @@ static int put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
 }
 
 /* A chunk that keeps its size is written where it is: there nothing can be lost. */
-int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n)
+int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n)
 {
     struct driver_placed placed = {0};
     hsize_t size;
@@ -699,7 +706,7 @@ int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
     if (!error && placed.n > 0)
         error = store_write(hdf5->store, placed.address, bytes, n);
     if (!error)
-        error = put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
+        error = dataset_put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
     if (placed.n > 0 && !placed.is_taken) {
         int freed = store_free(hdf5->store, placed.address, n);
         error = error ? error : freed;
@@ -707,8 +714,8 @@ int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
     return error;
 }
 
-int hdf5_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, uint64_t n,
-               const void *element)
+int local_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, uint64_t n,
+                const void *element)
 {
     struct driver_placed placed = {.address = *address, .n = n};
     uint64_t origin[SFS_MAX_RANK] = {0}, one[SFS_MAX_RANK];

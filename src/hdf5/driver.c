@@ -63,6 +63,10 @@ struct driver_info {
 static _Thread_local struct driver_noted *noting;
 static _Thread_local bool discarding;
 static _Thread_local struct driver_placed *placing;
+static _Thread_local struct {
+    const char *bytes; /* NULL: anything */
+    size_t n;
+} expected;
 
 /* libhdf5 learns only that a callback has failed. */
 static _Thread_local int failure;
@@ -117,6 +121,18 @@ void driver_do_reads(void)
 void driver_place(struct driver_placed *placed)
 {
     placing = placed;
+}
+
+void driver_expect(const void *bytes, size_t n)
+{
+    expected.bytes = bytes;
+    expected.n = n;
+}
+
+static bool is_expected(const char *bytes, size_t n)
+{
+    return !expected.bytes || (bytes >= expected.bytes && n <= expected.n &&
+                               (size_t)(bytes - expected.bytes) <= expected.n - n);
 }
 
 void driver_discard(bool discard)
@@ -456,8 +472,9 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
     if (is_raw && placing && placing->is_taken && address >= placing->address &&
         address - placing->address < placing->n)
         return 0;
-    int error = is_raw && !placing ? store_write(file->store, address, buffer, size)
-                                   : write_or_keep(file->store, address, buffer, size);
+    int error = is_raw && !is_expected(buffer, size) ? -EIO
+                : is_raw && !placing ? store_write(file->store, address, buffer, size)
+                                     : write_or_keep(file->store, address, buffer, size);
     failure = error ? error : failure;
     return error ? -1 : 0;
 }

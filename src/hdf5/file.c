@@ -122,7 +122,7 @@ int library_check_here(const struct hdf5 *hdf5)
 {
     if (!hdf5->remote)
         return 0;
-    library_reason("it was opened for another process, and cannot be copied from");
+    library_reason("libhdf5 has it open in another process, which cannot do that");
     return -EOPNOTSUPP;
 }
 
@@ -130,11 +130,13 @@ int library_check_here(const struct hdf5 *hdf5)
     "a program has it open for writing that does not let others read meanwhile (it is neither "    \
     "sparsefs nor writing in SWMR mode), or has died"
 
-static int read_superblock(struct hdf5 *hdf5, struct superblock *superblock)
+static int read_superblock(struct store *store, struct superblock *superblock)
 {
     struct why why;
-    int error = superblock_read(hdf5->store, superblock, &why);
-    return error == -EILSEQ ? library_failed_because(-EINVAL, why.text) : error;
+    int error = superblock_read(store, superblock, &why);
+    if (error == -EILSEQ)
+        library_reason(why.text);
+    return error == -EILSEQ ? -EINVAL : error;
 }
 
 /* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
@@ -144,7 +146,7 @@ static int check_mark(struct hdf5 *hdf5)
     unsigned char bytes[SUPERBLOCK_BYTES];
     if (store_is_following(hdf5->store)) /* looked at before */
         return 0;
-    int error = read_superblock(hdf5, &superblock);
+    int error = read_superblock(hdf5->store, &superblock);
     if (!error)
         error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
     if (!error && superblock_is_marked(bytes))
@@ -204,25 +206,24 @@ static int check_strategy(struct hdf5 *hdf5)
     return error;
 }
 
-/* A followed file whose writer is libhdf5 itself must be opened in its way. */
-static int look_for_writer(struct hdf5 *hdf5, unsigned *flags)
+int file_look_for_writer(struct store *store)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     struct superblock superblock;
-    store_set_live(hdf5->store, false);
-    int error = read_superblock(hdf5, &superblock);
+    store_set_live(store, false);
+    int error = read_superblock(store, &superblock);
     if (!error)
-        error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
+        error = store_read(store, superblock.address, bytes, sizeof(bytes));
     if (error)
         return error;
     /* Superblocks that can have the mark have it as long as something is changed: the lock comes
      * before it and goes after it. */
     bool swmr = superblock_is_swmr(bytes), has_mark = superblock.version >= 3;
-    if (!swmr &&
-        (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(hdf5->store))))
-        return library_failed_because(-EBUSY, NOT_SWMR);
-    store_set_live(hdf5->store, swmr);
-    *flags |= swmr ? H5F_ACC_SWMR_READ : 0;
+    if (!swmr && (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(store)))) {
+        library_reason(NOT_SWMR);
+        return -EBUSY;
+    }
+    store_set_live(store, swmr);
     return 0;
 }
 
@@ -230,9 +231,11 @@ static int open_file(struct hdf5 *hdf5)
 {
     bool writable = store_is_writable(hdf5->store);
     unsigned flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
-    int looked = store_is_following(hdf5->store) ? look_for_writer(hdf5, &flags) : 0;
+    bool follows = store_is_following(hdf5->store);
+    int looked = follows && !store_has_reader(hdf5->store) ? file_look_for_writer(hdf5->store) : 0;
     if (looked)
         return looked;
+    flags |= store_is_live(hdf5->store) ? H5F_ACC_SWMR_READ : 0;
     hid_t fapl = file_access(hdf5);
     if (fapl < 0)
         return library_failed(-EIO);
@@ -244,17 +247,27 @@ static int open_file(struct hdf5 *hdf5)
     return error ? error : keep_root(hdf5);
 }
 
-/* Bytes behind the end that the superblock names belong to nobody: a program that died before its
- * commit has left them. */
-static int free_rest(struct hdf5 *hdf5)
+int file_free_rest(struct store *store)
 {
     struct superblock superblock;
-    uint64_t end = store_end(hdf5->store);
-    int error = read_superblock(hdf5, &superblock);
-    if (!error && superblock.version >= 3 && superblock.flags != 0)
-        error = library_failed_because(-EBUSY, MARKED);
+    uint64_t end = store_end(store);
+    int error = read_superblock(store, &superblock);
+    if (!error && superblock.version >= 3 && superblock.flags != 0) {
+        library_reason(MARKED);
+        error = -EBUSY;
+    }
     if (!error && superblock.end < end)
-        error = store_free(hdf5->store, superblock.end, end - superblock.end);
+        error = store_free(store, superblock.end, end - superblock.end);
+    return error;
+}
+
+int file_settle(struct store *store)
+{
+    struct superblock superblock;
+    uint64_t end = store_end(store);
+    int error = read_superblock(store, &superblock);
+    if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
+        error = superblock_set_end(store, &superblock, end);
     return error;
 }
 
@@ -262,14 +275,8 @@ static int free_rest(struct hdf5 *hdf5)
  * the file open but for the superblock, which has the mark of a writer, and not our end. */
 static int settle(struct hdf5 *hdf5)
 {
-    struct superblock superblock;
-    uint64_t end = store_end(hdf5->store);
     int error = driver_write_kept(hdf5->store);
-    if (!error)
-        error = read_superblock(hdf5, &superblock);
-    if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
-        error = superblock_set_end(hdf5->store, &superblock, end);
-    return error;
+    return error ? error : file_settle(hdf5->store);
 }
 
 static int new_hdf5(struct store *store, struct hdf5 **out)
@@ -290,15 +297,16 @@ int local_open(struct store *store, struct hdf5 **out)
     int error = new_hdf5(store, &hdf5);
     if (error)
         return error;
-    bool writable = store_is_writable(store);
+    /* For another process that sees to what is there: what it opens is as it was settled last. */
+    bool is_ours = store_is_writable(store) && !store_has_reader(store);
 
     library_enter();
     error = H5open() < 0 ? library_failed(-EIO) : 0;
-    if (!error && writable)
-        error = free_rest(hdf5);
+    if (!error && is_ours)
+        error = file_free_rest(store);
     if (!error)
         error = open_file(hdf5);
-    if (!error && writable)
+    if (!error && is_ours)
         error = settle(hdf5);
     if (!error)
         DL_APPEND(open_files, hdf5);
@@ -336,7 +344,7 @@ int hdf5_create(struct store *store, struct hdf5 **out)
         DL_APPEND(open_files, hdf5);
     library_leave();
     if (!error)
-        error = hdf5_flush(hdf5);
+        error = local_flush(hdf5);
     if (error) {
         local_close(hdf5);
         return error;
@@ -345,7 +353,15 @@ int hdf5_create(struct store *store, struct hdf5 **out)
     return 0;
 }
 
-int hdf5_flush(struct hdf5 *hdf5)
+int file_write_changed(struct hdf5 *hdf5)
+{
+    library_enter();
+    int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
+    library_leave();
+    return error;
+}
+
+int local_flush(struct hdf5 *hdf5)
 {
     library_enter();
     int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
@@ -378,7 +394,7 @@ static int free_sections(struct hdf5 *hdf5, H5F_sect_info_t **out, size_t *n)
 static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t n)
 {
     struct superblock superblock;
-    int error = read_superblock(hdf5, &superblock);
+    int error = read_superblock(hdf5->store, &superblock);
     for (size_t i = 0; i < n && !error; i++)
         error = store_free(hdf5->store, superblock.base + sections[i].addr, sections[i].size);
     return error;
@@ -427,6 +443,8 @@ static int reopen(struct hdf5 *hdf5)
 
 int hdf5_reopen(struct hdf5 *hdf5)
 {
+    if (library_check_here(hdf5) < 0)
+        return -EOPNOTSUPP;
     library_enter();
     int error = reopen(hdf5);
     hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */
@@ -443,7 +461,7 @@ static int renew(struct hdf5 *hdf5)
     return error ? error : datasets_open_all(hdf5);
 }
 
-int hdf5_renew(struct hdf5 *hdf5)
+int local_renew(struct hdf5 *hdf5)
 {
     library_enter();
     int error = renew(hdf5);
@@ -453,7 +471,7 @@ int hdf5_renew(struct hdf5 *hdf5)
 /* A read that fails leaves libhdf5 with what it had got before: an object header without its
  * continuation, a buffer that was not filled. It takes them for whole from then on. So what it
  * knows of a file is forgotten after one: by opening the file again, as soon as that can be read.
- */
+ * A process of its own that can change the file is ended instead. */
 static void renew_doubtful(void)
 {
     struct hdf5 *hdf5;
@@ -462,7 +480,7 @@ static void renew_doubtful(void)
     bool failed = driver_read_failed();
     DL_FOREACH (open_files, hdf5) {
         hdf5->is_doubtful |= failed;
-        if (!hdf5->is_doubtful)
+        if (!hdf5->is_doubtful || (store_has_reader(hdf5->store) && store_is_writable(hdf5->store)))
             continue;
         int error = store_is_writable(hdf5->store) ? reopen(hdf5) : renew(hdf5);
         hdf5->is_doubtful = error != 0;

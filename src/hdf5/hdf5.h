@@ -40,10 +40,15 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
-/* As hdf5_open, for a store that is only read, and not followed. -EIO also: the process has ended,
- * or could not be started. Only calls that read can be made then; hdf5_copy_... from it are
- * -EOPNOTSUPP. */
+/* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
+ * be started. -EOPNOTSUPP then: hdf5_reopen, hdf5_unlink, hdf5_create_dataset, hdf5_create_dense,
+ * hdf5_create_link, and hdf5_copy_... from it and to it.
+ *
+ * What a call changes is in the store when the call has succeeded, and nothing of it if it has not.
+ * Everything is -EROFS that would change the file when that process has ended and cannot be started
+ * again, which is what hdf5_is_lost says. */
 int hdf5_open_apart(struct store *store, struct hdf5 **hdf5);
+bool hdf5_is_lost(const struct hdf5 *hdf5);
 
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
  * it stands in the file with the first store_commit. */
@@ -139,7 +144,7 @@ int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *map
 void hdf5_mappings_free(struct hdf5_mappings *mappings);
 
 /* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
- * it has another rank, or is none now. */
+ * it has another rank, elements of another size, or is none now. */
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
                        uint64_t *data_address);
 void hdf5_info_free(struct sfs_dataset_info *info);

@@ -1,4 +1,4 @@
-/* The reading calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
+/* The calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
  * and what a worker does for another process. Everything is as it is said there. */
 #ifndef SPARSEFS_HDF5_LOCAL_H
 #define SPARSEFS_HDF5_LOCAL_H
@@ -7,6 +7,7 @@
 
 int local_open(struct store *store, struct hdf5 **hdf5);
 void local_close(struct hdf5 *hdf5);
+int local_renew(struct hdf5 *hdf5);
 int local_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
 int local_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
 int local_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
@@ -16,6 +17,10 @@ int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_i
                        struct hdf5_storage *storage);
 void local_dataset_close(struct hdf5 *hdf5, uint64_t address);
 int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
+
+/* -EBADF also: it is not open. */
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
+                        uint64_t *data_address);
 int local_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 int local_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
                  struct hdf5_chunk *chunk);
@@ -35,5 +40,16 @@ int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint
                         const void *in, size_t in_size, void *out, size_t out_size);
 int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
                         size_t size, void **out, size_t *out_size, uint32_t *mask);
+
+int local_flush(struct hdf5 *hdf5);
+int local_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
+                const void *buffer);
+int local_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
+int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n);
+int local_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+                const void *element);
+int local_create_group(struct hdf5 *hdf5, const char *path);
+int local_remove_group(struct hdf5 *hdf5, const char *path);
 
 #endif

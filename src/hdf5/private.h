@@ -18,6 +18,7 @@ struct open_dataset {
     hid_t type; /* the file's */
     hid_t space;
     int rank;
+    size_t size;         /* bytes of an element, as it was opened first */
     bool is_external;    /* its bytes are in other files */
     char *path;          /* of a virtual one whose sources have chunk caches; or NULL */
     size_t source_bytes; /* each source's */
@@ -77,14 +78,34 @@ int library_failed_because(int error, const char *why);
  * there, and shows the fill value. */
 int library_has_read(int error);
 
+/* Bytes of a writable store behind the end that the superblock names belong to nobody: a program
+ * that died before its commit has left them (file.c). And before a commit: the superblock has the
+ * store's end, and no mark of a writer. Without the lock. */
+int file_free_rest(struct store *store);
+int file_settle(struct store *store);
+
+/* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
+int file_write_changed(struct hdf5 *hdf5);
+
 /* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
 int library_check_here(const struct hdf5 *hdf5);
+
+/* Before a followed file is opened (file.c), without the lock: libhdf5's own writers must be
+ * followed in their way, which the store knows then. -EBUSY: such a one does not let others read
+ * meanwhile; -EINVAL, and errors of store_read. */
+int file_look_for_writer(struct store *store);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
 
 /* How many external files a dataset has; negative: libhdf5 cannot say. */
 int dataset_count_external(hid_t dataset);
+
+struct driver_placed;
+
+/* H5Dwrite_chunk of an open dataset, for what is placed (below, driver_place), without the lock. */
+int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
+                      const void *bytes, size_t n, struct driver_placed *placed);
 
 /* Before H5Dread: -EIO: libhdf5 would read it from files of which nobody knows what they are. */
 int dataset_check_readable(const struct open_dataset *dataset);
@@ -196,6 +217,10 @@ struct driver_placed {
     bool is_taken;
 };
 void driver_place(struct driver_placed *placed);
+
+/* What this thread writes of raw data is some of these n bytes, or an error: they stand for others.
+ * NULL: no more. */
+void driver_expect(const void *bytes, size_t n);
 
 /* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
  * know ours, of one id or of all that it does not have yet (filter_own.c). */

@@ -203,7 +203,7 @@ int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, u
                          const struct sfs_moved *moved, size_t n)
 {
     const struct translation t = {to, from, moved, n};
-    if (library_check_here(from) < 0)
+    if (library_check_here(to) < 0 || library_check_here(from) < 0)
         return -EOPNOTSUPP;
     library_enter();
     hid_t source = H5Oopen_by_addr(from->file, of);

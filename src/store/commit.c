@@ -25,7 +25,7 @@
  * until it is gone nothing may change. */
 static int check_writable(struct store *store)
 {
-    if (!store->writable)
+    if (!store->writable || store->reader.read)
         return -EROFS;
     if (!store->stray)
         return 0;
@@ -38,6 +38,8 @@ static int write_bytes(struct store *store, uint64_t address, const void *bytes,
                        bool or_keep)
 {
     uint64_t end;
+    if (store->reader.write)
+        return store->reader.write(store->reader.context, address, bytes, n);
     pthread_mutex_lock(&store->change);
     int error = check_writable(store);
     if (!error && (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store))) {
@@ -90,14 +92,66 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     return 0;
 }
 
-int store_allocate(struct store *store, uint64_t n, uint64_t *address)
+static int allocate_for(struct store *store, uint64_t n, bool is_lent, uint64_t *address)
 {
     pthread_mutex_lock(&store->change);
+    bool is_own = store->tells_own && !is_lent;
     int error = check_writable(store);
+    if (!error && is_own)
+        error = extents_reserve(&store->own, 1);
     if (!error)
         error = n > 0 ? allocate(store, n, address) : -EINVAL;
+    if (!error && is_own)
+        extents_add(&store->own, *address, n);
     pthread_mutex_unlock(&store->change);
     return error;
+}
+
+static int allocate_there(struct store *store, uint64_t n, uint64_t *address)
+{
+    uint64_t size;
+    int error = store->reader.allocate(store->reader.context, n, address, &size);
+    if (!error)
+        atomic_store(&store->end, size);
+    return error;
+}
+
+int store_allocate(struct store *store, uint64_t n, uint64_t *address)
+{
+    return store->reader.allocate ? allocate_there(store, n, address)
+                                  : allocate_for(store, n, false, address);
+}
+
+int store_allocate_lent(struct store *store, uint64_t n, uint64_t *address)
+{
+    return allocate_for(store, n, true, address);
+}
+
+void store_tell_own(struct store *store)
+{
+    pthread_mutex_lock(&store->change);
+    store->tells_own = true;
+    pthread_mutex_unlock(&store->change);
+}
+
+/* Nodes for two cuts in the middle are there. */
+static void disown(struct store *store, uint64_t address, uint64_t end)
+{
+    uint64_t start, length;
+    while (extents_after(&store->own, address, &start, &length) && start < end) {
+        uint64_t from = start > address ? start : address;
+        uint64_t to = start + length < end ? start + length : end;
+        extents_cut(&store->own, from, to - from);
+    }
+}
+
+/* Without memory it stays our own. */
+void store_hand_over(struct store *store, uint64_t address, uint64_t n)
+{
+    pthread_mutex_lock(&store->change);
+    if (extents_reserve(&store->own, 2) == 0)
+        disown(store, address, address + n);
+    pthread_mutex_unlock(&store->change);
 }
 
 /* The longest piece of [at, end) that is all fresh or all committed. */
@@ -130,8 +184,9 @@ static int give_back(struct store *store, uint64_t address, uint64_t end)
     for (uint64_t at = address; at < end; at += piece(store, at, end, &fresh))
         pieces++;
     if (extents_reserve(&store->free, pieces) || extents_reserve(&store->pending, pieces) ||
-        extents_reserve(&store->fresh, pieces))
+        extents_reserve(&store->fresh, pieces) || extents_reserve(&store->own, 2))
         return -ENOMEM;
+    disown(store, address, end);
 
     for (uint64_t at = address, n; at < end; at += n) {
         n = piece(store, at, end, &fresh);
@@ -142,20 +197,50 @@ static int give_back(struct store *store, uint64_t address, uint64_t end)
     return 0;
 }
 
-int store_free(struct store *store, uint64_t address, uint64_t n)
+static bool is_in_use(const struct store *store, uint64_t address, uint64_t n)
 {
     uint64_t end;
+    return n > 0 && !__builtin_add_overflow(address, n, &end) && end <= store_size(store) &&
+           !touches(&store->free, address, end) && !touches(&store->pending, address, end);
+}
+
+static bool is_lent(const struct store *store, uint64_t address, uint64_t n)
+{
+    return is_in_use(store, address, n) && !touches(&store->own, address, address + n);
+}
+
+int store_check_lent(struct store *store, uint64_t address, uint64_t n)
+{
+    pthread_mutex_lock(&store->change);
+    int error = is_lent(store, address, n) ? 0 : -EACCES;
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+int store_free_lent(struct store *store, uint64_t address, uint64_t n)
+{
     pthread_mutex_lock(&store->change);
     int error = check_writable(store);
-    if (!error && (n == 0 || __builtin_add_overflow(address, n, &end) || end > store_size(store) ||
-                   touches(&store->free, address, end) || touches(&store->pending, address, end))) {
+    if (!error)
+        error = is_lent(store, address, n) ? give_back(store, address, address + n) : -EACCES;
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+int store_free(struct store *store, uint64_t address, uint64_t n)
+{
+    if (store->reader.release)
+        return store->reader.release(store->reader.context, address, n);
+    pthread_mutex_lock(&store->change);
+    int error = check_writable(store);
+    if (!error && !is_in_use(store, address, n)) {
         log_error("%s: %" PRIu64 " bytes at address %" PRIu64 " cannot be freed: they are not in "
                   "use",
                   store->path, n, address);
         error = -EINVAL;
     }
     if (!error)
-        error = give_back(store, address, end);
+        error = give_back(store, address, address + n);
     pthread_mutex_unlock(&store->change);
     return error;
 }
@@ -173,6 +258,8 @@ uint64_t end_in_use(const struct store *store)
 
 uint64_t store_end(struct store *store)
 {
+    if (store->reader.end_in_use)
+        return store->reader.end_in_use(store->reader.context);
     pthread_mutex_lock(&store->change);
     uint64_t end = end_in_use(store);
     pthread_mutex_unlock(&store->change);

@@ -241,15 +241,32 @@ int store_open_shared(const char *path, struct store **store)
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
 {
-    struct store *store = file_new(name, false);
+    struct store *store = file_new(name, reader->write != NULL);
     if (!store)
         return -ENOMEM;
     store->reader = *reader;
-    store->st = (struct stat){.st_dev = (dev_t)reader->device, .st_ino = (ino_t)reader->inode};
-    store->committed_end = store->file_end = reader->size;
-    atomic_store(&store->end, reader->size);
+    store_renew_reader(store, reader);
     *out = store;
     return 0;
+}
+
+void store_renew_reader(struct store *store, const struct store_reader *reader)
+{
+    store->st = (struct stat){.st_dev = (dev_t)reader->device, .st_ino = (ino_t)reader->inode};
+    store->committed_end = store->file_end = reader->size;
+    store->is_following = reader->follows;
+    store->is_live = reader->follows && reader->is_live;
+    atomic_store(&store->end, reader->size);
+}
+
+void store_resize_reader(struct store *store, uint64_t size)
+{
+    atomic_store(&store->end, size);
+}
+
+bool store_has_reader(const struct store *store)
+{
+    return store->reader.read;
 }
 
 /* What was written behind the committed end is of no use without a commit. */
@@ -298,6 +315,7 @@ int store_close(struct store *store)
     extents_clear(&store->free);
     extents_clear(&store->pending);
     extents_clear(&store->fresh);
+    extents_clear(&store->own);
     pthread_mutex_destroy(&store->hold_lock);
     pthread_mutex_destroy(&store->change);
     pthread_rwlock_destroy(&store->unsynced_lock);
@@ -340,6 +358,8 @@ int store_rename(struct store *store, const char *name)
 uint64_t store_size(const struct store *store)
 {
     struct stat st;
+    if (store->is_live && store->reader.end)
+        return store->reader.end(store->reader.context);
     if (store->is_live && fstat(store->fd, &st) == 0)
         return (uint64_t)st.st_size;
     return atomic_load_explicit(&store->end, memory_order_acquire);

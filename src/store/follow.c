@@ -64,6 +64,8 @@ static int look(const struct store *store, struct follow_state *state)
 int follow_check(const struct store *store)
 {
     struct follow_state now;
+    if (store->reader.read) /* which has looked */
+        return 0;
     if (store->is_gone || !store->has_state)
         return store->is_gone ? -ESTALE : STORE_MOVED;
     int error = look(store, &now);

@@ -141,6 +141,8 @@ struct store {
     struct extents free;                /* may be allocated */
     struct extents pending;             /* freed since the last commit, which still needs them */
     struct extents fresh;               /* allocated since the last commit, before committed_end */
+    bool tells_own;                     /* store_tell_own */
+    struct extents own;                 /* allocated since by store_allocate, and in use */
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
     struct standing standing;

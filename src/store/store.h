@@ -134,16 +134,29 @@ int store_open_image(void *bytes, size_t n, const struct store_image *how, struc
 
 /* A file that somebody else reads for us, and what is known of it. */
 struct store_reader {
-    uint64_t size;                                                        /* bytes */
-    uint64_t device, inode;                                               /* which file it is */
+    uint64_t size;          /* bytes */
+    uint64_t device, inode; /* which file it is */
+    bool follows, is_live;  /* as the store that it stands for, whose errors reading has */
+    void *context;
     int (*read)(void *context, uint64_t address, void *buffer, size_t n); /* within the size */
     void (*close)(void *context);
-    void *context;
+    uint64_t (*end)(void *context); /* where a live one ends now */
+    /* Of one that is written, else NULL; as the calls of the store. allocate makes the size what it
+     * is then. */
+    int (*write)(void *context, uint64_t address, const void *bytes, size_t n);
+    int (*allocate)(void *context, uint64_t n, uint64_t *address, uint64_t *size);
+    int (*release)(void *context, uint64_t address, uint64_t n);
+    uint64_t (*end_in_use)(void *context);
 };
 
-/* A store over it, which is only read and has no journal, lock or place. -ENOMEM: then it is not
- * closed. */
+/* A store over it, which has no journal, lock or place, and cannot be committed. -ENOMEM: then it
+ * is not closed. */
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **store);
+
+/* What is known of it is something else now, but its functions. */
+void store_renew_reader(struct store *store, const struct store_reader *reader);
+void store_resize_reader(struct store *store, uint64_t size);
+bool store_has_reader(const struct store *store);
 
 /* From now on store_close frees the bytes of the image. */
 void store_take_image(struct store *store);
@@ -244,6 +257,20 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
  * the file when it is committed. -ENOSPC; -ENOMEM; -EINVAL: there is nothing in use to be freed. */
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
+
+/* ---- Space of somebody who is not trusted ----
+ *
+ * From the first of these calls on the store tells its own space, which store_allocate gives, from
+ * that which is lent: all else that is in use. Space is lent when it is allocated so, or when it is
+ * handed over. */
+
+void store_tell_own(struct store *store);
+int store_allocate_lent(struct store *store, uint64_t n, uint64_t *address);
+void store_hand_over(struct store *store, uint64_t address, uint64_t n);
+
+/* Whether all of n bytes are lent: 0, or -EACCES. And store_free, if they are. */
+int store_check_lent(struct store *store, uint64_t address, uint64_t n);
+int store_free_lent(struct store *store, uint64_t address, uint64_t n);
 
 /* Everything written since the last commit becomes durable at once, or nothing of it. On error the
  * committed state is whole (the old one or, if only the last steps failed, already the new one) and

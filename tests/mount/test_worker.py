@@ -1,5 +1,6 @@
 """libhdf5 in a process of its own: what it may do, and that a mount outlives it."""
 import errno
+import json
 import os
 import pathlib
 import signal
@@ -65,8 +66,17 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
-def test_it_may_do_nothing(mounts, path):
-    mount = mounts(path)
+MODES = ["ro", "follow=0.1", "rw,hdf5=worker"]
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    """What the process is there for; everything it must do is the same."""
+    return request.param
+
+
+def test_it_may_do_nothing(mounts, path, mode):
+    mount = mounts(path, mode)
     check_others(mount)
     found = workers(mount)
     assert len(found) == 1
@@ -103,13 +113,178 @@ def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
                        cwd=tmp_path, env=os.environ | environment)
 
 
-def test_it_is_inside_if_told_so(mounts, path):
-    mount = mounts(path, "hdf5=inside")
+def test_it_is_inside_if_told_so(mounts, path, mode):
+    mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)
-    assert not children(mount.process.pid)
+    assert not workers(mount)
+
+
+def sync(mount):
+    root = os.open(mount.root, os.O_RDONLY)
+    try:
+        os.fsync(root)
+    finally:
+        os.close(root)
+
+
+def write_frame(mount, name, i, content):
+    with open(mount / name / f"frames/{i}.raw", "r+b" if i < frames(mount, name) else "wb") as frame:
+        frame.write(content)
+
+
+def frames(mount, name):
+    return sum(entry.endswith(".raw") for entry in os.listdir(mount / name / "frames"))
+
+
+def is_sound(path):
+    done = subprocess.run([BUILD / "sparsectl", "check", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with h5py.File(path) as file:
+        return sorted(file)
+
+
+@pytest.mark.parametrize("name", ["crash", "hang"])
+def test_what_was_begun_is_dropped(mounts, path, name):
+    """It has written all of the group when it ends: nothing of that is in the file, and all goes on."""
+    with h5py.File(path, "a") as file:
+        file.create_group("group")
+    there = path.read_bytes()
+    mount = failing(mounts, path, "rw", "hdf5=worker", "hdf5_timeout=2", "commit_interval=0")
+    for _ in range(2):
+        with pytest.raises(OSError) as error:
+            os.mkdir(mount / f"group/{name}")
+        assert error.value.errno == errno.EIO
+        sync(mount)
+        assert path.read_bytes() == there
+        check_others(mount)
+        assert not os.listdir(mount / "group")
+    os.mkdir(mount / "sound")
+    os.rmdir(mount / "sound")
+    os.mkdir(mount / "sound")
+    write_frame(mount, "other1", 0, DATA[7].tobytes())
+    assert (mount / "other1/stack.raw").read_bytes() == DATA[7].tobytes()
+    mount.unmount()
+    assert is_sound(path) == sorted([*(f"other{i}" for i in range(N_OTHERS)), "allocate", "crash", "data", "group",
+                                     "hang", "sound"])
+    with h5py.File(path) as file:
+        assert (file["other1"][...] == DATA[7]).all()
+
+
+def test_when_it_cannot_be_started_again(mounts, path):
+    """Nothing can be changed any more, which the log and the counters say; what was written is there."""
+    mount = mounts(path, "rw", "hdf5=worker", "commit_interval=0", expect_log=True)
+    write_frame(mount, "other1", 0, DATA[7].tobytes())
+    sync(mount)
+    assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0
+    found = workers(mount)
+    for child in children(mount.process.pid):
+        if status(child)["Name"] == "sparsefs-hdf5z":
+            os.kill(child, signal.SIGKILL)
+    for worker in found:
+        wait_for_end(worker)
+    with pytest.raises(OSError) as error:
+        os.mkdir(mount / "new")
+    assert error.value.errno in (errno.EIO, errno.EROFS)
+    with pytest.raises(OSError) as error:
+        write_frame(mount, "other1", 0, DATA[8].tobytes())
+    assert error.value.errno == errno.EROFS
+    assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 1
+    assert "cannot be started again: nothing can be changed any more" in mount.log()
+    mount.unmount()
+    with h5py.File(path) as file:
+        assert (file["other1"][...] == DATA[7]).all()
+        assert "new" not in file
+
+
+class Model:
+    """What was written to a mount, and what of it is promised; whatever is refused is tried again."""
+
+    def __init__(self, path, seed):
+        self.path, self.random = path, np.random.default_rng(seed)
+        with h5py.File(path, "w", libver="latest") as file:
+            options = {"maxshape": (None, 64, 64), "chunks": (1, 32, 64)}
+            file.create_dataset("packed", (0, 64, 64), "u2", compression="gzip", **options)
+            file.create_dataset("plain", (0, 64, 64), "u2", **options)
+            file.create_dataset("whole", (4, 64, 64), "u2")  # which has no place yet
+        subprocess.run([BUILD / "sparsectl", "create", path, "/sparse", "--dims", "0,64,64", "--maxdims", "inf,64,64",
+                        "--chunk", "1,32,64", "--dtype", "uint16"], check=True)
+        zero = np.zeros((0, 64, 64), "u2")
+        self.data = {"packed": zero, "plain": zero, "sparse": zero, "whole": np.zeros((4, 64, 64), "u2")}
+        self.groups = set()
+        self.refused = 0
+
+    def until_done(self, call):
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                assert error.errno == errno.EIO, error
+                self.refused += 1
+                assert self.refused < 1000, "it is refused again and again"
+
+    def change_group(self, path, is_there):
+        """What was refused may have been done, if it could only not be looked at any more."""
+        before = self.refused
+        try:
+            (os.rmdir if is_there else os.mkdir)(path)
+        except (FileExistsError, FileNotFoundError):
+            assert before > 0
+
+    def step(self, mount):
+        what = self.random.integers(10)
+        if what < 2:
+            name = f"group{self.random.integers(20)}"
+            self.until_done(lambda: self.change_group(mount / name, name in self.groups))
+            self.groups ^= {name}
+            return
+        name = list(self.data)[self.random.integers(4)]
+        n = len(self.data[name])
+        i = int(self.random.integers(n + (name != "whole" and n < 30)))
+        frame = self.random.integers(0, 2 + what, (64, 64)).astype("u2") * 77
+        self.until_done(lambda: write_frame(mount, name, i, frame.tobytes()))
+        if i == n:
+            self.data[name] = np.concatenate([self.data[name], frame[None]])
+        self.data[name][i] = frame
+
+    def check_mount(self, mount):
+        for name, data in self.data.items():
+            assert self.until_done((mount / name / "stack.raw").read_bytes) == data.tobytes(), name
+        there = set(self.until_done(lambda: os.listdir(mount.root)))
+        assert there - {".sparsefs"} == set(self.data) | self.groups
+
+
+KILLS = int(os.environ.get("SPARSEFS_WORKER_KILLS", 200))
+
+
+def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
+    """In rounds, after each of which the daemon is killed, too: what fsync has promised is there."""
+    model = Model(tmp_path / "written.h5", 1)
+    kills = 0
+    while kills < KILLS:
+        mount = mounts(model.path, "rw", "hdf5=worker", "cache_size=1M", "commit_interval=1", expect_log=True)
+        pauses = np.random.default_rng(kills)
+        with Killer(mount, lambda: pauses.uniform(0.001, 0.04)) as killer:
+            while killer.kills < KILLS // 4:
+                for _ in range(10):
+                    model.step(mount)
+                model.until_done(lambda: sync(mount))
+            model.check_mount(mount)
+        kills += killer.kills
+        assert "signal 9" in mount.log()
+        mount.process.kill()
+        mount.process.wait()
+        mount.process.returncode = 0  # as the fixture wants it
+        mount.umount("-l")
+        reader = mounts(model.path, "ro", expect_log=True)
+        model.check_mount(reader)
+        reader.unmount()
+    subprocess.run([BUILD / "sparsectl", "recover", model.path], check=True, capture_output=True)
+    assert is_sound(model.path) == sorted(set(model.data) | model.groups)
+    print(f"{kills} kills, {model.refused} calls refused")
 
 
 def test_files_that_are_written_are_opened_inside(mounts, path):
+    """Unless something else is said."""
     assert not workers(mounts(path, "rw"))
 
 
@@ -118,8 +293,8 @@ def test_options_that_are_none(run, path, tmp_path, option):
     assert run("-o", option, path, tmp_path).returncode == 1
 
 
-def test_a_crash_is_one_objects_affair(mounts, path):
-    mount = failing(mounts, path)
+def test_a_crash_is_one_objects_affair(mounts, path, mode):
+    mount = failing(mounts, path, mode)
     for _ in range(5):
         with pytest.raises(OSError) as error:
             os.listxattr(mount / "crash")
@@ -132,8 +307,8 @@ def test_a_crash_is_one_objects_affair(mounts, path):
         assert "signal 11" in line
 
 
-def test_an_endless_loop_is_ended(mounts, path):
-    mount = failing(mounts, path, "hdf5_timeout=5")
+def test_an_endless_loop_is_ended(mounts, path, mode):
+    mount = failing(mounts, path, mode, "hdf5_timeout=5")
     with pytest.raises(OSError) as error:
         os.listxattr(mount / "hang")
     assert error.value.errno == errno.EIO
@@ -141,45 +316,127 @@ def test_an_endless_loop_is_ended(mounts, path):
     assert "it did not answer for 5.0 s" in mount.log()
 
 
-def test_memory_is_limited(mounts, path):
+def test_memory_is_limited(mounts, path, mode):
     if is_sanitized():
         pytest.skip("sanitizers need more address space than there is memory")
-    mount = failing(mounts, path, "hdf5_memory=256M")
+    mount = failing(mounts, path, mode, "hdf5_memory=256M")
     os.listxattr(mount / "allocate")  # which cannot be read, as libhdf5 says itself
     check_others(mount)
     assert "the process of libhdf5 ended" not in mount.log()
 
 
-def test_killing_it_is_not_noticed(mounts, path):
-    mount = mounts(path, "cache_size=1M", "direct_io", expect_log=True)
-    ended = threading.Event()
+class Killer(threading.Thread):
+    """Kills the processes of a mount again and again, until the block ends."""
 
-    def kill_all():
-        while not ended.wait(0.02):
-            for worker in workers(mount):
+    def __init__(self, mount, pause=lambda: 0.02):
+        super().__init__()
+        self.mount, self.pause = mount, pause
+        self.ended = threading.Event()
+        self.kills = 0
+
+    def run(self):
+        while not self.ended.wait(self.pause()):
+            for worker in workers(self.mount):
                 try:
+                    lives = not status(worker)["State"].startswith("Z")
                     os.kill(worker, signal.SIGKILL)
-                except ProcessLookupError:
+                    self.kills += lives
+                except (FileNotFoundError, ProcessLookupError):
                     pass  # it was the last one's turn
 
-    killer = threading.Thread(target=kill_all)
-    killer.start()
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+
+def test_killing_it_is_not_noticed(mounts, path, mode):
+    mount = mounts(path, mode, "cache_size=1M", "direct_io", expect_log=True)
     refused = 0
-    try:
+    with Killer(mount):
         for _ in range(5):
             for i in range(N_OTHERS):
                 try:
                     assert os.getxattr(mount / f"other{i}", "user.number") == str(i).encode()
                     assert (mount / "data/frames" / f"{i}.raw").read_bytes() == DATA[i].tobytes()
-                except OSError as error:  # killed three times in one call
+                except OSError as error:  # killed all the time in one call
                     assert error.errno == errno.EIO
                     refused += 1
-    finally:
-        ended.set()
-        killer.join()
     check_others(mount)
     assert refused < 5 * N_OTHERS
     assert "signal 9" in mount.log()
+
+
+def again(call):
+    """What somebody who kills the process again and again in one call is told is no answer."""
+    while True:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+
+
+def test_a_file_that_grows_while_it_is_killed(mounts, tmp_path):
+    path = tmp_path / "grows.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("data", (0, 64, 64), "u2", maxshape=(None, 64, 64), chunks=(1, 64, 64))
+        file.create_dataset("compact", data=DATA[0, :8])
+    writer = mounts(path, "rw")
+    mount = mounts(path, "follow=0.05", expect_log=True)
+    with Killer(mount, lambda: 0.1):
+        for i in range(len(DATA)):
+            with open(writer / f"data/frames/{i}.raw", "wb") as frame:
+                frame.write(DATA[i].tobytes())
+                frame.flush()
+                os.fsync(frame.fileno())
+            wait_until(lambda: again((mount / "data/stack.raw").read_bytes) == DATA[:i + 1].tobytes())
+            assert again((mount / "compact/stack.raw").read_bytes) == DATA[0, :8].tobytes()
+
+
+def test_a_followed_dataset_whose_elements_grow(mounts, tmp_path):
+    """In the same file, at the same address: what is read into memory for it would not fit."""
+    path = tmp_path / "changes.h5"
+
+    def write(dtype):
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_layout(h5py.h5d.COMPACT)
+        with h5py.File(path, "w", libver="latest") as file:
+            space = h5py.h5s.create_simple((64,))
+            dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.py_create(np.dtype(dtype)), space, dcpl)
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(64, dtype=dtype))
+
+    write("u1")
+    mount = mounts(path, "follow=0.05", expect_log=True)
+    with open(mount / "data/stack.raw", "rb", buffering=0) as stack:
+        assert stack.read() == bytes(range(64))
+        write("u8")
+
+        def is_gone():
+            try:
+                os.pread(stack.fileno(), 64, 0)
+            except OSError as error:
+                return error.errno == errno.ESTALE
+            return False
+        wait_until(is_gone)
+
+
+def test_a_followed_virtual_dataset_of_many_files(mounts, tmp_path):
+    """libhdf5 has them all open at a time."""
+    layout = h5py.VirtualLayout((100, 8), "u2")
+    for i in range(100):
+        with h5py.File(tmp_path / f"source{i}.h5", "w") as file:
+            file.create_dataset("data", data=np.full(8, i, "u2"))
+        layout[i] = h5py.VirtualSource(f"source{i}.h5", "data", (8,))
+    with h5py.File(tmp_path / "virtual.h5", "w", libver="latest") as file:
+        file.create_virtual_dataset("all", layout)
+    mount = mounts(tmp_path / "virtual.h5", "follow=0.1")
+    content = np.frombuffer((mount / "all/stack.raw").read_bytes(), "u2").reshape(100, 8)
+    assert (content == np.arange(100)[:, None]).all()
+    assert len(workers(mount)) == 1
 
 
 def test_the_processes_end_with_the_daemon(mounts, path):

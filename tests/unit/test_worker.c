@@ -425,7 +425,7 @@ static void ask_for(int socket, uint64_t address, uint64_t n)
 {
     enum message_kind kind;
     struct wire wire = {0};
-    wire_uints(&wire, (uint64_t[]){0, address, n}, 3);
+    wire_uints(&wire, (uint64_t[]){0, address, n, false}, 4);
     (void)channel_send(socket, MESSAGE_READ, &wire, UINT64_MAX);
     (void)channel_receive(socket, &kind, &wire, UINT64_MAX);
     struct cursor cursor = cursor_over(wire.bytes, wire.n);

@@ -36,14 +36,10 @@ static int look_at(int socket, short events, uint64_t until, ssize_t n)
     return errno == EINTR ? 0 : errno == ENOMEM || errno == ENOBUFS ? -ENOMEM : -EPIPE;
 }
 
-int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until)
+static int send_parts(int socket, struct iovec parts[2], uint64_t until)
 {
-    struct header header = {kind, wire->n};
-    struct iovec parts[2] = {{&header, sizeof(header)}, {wire->bytes, wire->n}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     int flags = MSG_NOSIGNAL | (until != UINT64_MAX ? MSG_DONTWAIT : 0), error = 0;
-    if (wire->failed)
-        return -ENOMEM;
     while (!error && parts[0].iov_len + parts[1].iov_len > 0) {
         ssize_t n = sendmsg(socket, &message, flags);
         if (n <= 0)
@@ -56,6 +52,27 @@ int channel_send(int socket, enum message_kind kind, const struct wire *wire, ui
         }
     }
     return error;
+}
+
+int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until)
+{
+    struct header header = {kind, wire->n};
+    struct iovec parts[2] = {{&header, sizeof(header)}, {wire->bytes, wire->n}};
+    return wire->failed ? -ENOMEM : send_parts(socket, parts, until);
+}
+
+void channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire)
+{
+    struct header header = {kind, wire->n};
+    wire_put(batch, &header, sizeof(header));
+    wire_put(batch, wire->bytes, wire->n);
+    batch->failed |= wire->failed;
+}
+
+int channel_send_batch(int socket, const struct wire *batch, uint64_t until)
+{
+    struct iovec parts[2] = {{batch->bytes, batch->n}, {NULL, 0}};
+    return batch->failed ? -ENOMEM : send_parts(socket, parts, until);
 }
 
 static int receive_bytes(int socket, void *to, size_t n, uint64_t until)
@@ -79,7 +96,7 @@ int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint
     int error = receive_bytes(socket, &header, sizeof(header), until);
     if (error)
         return error;
-    if (header.kind > MESSAGE_INTERRUPTED || header.n > WIRE_MOST_BYTES)
+    if (header.kind >= MESSAGE_KINDS || header.n > WIRE_MOST_BYTES)
         return -EPROTO;
     *kind = (enum message_kind)header.kind;
     void *to = wire_room(wire, (size_t)header.n);

@@ -9,14 +9,24 @@
 /* From us: a call, and answers to what the worker asks for meanwhile. From the worker: its reply,
  * which ends the call, and before that anything of the rest. */
 enum message_kind {
-    MESSAGE_CALL,        /* enum worker_call, and what belongs to it */
-    MESSAGE_ANSWER,      /* error, and what was asked for */
-    MESSAGE_REPLY,       /* error; its reason; results, if there was none */
-    MESSAGE_READ,        /* file, address, bytes (CHANNEL_MOST_READ at most): asks for them */
-    MESSAGE_FIND,        /* name: asks for another file: its number, size, device, inode */
-    MESSAGE_LET_GO,      /* file: no answer */
+    MESSAGE_CALL,   /* enum worker_call, and what belongs to it */
+    MESSAGE_ANSWER, /* error, and what was asked for */
+    MESSAGE_SIZE,   /* of the store, before a call: no answer */
+    MESSAGE_REPLY,  /* error; its reason; results, if there was none */
+    MESSAGE_READ,   /* file, address, bytes (CHANNEL_MOST_READ at most), whether they are read
+                     * ahead: asks for them */
+    MESSAGE_FIND,   /* name: asks for another file: its description (describe_store) */
+    MESSAGE_END_OF, /* file: asks where it ends now */
+    MESSAGE_LET_GO, /* file: no answer */
+    /* Of a file that is written; the first three have no answer: */
+    MESSAGE_WRITE,       /* address, bytes */
+    MESSAGE_WRITE_NAMED, /* address, offset, n: those of the call's bytes, which it was not sent */
+    MESSAGE_FREE,        /* address, n */
+    MESSAGE_ALLOCATE,    /* n: asks for an address, and the size of the store then */
+    MESSAGE_END_IN_USE,  /* asks for store_end */
     MESSAGE_LOG,         /* level, line: no answer */
     MESSAGE_INTERRUPTED, /* asks whether the call is to end early: the error says it */
+    MESSAGE_KINDS
 };
 
 #define CHANNEL_MOST_READ ((uint64_t)1 << 20)
@@ -24,6 +34,7 @@ enum message_kind {
 /* What can be asked of a worker; calls.c has a row for each. */
 enum worker_call {
     WORKER_OPEN,
+    WORKER_RENEW,
     WORKER_LIST,
     WORKER_LOOKUP,
     WORKER_FIND,
@@ -31,6 +42,7 @@ enum worker_call {
     WORKER_ATTRIBUTES,
     WORKER_DATASET_OPEN,
     WORKER_DATASET_CLOSE,
+    WORKER_DATASET_RENEW,
     WORKER_CACHE_SOURCES,
     WORKER_MAPPINGS,
     WORKER_LOCATE,
@@ -43,12 +55,24 @@ enum worker_call {
     WORKER_TYPE_EQUAL,
     WORKER_ELEMENT_JSON,
     WORKER_ELEMENTS_TEXT,
+    WORKER_FIRST_CHANGE, /* these change the file, and have one integer for a result: */
+    WORKER_WRITE = WORKER_FIRST_CHANGE,
+    WORKER_SET_EXTENT,
+    WORKER_WRITE_CHUNK,
+    WORKER_PLACE,
+    WORKER_CREATE_GROUP,
+    WORKER_REMOVE_GROUP,
     WORKER_CALLS
 };
 
-/* Both wait until a time of clock_now(), UINT64_MAX: for ever. 0; -EPIPE: nobody is there any more;
- * -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM. */
+/* All of these wait until a time of clock_now(), UINT64_MAX: for ever. 0; -EPIPE: nobody is there
+ * any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM. */
 int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until);
+
+/* Puts a message behind others, and sends them all: who receives is woken once. */
+void channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
+int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
+
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
 #endif

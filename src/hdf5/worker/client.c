@@ -16,13 +16,15 @@
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "hdf5/private.h"
+#include "hdf5/worker/transaction.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-#define MOST_STRIKES 2   /* times that an object may end a worker */
-#define MOST_TRIES   3   /* of one call, whatever ends the worker */
-#define MOST_OTHERS  256 /* files that a worker may have open besides its own */
-#define MOST_LINES   50  /* of the log, in one call */
+#define MOST_STRIKES 2    /* times that an object may end a worker */
+#define MOST_TRIES   3    /* of one call, whatever ends the worker */
+#define MOST_KILLS   20   /* of a worker, by others than the call that it is asked for */
+#define MOST_OTHERS  256  /* files that a worker may have open besides its own */
+#define MOST_LINES   50   /* of the log, in one call */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -44,10 +46,22 @@ struct client {
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
+    bool is_killed; /* by somebody else, when it ended last */
+    bool has_moved; /* it was told that a followed file has */
+    /* Of a file that is written: */
+    struct transaction *transaction; /* else NULL */
+    uint64_t told_size;              /* of the store */
+    atomic_bool is_lost;
+    enum worker_call call; /* that is under way */
+    bool read_failed;      /* something in this call: what libhdf5 knows may be half of it */
+    int spoiled;           /* the first error of a change in this call */
+    const char *payload;
+    size_t payload_n;
 };
 
 static const char *const names[WORKER_CALLS] = {
     [WORKER_OPEN] = "opening the file",
+    [WORKER_RENEW] = "opening the file again",
     [WORKER_LIST] = "the links",
     [WORKER_LOOKUP] = "a link",
     [WORKER_FIND] = "a path",
@@ -55,6 +69,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_ATTRIBUTES] = "the attributes",
     [WORKER_DATASET_OPEN] = "the description",
     [WORKER_DATASET_CLOSE] = "closing",
+    [WORKER_DATASET_RENEW] = "the dims",
     [WORKER_CACHE_SOURCES] = "the caches",
     [WORKER_MAPPINGS] = "the mappings",
     [WORKER_LOCATE] = "a chunk",
@@ -67,6 +82,12 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_TYPE_EQUAL] = "a comparison of datatypes",
     [WORKER_ELEMENT_JSON] = "the text of an element",
     [WORKER_ELEMENTS_TEXT] = "the text of elements",
+    [WORKER_WRITE] = "writing elements",
+    [WORKER_SET_EXTENT] = "changing the dims",
+    [WORKER_WRITE_CHUNK] = "writing a chunk",
+    [WORKER_PLACE] = "giving it its place",
+    [WORKER_CREATE_GROUP] = "making a group",
+    [WORKER_REMOVE_GROUP] = "removing a group",
 };
 
 int client_create(struct store *store, uint64_t timeout, struct client **out)
@@ -78,8 +99,13 @@ int client_create(struct store *store, uint64_t timeout, struct client **out)
     client->store = store;
     client->timeout = timeout;
     client->socket = -1;
-    *out = client;
-    return 0;
+    int error =
+        store && store_is_writable(store) ? transaction_create(store, &client->transaction) : 0;
+    if (error)
+        client_destroy(client);
+    else
+        *out = client;
+    return error;
 }
 
 void client_lock(struct client *client)
@@ -129,6 +155,7 @@ void client_destroy(struct client *client)
         HASH_DEL(client->strikes, strike);
         free(strike);
     }
+    transaction_destroy(client->transaction);
     wire_free(&client->in);
     wire_free(&client->out);
     pthread_mutex_destroy(&client->lock);
@@ -155,19 +182,41 @@ static struct store *file_of(const struct client *client, uint64_t number)
     return number == 0 ? client->store : number < MOST_OTHERS ? client->others[number] : NULL;
 }
 
+/* As it has changed the file in this call. */
+static int read_store(struct client *client, struct store *store, uint64_t address, void *room,
+                      size_t n)
+{
+    bool is_changed = client->transaction && store == client->store;
+    int error = is_changed ? transaction_read(client->transaction, address, room, n)
+                           : store_read(store, address, room, n);
+    return error;
+}
+
 /* The store looks whether the range is in it. */
 static int answer_read(struct client *client, struct cursor *cursor)
 {
     struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
     uint64_t address = take_uint(cursor, UINT64_MAX), n = take_uint(cursor, CHANNEL_MOST_READ);
+    bool is_ahead = take_bool(cursor);
     if (take_end(cursor, true) < 0 || !store)
         return -EPROTO;
     uint64_t begun = clock_now();
     void *room = wire_room(answer_with(client, 0), (size_t)n);
-    int error = room ? store_read(store, address, room, (size_t)n) : -ENOMEM;
+    int error = room ? read_store(client, store, address, room, (size_t)n) : -ENOMEM;
     if (error)
         answer_with(client, error);
+    client->has_moved |= error == STORE_MOVED;
+    client->read_failed |= error && !is_ahead;
     client->until += clock_now() - begun;
+    return send_answer(client);
+}
+
+static int answer_end_of(struct client *client, struct cursor *cursor)
+{
+    const struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
+    if (take_end(cursor, true) < 0 || !store)
+        return -EPROTO;
+    wire_uint(answer_with(client, 0), store_end_wanted(store));
     return send_answer(client);
 }
 
@@ -175,9 +224,11 @@ static void describe_store(struct wire *wire, uint64_t number, const struct stor
 {
     struct stat st = {0};
     (void)store_stat(store, &st);
-    wire_uints(
-        wire,
-        (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev, (uint64_t)st.st_ino}, 4);
+    wire_uints(wire,
+               (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev,
+                            (uint64_t)st.st_ino, store_is_following(store), store_is_live(store),
+                            store_is_writable(store)},
+               7);
 }
 
 static int answer_find(struct client *client, struct cursor *cursor)
@@ -204,6 +255,91 @@ static int answer_find(struct client *client, struct cursor *cursor)
         describe_store(wire, i, client->others[i]);
     return send_answer(client);
 }
+
+/* ---- What it changes ---- */
+
+static bool is_opening(const struct client *client)
+{
+    return client->call == WORKER_OPEN;
+}
+
+static bool is_changing(const struct client *client)
+{
+    return client->call >= WORKER_FIRST_CHANGE;
+}
+
+/* What it may not touch it does not touch unless somebody has taken it over. */
+static int note_change(struct client *client, int error)
+{
+    if (error == -EACCES)
+        return -EPROTO;
+    if (!client->spoiled)
+        client->spoiled = error;
+    return 0;
+}
+
+/* When a file is opened libhdf5 marks it, which nobody is to see. */
+static int write_bytes(struct client *client, uint64_t address, const void *bytes, size_t n)
+{
+    if (!is_changing(client) && !is_opening(client))
+        return note_change(client, -EROFS);
+    uint64_t begun = clock_now();
+    int error = transaction_write(client->transaction, address, bytes, n);
+    client->until += clock_now() - begun;
+    return note_change(client, error);
+}
+
+static int take_write(struct client *client, struct cursor *cursor)
+{
+    uint64_t address = take_uint(cursor, UINT64_MAX);
+    size_t n = take_count(cursor, 1);
+    const void *bytes = cursor_bytes(cursor, n);
+    if (take_end(cursor, true) < 0 || !client->transaction)
+        return -EPROTO;
+    return write_bytes(client, address, bytes, n);
+}
+
+static int take_named_write(struct client *client, struct cursor *cursor)
+{
+    uint64_t address = take_uint(cursor, UINT64_MAX);
+    size_t offset = (size_t)take_uint(cursor, client->payload_n);
+    size_t n = (size_t)take_uint(cursor, client->payload_n - offset);
+    if (take_end(cursor, true) < 0 || !client->transaction || !client->payload)
+        return -EPROTO;
+    return write_bytes(client, address, client->payload + offset, n);
+}
+
+static int take_free(struct client *client, struct cursor *cursor)
+{
+    uint64_t address = take_uint(cursor, UINT64_MAX), n = take_uint(cursor, UINT64_MAX);
+    if (take_end(cursor, true) < 0 || !client->transaction)
+        return -EPROTO;
+    return note_change(
+        client, is_changing(client) ? transaction_free(client->transaction, address, n) : -EROFS);
+}
+
+static int answer_allocate(struct client *client, struct cursor *cursor)
+{
+    uint64_t address = 0, n = take_uint(cursor, UINT64_MAX);
+    if (take_end(cursor, true) < 0 || !client->transaction)
+        return -EPROTO;
+    int error =
+        is_changing(client) ? transaction_allocate(client->transaction, n, &address) : -EROFS;
+    (void)note_change(client, error);
+    client->told_size = store_size(client->store);
+    wire_uints(answer_with(client, error), (uint64_t[]){address, client->told_size}, 2);
+    return send_answer(client);
+}
+
+static int answer_end_in_use(struct client *client, struct cursor *cursor)
+{
+    if (take_end(cursor, true) < 0 || !client->transaction)
+        return -EPROTO;
+    wire_uint(answer_with(client, 0), store_end(client->store));
+    return send_answer(client);
+}
+
+/* ---- What else it says ---- */
 
 static int let_go(struct client *client, struct cursor *cursor)
 {
@@ -245,8 +381,20 @@ static int answer_message(struct client *client, enum message_kind kind)
         return answer_read(client, &cursor);
     case MESSAGE_FIND:
         return answer_find(client, &cursor);
+    case MESSAGE_END_OF:
+        return answer_end_of(client, &cursor);
     case MESSAGE_LET_GO:
         return let_go(client, &cursor);
+    case MESSAGE_WRITE:
+        return take_write(client, &cursor);
+    case MESSAGE_WRITE_NAMED:
+        return take_named_write(client, &cursor);
+    case MESSAGE_FREE:
+        return take_free(client, &cursor);
+    case MESSAGE_ALLOCATE:
+        return answer_allocate(client, &cursor);
+    case MESSAGE_END_IN_USE:
+        return answer_end_in_use(client, &cursor);
     case MESSAGE_LOG:
         return pass_on(client, &cursor);
     case MESSAGE_INTERRUPTED:
@@ -260,15 +408,16 @@ static int answer_message(struct client *client, enum message_kind kind)
 /* ---- Calls ---- */
 
 /* What a call may fail with: others mean something to those who call us. */
-static int known_error(uint64_t number)
+static int known_error(const struct client *client, uint64_t number)
 {
-    static const int known[] = {ENOENT, EIO,     EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF, EBUSY,
-                                ESTALE, EFBIG,   EINTR,     EACCES,  EPERM,      ELOOP, ENFILE,
-                                EILSEQ, ENOTDIR, EOVERFLOW, EDEADLK, EXDEV};
+    static const int known[] = {ENOENT, EIO,    EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF,
+                                EBUSY,  ESTALE, EFBIG,     EINTR,   EACCES,     EPERM,
+                                ELOOP,  ENFILE, EILSEQ,    ENOTDIR, EOVERFLOW,  EDEADLK,
+                                EXDEV,  EEXIST, ENOTEMPTY, ENOSPC,  EROFS};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         if (number == (uint64_t)known[i])
             return -known[i];
-    return -EIO;
+    return client->has_moved && number == (uint64_t)-STORE_MOVED ? STORE_MOVED : -EIO;
 }
 
 int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results)
@@ -290,17 +439,35 @@ static int take_reply(struct client *client, struct cursor *results)
 {
     uint64_t number;
     int error = client_take_reply(&client->in, &number, results);
-    return error || number == 0 ? error : known_error(number);
+    return error || number == 0 ? error : known_error(client, number);
+}
+
+/* Others allocate space in the store meanwhile. */
+static int tell_size(struct client *client)
+{
+    uint64_t size = client->transaction ? store_size(client->store) : 0;
+    if (size == client->told_size)
+        return 0;
+    struct wire *wire = &client->out;
+    wire->n = 0;
+    wire->failed = false;
+    wire_uint(wire, size);
+    client->told_size = size;
+    return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
 }
 
 /* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
-static int exchange(struct client *client, const struct wire *request, struct cursor *results,
-                    bool *is_lost)
+static int exchange_messages(struct client *client, const struct wire *request,
+                             struct cursor *results, bool *is_lost)
 {
     enum message_kind kind = MESSAGE_LOG;
     client->until = clock_now() + client->timeout;
     client->lines = 0;
-    int error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
+    client->has_moved = client->read_failed = false;
+    client->spoiled = 0;
+    int error = tell_size(client);
+    if (!error)
+        error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
     *is_lost = true;
     while (!error) {
         error = channel_receive(client->socket, &kind, &client->in, client->until);
@@ -312,8 +479,47 @@ static int exchange(struct client *client, const struct wire *request, struct cu
     if (error)
         return error;
     error = take_reply(client, results);
+    if (!error && is_changing(client) && results->left != sizeof(uint64_t))
+        error = -EPROTO;
     *is_lost = error == -EPROTO;
     return error;
+}
+
+/* What a call has changed is the store's, if it has succeeded, or nobody's: then libhdf5 knows more
+ * than there is, and its process is of no use any more. */
+static int conclude(struct client *client, int error, bool is_lost)
+{
+    bool is_empty = transaction_is_empty(client->transaction);
+    bool is_wrong = client->spoiled || client->read_failed;
+    if (is_changing(client) && !is_lost && !error && !is_wrong) {
+        transaction_take(client->transaction);
+        return 0;
+    }
+    transaction_drop(client->transaction);
+    if (is_lost)
+        return error;
+    if (is_wrong || (is_changing(client) && !is_empty))
+        end_worker(client);
+    if (error || !is_wrong || !(is_changing(client) || is_opening(client)))
+        return error;
+    library_reason("what it needs of the file could not be read or changed");
+    return client->spoiled ? client->spoiled : -EIO;
+}
+
+static int exchange(struct client *client, enum worker_call call, const struct wire *request,
+                    struct cursor *results, bool *is_lost)
+{
+    int error = 0;
+    client->call = call;
+    *is_lost = false;
+    if (client->transaction && is_changing(client))
+        error = transaction_settle(client->transaction);
+    if (error) {
+        library_reason("what was changed before could not be stored yet");
+        return error;
+    }
+    error = exchange_messages(client, request, results, is_lost);
+    return client->transaction ? conclude(client, error, *is_lost) : error;
 }
 
 void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n)
@@ -338,12 +544,13 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     int status = end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     client_say_end(error, status, client->timeout, how, sizeof(how));
-    if (client->store && call != WORKER_OPEN)
+    if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
              place, how);
     library_reason(line);
     log_error("%s: %s", client->store ? store_path(client->store) : "datatypes", line);
+    client->is_killed = is_killed;
     return !is_killed && error != -ENOMEM;
 }
 
@@ -370,16 +577,17 @@ static void strike(struct client *client, uint64_t object)
         strike->n++;
 }
 
-/* -EPIPE: it has ended. */
-static int open_file(struct client *client)
+/* Opens the file, or does it again. -EPIPE: it has ended. */
+static int open_file(struct client *client, enum worker_call call)
 {
     struct wire request;
     struct cursor results;
     bool is_lost;
-    client_request(&request, WORKER_OPEN);
+    client_request(&request, call);
     wire_string(&request, store_path(client->store));
     describe_store(&request, 0, client->store);
-    int error = exchange(client, &request, &results, &is_lost);
+    client->told_size = client->transaction ? store_size(client->store) : 0;
+    int error = exchange(client, call, &request, &results, &is_lost);
     wire_free(&request);
     if (!error) {
         client->root = take_uint(&results, UINT64_MAX);
@@ -387,7 +595,7 @@ static int open_file(struct client *client)
         is_lost = error != 0;
     }
     if (is_lost) {
-        (void)bury(client, WORKER_OPEN, client->root, error);
+        (void)bury(client, call, client->root, error);
         return error == -ETIMEDOUT ? -EIO : -EPIPE;
     }
     if (error)
@@ -407,7 +615,7 @@ static int start(struct client *client)
         log_error("cannot start a process for libhdf5: %s", strerror(-error));
         return error == -ENOMEM ? error : -EIO;
     }
-    return client->store ? open_file(client) : 0;
+    return client->store ? open_file(client, WORKER_OPEN) : 0;
 }
 
 int client_start(struct client *client, uint64_t *root)
@@ -419,6 +627,28 @@ int client_start(struct client *client, uint64_t *root)
     return error == -EPIPE ? -EIO : error;
 }
 
+int client_renew(struct client *client, uint64_t *root)
+{
+    int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
+    if (error == -EPIPE)
+        return client_start(client, root);
+    *root = client->root;
+    return error;
+}
+
+bool client_is_lost(const struct client *client)
+{
+    return atomic_load(&client->is_lost);
+}
+
+static void lose(struct client *client)
+{
+    if (!atomic_exchange(&client->is_lost, true))
+        log_error("%s: the process of libhdf5 cannot be started again: nothing can be changed any "
+                  "more, what was committed stands",
+                  store_path(client->store));
+}
+
 static int refuse(void)
 {
     library_reason("it has ended the process of libhdf5 before, and is not read any more");
@@ -427,13 +657,14 @@ static int refuse(void)
 
 /* One try; -EPIPE: the worker has ended. */
 static int try_once(struct client *client, enum worker_call call, uint64_t object,
-                    const struct wire *request, struct cursor *results)
+                    const struct wire *request, struct cursor *results, bool *is_started)
 {
     bool is_lost = false;
     int error = start(client);
+    *is_started = !error || error == -ENOMEM;
     if (error)
         return error;
-    error = exchange(client, request, results, &is_lost);
+    error = exchange(client, call, request, results, &is_lost);
     if (!is_lost)
         return error;
     if (bury(client, call, object, error))
@@ -445,14 +676,34 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results)
 {
     int error = -EPIPE;
-    for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++) {
+    bool is_started = true;
+    client->read_failed = false;
+    if (call >= WORKER_FIRST_CHANGE && client_is_lost(client))
+        return -EROFS;
+    for (int i = 0, kills = 0; i < MOST_TRIES && kills < MOST_KILLS && error == -EPIPE;) {
         const struct strike *strike = strikes_of(client, object);
+        client->is_killed = false;
         error = request->failed ? -ENOMEM
                 : strike && strike->n >= MOST_STRIKES
                     ? refuse()
-                    : try_once(client, call, object, request, results);
+                    : try_once(client, call, object, request, results, &is_started);
+        kills += client->is_killed;
+        i += !client->is_killed;
     }
+    if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
+        lose(client);
     return error == -EPIPE ? -EIO : error;
+}
+
+void client_set_payload(struct client *client, const void *bytes, size_t n)
+{
+    client->payload = bytes;
+    client->payload_n = bytes ? n : 0;
+}
+
+int client_settle(struct client *client)
+{
+    return client->transaction ? transaction_settle(client->transaction) : 0;
 }
 
 int client_distrust(struct client *client, enum worker_call call, uint64_t object)

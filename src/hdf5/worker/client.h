@@ -7,8 +7,9 @@
 
 struct client;
 
-/* A worker that reads the store, which must outlive it (NULL: none, for datatypes). No process is
- * started yet. A call may take so many nanoseconds; what the store takes does not count. */
+/* A worker that reads the store, and changes it if it is writable, which must outlive it (NULL:
+ * none, for datatypes). No process is started yet. A call may take so many nanoseconds; what the
+ * store takes does not count. */
 int client_create(struct store *store, uint64_t timeout, struct client **client);
 void client_destroy(struct client *client);
 
@@ -20,13 +21,27 @@ void client_unlock(struct client *client);
  * Errors of hdf5_open. */
 int client_start(struct client *client, uint64_t *root);
 
+/* What a worker that runs knows of a followed file is forgotten, with the lock held; one that does
+ * not run is started. Errors as of client_start; after one the next call starts it anew. */
+int client_renew(struct client *client, uint64_t *root);
+
 /* Asks for something about an object, with the lock held: `call` and its arguments are in request,
  * results are left in *results, which is good until the next call. object: its address or, where
  * there is no file, a number that is always that of these bytes. A worker that ends is started and
- * asked again; it has no dataset open then, which is -EBADF. Errors of the call; -EIO: the worker
+ * asked again; it has no dataset open then, which is -EBADF. Errors of the call, STORE_MOVED and
+ * -ESTALE also of starting it; -EIO: the worker
  * ended, more than once, or has for this object before. hdf5_error() says why. */
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
+
+/* Whether it could not be started again: then calls that change the file are -EROFS. Any thread. */
+bool client_is_lost(const struct client *client);
+
+/* What the next call has of bytes that are not sent to it; NULL: no more. */
+void client_set_payload(struct client *client, const void *bytes, size_t n);
+
+/* Puts what calls have changed, and the store could not take then, into the store. */
+int client_settle(struct client *client);
 
 /* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
 int client_distrust(struct client *client, enum worker_call call, uint64_t object);

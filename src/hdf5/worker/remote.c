@@ -13,6 +13,7 @@
 #include "format/why.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client.h"
+#include "store/store.h"
 
 #define MOST_TRIES  3  /* of a call on a dataset that a worker does not know */
 #define MOST_BATCH  64 /* chunks that are located at once */
@@ -42,6 +43,7 @@ struct remote_dataset {
 };
 
 struct remote {
+    struct store *store;
     struct client *client;
     struct remote_dataset *datasets; /* under the client's lock */
 };
@@ -51,6 +53,7 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
     struct remote *remote = calloc(1, sizeof(*remote));
     if (!remote)
         return -ENOMEM;
+    remote->store = store;
     int error = client_create(store, timeout, &remote->client);
     if (!error && store) {
         client_lock(remote->client);
@@ -82,6 +85,14 @@ void remote_close(struct remote *remote)
     }
     client_destroy(remote->client);
     free(remote);
+}
+
+int remote_renew(struct remote *remote, uint64_t *root)
+{
+    client_lock(remote->client);
+    int error = client_renew(remote->client, root);
+    client_unlock(remote->client);
+    return error;
 }
 
 /* Asks, and hands what comes to a function, which takes what it wants of it. */
@@ -211,14 +222,25 @@ static int take_described(struct cursor *results, void *out)
     return error;
 }
 
-static void keep_chunks(const struct sfs_dataset_info *info, struct remote_dataset *dataset)
+/* Chunks are looked for anew. */
+static void forget_chunks(struct remote_dataset *dataset)
+{
+    for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
+        dataset->batches[i].n = 0;
+}
+
+static void set_dims(struct remote_dataset *dataset, const uint64_t *dims)
 {
     uint64_t n;
-    for (int i = 0; i < info->rank; i++)
+    memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
+    forget_chunks(dataset);
+    dataset->has_numbers = false;
+    if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
+        return;
+    for (int i = 0; i < dataset->rank; i++)
         dataset->grid[i] =
-            info->dims[i] / info->chunk_dims[i] + (info->dims[i] % info->chunk_dims[i] != 0);
-    memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
-    dataset->has_numbers = box_product(dataset->grid, info->rank, 1, &n) && n > 0;
+            dims[i] / dataset->chunk_dims[i] + (dims[i] % dataset->chunk_dims[i] != 0);
+    dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
 }
 
 static int keep_dataset(struct remote *remote, uint64_t address,
@@ -230,9 +252,9 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->address = address;
     dataset->rank = info->rank;
     dataset->element_size = info->type.size;
-    memcpy(dataset->dims, info->dims, sizeof(dataset->dims));
     if (info->layout == SFS_CHUNKED)
-        keep_chunks(info, dataset);
+        memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
+    set_dims(dataset, info->dims);
     HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
     if (!hash_failed())
         return 0;
@@ -307,7 +329,7 @@ static int tell_caches(struct remote *remote, const struct remote_dataset *datas
     return error;
 }
 
-/* For a worker that has not been told of it. */
+/* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
 static int open_again(struct remote *remote, const struct remote_dataset *dataset)
 {
     struct sfs_dataset_info info;
@@ -318,9 +340,73 @@ static int open_again(struct remote *remote, const struct remote_dataset *datase
     bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
                    !memcmp(info.dims, dataset->dims, sizeof(info.dims));
     forget(&info, &storage);
+    if (!is_same && store_is_live(remote->store))
+        return STORE_MOVED;
     if (!is_same)
         return client_distrust(remote->client, WORKER_DATASET_OPEN, dataset->address);
     return dataset->path ? tell_caches(remote, dataset) : 0;
+}
+
+/* What it is now, by what a worker says that does not know what it was. */
+static int renew_from_scratch(struct remote *remote, const struct remote_dataset *dataset,
+                              uint64_t *dims, uint64_t *data_address)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = describe(remote, dataset->address, &info, &storage);
+    if (error)
+        return error;
+    if (info.rank != dataset->rank || info.type.size != dataset->element_size)
+        error = -ESTALE;
+    memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = storage.address;
+    forget(&info, &storage);
+    return error;
+}
+
+struct renewed {
+    int rank;
+    uint64_t dims[SFS_MAX_RANK], data_address;
+};
+
+static int take_renewed(struct cursor *results, void *out)
+{
+    struct renewed *renewed = out;
+    take_uints(results, renewed->dims, renewed->rank);
+    renewed->data_address = take_uint(results, UINT64_MAX);
+    return take_end(results, true);
+}
+
+static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    struct renewed renewed = {.rank = dataset->rank};
+    struct wire request;
+    request_of(&request, WORKER_DATASET_RENEW, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    int error = ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request, take_renewed,
+                           &renewed);
+    wire_free(&request);
+    if (error == -EBADF)
+        error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
+    if (error)
+        return error;
+    memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = renewed.data_address;
+    set_dims(dataset, dims);
+    return 0;
+}
+
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset && dataset->rank == rank
+                    ? renew_dataset(remote, dataset, dims, data_address)
+                    : -ESTALE;
+    client_unlock(remote->client);
+    return error;
 }
 
 /* About an open dataset, with the lock held. */
@@ -578,8 +664,6 @@ int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
     return error;
 }
 
-/* ---- Datatypes ---- */
-
 /* A number that stands for some bytes (FNV-1a). */
 static uint64_t number_for(const void *bytes, size_t n)
 {
@@ -588,6 +672,205 @@ static uint64_t number_for(const void *bytes, size_t n)
         number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
     return number;
 }
+
+/* ---- Changing the file ---- */
+
+bool remote_is_lost(const struct remote *remote)
+{
+    return client_is_lost(remote->client);
+}
+
+int remote_flush(struct remote *remote)
+{
+    client_lock(remote->client);
+    int error = client_settle(remote->client);
+    client_unlock(remote->client);
+    return error;
+}
+
+static int ask_group(struct remote *remote, enum worker_call call, const char *path)
+{
+    struct wire request;
+    client_request(&request, call);
+    wire_string(&request, path);
+    return ask(remote, call, number_for(path, strlen(path)), &request, NULL, NULL);
+}
+
+int remote_create_group(struct remote *remote, const char *path)
+{
+    return ask_group(remote, WORKER_CREATE_GROUP, path);
+}
+
+int remote_remove_group(struct remote *remote, const char *path)
+{
+    return ask_group(remote, WORKER_REMOVE_GROUP, path);
+}
+
+int remote_set_extent(struct remote *remote, uint64_t address, const uint64_t *dims)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset ? 0 : -EBADF;
+    if (!error) {
+        struct wire request;
+        request_of(&request, WORKER_SET_EXTENT, address);
+        wire_uint(&request, (uint64_t)dataset->rank);
+        wire_uints(&request, dims, dataset->rank);
+        error = ask_dataset(remote, dataset, WORKER_SET_EXTENT, &request, NULL, NULL);
+        wire_free(&request);
+    }
+    if (!error)
+        set_dims(dataset, dims);
+    client_unlock(remote->client);
+    return error;
+}
+
+static int write_box(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                     const uint64_t *count, const char *buffer)
+{
+    uint64_t bytes;
+    struct wire request;
+    if (!box_product(count, dataset->rank, dataset->element_size, &bytes) ||
+        bytes > WIRE_MOST_BYTES / 2)
+        return -EFBIG;
+    request_of(&request, WORKER_WRITE, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uints(&request, start, dataset->rank);
+    wire_uints(&request, count, dataset->rank);
+    wire_bytes(&request, buffer, (size_t)bytes);
+    int error = ask_dataset(remote, dataset, WORKER_WRITE, &request, NULL, NULL);
+    wire_free(&request);
+    forget_chunks(dataset);
+    return error;
+}
+
+/* What is too large for one message is written in parts. */
+static int write_boxes(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                       const uint64_t *count, const char *buffer)
+{
+    uint64_t from[SFS_MAX_RANK], part[SFS_MAX_RANK], bytes;
+    size_t n = (size_t)dataset->rank * sizeof(*from);
+    int axis = 0, error = write_box(remote, dataset, start, count, buffer);
+    while (axis < dataset->rank && count[axis] < 2)
+        axis++;
+    if (error != -EFBIG || axis == dataset->rank)
+        return error;
+    memcpy(from, start, n);
+    memcpy(part, count, n);
+    part[axis] = count[axis] / 2;
+    if (!box_product(part, dataset->rank, dataset->element_size, &bytes))
+        return -EFBIG;
+    error = write_boxes(remote, dataset, from, part, buffer);
+    from[axis] += part[axis];
+    part[axis] = count[axis] - part[axis];
+    return error ? error : write_boxes(remote, dataset, from, part, buffer + bytes);
+}
+
+int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
+                 const uint64_t *count, const void *buffer)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, address);
+    int error = dataset ? write_boxes(remote, dataset, start, count, buffer) : -EBADF;
+    client_unlock(remote->client);
+    return error;
+}
+
+static int take_number(struct cursor *results, void *out)
+{
+    *(uint64_t *)out = take_uint(results, UINT64_MAX);
+    return take_end(results, true);
+}
+
+/* The stored bytes of a chunk. */
+struct stored {
+    const uint64_t *start;
+    uint32_t mask;
+    const void *bytes;
+    size_t n;
+    uint64_t place; /* where they are already; UINT64_MAX: nowhere */
+    bool is_taken;  /* and stay */
+};
+
+static int put_chunk(struct remote *remote, struct remote_dataset *dataset, struct stored *stored)
+{
+    uint64_t is_taken = 0;
+    struct wire request;
+    request_of(&request, WORKER_WRITE_CHUNK, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uints(&request, stored->start, dataset->rank);
+    wire_uint(&request, stored->mask);
+    wire_uint(&request, stored->n);
+    wire_uint(&request, stored->place);
+    client_set_payload(remote->client, stored->bytes, stored->n);
+    int error = ask_dataset(remote, dataset, WORKER_WRITE_CHUNK, &request, take_number, &is_taken);
+    client_set_payload(remote->client, NULL, 0);
+    wire_free(&request);
+    forget_chunks(dataset);
+    stored->is_taken = !error && is_taken && stored->place != UINT64_MAX;
+    if (stored->is_taken)
+        store_hand_over(remote->store, stored->place, stored->n);
+    return error;
+}
+
+/* A chunk that keeps its size is written where it is, another one before libhdf5 is told of it. */
+static int place_chunk(struct remote *remote, uint64_t address, struct stored *stored)
+{
+    struct hdf5_chunk chunk;
+    int error = remote_locate(remote, address, stored->start, &chunk);
+    if (error || (chunk.address != UINT64_MAX && chunk.size == stored->n))
+        return error;
+    error = store_allocate(remote->store, stored->n, &stored->place);
+    if (error)
+        stored->place = UINT64_MAX;
+    return error ? error : store_write(remote->store, stored->place, stored->bytes, stored->n);
+}
+
+int remote_write_chunk(struct remote *remote, uint64_t address, const uint64_t *start,
+                       uint32_t mask, const void *bytes, size_t n)
+{
+    struct stored stored = {start, mask, bytes, n, UINT64_MAX, false};
+    int error = place_chunk(remote, address, &stored);
+    if (!error) {
+        client_lock(remote->client);
+        struct remote_dataset *dataset = find_dataset(remote, address);
+        error = dataset ? put_chunk(remote, dataset, &stored) : -EBADF;
+        client_unlock(remote->client);
+    }
+    if (stored.place != UINT64_MAX && !stored.is_taken) {
+        int freed = store_free(remote->store, stored.place, n);
+        error = error ? error : freed;
+    }
+    return error;
+}
+
+int remote_place(struct remote *remote, uint64_t dataset_address, uint64_t *address, uint64_t n,
+                 const void *element)
+{
+    uint64_t at = UINT64_MAX;
+    struct wire request;
+    client_lock(remote->client);
+    struct remote_dataset *dataset = find_dataset(remote, dataset_address);
+    int error = dataset ? 0 : -EBADF;
+    if (!error) {
+        request_of(&request, WORKER_PLACE, dataset_address);
+        wire_uint(&request, *address);
+        wire_uint(&request, n);
+        wire_bytes(&request, element, dataset->element_size);
+        error = ask_dataset(remote, dataset, WORKER_PLACE, &request, take_number, &at);
+        wire_free(&request);
+    }
+    if (!error && at == *address)
+        store_hand_over(remote->store, at, n);
+    else if (!error && store_check_lent(remote->store, at, n) < 0)
+        error = client_distrust(remote->client, WORKER_PLACE, dataset_address);
+    client_unlock(remote->client);
+    if (!error)
+        *address = at;
+    return error;
+}
+
+/* ---- Datatypes ---- */
 
 static int ask_type(struct remote *remote, enum worker_call call, struct wire *request,
                     take_function take, void *out)

@@ -1,4 +1,4 @@
-/* The reading calls of hdf5.h, done by a worker: what calls.c passes on to. Everything is as it is
+/* The calls of hdf5.h, done by a worker: what calls.c passes on to. Everything is as it is
  * said there; besides, everything is -EIO for which a worker has ended twice. */
 #ifndef SPARSEFS_HDF5_WORKER_REMOTE_H
 #define SPARSEFS_HDF5_WORKER_REMOTE_H
@@ -10,6 +10,7 @@ struct remote;
 /* timeout: see client.h. */
 int remote_open(struct store *store, uint64_t timeout, struct remote **remote, uint64_t *root);
 void remote_close(struct remote *remote);
+int remote_renew(struct remote *remote, uint64_t *root);
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links);
 int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link);
 int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_t *address);
@@ -18,6 +19,8 @@ int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attrib
 int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage);
 void remote_dataset_close(struct remote *remote, uint64_t address);
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
+                         uint64_t *data_address);
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes);
 int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
 int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,
@@ -26,6 +29,19 @@ int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer);
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
 int remote_datatype_text(struct remote *remote, uint64_t address, char **text);
+
+/* Of one whose store is writable. */
+bool remote_is_lost(const struct remote *remote);
+int remote_flush(struct remote *remote); /* libhdf5's part of it */
+int remote_write(struct remote *remote, uint64_t dataset, const uint64_t *start,
+                 const uint64_t *count, const void *buffer); /* of an open one, else -EBADF */
+int remote_set_extent(struct remote *remote, uint64_t dataset, const uint64_t *dims);
+int remote_write_chunk(struct remote *remote, uint64_t dataset, const uint64_t *start,
+                       uint32_t mask, const void *bytes, size_t n);
+int remote_place(struct remote *remote, uint64_t dataset, uint64_t *address, uint64_t n,
+                 const void *element);
+int remote_create_group(struct remote *remote, const char *path);
+int remote_remove_group(struct remote *remote, const char *path);
 
 /* Datatypes: any remote, one without a store included. */
 int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,

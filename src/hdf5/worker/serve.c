@@ -16,6 +16,8 @@
 #include "hdf5/worker/channel.h"
 #include "store/store.h"
 
+#define MOST_UNSENT ((size_t)64 << 10) /* bytes */
+
 #define ASK_NANOS 50000000 /* between two questions whether a call is to end early */
 
 /* Metadata is read in pages, of which some are kept. */
@@ -32,10 +34,15 @@ static struct {
     int socket;
     struct hdf5 *hdf5;
     struct store *store;
-    struct wire wire; /* of what is asked for in a call */
-    uint64_t asked;   /* when it was asked last whether to end */
+    struct file *file;   /* that the store reads */
+    struct wire wire;    /* of what is asked for in a call */
+    struct wire changes; /* messages that have no answer, and are not sent yet */
+    uint64_t asked;      /* when it was asked last whether to end */
     bool is_in_call;
     struct page pages[N_PAGES];
+    /* What stands for the bytes of a call that were not sent: only its addresses count. */
+    const char *payload;
+    size_t payload_n;
 } served;
 
 /* Nobody is there: nothing is left to do. */
@@ -53,9 +60,25 @@ static struct wire *question(void)
     return &served.wire;
 }
 
+/* What was changed before is told before. */
+static void send_changes(void)
+{
+    if (served.changes.n > 0 || served.changes.failed)
+        need(channel_send_batch(served.socket, &served.changes, UINT64_MAX));
+    served.changes.n = 0;
+}
+
+static void tell(enum message_kind kind)
+{
+    channel_put(&served.changes, kind, &served.wire);
+    if (served.changes.n >= MOST_UNSENT || served.changes.failed)
+        send_changes();
+}
+
 /* Sends it, and gives the answer's error and, in *cursor, the rest. */
 static int ask(enum message_kind kind, struct cursor *cursor)
 {
+    send_changes();
     need(channel_send(served.socket, kind, &served.wire, UINT64_MAX));
     need(channel_receive(served.socket, &kind, &served.wire, UINT64_MAX));
     *cursor = cursor_over(served.wire.bytes, served.wire.n);
@@ -88,12 +111,14 @@ static bool is_interrupted(void *context)
 
 struct file {
     uint64_t number, size;
+    bool is_live; /* it changes meanwhile: nothing of it is kept */
 };
 
-static int read_there(const struct file *file, uint64_t address, void *buffer, size_t n)
+static int read_there(const struct file *file, uint64_t address, void *buffer, size_t n,
+                      bool is_ahead)
 {
     struct cursor cursor;
-    wire_uints(question(), (uint64_t[]){file->number, address, n}, 3);
+    wire_uints(question(), (uint64_t[]){file->number, address, n, is_ahead}, 4);
     int error = ask(MESSAGE_READ, &cursor);
     const unsigned char *bytes = error ? NULL : cursor_bytes(&cursor, n);
     if (bytes)
@@ -109,7 +134,8 @@ static struct page *page_of(const struct file *file, uint64_t address)
         return page;
     uint64_t left = file->size - start;
     page->is_there = false;
-    if (read_there(file, start, page->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES) < 0)
+    if (read_there(file, start, page->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES, true) <
+        0)
         return NULL;
     page->is_there = true;
     page->file = file->number;
@@ -120,10 +146,10 @@ static struct page *page_of(const struct file *file, uint64_t address)
 /* Of a page that cannot be read some part may be. */
 static int read_part(const struct file *file, uint64_t address, void *buffer, size_t n)
 {
-    const struct page *page = n < PAGE_BYTES ? page_of(file, address) : NULL;
+    const struct page *page = n < PAGE_BYTES && !file->is_live ? page_of(file, address) : NULL;
     if (page)
         memcpy(buffer, page->bytes + (address - page->address), n);
-    return page ? 0 : read_there(file, address, buffer, n);
+    return page ? 0 : read_there(file, address, buffer, n, false);
 }
 
 static int read_file(void *context, uint64_t address, void *buffer, size_t n)
@@ -142,11 +168,100 @@ static int read_file(void *context, uint64_t address, void *buffer, size_t n)
     return error;
 }
 
+static void forget_pages(const struct file *file)
+{
+    for (size_t i = 0; i < N_PAGES; i++)
+        served.pages[i].is_there &= served.pages[i].file != file->number;
+}
+
+static uint64_t end_of(void *context)
+{
+    const struct file *file = context;
+    struct cursor cursor;
+    wire_uint(question(), file->number);
+    int error = ask(MESSAGE_END_OF, &cursor);
+    uint64_t end = take_uint(&cursor, INT64_MAX);
+    return error || cursor.failed ? file->size : end;
+}
+
+/* ---- Changing it: the program answers only what is asked ---- */
+
+static bool is_payload(const char *bytes, size_t n)
+{
+    return served.payload && bytes >= served.payload && n <= served.payload_n &&
+           (size_t)(bytes - served.payload) <= served.payload_n - n;
+}
+
+static void forget_bytes(const struct file *file, uint64_t address, size_t n)
+{
+    for (size_t i = 0; i < N_PAGES; i++) {
+        struct page *page = &served.pages[i];
+        page->is_there &= page->file != file->number || page->address >= address + n ||
+                          address >= page->address + PAGE_BYTES;
+    }
+}
+
+static int write_file(void *context, uint64_t address, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    forget_bytes(context, address, n);
+    if (is_payload(from, n)) {
+        uint64_t offset = (uint64_t)(from - served.payload);
+        wire_uints(question(), (uint64_t[]){address, offset, n}, 3);
+        tell(MESSAGE_WRITE_NAMED);
+        return 0;
+    }
+    for (size_t part; n > 0; n -= part, from += part, address += part) {
+        part = n < CHANNEL_MOST_READ ? n : CHANNEL_MOST_READ;
+        wire_uint(question(), address);
+        wire_bytes(&served.wire, from, part);
+        tell(MESSAGE_WRITE);
+    }
+    return 0;
+}
+
+static int allocate_in_file(void *context, uint64_t n, uint64_t *address, uint64_t *size)
+{
+    struct file *file = context;
+    struct cursor cursor;
+    wire_uint(question(), n);
+    int error = ask(MESSAGE_ALLOCATE, &cursor);
+    *address = take_uint(&cursor, UINT64_MAX);
+    *size = file->size = take_uint(&cursor, INT64_MAX);
+    return error;
+}
+
+static int free_in_file(void *context, uint64_t address, uint64_t n)
+{
+    (void)context;
+    wire_uints(question(), (uint64_t[]){address, n}, 2);
+    tell(MESSAGE_FREE);
+    return 0;
+}
+
+static uint64_t end_in_use(void *context)
+{
+    (void)context;
+    struct cursor cursor;
+    question();
+    (void)ask(MESSAGE_END_IN_USE, &cursor);
+    return take_uint(&cursor, INT64_MAX);
+}
+
+/* Others have allocated space since the last call. */
+static void take_size(struct cursor *cursor)
+{
+    uint64_t size = take_uint(cursor, INT64_MAX);
+    if (cursor->failed || !served.store)
+        return;
+    served.file->size = size;
+    store_resize_reader(served.store, size);
+}
+
 static void close_file(void *context)
 {
     struct file *file = context;
-    for (size_t i = 0; i < N_PAGES; i++)
-        served.pages[i].is_there &= served.pages[i].file != file->number;
+    forget_pages(file);
     if (file->number > 0) {
         wire_uint(question(), file->number);
         need(channel_send(served.socket, MESSAGE_LET_GO, &served.wire, UINT64_MAX));
@@ -154,20 +269,39 @@ static void close_file(void *context)
     free(file);
 }
 
-/* A store that reads over the socket; its description is what follows in the message. */
-static int open_store(struct cursor *cursor, const char *name, struct store **store)
+/* As the program describes its store. */
+static struct store_reader take_reader(struct cursor *cursor, struct file *file)
 {
-    struct file *file = malloc(sizeof(*file));
-    struct store_reader reader = {.read = read_file, .close = close_file, .context = file};
-    if (!file)
-        return -ENOMEM;
+    struct store_reader reader = {
+        .read = read_file, .end = end_of, .close = close_file, .context = file};
     file->number = take_uint(cursor, UINT64_MAX);
     reader.size = file->size = take_uint(cursor, INT64_MAX);
     reader.device = take_uint(cursor, UINT64_MAX);
     reader.inode = take_uint(cursor, UINT64_MAX);
+    reader.follows = take_bool(cursor);
+    reader.is_live = file->is_live = take_bool(cursor);
+    if (take_bool(cursor)) {
+        reader.write = write_file;
+        reader.allocate = allocate_in_file;
+        reader.release = free_in_file;
+        reader.end_in_use = end_in_use;
+    }
+    return reader;
+}
+
+/* A store that reads over the socket; its description is what follows in the message. */
+static int open_store(struct cursor *cursor, const char *name, struct store **store,
+                      struct file **out)
+{
+    struct file *file = malloc(sizeof(*file));
+    if (!file)
+        return -ENOMEM;
+    struct store_reader reader = take_reader(cursor, file);
     int error = cursor->failed ? -EIO : store_open_reader(name, &reader, store);
     if (error)
         free(file);
+    else
+        *out = file;
     return error;
 }
 
@@ -177,10 +311,11 @@ static int find_other(const struct store *from, const char *name, struct store *
 {
     (void)from;
     struct cursor cursor;
+    struct file *file;
     wire_string(question(), name);
     int error = ask(MESSAGE_FIND, &cursor);
     *is_refused = take_bool(&cursor);
-    return error ? error : open_store(&cursor, name, store);
+    return error ? error : open_store(&cursor, name, store, &file);
 }
 
 /* ---- Calls: each takes its arguments, and puts its results ---- */
@@ -197,10 +332,26 @@ static int do_open(struct cursor *in, struct wire *out)
     char *name;
     int error = take_string(in, true, &name);
     if (!error)
-        error = open_store(in, name, &served.store);
+        error = open_store(in, name, &served.store, &served.file);
     free(name);
     if (!error)
         error = local_open(served.store, &served.hdf5);
+    if (!error)
+        wire_uint(out, served.hdf5->root);
+    return error;
+}
+
+static int do_renew(struct cursor *in, struct wire *out)
+{
+    char *name;
+    int error = take_string(in, true, &name);
+    free(name);
+    if (error)
+        return error;
+    const struct store_reader reader = take_reader(in, served.file);
+    store_renew_reader(served.store, &reader);
+    forget_pages(served.file);
+    error = local_renew(served.hdf5);
     if (!error)
         wire_uint(out, served.hdf5->root);
     return error;
@@ -287,6 +438,19 @@ static int do_dataset_close(struct cursor *in, struct wire *out)
     return 0;
 }
 
+static int do_dataset_renew(struct cursor *in, struct wire *out)
+{
+    uint64_t dims[SFS_MAX_RANK], data_address, dataset = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    int error =
+        in->failed ? -EIO : local_dataset_renew(served.hdf5, dataset, rank, dims, &data_address);
+    if (error)
+        return error;
+    wire_uints(out, dims, rank);
+    wire_uint(out, data_address);
+    return 0;
+}
+
 static int do_cache_sources(struct cursor *in, struct wire *out)
 {
     (void)out;
@@ -369,6 +533,118 @@ static int do_datatype_text(struct cursor *in, struct wire *out)
     char *text;
     int error = local_datatype_text(served.hdf5, take_object(in), &text);
     return put_string(out, error, text);
+}
+
+/* ---- Calls that change the file: each has an integer for a result ---- */
+
+static int put_number(struct wire *out, int error, uint64_t number)
+{
+    if (!error)
+        wire_uint(out, number);
+    return error;
+}
+
+/* One that is not open is to be opened first. */
+static const struct open_dataset *find_open(uint64_t address)
+{
+    library_enter();
+    const struct open_dataset *dataset = dataset_find(served.hdf5, address);
+    library_leave();
+    return dataset;
+}
+
+static int do_write(struct cursor *in, struct wire *out)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], address = take_object(in), bytes;
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, start, rank);
+    take_uints(in, count, rank);
+    struct sfs_encoded elements = {.n = take_count(in, 1)};
+    elements.bytes = cursor_bytes(in, elements.n);
+    const struct open_dataset *dataset = find_open(address);
+    if (!dataset)
+        return -EBADF;
+    if (in->failed || dataset->rank != rank || !box_product(count, rank, dataset->size, &bytes) ||
+        bytes > elements.n)
+        return -EINVAL;
+    return put_number(out, local_write(served.hdf5, address, start, count, elements.bytes), 0);
+}
+
+static int do_set_extent(struct cursor *in, struct wire *out)
+{
+    uint64_t dims[SFS_MAX_RANK], address = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, dims, rank);
+    const struct open_dataset *dataset = find_open(address);
+    if (!dataset)
+        return -EBADF;
+    if (in->failed || dataset->rank != rank)
+        return -EINVAL;
+    return put_number(out, local_set_extent(served.hdf5, address, dims), 0);
+}
+
+/* libhdf5 passes on what it is given: so it is given memory that nobody touches. */
+static int do_write_chunk(struct cursor *in, struct wire *out)
+{
+    uint64_t start[SFS_MAX_RANK], address = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, start, rank);
+    uint32_t mask = (uint32_t)take_uint(in, UINT32_MAX);
+    size_t n = (size_t)take_uint(in, SIZE_MAX);
+    struct driver_placed placed = {.address = take_uint(in, UINT64_MAX)};
+    const struct open_dataset *dataset = find_open(address);
+    if (!dataset)
+        return -EBADF;
+    if (in->failed || dataset->rank != rank)
+        return -EINVAL;
+    char *bytes = calloc(n ? n : 1, 1);
+    if (!bytes)
+        return -ENOMEM;
+    placed.n = placed.address == UINT64_MAX ? 0 : n;
+    served.payload = bytes;
+    served.payload_n = n;
+    driver_expect(bytes, n);
+    int error = dataset_put_chunk(served.hdf5, address, start, mask, bytes, n, &placed);
+    driver_expect(NULL, 0);
+    served.payload = NULL;
+    free(bytes);
+    return put_number(out, error, placed.is_taken);
+}
+
+static int do_place(struct cursor *in, struct wire *out)
+{
+    uint64_t address = take_object(in), at = take_uint(in, UINT64_MAX);
+    uint64_t n = take_uint(in, UINT64_MAX);
+    struct sfs_encoded element = {.n = take_count(in, 1)};
+    element.bytes = cursor_bytes(in, element.n);
+    const struct open_dataset *dataset = find_open(address);
+    if (!dataset)
+        return -EBADF;
+    if (in->failed || element.n < dataset->size)
+        return -EINVAL;
+    int error = local_place(served.hdf5, address, &at, n, element.bytes);
+    return put_number(out, error, at);
+}
+
+static int change_group(struct cursor *in, struct wire *out,
+                        int (*change)(struct hdf5 *hdf5, const char *path))
+{
+    char *path;
+    int error = take_string(in, true, &path);
+    if (!error)
+        error = change(served.hdf5, path);
+    free(path);
+    return put_number(out, error, 0);
+}
+
+static int do_create_group(struct cursor *in, struct wire *out)
+{
+    return change_group(in, out, local_create_group);
+}
+
+static int do_remove_group(struct cursor *in, struct wire *out)
+{
+    return change_group(in, out, local_remove_group);
 }
 
 /* ---- Calls about datatypes, which need no file ---- */
@@ -462,6 +738,7 @@ static const struct {
     bool needs_file;
 } calls[WORKER_CALLS] = {
     [WORKER_OPEN] = {do_open, false},
+    [WORKER_RENEW] = {do_renew, true},
     [WORKER_LIST] = {do_list, true},
     [WORKER_LOOKUP] = {do_lookup, true},
     [WORKER_FIND] = {do_find, true},
@@ -469,6 +746,7 @@ static const struct {
     [WORKER_ATTRIBUTES] = {do_attributes, true},
     [WORKER_DATASET_OPEN] = {do_dataset_open, true},
     [WORKER_DATASET_CLOSE] = {do_dataset_close, true},
+    [WORKER_DATASET_RENEW] = {do_dataset_renew, true},
     [WORKER_CACHE_SOURCES] = {do_cache_sources, true},
     [WORKER_MAPPINGS] = {do_mappings, true},
     [WORKER_LOCATE] = {do_locate, true},
@@ -481,16 +759,38 @@ static const struct {
     [WORKER_TYPE_EQUAL] = {do_type_equal, false},
     [WORKER_ELEMENT_JSON] = {do_element_json, false},
     [WORKER_ELEMENTS_TEXT] = {do_elements_text, false},
+    [WORKER_WRITE] = {do_write, true},
+    [WORKER_SET_EXTENT] = {do_set_extent, true},
+    [WORKER_WRITE_CHUNK] = {do_write_chunk, true},
+    [WORKER_PLACE] = {do_place, true},
+    [WORKER_CREATE_GROUP] = {do_create_group, true},
+    [WORKER_REMOVE_GROUP] = {do_remove_group, true},
 };
+
+/* All that a call has changed is to be told before its end. What one that failed has left behind is
+ * told, too: then the program knows that it has, and ends us. */
+static int tell_changes(int error)
+{
+    int flushed = error ? file_write_changed(served.hdf5) : local_flush(served.hdf5);
+    return error ? error : flushed;
+}
+
+static int do_call(uint64_t call, struct cursor *in, struct wire *results)
+{
+    if (in->failed || (calls[call].needs_file && !served.hdf5))
+        return -EINVAL;
+    if (served.store && store_is_writable(served.store))
+        forget_pages(served.file);
+    int error = calls[call].function(in, results);
+    return call >= WORKER_FIRST_CHANGE ? tell_changes(error) : error;
+}
 
 /* Does a call, and makes the reply of it. */
 static void answer(struct cursor *in, struct wire *out)
 {
     struct wire results = {0};
     uint64_t call = take_uint(in, WORKER_CALLS - 1);
-    int error = in->failed || (calls[call].needs_file && !served.hdf5)
-                    ? -EINVAL
-                    : calls[call].function(in, &results);
+    int error = do_call(call, in, &results);
     if (!error && results.failed)
         error = library_failed_because(-EFBIG, "the answer is too large");
     wire_uint(out, (uint64_t)-error);
@@ -508,13 +808,19 @@ void worker_serve(int socket)
     sfs_set_log(log_line, LOG_INFO);
     sfs_set_interrupt(is_interrupted, NULL);
     driver_set_finder(find_other);
-    while (channel_receive(socket, &kind, &in, UINT64_MAX) == 0 && kind == MESSAGE_CALL) {
+    while (channel_receive(socket, &kind, &in, UINT64_MAX) == 0 &&
+           (kind == MESSAGE_CALL || kind == MESSAGE_SIZE)) {
         struct cursor cursor = cursor_over(in.bytes, in.n);
+        if (kind == MESSAGE_SIZE) {
+            take_size(&cursor);
+            continue;
+        }
         out.n = 0;
         out.failed = false;
         served.asked = clock_now();
         served.is_in_call = true;
         answer(&cursor, &out);
+        send_changes();
         served.is_in_call = false;
         if (channel_send(socket, MESSAGE_REPLY, &out, UINT64_MAX) < 0)
             break;

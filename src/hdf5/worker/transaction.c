@@ -1,0 +1,274 @@
+/* Changed bytes in pages, of which only some bytes may be there: others in a page may be somebody
+ * else's, who changes them meanwhile. */
+#include "hdf5/worker/transaction.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+#include "common/log.h"
+#include "store/store.h"
+
+#define PAGE_BYTES  4096
+#define MOST_PAGES  ((size_t)64 << 10) /* of one call: 256 MiB */
+#define MOST_RANGES ((size_t)4 << 20)  /* that are allocated or freed in one call */
+#define LARGE_BYTES ((size_t)64 << 10) /* not kept in memory, if nobody can know of its place */
+
+struct page {
+    uint64_t number; /* its address / PAGE_BYTES */
+    UT_hash_handle hh;
+    unsigned char bytes[PAGE_BYTES], is_there[PAGE_BYTES];
+};
+
+struct range {
+    uint64_t address, n;
+};
+
+struct ranges {
+    size_t n, room;
+    struct range *range;
+};
+
+struct transaction {
+    struct store *store;
+    struct page *pages;             /* of this call */
+    struct page *taken;             /* of those before, which the store does not have yet */
+    struct ranges allocated, freed; /* in this call */
+};
+
+int transaction_create(struct store *store, struct transaction **out)
+{
+    struct transaction *transaction = calloc(1, sizeof(*transaction));
+    if (!transaction)
+        return -ENOMEM;
+    transaction->store = store;
+    *out = transaction;
+    return 0;
+}
+
+static void free_pages(struct page **pages)
+{
+    struct page *page, *next;
+    HASH_ITER (hh, *pages, page, next) {
+        HASH_DEL(*pages, page);
+        free(page);
+    }
+}
+
+void transaction_destroy(struct transaction *transaction)
+{
+    if (!transaction)
+        return;
+    transaction_drop(transaction);
+    free_pages(&transaction->taken);
+    free(transaction->allocated.range);
+    free(transaction->freed.range);
+    free(transaction);
+}
+
+bool transaction_is_empty(const struct transaction *transaction)
+{
+    return !transaction->pages && transaction->allocated.n == 0 && transaction->freed.n == 0;
+}
+
+/* ---- Bytes ---- */
+
+static struct page *find_page(struct page *pages, uint64_t number)
+{
+    struct page *page;
+    HASH_FIND(hh, pages, &number, sizeof(number), page);
+    return page;
+}
+
+/* How many of n bytes at address lie in the page of the first one. */
+static size_t in_page(uint64_t address, size_t n)
+{
+    size_t left = PAGE_BYTES - (size_t)(address % PAGE_BYTES);
+    return n < left ? n : left;
+}
+
+static void lay_over(struct page *pages, uint64_t address, unsigned char *to, size_t n)
+{
+    for (size_t part; pages && n > 0; n -= part, to += part, address += part) {
+        size_t at = (size_t)(address % PAGE_BYTES);
+        const struct page *page = find_page(pages, address / PAGE_BYTES);
+        part = in_page(address, n);
+        for (size_t i = 0; page && i < part; i++)
+            if (page->is_there[at + i])
+                to[i] = page->bytes[at + i];
+    }
+}
+
+int transaction_read(struct transaction *transaction, uint64_t address, void *buffer, size_t n)
+{
+    int error = store_read(transaction->store, address, buffer, n);
+    if (error)
+        return error;
+    lay_over(transaction->taken, address, buffer, n);
+    lay_over(transaction->pages, address, buffer, n);
+    return 0;
+}
+
+static int write_in_page(struct transaction *transaction, uint64_t address, const void *bytes,
+                         size_t n)
+{
+    uint64_t number = address / PAGE_BYTES;
+    struct page *page = find_page(transaction->pages, number);
+    if (!page) {
+        if (HASH_COUNT(transaction->pages) >= MOST_PAGES)
+            return -EFBIG;
+        page = calloc(1, sizeof(*page));
+        if (!page)
+            return -ENOMEM;
+        page->number = number;
+        HASH_ADD(hh, transaction->pages, number, sizeof(page->number), page);
+        if (hash_failed()) {
+            free(page);
+            return -ENOMEM;
+        }
+    }
+    memcpy(page->bytes + address % PAGE_BYTES, bytes, n);
+    memset(page->is_there + address % PAGE_BYTES, 1, n);
+    return 0;
+}
+
+/* Whether space was allocated in this call: mostly the last that was. */
+static bool is_new(const struct transaction *transaction, uint64_t address, size_t n)
+{
+    const struct ranges *allocated = &transaction->allocated;
+    for (size_t i = allocated->n; i > 0; i--) {
+        const struct range *range = &allocated->range[i - 1];
+        if (address >= range->address && address - range->address < range->n)
+            return n <= range->n - (address - range->address);
+    }
+    return false;
+}
+
+/* What was written to it before, in pieces. */
+static void forget(struct transaction *transaction, uint64_t address, size_t n)
+{
+    for (size_t part; n > 0; n -= part, address += part) {
+        struct page *page = find_page(transaction->pages, address / PAGE_BYTES);
+        part = in_page(address, n);
+        if (page)
+            memset(page->is_there + address % PAGE_BYTES, 0, part);
+    }
+}
+
+/* Into space of this call much may be written, and goes there at once: nothing leads there yet. */
+int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
+                      size_t n)
+{
+    const char *from = bytes;
+    if (n == 0)
+        return 0;
+    int error = store_check_lent(transaction->store, address, n);
+    if (!error && n >= LARGE_BYTES && is_new(transaction, address, n)) {
+        forget(transaction, address, n);
+        return store_write(transaction->store, address, bytes, n);
+    }
+    for (size_t part; n > 0 && !error; n -= part, from += part, address += part) {
+        part = in_page(address, n);
+        error = write_in_page(transaction, address, from, part);
+    }
+    return error;
+}
+
+/* ---- Space ---- */
+
+static int add_range(struct ranges *ranges, uint64_t address, uint64_t n)
+{
+    if (ranges->n == MOST_RANGES)
+        return -EFBIG;
+    if (ranges->n == ranges->room) {
+        size_t room = ranges->room ? 2 * ranges->room : 16;
+        struct range *grown = reallocarray(ranges->range, room, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        ranges->range = grown;
+        ranges->room = room;
+    }
+    ranges->range[ranges->n++] = (struct range){address, n};
+    return 0;
+}
+
+/* What cannot be given back is lost until the file is copied. */
+static void give_back(struct transaction *transaction, struct ranges *ranges)
+{
+    for (size_t i = 0; i < ranges->n; i++) {
+        const struct range *range = &ranges->range[i];
+        if (store_free_lent(transaction->store, range->address, range->n) < 0)
+            log_warning("%s: %llu bytes at address %llu could not be freed, and are lost",
+                        store_path(transaction->store), (unsigned long long)range->n,
+                        (unsigned long long)range->address);
+    }
+    ranges->n = 0;
+}
+
+int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *address)
+{
+    int error = add_range(&transaction->allocated, 0, 0);
+    if (error)
+        return error;
+    struct range *range = &transaction->allocated.range[transaction->allocated.n - 1];
+    error = store_allocate_lent(transaction->store, n, address);
+    if (error)
+        transaction->allocated.n--;
+    else
+        *range = (struct range){*address, n};
+    return error;
+}
+
+int transaction_free(struct transaction *transaction, uint64_t address, uint64_t n)
+{
+    int error = store_check_lent(transaction->store, address, n);
+    return error ? error : add_range(&transaction->freed, address, n);
+}
+
+/* ---- The end ---- */
+
+void transaction_drop(struct transaction *transaction)
+{
+    free_pages(&transaction->pages);
+    give_back(transaction, &transaction->allocated);
+    transaction->freed.n = 0;
+}
+
+static int put_page(struct transaction *transaction, const struct page *page)
+{
+    int error = 0;
+    for (size_t at = 0, end; at < PAGE_BYTES && !error; at = end) {
+        for (end = at; end < PAGE_BYTES && page->is_there[end] == page->is_there[at]; end++)
+            ;
+        if (page->is_there[at])
+            error = store_write_or_keep(transaction->store, page->number * PAGE_BYTES + at,
+                                        page->bytes + at, end - at);
+    }
+    return error;
+}
+
+int transaction_settle(struct transaction *transaction)
+{
+    struct page *page, *next;
+    HASH_ITER (hh, transaction->taken, page, next) {
+        int error = put_page(transaction, page);
+        if (error)
+            return error;
+        HASH_DEL(transaction->taken, page);
+        free(page);
+    }
+    return 0;
+}
+
+/* No call begins before all of those before are in the store. What was freed and may still be
+ * written to cannot be free. */
+void transaction_take(struct transaction *transaction)
+{
+    transaction->taken = transaction->pages;
+    transaction->pages = NULL;
+    transaction->allocated.n = 0;
+    if (transaction_settle(transaction) == 0)
+        give_back(transaction, &transaction->freed);
+    transaction->freed.n = 0;
+}

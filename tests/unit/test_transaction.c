@@ -1,0 +1,184 @@
+/* What libhdf5's process changes in one call: all of it or nothing, and only where it may. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hdf5/worker/transaction.h"
+#include "store/store.h"
+
+#define BYTES ((size_t)64 << 10)
+#define LARGE ((size_t)256 << 10)
+
+struct fixture {
+    struct store *store;
+    struct transaction *transaction;
+};
+
+static int begin(void **state)
+{
+    static struct fixture fixture;
+    const struct store_image how = {.name = "image", .copy = true, .writable = true};
+    char *bytes = allocate(BYTES);
+    memset(bytes, 'a', BYTES);
+    int error = store_open_image(bytes, BYTES, &how, &fixture.store);
+    free(bytes);
+    if (error)
+        return error;
+    store_tell_own(fixture.store);
+    *state = &fixture;
+    return transaction_create(fixture.store, &fixture.transaction);
+}
+
+static int end(void **state)
+{
+    struct fixture *fixture = *state;
+    transaction_destroy(fixture->transaction);
+    return store_close(fixture->store);
+}
+
+static void expect_bytes(const struct fixture *fixture, uint64_t address, const char *bytes)
+{
+    char found[64];
+    assert_int_equal(store_read(fixture->store, address, found, strlen(bytes)), 0);
+    assert_memory_equal(found, bytes, strlen(bytes));
+}
+
+static void expect_seen(const struct fixture *fixture, uint64_t address, const char *bytes)
+{
+    char found[64];
+    assert_int_equal(transaction_read(fixture->transaction, address, found, strlen(bytes)), 0);
+    assert_memory_equal(found, bytes, strlen(bytes));
+}
+
+static void test_nothing_is_there_before_all_is(void **state)
+{
+    const struct fixture *fixture = *state;
+    assert_true(transaction_is_empty(fixture->transaction));
+    assert_int_equal(transaction_write(fixture->transaction, 4094, "wxyz", 4), 0);
+    assert_int_equal(transaction_write(fixture->transaction, 4095, "X", 1), 0);
+    assert_false(transaction_is_empty(fixture->transaction));
+    expect_seen(fixture, 4093, "awXyza");
+    expect_bytes(fixture, 4093, "aaaaaa");
+    transaction_take(fixture->transaction);
+    expect_bytes(fixture, 4093, "awXyza");
+    assert_true(transaction_is_empty(fixture->transaction));
+    assert_int_equal(transaction_settle(fixture->transaction), 0);
+}
+
+static void test_what_is_dropped_leaves_nothing(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address, again, size = store_end(fixture->store);
+    char *bytes = allocate(LARGE);
+    memset(bytes, 'b', LARGE);
+    assert_int_equal(transaction_write(fixture->transaction, 0, "wxyz", 4), 0);
+    assert_int_equal(transaction_free(fixture->transaction, 100, 50), 0);
+    assert_int_equal(transaction_allocate(fixture->transaction, LARGE, &address), 0);
+    assert_int_equal(transaction_write(fixture->transaction, address, bytes, LARGE), 0);
+    expect_seen(fixture, address, "bbbb");
+    transaction_drop(fixture->transaction);
+    assert_true(transaction_is_empty(fixture->transaction));
+    expect_bytes(fixture, 0, "aaaa");
+    assert_int_equal(store_check_lent(fixture->store, 100, 50), 0); /* it was not freed */
+    assert_int_equal(store_end(fixture->store), size);
+    assert_int_equal(store_allocate(fixture->store, LARGE, &again), 0);
+    assert_int_equal(again, address);
+    free(bytes);
+}
+
+/* The small one is of the same space as the large one before and after it. */
+static void test_the_last_write_counts(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address;
+    char *bytes = allocate(LARGE);
+    memset(bytes, 'b', LARGE);
+    assert_int_equal(transaction_allocate(fixture->transaction, LARGE, &address), 0);
+    assert_int_equal(transaction_write(fixture->transaction, address, bytes, LARGE), 0);
+    assert_int_equal(transaction_write(fixture->transaction, address + 5000, "c", 1), 0);
+    expect_seen(fixture, address + 4999, "bcb");
+    assert_int_equal(transaction_write(fixture->transaction, address, bytes, LARGE), 0);
+    expect_seen(fixture, address + 4999, "bbb");
+    transaction_take(fixture->transaction);
+    expect_bytes(fixture, address + 4999, "bbb");
+    free(bytes);
+}
+
+static void test_bytes_beside_it_are_others(void **state)
+{
+    const struct fixture *fixture = *state;
+    assert_int_equal(transaction_write(fixture->transaction, 10, "x", 1), 0);
+    assert_int_equal(store_write(fixture->store, 9, "9", 1), 0);
+    assert_int_equal(store_write(fixture->store, 11, "1", 1), 0);
+    expect_seen(fixture, 9, "9x1");
+    transaction_take(fixture->transaction);
+    expect_bytes(fixture, 9, "9x1");
+}
+
+static void test_space_is_freed_at_the_end(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address;
+    assert_int_equal(transaction_allocate(fixture->transaction, 100, &address), 0);
+    transaction_take(fixture->transaction);
+    assert_int_equal(transaction_free(fixture->transaction, address, 100), 0);
+    assert_int_equal(store_check_lent(fixture->store, address, 100), 0);
+    transaction_take(fixture->transaction);
+    assert_int_equal(store_check_lent(fixture->store, address, 100), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, address, "x", 1), -EACCES);
+    assert_int_equal(transaction_free(fixture->transaction, address, 100), -EACCES);
+}
+
+static void test_what_is_ours_is_not_touched(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t ours, theirs;
+    assert_int_equal(store_allocate(fixture->store, 100, &ours), 0);
+    assert_int_equal(transaction_allocate(fixture->transaction, 100, &theirs), 0);
+    assert_int_equal(transaction_write(fixture->transaction, theirs, "x", 1), 0);
+    assert_int_equal(transaction_write(fixture->transaction, ours, "x", 1), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, ours - 1, "xx", 2), -EACCES);
+    assert_int_equal(transaction_free(fixture->transaction, ours, 100), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, UINT64_MAX, "xx", 2), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, store_size(fixture->store), "x", 1),
+                     -EACCES);
+    store_hand_over(fixture->store, ours + 20, 30);
+    assert_int_equal(transaction_write(fixture->transaction, ours + 19, "x", 1), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, ours + 20, "x", 1), 0);
+    assert_int_equal(transaction_write(fixture->transaction, ours + 50, "x", 1), -EACCES);
+    assert_int_equal(store_free(fixture->store, ours, 100), 0); /* in one piece all the same */
+    transaction_drop(fixture->transaction);
+}
+
+/* Freed twice, it may be somebody else's by the second time. */
+static void test_what_is_freed_twice(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address;
+    assert_int_equal(transaction_allocate(fixture->transaction, 100, &address), 0);
+    transaction_take(fixture->transaction);
+    assert_int_equal(transaction_free(fixture->transaction, address, 100), 0);
+    assert_int_equal(transaction_free(fixture->transaction, address, 100), 0);
+    transaction_take(fixture->transaction);
+    uint64_t one, two;
+    assert_int_equal(store_allocate(fixture->store, 100, &one), 0);
+    assert_int_equal(store_allocate(fixture->store, 100, &two), 0);
+    assert_int_not_equal(one, two);
+}
+
+int main(void)
+{
+    log_quietly();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nothing_is_there_before_all_is, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_dropped_leaves_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_last_write_counts, begin, end),
+        cmocka_unit_test_setup_teardown(test_bytes_beside_it_are_others, begin, end),
+        cmocka_unit_test_setup_teardown(test_space_is_freed_at_the_end, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_ours_is_not_touched, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_freed_twice, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
