@@ -78,6 +78,10 @@ struct sfs_options {
      * it leads to, in processes of their own; see sfs_start_hdf5_workers, which comes before
      * (-EINVAL). What is opened so cannot be copied from by sfs_object_copy and the like. */
     bool hdf5_worker;
+    /* The most memory in bytes that one chunk may take while it is read or changed, as it is stored
+     * and decoded: a file of some KiB can claim gigabytes. Of more it is -EIO, and the log says so.
+     * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
+    size_t chunk_memory;
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
@@ -822,8 +826,7 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
  * What makes the sections of sfs_write_chunk, and reads those of sfs_read_chunk: deflate, shuffle,
  * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, Blosc2, bzip2, LZF and szip what this build
  * has. Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of
- * them are built in with these parameters, or one that is no checksum follows one that compresses.
- */
+ * them are built in with these parameters. */
 
 /* Applies filters to n bytes, first to last. The caller frees *encoded, which is NULL of 0 bytes;
  * bit i of *mask: filter i, which is optional, was not applied. -EINVAL: a filter does not take

@@ -26,6 +26,7 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         return error;
     }
     cache->limit = limit;
+    cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
     for (int i = 0; i < STRIPES; i++)
@@ -54,6 +55,16 @@ void cache_destroy(struct cache *cache)
     for (int i = 0; i < STRIPES; i++)
         pthread_rwlock_destroy(&cache->stripes[i]);
     free(cache);
+}
+
+void cache_limit_chunks(struct cache *cache, size_t most)
+{
+    cache->most_of_chunk = most;
+}
+
+size_t cache_chunk_limit(const struct cache *cache)
+{
+    return cache->most_of_chunk;
 }
 
 size_t cache_limit(const struct cache *cache)

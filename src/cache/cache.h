@@ -27,6 +27,12 @@ struct workers;
  * while nothing else is in use, and by what encoding takes more than a quarter of it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
+/* Of chunks whose reading or changing would take more bytes of memory than this, all that it takes
+ * at once, nothing is allocated: the call is -EIO, and the log says so. Before any is used;
+ * without, there is no such limit. */
+void cache_limit_chunks(struct cache *cache, size_t most);
+size_t cache_chunk_limit(const struct cache *cache);
+
 /* The limit that it was made with. */
 size_t cache_limit(const struct cache *cache);
 

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "common/size.h"
 #include "dataset/private.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
@@ -176,6 +178,10 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
     struct cache_form form = {0};
     uint64_t offset, n;
     layout->ops->stored(layout, record, parts, &offset, &n);
+    size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
+    if (layout_check_bytes(layout, scaled, record->address, bytes,
+                           cache_chunk_limit(checking->file->cache)))
+        return -EOPNOTSUPP;
     void *stored = pool_get(&checking->pool, n);
     if (!stored)
         return -ENOMEM;

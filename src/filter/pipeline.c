@@ -6,17 +6,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/size.h"
 #include "filter/kind.h"
 
 /* Other encoders than ours may make a little more of bytes that cannot be compressed. */
 #define MORE_SHARE 16
 #define MORE_BYTES 1024
-
-static size_t add(size_t a, size_t b)
-{
-    size_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? SIZE_MAX : sum;
-}
 
 /* The most bytes that stand before filter i, when `size` stand before the first; exactly so many as
  * long as none before it compresses. */
@@ -28,10 +23,10 @@ static size_t most_before(const struct sfs_filter *filters, size_t i, uint32_t m
             continue;
         if (kind->effect == COMPRESSES) {
             size = kind->bound(&filters[k], size);
-            size = add(size, size / MORE_SHARE);
-            size = add(size, MORE_BYTES);
+            size = size_sum(size, size / MORE_SHARE);
+            size = size_sum(size, MORE_BYTES);
         }
-        size = add(size, kind->appended);
+        size = size_sum(size, kind->appended);
     }
     return size;
 }
@@ -70,7 +65,7 @@ size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t
     }
     size_t buffers = producers == 0 ? 0 : producers - 1 + checksum_inside;
     size_t room = room_between(filters, n_filters, size);
-    return buffers == 0 ? 0 : buffers == 1 ? room : add(room, room);
+    return buffers == 0 ? 0 : buffers == 1 ? room : size_sum(room, room);
 }
 
 /* What comes out of a producer: exactly `most` bytes, or at most so many. */

@@ -37,6 +37,7 @@ struct options {
     int frame_rank;      /* -1: default */
     unsigned first;
     size_t cache_size;
+    size_t chunk_memory; /* bytes; 0: default */
     size_t image_size; /* bytes */
     unsigned threads, workers;
     int log_level; /* of syslog(3) */

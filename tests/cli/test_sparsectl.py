@@ -95,7 +95,7 @@ def files_in(path):
 
 
 def test_help_and_version():
-    assert done("--help").startswith("usage: sparsectl [--external-files DIR] COMMAND")
+    assert done("--help").startswith("usage: sparsectl [--external-files DIR] [--chunk-memory SIZE]")
     assert re.match(r"sparsectl \d+\.\d+\.\d+ \(libhdf5 1\.\d+\.\d+\)\n$", done("--version"))
     for command in COMMANDS:
         assert command in done("--help")

@@ -2,12 +2,19 @@
 import errno
 import functools
 import itertools
+import json
+import os
 import pathlib
+import shutil
+import subprocess
 import zlib
 
 import h5py
 import numpy as np
 import pytest
+
+import sparse_files
+from conftest import BUILD
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP = 1, 2, 3, 4
 LZF = 32000
@@ -101,3 +108,127 @@ def test_little_that_becomes_gigabytes(mounts, tmp_path, options):
     assert "/bad: chunk (0,0,0)" in mount.log() and "compressed data are damaged" in mount.log()
     assert (mount / "good/frames/0.raw").read_bytes() == data.tobytes()
     assert peak(mount.process.pid) < 128 * MIB
+
+
+LARGE = (1, 4096, 32768)
+BYTES = 128 * MIB
+
+
+@pytest.fixture(scope="module")
+def large_chunks(tmp_path_factory):
+    """Files whose chunks of 128 MiB are stored in some KiB: dense, with and without values, sparse,
+    and sparse with few elements, of which little has to be in memory."""
+    folder = tmp_path_factory.mktemp("large")
+    with h5py.File(folder / "dense.h5", "w") as file:
+        for name, order in ("gzip", (DEFLATE,)), ("shuffle", (SHUFFLE, DEFLATE)):
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk(LARGE)
+            for number in order:
+                plist.set_filter(number, h5py.h5z.FLAG_MANDATORY, (6,) if number == DEFLATE else ())
+            kind = h5py.h5t.NATIVE_UINT8 if name == "gzip" else h5py.h5t.STD_U16LE
+            shape = (2, *LARGE[1:]) if name == "gzip" else (2, 2048, 32768)
+            plist.set_chunk((1, *shape[1:]))
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape),
+                                      plist)
+            dataset.write_direct_chunk((0, 0, 0), zeros(BYTES, 1))
+        file["small"] = np.arange(1000, dtype="u1").reshape(10, 10, 10)
+    array = np.zeros(LARGE, "u1")
+    sparse_files.make(folder / "sparse.h5", array, np.ones(LARGE, bool), LARGE, deflate=(0, 6))
+    few = np.zeros(LARGE, bool)
+    few[0, 5, 7:9] = True
+    sparse_files.make(folder / "few.h5", array + 3, few, LARGE)
+    return folder
+
+
+VIEWS = ["frames/0.raw", "npy/000000.npy", "stack.raw", "values/000000.values", "tiff/000000.tif"]
+
+
+def read(path, most=4 * MIB):
+    """The first bytes of a file; the kernel reads ahead of them only a little."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read(most)
+
+
+CASES = [("dense", "gzip", 1), ("dense", "shuffle", 2), ("sparse", "sparse", 1)]
+
+
+@pytest.mark.parametrize("options", ["ro", "rw"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_chunks_that_claim_to_be_large(mounts, large_chunks, options, case):
+    name, dataset, times = case
+    path = large_chunks / f"{name}.h5"
+    believed = mounts(path, options, "cache_size=16M")
+    for view in VIEWS:
+        assert not any(read(believed / dataset / view)[200:])
+    assert peak(believed.process.pid) < times * BYTES + 64 * MIB
+    believed.unmount()
+    mount = mounts(path, options, "cache_size=16M", "chunk_memory=100M", expect_log=True)
+    for view in VIEWS:
+        with pytest.raises(OSError) as error:
+            read(mount / dataset / view)
+        assert error.value.errno == errno.EIO
+    assert f"/{dataset}: chunk (0,0,0) at address" in mount.log()
+    assert "MiB of memory, and chunk_memory= allows no more than 100 MiB" in mount.log()
+    assert json.loads((mount / dataset / "dataset.json").read_text())
+    if name == "dense":  # of what is not stored nothing is allocated
+        assert len((mount / "small/stack.raw").read_bytes()) == 1000
+        assert not any(read(mount / dataset / "frames/1.raw"))
+    assert peak(mount.process.pid) < 64 * MIB
+    mount.unmount()
+
+
+def test_few_elements_of_a_large_chunk(mounts, large_chunks, tmp_path):
+    """They are read, and written one by one, in little memory; much of the chunk is not."""
+    path = tmp_path / "few.h5"
+    shutil.copy(large_chunks / "few.h5", path)
+    mount = mounts(path, "rw", "cache_size=16M", "chunk_memory=32M", expect_log=True)
+    frame = mount / "sparse/frames/0.raw"
+    content = read(frame)
+    assert content.count(3) == 2 and len(content) == 4 * MIB
+    with open(frame, "r+b", buffering=0) as file:
+        file.write(b"abc")
+        os.fsync(file.fileno())
+    assert read(frame)[:4] == b"abc\0"
+    with open(frame, "r+b", buffering=0) as file, pytest.raises(OSError) as error:
+        file.write(bytes(64 * MIB))  # some of it is taken
+        file.write(b"0")
+    assert error.value.errno == errno.EIO
+    assert "chunk_memory= allows no more than 32 MiB" in mount.log()
+    assert peak(mount.process.pid) < 112 * MIB
+    assert read(frame)[:4] == bytes(4)
+
+
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def sparsectl(*arguments):
+    """Its exit code, what it says, and the most memory that it has had in bytes. (What is
+    forked from here would count our own memory.)"""
+    done = subprocess.run(["/usr/bin/python3", "-c", MEASURE, BUILD / "sparsectl", *arguments],
+                          check=True, capture_output=True, text=True)
+    code, used = map(int, done.stdout.split())
+    return code, done.stderr, used * KIB
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_sparsectl_and_large_chunks(large_chunks, tmp_path, case):
+    name, dataset, times = case
+    path = large_chunks / f"{name}.h5"
+    target = f"{path}:/{dataset}"
+    commands = {"check": [path], "import": [target, tmp_path / "imported.h5"]}
+    if name == "sparse":
+        commands = {"check": [path], "dump": [target], "export": [target, tmp_path / "exported.h5"]}
+    else:
+        del commands["check"]  # which looks only where chunks are
+    for command, arguments in commands.items():
+        code, errors, used = sparsectl("--chunk-memory", "100M", command, *arguments)
+        assert code in (1, 2) and "chunk_memory= allows no more than 100 MiB" in errors, (command, errors)
+        assert used < 64 * MIB, command
+    assert sparsectl("--chunk-memory=100M", "info", path)[0] == 0
+    assert sparsectl("--chunk-memory=1G", "check", path)[2] < times * BYTES + 64 * MIB
+    for wrong in (["--chunk-memory"], ["--chunk-memory", "much", "check"], ["--chunk-memory=0", "check"]):
+        assert sparsectl(*wrong, path)[0] == 2
