@@ -47,6 +47,7 @@ SFS_API const char *sfs_hdf5_version(void);
 /* ---- Files ---- */
 
 #define SFS_DEFAULT_CACHE_SIZE ((size_t)256 << 20)
+#define SFS_MOST_LEVELS        4096 /* of groups in groups: of deeper ones sfs_check cannot tell */
 
 struct sfs_image_options;
 

@@ -6,7 +6,9 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
+import sys
 import zlib
 
 import h5py
@@ -14,7 +16,11 @@ import numpy as np
 import pytest
 
 import sparse_files
-from conftest import BUILD
+from conftest import BUILD, TOP
+
+sys.path.insert(0, str(TOP / "tests/malformed"))
+import drive  # noqa: E402
+import make  # noqa: E402
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP = 1, 2, 3, 4
 LZF = 32000
@@ -232,3 +238,114 @@ def test_sparsectl_and_large_chunks(large_chunks, tmp_path, case):
     assert sparsectl("--chunk-memory=1G", "check", path)[2] < times * BYTES + 64 * MIB
     for wrong in (["--chunk-memory"], ["--chunk-memory", "much", "check"], ["--chunk-memory=0", "check"]):
         assert sparsectl(*wrong, path)[0] == 2
+
+
+# ---- Few bytes that claim much ----
+
+def many_lists(path):
+    """An attribute of 3,900 lists, all of them the same 60,000 bytes: 234 MB."""
+    elements, length = 3900, 60000
+    with h5py.File(path, "w") as file:
+        lists = np.empty(elements, object)
+        for i in range(elements):
+            lists[i] = np.zeros(1 if i else length, "u1")
+        file.create_group("g").attrs.create("lists", lists, dtype=h5py.vlen_dtype("u1"))
+        file["beside"] = make.BESIDE
+    content = bytearray(path.read_bytes())
+    heap = struct.pack("<Q", content.index(b"GCOL"))
+    at = content.index(struct.pack("<I", length) + heap)
+    content[at:at + 16 * elements] = content[at:at + 16] * elements
+    path.write_bytes(content)
+
+
+def links(file, group):
+    """Groups with two links to the next one, 60 times; rings; soft links without an end."""
+    inner = group
+    for _ in range(60):
+        following = inner.create_group("a")
+        inner["b"] = following
+        inner = following
+    inner["end"] = 1
+    group["self"] = group
+    group["root"] = file["/"]
+    group["x"] = h5py.SoftLink("/g/y")
+    group["y"] = h5py.SoftLink("/g/x")
+    group["z"] = h5py.SoftLink("z/z/z")
+    group["long"] = h5py.SoftLink("/x" * 20000)
+
+
+def names(file, group):
+    group["n" * 60000] = group["m" * 255] = group["o" * 256] = 1
+    group.attrs["a" * 60000] = 1
+
+
+def attributes(file, group):
+    for i in range(5000):
+        group.attrs[f"attribute{i}"] = i
+
+
+def dims(file, group):
+    for name, shape, chunk in (("one", (2**62,), (4096,)), ("none", (2**63 - 1, 0), (1, 1)),
+                               ("frames", (2**60, 1, 1), (512, 1, 1))):
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(chunk)
+        space = h5py.h5s.create_simple(shape, (h5py.h5s.UNLIMITED,) * len(shape))
+        h5py.h5d.create(group.id, name.encode(), h5py.h5t.STD_U8LE, space, plist)
+
+
+def elements(file, group):
+    """Of 1 and 2 GiB each, of which an empty dataset takes no room."""
+    space = h5py.h5s.create_simple((4,))
+    array = h5py.h5t.array_create(h5py.h5t.STD_U8LE, (2**15, 2**15))
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 2**31 - 1)
+    for name, kind in ("array", array), ("opaque", opaque):
+        h5py.h5d.create(group.id, name.encode(), kind, space)
+
+
+def circles(file, group):
+    """Links and virtual datasets that lead to themselves, through the file's name, too."""
+    name = pathlib.Path(file.filename).name
+    group["link"] = h5py.ExternalLink(name, "/g/link")
+    group["all"] = h5py.ExternalLink(name, "/")
+    for dataset, source, of in (("v", ".", "/g/v"), ("x", name, "/g/y"), ("y", name, "/g/x")):
+        layout = h5py.VirtualLayout((6, 10, 10), "<u2")
+        layout[...] = h5py.VirtualSource(source, of, (6, 10, 10))
+        group.create_virtual_dataset(dataset, layout)
+
+
+CLAIMS = [links, names, attributes, dims, elements, circles]
+
+
+def make_claim(path, add):
+    with h5py.File(path, "w", libver="latest") as file:
+        file["beside"] = make.BESIDE
+        add(file, file.create_group("g"))
+
+
+@pytest.mark.parametrize("mode", ["ro", "default"])
+@pytest.mark.parametrize("add", CLAIMS, ids=lambda add: add.__name__)
+def test_claims(tmp_path, add, mode):
+    path = tmp_path / "bad.h5"
+    make_claim(path, add)
+    assert drive.try_file((add.__name__, path.read_bytes(), True, mode, None)) == (add.__name__, [])
+
+
+def test_lists_that_are_all_the_same(tmp_path):
+    """Only read-only: elsewhere libhdf5 reads them in the daemon."""
+    path = tmp_path / "bad.h5"
+    many_lists(path)
+    assert drive.try_file(("lists", path.read_bytes(), True, "ro", None)) == ("lists", [])
+
+
+def test_deep_groups_and_sparsectl(tmp_path):
+    """As deep as paths are long: what is not looked into is said."""
+    path = tmp_path / "deep.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        group = file.id
+        for _ in range(12000):
+            group = h5py.h5g.create(group, b"g")
+    code, said, used = sparsectl("check", path)
+    assert code == 2 and "too many levels of groups" in said and "4096 groups" in said
+    assert used < 128 * MIB
+    code, said, used = sparsectl("info", path)
+    assert code == 1 and "Too many levels" in said and used < 128 * MIB
