@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/interrupt.h"
 #include "common/workers.h"
 #include "layout/piece.h"
 #include "store/store.h"
@@ -256,6 +257,8 @@ int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void
         load_group(&group);
         for (size_t i = 0; i < group.n && !error; i++)
             error = group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
+        if (!error && more) /* there may be as many as bytes */
+            error = interrupt_check();
     }
     return error;
 }

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -241,7 +240,7 @@ def try_file(job):
             findings += try_commands(path, datasets)
         if findings and keep:
             pathlib.Path(keep).mkdir(exist_ok=True)
-            shutil.copy(path, pathlib.Path(keep, f"{name}.h5"))
+            pathlib.Path(keep, f"{name}.h5").write_bytes(content)
     return name, findings
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import sparse_files
-from conftest import BUILD, TOP
+from conftest import BUILD, START_SECONDS, TOP
 
 sys.path.insert(0, str(TOP / "tests/malformed"))
 import drive  # noqa: E402
@@ -349,3 +350,27 @@ def test_deep_groups_and_sparsectl(tmp_path):
     assert used < 128 * MIB
     code, said, used = sparsectl("info", path)
     assert code == 1 and "Too many levels" in said and used < 128 * MIB
+
+
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
+    """Chunks of a byte, of which millions are looked for in one reading: who is killed meanwhile goes,
+    and SIGTERM ends the daemon, while others read."""
+    path = tmp_path / "bytes.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1,))
+        space = h5py.h5s.create_simple((2**62,))
+        h5py.h5d.create(file.id, b"d", h5py.h5t.STD_U8LE, space, plist)
+        file["beside"] = make.BESIDE
+    mount = mounts(path, options)
+    views = ["stack.raw", "npy/000000.npy", "values/000000.values", "csr/indptr.raw", "frames/0.defined"]
+    readers = [subprocess.Popen(["cat", mount / "d" / view], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for view in views]
+    assert (mount / "beside/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    readers[0].kill()
+    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
+    mount.process.terminate()
+    assert mount.wait() == 0
+    for reader in readers[1:]:
+        assert reader.wait(START_SECONDS) in (0, 1)
