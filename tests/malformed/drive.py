@@ -114,13 +114,15 @@ def visit(root, beside):
 
 
 def visit_apart(root, beside):
-    """None: it did not come back in time."""
+    """None: it did not come back in time, or failed itself."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(read_end)
-        os.write(write_end, json.dumps(visit(root, beside)).encode())
-        os._exit(0)
+        try:
+            os.close(read_end)
+            os.write(write_end, json.dumps(visit(root, beside)).encode())
+        finally:  # whatever happens: what follows is the parent's
+            os._exit(0)
     os.close(write_end)
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
