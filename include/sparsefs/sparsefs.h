@@ -47,6 +47,7 @@ SFS_API const char *sfs_hdf5_version(void);
 /* ---- Files ---- */
 
 #define SFS_DEFAULT_CACHE_SIZE ((size_t)256 << 20)
+#define SFS_MOST_LEVELS        4096 /* of groups in groups: of deeper ones sfs_check cannot tell */
 
 struct sfs_image_options;
 
@@ -82,6 +83,10 @@ struct sfs_options {
     /* sfs_open for writing: under a shared lock until something is changed; see
      * sfs_begin_writing. */
     bool share;
+    /* The most memory in bytes that one chunk may take while it is read or changed, as it is stored
+     * and decoded: a file of some KiB can claim gigabytes. Of more it is -EIO, and the log says so.
+     * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
+    size_t chunk_memory;
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
@@ -849,8 +854,7 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
  * What makes the sections of sfs_write_chunk, and reads those of sfs_read_chunk: deflate, shuffle,
  * fletcher32, and of bitshuffle, LZ4, Zstandard, Blosc, Blosc2, bzip2, LZF and szip what this build
  * has. Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of
- * them are built in with these parameters, or one that is no checksum follows one that compresses.
- */
+ * them are built in with these parameters. */
 
 /* Applies filters to n bytes, first to last. The caller frees *encoded, which is NULL of 0 bytes;
  * bit i of *mask: filter i, which is optional, was not applied. -EINVAL: a filter does not take

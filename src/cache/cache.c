@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/interrupt.h"
 #include "common/workers.h"
 #include "layout/piece.h"
 #include "store/store.h"
@@ -26,6 +27,7 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         return error;
     }
     cache->limit = limit;
+    cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
     for (int i = 0; i < STRIPES; i++)
@@ -54,6 +56,16 @@ void cache_destroy(struct cache *cache)
     for (int i = 0; i < STRIPES; i++)
         pthread_rwlock_destroy(&cache->stripes[i]);
     free(cache);
+}
+
+void cache_limit_chunks(struct cache *cache, size_t most)
+{
+    cache->most_of_chunk = most;
+}
+
+size_t cache_chunk_limit(const struct cache *cache)
+{
+    return cache->most_of_chunk;
 }
 
 size_t cache_limit(const struct cache *cache)
@@ -245,6 +257,8 @@ int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void
         load_group(&group);
         for (size_t i = 0; i < group.n && !error; i++)
             error = group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
+        if (!error && more) /* there may be as many as bytes */
+            error = interrupt_check();
     }
     return error;
 }

@@ -27,6 +27,12 @@ struct workers;
  * while nothing else is in use, and by what encoding takes more than a quarter of it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
+/* Of chunks whose reading or changing would take more bytes of memory than this, all that it takes
+ * at once, nothing is allocated: the call is -EIO, and the log says so. Before any is used;
+ * without, there is no such limit. */
+void cache_limit_chunks(struct cache *cache, size_t most);
+size_t cache_chunk_limit(const struct cache *cache);
+
 /* The limit that it was made with. */
 size_t cache_limit(const struct cache *cache);
 
@@ -47,7 +53,7 @@ void cache_close_dataset(struct cache_dataset *dataset);
 
 /* Reads the elements of a box, which must lie inside the dataset, row-major and without gaps into
  * buffer. Elements that are not stored read as the fill value. Errors are those of the layout
- * callbacks and of store_read; -ENOMEM. */
+ * callbacks and of store_read; -ENOMEM; -EINTR (interrupt.h). */
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer);
 
 /* The same into an array of these dims, to these coordinates of it. */

@@ -352,7 +352,9 @@ static int change_form(struct chunk *chunk, const struct change *change)
                  (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
     if (opens)
         bytes = form_open_bytes(layout);
-    int error = reserve_beside(chunk, bytes);
+    int error = chunk_check_bytes(chunk, bytes);
+    if (!error)
+        error = reserve_beside(chunk, bytes);
     pthread_mutex_unlock(&cache->lock);
     if (error)
         return error;

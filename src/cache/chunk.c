@@ -210,6 +210,13 @@ void chunk_end_change(struct chunk *chunk)
 
 /* ---- Memory ---- */
 
+int chunk_check_bytes(const struct chunk *chunk, size_t bytes)
+{
+    const struct cache_dataset *dataset = chunk->dataset;
+    return layout_check_bytes(dataset->layout, chunk->scaled, chunk->record.address, bytes,
+                              dataset->cache->most_of_chunk);
+}
+
 void reserve_now(struct cache *cache, size_t bytes)
 {
     cache->used += bytes;

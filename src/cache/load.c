@@ -5,6 +5,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/size.h"
 #include "store/store.h"
 
 /* Chunks that are stored as they are and not larger than this are read whole, unless the cache is
@@ -38,7 +39,7 @@ static unsigned missing_parts(const struct cache_form *form, unsigned wanted)
 static bool may_be_dense(const struct cache *cache, const struct layout *layout,
                          size_t packed_bytes)
 {
-    return layout->chunk_bytes <= DENSE_TIMES * packed_bytes &&
+    return layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
            layout->chunk_bytes <= cache->limit / DENSE_SHARE;
 }
 
@@ -51,7 +52,7 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
         return dense;
     size_t bytes = layout->ops->decode_bytes(layout, record, missing);
     bool both = layout->ops->is_sparse && may_be_dense(cache, layout, bytes);
-    return bytes + (both ? dense : 0);
+    return both ? size_sum(bytes, dense) : bytes;
 }
 
 static int read_and_decode(struct layout *layout, struct chunk *chunk, unsigned missing,
@@ -174,14 +175,18 @@ static int add_parts(struct cache *cache, struct chunk *chunk, unsigned wanted)
     uint64_t offset, n = chunk->record.size;
     if (layout->ops->stored)
         layout->ops->stored(layout, &chunk->record, missing, &offset, &n);
-    size_t bytes = most_bytes(cache, layout, &chunk->record, missing) +
-                   (layout->ops->decode && n ? pool_block_size((size_t)n) : 0);
+    size_t bytes = most_bytes(cache, layout, &chunk->record, missing);
+    if (layout->ops->decode && n)
+        bytes = size_sum(bytes, pool_block_size(size_of(n)));
+    int error = chunk_check_bytes(chunk, bytes);
+    bytes = error ? 0 : bytes;
     pthread_mutex_lock(&cache->lock);
     reserve(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
 
     struct cache_form made = chunk->form;
-    int error = make_parts(cache, chunk, wanted, &made);
+    if (!error)
+        error = make_parts(cache, chunk, wanted, &made);
     if (error)
         discard(cache, &chunk->form, &made);
 

@@ -127,6 +127,7 @@ struct cache_dataset {
 
 struct cache {
     size_t limit;
+    size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
     pthread_rwlock_t stripes[STRIPES]; /* each guards the forms of some chunks that were open */
@@ -226,6 +227,9 @@ void chunk_end_change(struct chunk *chunk);
 /* Counts bytes without waiting, as unreserve does. */
 void reserve_now(struct cache *cache, size_t bytes);
 void unreserve(struct cache *cache, size_t bytes);
+
+/* Whether so many bytes are more than one chunk may take: -EIO, which is logged, or 0. */
+int chunk_check_bytes(const struct chunk *chunk, size_t bytes);
 
 /* The most bytes that encoding a dirty chunk takes besides its form. */
 size_t encode_estimate(const struct chunk *chunk);

@@ -91,7 +91,7 @@ int blocks_in_order(const struct sfs_dataset_info *info, struct blocks *blocks)
     if (error)
         return error;
     uint64_t bytes = info->type.size;
-    for (int i = blocks->rank - 1; i >= 0; i--) {
+    for (int i = blocks->rank - 1; i >= 0 && bytes > 0; i--) {
         uint64_t most = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
         blocks->block[i] = blocks->dims[i] < most ? blocks->dims[i] : most;
         /* Once an axis is cut all before it have one element. */

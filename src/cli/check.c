@@ -74,7 +74,8 @@ static int check(const char *path)
     struct sfs_file *file;
     const struct sfs_options how = {.beside_writer = true,
                                     .external_files = source_allowed(),
-                                    .hdf5_worker = source_is_read_apart()};
+                                    .hdf5_worker = source_is_read_apart(),
+                                    .chunk_memory = source_chunk_memory()};
     int error = sfs_open(path, &how, &file);
     if (error)
         return open_failed(path, error);

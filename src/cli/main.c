@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/target.h"
+#include "common/size.h"
 #include "config.h"
 
 static const struct command *const commands[] = {
@@ -15,7 +16,7 @@ static const struct command *const commands[] = {
 
 static void print_help(void)
 {
-    puts("usage: sparsectl [--external-files DIR] COMMAND ...\n"
+    puts("usage: sparsectl [--external-files DIR] [--chunk-memory SIZE] COMMAND ...\n"
          "\n"
          "Makes, converts, shows and checks sparse datasets in HDF5 files.\n"
          "\n"
@@ -34,24 +35,51 @@ static void print_help(void)
          "  --external-files DIR, before COMMAND: files that a file names (external raw data,\n"
          "                  sources of virtual datasets) may be in DIR and below, too, not only\n"
          "                  in its own folder and below\n"
+         "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
+         "                  bytes or with K, M or G (default: 4G, or a quarter of the machine's\n"
+         "                  if that is less)\n"
          "  -V, --version   print the version\n"
          "  -h, --help      print this\n"
          "\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
 }
 
-/* Options before the command; how many arguments they are. */
+/* The value of an option as --option=value or --option value; NULL: it is another one, or none.
+ * *n is how many arguments they are. */
+static const char *value_of(const char *option, int argc, char **argv, int *n)
+{
+    size_t length = strlen(option);
+    if (strncmp(argv[0], option, length) != 0)
+        return NULL;
+    *n = argv[0][length] == '=' ? 1 : 2;
+    if (*n == 1)
+        return argv[0] + length + 1;
+    return argv[0][length] || argc < 2 ? NULL : argv[1];
+}
+
+/* Options before the command; how many arguments they are, or -1 after a message. */
 static int take_options(int argc, char **argv)
 {
-    static const char option[] = "--external-files";
-    size_t n = sizeof(option) - 1;
-    if (argc < 2 || strncmp(argv[1], option, n) != 0)
-        return 0;
-    bool is_one = argv[1][n] == '=';
-    if (!is_one && (argv[1][n] || argc < 3))
-        return 0;
-    source_allow(is_one ? argv[1] + n + 1 : argv[2]);
-    return is_one ? 1 : 2;
+    int taken = 0;
+    for (int n; taken + 1 < argc; taken += n) {
+        const char *value;
+        char **at = argv + 1 + taken;
+        int left = argc - 1 - taken;
+        size_t bytes;
+        if ((value = value_of("--external-files", left, at, &n))) {
+            source_allow(value);
+        } else if ((value = value_of("--chunk-memory", left, at, &n))) {
+            if (!size_parse(value, &bytes)) {
+                fprintf(stderr, "sparsectl: --chunk-memory %s: not a size (see sparsectl --help)\n",
+                        value);
+                return -1;
+            }
+            source_limit_chunks(bytes);
+        } else {
+            break;
+        }
+    }
+    return taken;
 }
 
 /* The help of a command is asked for by any argument before "--". */
@@ -66,6 +94,8 @@ static bool wants_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int taken = take_options(argc, argv);
+    if (taken < 0)
+        return USAGE;
     argc -= taken;
     argv += taken;
     if (argc < 2) {

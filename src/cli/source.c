@@ -20,6 +20,18 @@ void source_allow(const char *folder)
     allowed = folder;
 }
 
+static size_t chunk_memory;
+
+void source_limit_chunks(size_t most)
+{
+    chunk_memory = most;
+}
+
+size_t source_chunk_memory(void)
+{
+    return chunk_memory;
+}
+
 static bool reads_apart;
 
 int source_read_apart(void)
@@ -48,6 +60,7 @@ static int open_named(const char *path, const char *name, struct sfs_file **file
         .name = name,
         .external_files = allowed,
         .hdf5_worker = reads_apart,
+        .chunk_memory = chunk_memory,
     };
     int error = sfs_open(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
@@ -105,8 +118,10 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
     if (n < 0)
         return (int)n;
     struct sfs_image_options image = {.name = sfs_path(followed), .is_of_file = true};
-    struct sfs_options options = {
-        .cache_size = FILE_CACHE_BYTES, .image = &image, .external_files = allowed};
+    struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
+                                  .image = &image,
+                                  .external_files = allowed,
+                                  .chunk_memory = chunk_memory};
     return sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, &options,
                           file);
 }

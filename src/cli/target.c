@@ -13,7 +13,8 @@ static mode_t mode_of(const char *path)
 
 static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
 {
-    const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES, .mode = mode};
+    const struct sfs_options options = {
+        .cache_size = FILE_CACHE_BYTES, .mode = mode, .chunk_memory = source_chunk_memory()};
     int error = sfs_create(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }
@@ -23,7 +24,8 @@ int destination_open(const char *path, mode_t mode, struct sfs_file **file)
     struct sfs_options options = {.writable = true,
                                   .cache_size = FILE_CACHE_BYTES,
                                   .mode = mode,
-                                  .external_files = source_allowed()};
+                                  .external_files = source_allowed(),
+                                  .chunk_memory = source_chunk_memory()};
     int error = sfs_open(path, &options, file);
     if (error == -ENOENT) {
         messages_forget();

@@ -23,6 +23,10 @@ int in_one_state(struct sfs_file *file, int (*action)(void *context), void *cont
 void source_allow(const char *folder);
 const char *source_allowed(void);
 
+/* The most memory of a chunk: as chunk_memory of struct sfs_options. */
+void source_limit_chunks(size_t most);
+size_t source_chunk_memory(void);
+
 /* From now on sources are read by libhdf5 in a process of its own. Before anything is opened.
  * Errors of sfs_start_hdf5_workers. */
 int source_read_apart(void);

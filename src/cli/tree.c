@@ -18,6 +18,7 @@ struct met {
 struct waiting {
     uint64_t address;
     char *path;
+    unsigned level; /* the root's is 0 */
     bool is_series;
 };
 
@@ -50,7 +51,8 @@ static int meet(struct walk *walk, uint64_t address, bool *is_new)
     return 0;
 }
 
-static int push(struct walk *walk, uint64_t address, const char *group, const char *name,
+/* group: NULL for the root. */
+static int push(struct walk *walk, uint64_t address, const struct waiting *group, const char *name,
                 bool is_series)
 {
     if (walk->n == walk->room) {
@@ -61,10 +63,11 @@ static int push(struct walk *walk, uint64_t address, const char *group, const ch
         walk->waiting = waiting;
         walk->room = room;
     }
+    unsigned level = group ? group->level + 1 : 0;
     char *path;
-    if (asprintf(&path, "%s/%s", strcmp(group, "/") ? group : "", name) < 0)
+    if (asprintf(&path, "%s/%s", level > 1 ? group->path : "", name) < 0)
         return -ENOMEM;
-    walk->waiting[walk->n++] = (struct waiting){address, path, is_series};
+    walk->waiting[walk->n++] = (struct waiting){address, path, level, is_series};
     return 0;
 }
 
@@ -83,8 +86,7 @@ static int push_links(struct walk *walk, const struct waiting *group)
     for (size_t i = links.n; i-- > 0 && !error;) {
         const struct sfs_link *link = &links.link[i];
         if (is_walked(walk, link))
-            error =
-                push(walk, link->address, group->path, link->name, link->type == SFS_LINK_SERIES);
+            error = push(walk, link->address, group, link->name, link->type == SFS_LINK_SERIES);
     }
     sfs_links_free(&links);
     return error;
@@ -111,6 +113,8 @@ static int visit(struct walk *walk, const struct waiting *object)
     if (error || !is_new)
         return error ? fail(error, "%s:%s", sfs_path(walk->file), object->path) : 0;
     error = sfs_object_type(walk->file, object->address, &type);
+    if (!error && type == SFS_GROUP && object->level >= SFS_MOST_LEVELS)
+        error = -ELOOP;
     if (!error && type == SFS_GROUP)
         error = push_links(walk, object);
     if (error)
@@ -121,7 +125,7 @@ static int visit(struct walk *walk, const struct waiting *object)
 int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series, void *context)
 {
     struct walk walk = {.file = file, .each = each, .series = series, .context = context};
-    int result = push(&walk, sfs_root(file), "/", "", false);
+    int result = push(&walk, sfs_root(file), NULL, "", false);
     if (result)
         result = fail(result, "%s", sfs_path(file));
     while (!result && walk.n > 0) {

@@ -58,7 +58,7 @@ size_t pool_block_size(size_t n)
     if (n <= SMALL_BLOCK)
         return n ? n : 1;
     size_t step = n >= 4 * HUGE_PAGE ? HUGE_PAGE : SMALL_BLOCK;
-    return (n + step - 1) / step * step;
+    return n <= SIZE_MAX - step ? (n + step - 1) / step * step : SIZE_MAX;
 }
 
 static void *map(size_t size)
@@ -131,6 +131,8 @@ void *pool_get(struct pool *pool, size_t n)
     size_t size = pool_block_size(n);
     struct pool_block given_up[POOL_FREE_BLOCKS];
     size_t n_given_up = 0;
+    if (size == SIZE_MAX)
+        return NULL;
     pthread_mutex_lock(&pool->lock);
     void *memory = take_free(pool, size);
     if (!memory)

@@ -27,7 +27,7 @@ struct pool {
 void pool_init(struct pool *pool, size_t limit);
 void pool_destroy(struct pool *pool);
 
-/* The size of the block that pool_get(n) gives: what to count. */
+/* The size of the block that pool_get(n) gives: what to count. SIZE_MAX: there is none. */
 size_t pool_block_size(size_t n);
 
 /* A block of pool_block_size(n) bytes, its content undefined; NULL if there is no memory. */

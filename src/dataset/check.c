@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "common/size.h"
 #include "dataset/private.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
@@ -32,6 +34,7 @@ struct extent {
 struct object {
     uint64_t address;
     char *path;
+    unsigned level; /* the root's is 0 */
     UT_hash_handle hh;
 };
 
@@ -176,6 +179,10 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
     struct cache_form form = {0};
     uint64_t offset, n;
     layout->ops->stored(layout, record, parts, &offset, &n);
+    size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
+    if (layout_check_bytes(layout, scaled, record->address, bytes,
+                           cache_chunk_limit(checking->file->cache)))
+        return -EOPNOTSUPP;
     void *stored = pool_get(&checking->pool, n);
     if (!stored)
         return -ENOMEM;
@@ -314,10 +321,12 @@ static int check_dense(struct checking *checking)
 
 /* ---- The tree ---- */
 
-static int add_object(struct checking *checking, uint64_t address, const char *group,
+/* group: NULL for the root. */
+static int add_object(struct checking *checking, uint64_t address, const struct object *group,
                       const char *name)
 {
     struct object *object;
+    const char *path = group && group->level > 0 ? group->path : "";
     HASH_FIND(hh, checking->objects, &address, sizeof(address), object);
     if (object)
         return 0;
@@ -325,7 +334,8 @@ static int add_object(struct checking *checking, uint64_t address, const char *g
     if (!object)
         return -ENOMEM;
     object->address = address;
-    if (asprintf(&object->path, "%s/%s", strcmp(group, "/") ? group : "", name) < 0) {
+    object->level = group ? group->level + 1 : 0;
+    if (asprintf(&object->path, "%s/%s", path, name) < 0) {
         free(object);
         return -ENOMEM;
     }
@@ -341,12 +351,16 @@ static int add_object(struct checking *checking, uint64_t address, const char *g
 static int check_group(struct checking *checking, const struct object *group)
 {
     struct sfs_links links;
+    if (group->level >= SFS_MOST_LEVELS) {
+        report(checking, SFS_UNKNOWN, "", "too many levels of groups in groups to look into all");
+        return 0;
+    }
     int error = sfs_list(checking->file, group->address, &links);
     if (error)
         return found(checking, error, group->path, "the group cannot be read");
     for (size_t i = 0; i < links.n && !error; i++)
         if (links.link[i].type == SFS_LINK_HARD)
-            error = add_object(checking, links.link[i].address, group->path, links.link[i].name);
+            error = add_object(checking, links.link[i].address, group, links.link[i].name);
     sfs_links_free(&links);
     return error;
 }
@@ -392,7 +406,7 @@ static int check_object(struct checking *checking, const struct object *object)
 static int check_file(struct checking *checking)
 {
     const struct superblock *superblock = &checking->file->superblock;
-    int error = add_object(checking, sfs_root(checking->file), "/", "");
+    int error = add_object(checking, sfs_root(checking->file), NULL, "");
     if (!error && superblock->version >= 2)
         error = add_extent(checking, "superblock", "", superblock->address,
                            SUPERBLOCK_BYTES + 4 * superblock->offset_size + 4);

@@ -67,9 +67,6 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
     return 0;
 }
 
-/* The most bytes of an element: a fill value of so many is made, and text of it. */
-#define MOST_ELEMENT_BYTES ((uint64_t)16 << 20)
-
 /* Type and fill value. */
 static int describe_elements(const struct dataset_header *header, struct sfs_dataset_info *info)
 {
@@ -107,7 +104,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
         info->elements = UINT64_MAX;
     info->layout = SFS_SPARSE;
     memcpy(info->chunk_dims, header->layout.chunk_dims, sizeof(info->chunk_dims));
-    if (header->layout.element_size > MOST_ELEMENT_BYTES)
+    if (header->layout.element_size > HDF5_MOST_ELEMENT_BYTES)
         return cannot_open(dataset, -EIO, "its elements have too many bytes");
     int error = copy_filters(dataset->sparse, 1, &info->n_filters, &info->filters);
     if (!error)

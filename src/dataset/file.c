@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "common/log.h"
+#include "common/size.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
@@ -47,6 +48,18 @@ static int set_reach(struct store *store, const struct sfs_options *options)
     return error;
 }
 
+#define CHUNK_SHARE  4 /* of the machine's memory, for one chunk */
+#define CHUNK_MEMORY ((uint64_t)4 << 30)
+
+/* As much as a chunk of HDF5 may have, if the machine has the memory for several. */
+static size_t default_chunk_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    uint64_t share = pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / CHUNK_SHARE
+                                            : CHUNK_MEMORY / CHUNK_SHARE;
+    return size_of(share < CHUNK_MEMORY ? share : CHUNK_MEMORY);
+}
+
 static int create_cache(const struct sfs_options *options, struct sfs_file *file)
 {
     size_t size = options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
@@ -56,7 +69,11 @@ static int create_cache(const struct sfs_options *options, struct sfs_file *file
         workers = processors > 0 ? (unsigned)processors : 1;
     }
     int error = cache_create(size, workers, &file->cache);
-    return error ? error : ahead_create(file->cache, &file->ahead);
+    if (error)
+        return error;
+    bool given = options && options->chunk_memory;
+    cache_limit_chunks(file->cache, given ? options->chunk_memory : default_chunk_memory());
+    return ahead_create(file->cache, &file->ahead);
 }
 
 /* However many chunks are being stored, a commit gets its turn. */

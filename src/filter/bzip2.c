@@ -36,18 +36,25 @@ static bool plain_size(const struct sfs_filter *filter, const void *in, size_t i
     return status == BZ_STREAM_END;
 }
 
-static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
-                  size_t size)
+static int decode_most(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                       size_t room, size_t *size)
 {
     (void)filter;
-    unsigned made = (unsigned)size;
-    if (size > UINT_MAX || in_size > UINT_MAX)
+    unsigned made = room < UINT_MAX ? (unsigned)room : UINT_MAX;
+    if (in_size > UINT_MAX)
         return -EILSEQ;
     int status =
         BZ2_bzBuffToBuffDecompress(out, &made, (char *)(uintptr_t)in, (unsigned)in_size, 0, 0);
-    if (status == BZ_MEM_ERROR)
-        return -ENOMEM;
-    return status == BZ_OK && made == size ? 0 : -EILSEQ;
+    *size = made;
+    return status == BZ_MEM_ERROR ? -ENOMEM : status == BZ_OK ? 0 : -EILSEQ;
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    size_t made;
+    int error = decode_most(filter, in, in_size, out, size, &made);
+    return !error && made != size ? -EILSEQ : error;
 }
 
 static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
@@ -73,4 +80,5 @@ const struct filter_kind filter_bzip2 = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
+    .decode_most = decode_most,
 };

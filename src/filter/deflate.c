@@ -28,18 +28,23 @@ static void free_coders(void *of_thread)
 
 static struct own own = {.size = sizeof(struct coders), .end = free_coders};
 
-int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
+/* made NULL: anything but exactly `room` bytes is an error. */
+static int inflate_into(const void *in, size_t in_size, void *out, size_t room, size_t *made)
 {
     struct coders *coders = own_get(&own);
     if (coders && !coders->decompressor)
         coders->decompressor = libdeflate_alloc_decompressor();
     if (!coders || !coders->decompressor)
         return -ENOMEM;
-    /* NULL for the actual size: anything but exactly `size` bytes is an error. */
-    return libdeflate_zlib_decompress(coders->decompressor, in, in_size, out, size, NULL) ==
+    return libdeflate_zlib_decompress(coders->decompressor, in, in_size, out, room, made) ==
                    LIBDEFLATE_SUCCESS
                ? 0
                : -EILSEQ;
+}
+
+int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
+{
+    return inflate_into(in, in_size, out, size, NULL);
 }
 
 size_t deflate_bound(size_t size)
@@ -79,13 +84,19 @@ int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_
 #define GREEDY_NICE  258
 #define GREEDY_CHAIN 1024
 
+static int inflate_into(const void *in, size_t in_size, void *out, size_t room, size_t *made)
+{
+    uLongf bytes = room, taken = in_size;
+    int status = uncompress2(out, &bytes, in, &taken);
+    *made = bytes;
+    return status == Z_MEM_ERROR ? -ENOMEM : status == Z_OK ? 0 : -EILSEQ;
+}
+
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size)
 {
-    uLongf made = size, taken = in_size;
-    int status = uncompress2(out, &made, in, &taken);
-    if (status == Z_MEM_ERROR)
-        return -ENOMEM;
-    return status == Z_OK && made == size ? 0 : -EILSEQ;
+    size_t made;
+    int error = inflate_into(in, in_size, out, size, &made);
+    return !error && made != size ? -EILSEQ : error;
 }
 
 size_t deflate_bound(size_t size)
@@ -136,6 +147,13 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
     return deflate_decode(in, in_size, out, size);
 }
 
+static int decode_most(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                       size_t room, size_t *size)
+{
+    (void)filter;
+    return inflate_into(in, in_size, out, room, size);
+}
+
 static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
                   size_t capacity, size_t *out_size)
 {
@@ -151,4 +169,5 @@ const struct filter_kind filter_deflate = {
     .bound = bound,
     .decode = decode,
     .encode = encode,
+    .decode_most = decode_most,
 };

@@ -4,26 +4,16 @@
 
 #include "filter/kind.h"
 
-/* What the checksums add, wherever they stand. */
-static size_t appended_bytes(const struct sfs_filter *filters, size_t n_filters)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < n_filters; i++)
-        bytes += filter_kind_of(&filters[i])->appended;
-    return bytes;
-}
-
 size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size)
 {
-    size_t appended = appended_bytes(filters, n_filters), bound;
-    if (__builtin_add_overflow(size, appended, &bound))
-        return SIZE_MAX;
     for (size_t i = 0; i < n_filters; i++) {
         const struct filter_kind *kind = filter_kind_of(&filters[i]);
         if (kind->effect == COMPRESSES)
-            bound = kind->bound(&filters[i], bound);
+            size = kind->bound(&filters[i], size);
+        if (__builtin_add_overflow(size, kind->appended, &size))
+            return SIZE_MAX;
     }
-    return __builtin_add_overflow(bound, appended, &bound) ? SIZE_MAX : bound;
+    return size;
 }
 
 /* How often the bytes move from one buffer into another: all filters move them but checksums, of
@@ -40,18 +30,19 @@ size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters,
 {
     if (count_moves(filters, n_filters) < 2)
         return 0;
-    size_t appended = appended_bytes(filters, n_filters);
-    return __builtin_add_overflow(size, appended, &size) ? SIZE_MAX : size;
+    while (n_filters > 0 && filter_kind_of(&filters[n_filters - 1])->effect == APPENDS)
+        n_filters--;
+    return filter_encode_bound(filters, n_filters - (n_filters > 0), size);
 }
 
-/* Bytes on their way through a pipeline. The last move ends in `out`, which has the room that a
- * filter needs which compresses: it is always the last to move them. */
+/* Bytes on their way through a pipeline. The last move ends in `out`; either buffer has the room
+ * that a filter needs whose bytes end there. */
 struct passage {
     const unsigned char *in, *at;
     size_t size;
     unsigned moves_left;
     unsigned char *scratch, *out;
-    size_t out_capacity;
+    size_t scratch_capacity, out_capacity;
 };
 
 static unsigned char *next_buffer(const struct passage *passage)
@@ -90,7 +81,8 @@ static int transform(struct passage *passage, const struct filter_kind *kind,
                      const struct sfs_filter *filter)
 {
     unsigned char *to = next_buffer(passage);
-    size_t capacity = kind->effect == COMPRESSES ? passage->out_capacity : passage->size;
+    size_t room = to == passage->out ? passage->out_capacity : passage->scratch_capacity;
+    size_t capacity = kind->effect == COMPRESSES ? room : passage->size;
     size_t n = 0;
     int error = kind->encode(filter, passage->at, passage->size, to, capacity, &n);
     if (error) {
@@ -113,6 +105,7 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
         .size = size,
         .moves_left = count_moves(filters, n_filters),
         .scratch = scratch,
+        .scratch_capacity = filter_encode_scratch(filters, n_filters, size),
         .out = out,
         .out_capacity = out_capacity,
     };

@@ -26,8 +26,7 @@
 #define FILTER_BLOSC2     32026
 
 /* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
- * with their parameters, and behind one that compresses there are only checksums. All other filter_
- * functions are for such pipelines. */
+ * with their parameters. All other filter_ functions are for such pipelines. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
 
 /* Whether in_size bytes can be those of any `size` bytes that went through these filters: sizes of

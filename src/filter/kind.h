@@ -53,6 +53,11 @@ struct filter_kind {
                   size_t size);
     int (*encode)(const struct sfs_filter *filter, const void *in, size_t size, void *out,
                   size_t capacity, size_t *out_size);
+
+    /* COMPRESSES, for those whose bytes do not say what plain_size wants to know: as decode, of at
+     * most `room` bytes, so many as come out; more are -EILSEQ. */
+    int (*decode_most)(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                       size_t room, size_t *size);
 };
 
 extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher32,

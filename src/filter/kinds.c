@@ -56,13 +56,9 @@ const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
 
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
 {
-    bool compressed = false;
-    for (size_t i = 0; i < n_filters; i++) {
-        const struct filter_kind *kind = filter_kind_of(&filters[i]);
-        if (!kind || (compressed && kind->effect != APPENDS))
+    for (size_t i = 0; i < n_filters; i++)
+        if (!filter_kind_of(&filters[i]))
             return false;
-        compressed |= kind->effect == COMPRESSES;
-    }
     return n_filters <= 32; /* the bits of a filter mask */
 }
 
@@ -72,13 +68,14 @@ bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
 bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
                      uint64_t size)
 {
-    uint32_t most = 1;
-    for (size_t i = 0; i < n_filters; i++) {
+    for (size_t i = n_filters; i-- > 0;) {
         const struct filter_kind *kind = filter_kind_of(&filters[i]);
-        if (!kind)
+        if (!kind || kind->most_inflated == INFLATES_ANYHOW)
             return true;
-        if (kind->effect == COMPRESSES)
-            most = kind->most_inflated;
+        if (kind->effect == COMPRESSES &&
+            (__builtin_add_overflow(in_size, INFLATED_MARGIN, &in_size) ||
+             __builtin_mul_overflow(in_size, kind->most_inflated, &in_size)))
+            return true;
     }
-    return most == INFLATES_ANYHOW || size / most <= in_size + INFLATED_MARGIN;
+    return size <= in_size;
 }

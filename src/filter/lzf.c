@@ -79,12 +79,12 @@ static bool put_literals(struct output *output, const unsigned char *in, size_t 
     return true;
 }
 
-static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
-                  size_t size)
+static int decode_most(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                       size_t room, size_t *size)
 {
     (void)filter;
     const unsigned char *at = in, *end = at + in_size;
-    struct output output = {.at = out, .left = size};
+    struct output output = {.at = out, .left = room};
     while (at < end) {
         size_t control = *at++, n = control / 32 + 2;
         if (control < MOST_LITERALS) {
@@ -101,7 +101,16 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
         if (!put_match(&output, n, (control % 32 << 8 | *at++) + 1))
             return -EILSEQ;
     }
-    return output.left == 0 ? 0 : -EILSEQ;
+    *size = output.made;
+    return 0;
+}
+
+static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
+                  size_t size)
+{
+    size_t made;
+    int error = decode_most(filter, in, in_size, out, size, &made);
+    return !error && made != size ? -EILSEQ : error;
 }
 
 /* ---- Encoding: the last place with the same hash of three bytes is tried ---- */
@@ -196,4 +205,5 @@ const struct filter_kind filter_lzf = {
     .complete = complete,
     .decode = decode,
     .encode = encode,
+    .decode_most = decode_most,
 };

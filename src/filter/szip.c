@@ -47,15 +47,25 @@ static size_t bound(const struct sfs_filter *filter, size_t size)
     return __builtin_add_overflow(size, size / 2 + 64, &bytes) ? SIZE_MAX : bytes;
 }
 
+static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
+                       uint64_t *size)
+{
+    (void)filter;
+    const unsigned char *bytes = in;
+    if (in_size <= SIZE_BYTES)
+        return false;
+    *size =
+        bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    return true;
+}
+
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
 {
     const unsigned char *bytes = in;
-    if (in_size <= SIZE_BYTES || size % pixel_bytes(filter) != 0)
-        return -EILSEQ;
-    uint32_t claimed =
-        bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-    if (claimed != size || size == 0)
+    uint64_t claimed;
+    if (!plain_size(filter, in, in_size, &claimed) || size % pixel_bytes(filter) != 0 ||
+        claimed != size || size == 0)
         return -EILSEQ;
     SZ_com_t with = parameters(filter);
     size_t made = size;
@@ -91,6 +101,7 @@ const struct filter_kind filter_szip = {
     .most_inflated = INFLATES_ANYHOW,
     .takes = takes,
     .bound = bound,
+    .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
 };

@@ -280,6 +280,7 @@ static bool runs_apart(const struct options *options)
 static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = {.cache_size = options->cache_size,
+                                       .chunk_memory = options->chunk_memory,
                                        .fill_missing = options->fill_missing,
                                        .external_files = options->external_files,
                                        .for_others = options->allow_other,

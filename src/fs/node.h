@@ -31,7 +31,7 @@ enum node_type {
 /* What does not change after a node was made; of a node only this is for others to read. */
 /* Groups are shown so many levels below the root: each is compared with those above it, and longer
  * paths than half of this Linux does not take anyway. */
-#define NODE_MOST_LEVELS 4096u
+#define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
 
 struct node {
     uint32_t number;

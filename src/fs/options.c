@@ -1,7 +1,6 @@
 /* Parsing the command line: our options, those of FUSE and mount(8), and the rest refused. */
 #include "fs/options.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/size.h"
 #include "fs/entry.h"
 #include "fs/load.h"
 #include "sparsefs/sparsefs.h"
@@ -33,6 +33,9 @@ void options_print_help(void)
         "                            three and more, otherwise all)\n"
         "     first=0, first=1       the number of the first frame (default: 0)\n"
         "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
+        "     chunk_memory=SIZE      most memory that reading one chunk may take (default: 4G, or "
+        "a\n"
+        "                            quarter of the machine's if that is less)\n"
         "     direct_io              bypass the kernel's page cache: fastest for reading once\n"
         "     image_size=SIZE        most memory for FILE if it is - or compressed (default: "
         "half)\n"
@@ -107,20 +110,7 @@ static int parse_interval(const char *option, const char *value, double *seconds
 
 static int parse_size(const char *option, const char *value, size_t *size)
 {
-    static const char units[] = "KMGT";
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(value, &end, 10);
-    unsigned shift = 0;
-    const char *unit = isalpha((unsigned char)*end) ? strchr(units, toupper(*end)) : NULL;
-    if (unit) {
-        shift = 10 * (unsigned)(unit - units + 1);
-        end++;
-    }
-    if (*value < '0' || *value > '9' || *end || errno || number == 0 || number > SIZE_MAX >> shift)
-        return refuse("not a size (a number, with K, M or G)", option);
-    *size = (size_t)number << shift;
-    return 0;
+    return size_parse(value, size) ? 0 : refuse("not a size (a number, with K, M or G)", option);
 }
 
 static int parse_log_level(const char *option, const char *value, int *level)
@@ -179,6 +169,8 @@ static int take_value(struct options *options, const char *option)
         options->first = (unsigned)number;
     } else if ((value = value_of(option, "cache_size"))) {
         error = parse_size(option, value, &options->cache_size);
+    } else if ((value = value_of(option, "chunk_memory"))) {
+        error = parse_size(option, value, &options->chunk_memory);
     } else if ((value = value_of(option, "image_size"))) {
         error = parse_size(option, value, &options->image_size);
     } else if ((value = value_of(option, "threads"))) {

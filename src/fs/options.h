@@ -38,7 +38,8 @@ struct options {
     int frame_rank;      /* -1: default */
     unsigned first;
     size_t cache_size;
-    size_t image_size; /* bytes */
+    size_t chunk_memory; /* bytes; 0: default */
+    size_t image_size;   /* bytes */
     unsigned threads, workers;
     int log_level; /* of syslog(3) */
     bool has_uid, has_gid, has_umask;

@@ -95,6 +95,8 @@ static int describe_filters(hid_t dcpl, struct sfs_dataset_info *info)
 static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
 {
     H5D_fill_value_t defined;
+    if (info->type.size > HDF5_MOST_ELEMENT_BYTES)
+        return library_failed_because(-EIO, "its elements have too many bytes");
     info->fill = calloc(1, info->type.size);
     if (!info->fill)
         return -ENOMEM;

@@ -7,6 +7,7 @@
 #include "common/box.h"
 
 #include "common/pool.h"
+#include "common/size.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "index/index.h"
@@ -51,7 +52,7 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
 {
     (void)record, (void)parts;
     size_t scratch = layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0;
-    return scratch + pool_block_size(layout->chunk_bytes);
+    return size_sum(scratch, pool_block_size(layout->chunk_bytes));
 }
 
 static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
@@ -60,6 +61,10 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     (void)parts;
     const struct sfs_dataset_info *info = layout->info;
     size_t scratch_bytes = layout->scratch_bytes;
+    if (record->filter_mask[0] != UINT32_MAX &&
+        !filter_can_make(info->filters, info->n_filters, record->size, layout->chunk_bytes))
+        return layout_failed(layout, scaled, record->address,
+                             "its compressed data are too few for its chunk dims");
     void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
     int error = form_new_elements(layout, form, pool);
     if (!error && scratch_bytes && !scratch)

@@ -156,6 +156,18 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
     return -EIO;
 }
 
+int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint64_t address,
+                       size_t bytes, size_t most)
+{
+    char line[160];
+    if (bytes <= most)
+        return 0;
+    snprintf(line, sizeof(line),
+             "it takes up to %zu MiB of memory, and chunk_memory= allows no more than %zu MiB",
+             bytes >> 20, most >> 20);
+    return layout_failed(layout, scaled, address, line);
+}
+
 int layout_library_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address)
 {
     if (layout->said_missing && atomic_exchange(layout->said_missing, true))

@@ -167,6 +167,10 @@ void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why);
 
+/* The same if bytes, what reading or changing it takes, are more than `most`; else 0. */
+int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint64_t address,
+                       size_t bytes, size_t most);
+
 /* The same of what libhdf5 could not do; where a filter is missing, which each chunk may lack, the
  * first time only. */
 int layout_library_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address);

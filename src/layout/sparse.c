@@ -11,6 +11,7 @@
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "common/size.h"
 #include "filter/filter.h"
 #include "format/structure.h"
 #include "hdf5/hdf5.h"
@@ -109,15 +110,14 @@ static uint64_t n_values(const struct layout *layout, const struct chunk_record 
 static size_t most_run_bytes(const struct layout *layout, const struct chunk_record *record)
 {
     uint64_t most = layout->sparse->format.chunk_elements / 2 + 1, n = n_values(layout, record);
-    return (size_t)(n < most ? n : most) * sizeof(struct sfs_interval) +
-           16 * sizeof(struct sfs_interval);
+    return size_product(size_sum(size_of(n < most ? n : most), 16), sizeof(struct sfs_interval));
 }
 
 /* A section without its filters, and what undoing them takes besides. */
 static size_t section_bytes(const struct sparse *sparse, const struct chunk_record *record,
                             int section, size_t *working)
 {
-    size_t plain = (size_t)plain_size(sparse, record, section);
+    size_t plain = size_of(plain_size(sparse, record, section));
     size_t n = sparse->header.filters.section[section].n;
     *working = n ? filters_scratch(sparse->header.filters.section[section].filters, n, plain) : 0;
     return pool_block_size(plain);
@@ -135,11 +135,11 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
 {
     size_t runs = most_run_bytes(layout, record), working;
     size_t plain = section_bytes(layout->sparse, record, SELECTION, &working);
-    size_t bytes = plain + larger(working, runs);
+    size_t bytes = size_sum(plain, larger(working, runs));
     if (!(parts & (PART_VALUES | PART_PACKED)))
         return bytes;
     plain = section_bytes(layout->sparse, record, VALUES, &working);
-    return larger(bytes, runs + plain + working);
+    return larger(bytes, size_sum(size_sum(runs, plain), working));
 }
 
 /* A section in memory without its filters. */

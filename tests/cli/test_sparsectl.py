@@ -95,7 +95,7 @@ def files_in(path):
 
 
 def test_help_and_version():
-    assert done("--help").startswith("usage: sparsectl [--external-files DIR] COMMAND")
+    assert done("--help").startswith("usage: sparsectl [--external-files DIR] [--chunk-memory SIZE]")
     assert re.match(r"sparsectl \d+\.\d+\.\d+ \(libhdf5 1\.\d+\.\d+\)\n$", done("--version"))
     for command in COMMANDS:
         assert command in done("--help")
@@ -817,6 +817,15 @@ def test_dump_is_in_order_over_many_blocks(tmp_path):
     found = np.loadtxt(done("dump", "--format", "coo", f"{sparse}:/sparse").splitlines(), "i8")
     assert np.array_equal(found[:, :3], np.argwhere(data))
     assert np.array_equal(found[:, 3], data[data > 0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0), (0, 0, 3), (4, 0, 5), (4, 3, 0), (2**63 - 1, 0)])
+def test_dump_of_nothing(tmp_path, shape):
+    """An axis of length 0."""
+    with h5py.File(tmp_path / "none.h5", "w") as file:
+        file.create_dataset("d", shape, "u1", chunks=(1,) * len(shape), maxshape=(None,) * len(shape))
+    for frame in [[], ["--frame=0"]] if len(shape) < 3 or shape[0] else [[]]:
+        assert done("dump", *frame, f"{tmp_path / 'none.h5'}:/d").count("\n") == 1
 
 
 def test_dump_fails(tmp_path):

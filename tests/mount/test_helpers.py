@@ -670,9 +670,13 @@ def test_every_command_and_option_of_sparsectl_is_completed():
     text = help_of("sparsectl")
     commands = set(re.findall(r"^  ([a-z]+) {2,}", text, re.M))
     assert {"create", "import", "check", "image"} <= commands
-    assert complete("sparsectl", "") == commands | {"--external-files", "--help", "--version"}
+    assert complete("sparsectl", "") == commands | {"--chunk-memory", "--external-files", "--help",
+                                                        "--version"}
     assert complete("sparsectl", "--external-files", "/us") == {"/usr"}
     assert complete("sparsectl", "--external-files", "/", "") == commands
+    assert complete("sparsectl", "--chunk-memory", "") == set()
+    assert complete("sparsectl", "--chunk-memory", "1G", "--external-files", "/us") == {"/usr"}
+    assert complete("sparsectl", "--chunk-memory", "1G", "--external-files", "/", "") == commands
     assert complete("sparsectl", "--external-files", "/", "dump", "-") == {"--frame", "--format", "--help"}
     seen = set()
     for command in commands:

@@ -664,30 +664,36 @@ static void bitshuffle_takes_whole_elements_only(void **state)
 
 /* ---- In pipelines ---- */
 
-/* All orders of a few filters in which one that compresses has but checksums behind it; every mask
- * of what was left out, because it failed. */
+/* A pipeline of up to five filters in any order, of which any number compress. */
+static size_t choose_filters(const struct sfs_filter *kept, size_t n_kept, struct use **uses,
+                             struct sfs_filter *filters)
+{
+    size_t n = random_below(6);
+    for (size_t i = 0; i < n; i++) {
+        uses[i] = use_of(&specs[random_below(COUNT(specs))], 1);
+        bool compresses = filter_is_native(&uses[i]->filter, 1) && random_below(2);
+        filters[i] = compresses ? uses[i]->filter : kept[random_below(n_kept)];
+    }
+    return n;
+}
+
+/* What does not take what the one before it has made, whose size may be any, leaves itself out. */
 static void filters_go_together(void **state)
 {
     (void)state;
     static const unsigned four = 4, plain[] = {0, 3, 4}, other[] = {0, 3, 3};
     static const struct sfs_filter kept[] = {
         {.id = FILTER_SHUFFLE, .n_values = 1, .values = &four},
-        {.id = FILTER_BITSHUFFLE, .n_values = 3, .values = plain},
+        {.id = FILTER_BITSHUFFLE, .n_values = 3, .values = plain, .optional = true},
         {.id = FILTER_BITSHUFFLE, .n_values = 3, .values = other, .optional = true},
         {.id = FILTER_FLETCHER32},
     };
     unsigned char bytes[700];
     fill(bytes, sizeof(bytes), 4, 2);
     for (int round = 0; round < 2000; round++) {
-        struct use *last = use_of(&specs[random_below(COUNT(specs))], 1);
+        struct use *uses[6];
         struct sfs_filter filters[6];
-        size_t n = 0, wanted = random_below(5), made, bound, scratch_n;
-        while (n < wanted)
-            filters[n++] = kept[random_below(COUNT(kept))];
-        if (filter_is_native(&last->filter, 1))
-            filters[n++] = last->filter;
-        if (random_below(2) && n < COUNT(filters))
-            filters[n++] = kept[3];
+        size_t n = choose_filters(kept, COUNT(kept), uses, filters), made, bound, scratch_n;
         assert_true(filter_is_native(filters, n));
         bound = filter_encode_bound(filters, n, sizeof(bytes));
         scratch_n = filter_encode_scratch(filters, n, sizeof(bytes));
@@ -709,7 +715,8 @@ static void filters_go_together(void **state)
         free(back);
         free(tight);
         free(stored);
-        free(last);
+        for (size_t i = 0; i < n; i++)
+            free(uses[i]);
     }
 }
 

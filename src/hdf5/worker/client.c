@@ -20,11 +20,11 @@
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-#define MOST_STRIKES 2    /* times that an object may end a worker */
-#define MOST_TRIES   3    /* of one call, whatever ends the worker */
-#define MOST_KILLS   20   /* of a worker, by others than the call that it is asked for */
-#define MOST_OTHERS  256  /* files that a worker may have open besides its own */
-#define MOST_LINES   50   /* of the log, in one call */
+#define MOST_STRIKES 2   /* times that an object may end a worker */
+#define MOST_TRIES   3   /* of one call, whatever ends the worker */
+#define MOST_KILLS   20  /* of a worker, by others than the call that it is asked for */
+#define MOST_OTHERS  256 /* files that a worker may have open besides its own */
+#define MOST_LINES   50  /* of the log, in one call */
 
 /* How often asking for an object has ended a worker. */
 struct strike {

@@ -1,0 +1,289 @@
+#!/usr/bin/python3
+"""Mounts malformed files, looks at all that they show, and reports what must not be.
+
+    drive.py [--mode ro|default] [--every N] [--from K] [--jobs J] [--keep FOLDER]
+
+Tries every N-th file (default: all) of make.py, from the K-th on, J at once, and prints one line for
+each finding; files with findings are kept in FOLDER. In mode `ro` it asserts, in mode `default`, in
+which libhdf5 runs in the daemon, it counts. Exit code 1: there are findings of `ro`."""
+import argparse
+import concurrent.futures
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import make  # noqa: E402
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
+
+TIMEOUT = 2  # seconds of libhdf5, hdf5_timeout=
+DEADLINE = 60  # of one call, of which libhdf5 may be asked many times: only what hangs takes so long
+MIB = 1 << 20
+OPTIONS = f"hdf5_timeout={TIMEOUT},hdf5_memory=512M,cache_size=32M,chunk_memory=128M"
+MOST_MEMORY = 320 * MIB  # of the daemon: cache, chunk, attributes, listings, code
+MOST_BYTES = 1 << 18  # that are read of a file
+MOST_ENTRIES = 400  # that are looked at in all
+MOST_NAMES = 40  # of a folder
+MOST_DEPTH = 12
+MOST_DUMPED = 4  # datasets
+
+
+# ---- What a user does, in a process of its own ----
+
+class Visit:
+    """Goes through a mount: ls -lR, getfattr, cat. What fails may fail; what it took is noted."""
+
+    def __init__(self):
+        self.left = MOST_ENTRIES
+        self.datasets = []
+        self.slowest = (0, "")
+
+    def call(self, function, *arguments):
+        begin = time.monotonic()
+        try:
+            return function(*arguments)
+        except OSError:
+            return None
+        finally:
+            took = time.monotonic() - begin
+            if took > self.slowest[0]:
+                self.slowest = (took, f"{function.__name__} {arguments[0]}")
+
+    def file(self, path):
+        fd = self.call(os.open, path, os.O_RDONLY)
+        if fd is None:
+            return
+        done = 0
+        while done < MOST_BYTES and (piece := self.call(os.read, fd, 1 << 16)):
+            done += len(piece)
+        os.close(fd)
+
+    def attributes(self, path):
+        for name in (self.call(os.listxattr, path) or [])[:30]:
+            self.call(os.getxattr, path, name)
+
+    def names(self, path):
+        """The first ones: there may be as many frames as numbers."""
+        with os.scandir(path) as entries:
+            return [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
+
+    def folder(self, path, depth=0):
+        self.attributes(path)
+        for name in self.call(self.names, path) or []:
+            inner = os.path.join(path, name)
+            self.left -= 1
+            if self.left < 0 or name == ".sparsefs":
+                continue
+            status = self.call(os.lstat, inner)
+            if status is None:
+                continue
+            kind = status.st_mode & 0o170000
+            if kind == 0o040000 and depth < MOST_DEPTH:
+                self.folder(inner, depth + 1)
+            elif kind == 0o100000:
+                self.file(inner)
+                if name == "dataset.json":
+                    self.datasets.append(path)
+            elif kind == 0o120000:
+                self.call(os.readlink, inner)
+
+
+def visit(root, beside):
+    """In a child: {"slowest": [seconds, what], "beside": whether that dataset is right, "datasets":
+    paths of the first ones}."""
+    visitor = Visit()
+    visitor.folder(root)
+    right = None
+    if beside:
+        try:
+            right = pathlib.Path(root, "beside/stack.raw").read_bytes() == make.BESIDE.tobytes()
+        except OSError as error:
+            right = str(error)
+    paths = [path[len(str(root)):] for path in visitor.datasets[:MOST_DUMPED]]
+    return {"slowest": visitor.slowest, "beside": right, "datasets": paths}
+
+
+def visit_apart(root, beside):
+    """None: it did not come back in time, or failed itself."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read_end)
+            os.write(write_end, json.dumps(visit(root, beside)).encode())
+        finally:  # whatever happens: what follows is the parent's
+            os._exit(0)
+    os.close(write_end)
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            answer = os.read(read_end, 1 << 16)
+            os.close(read_end)
+            return json.loads(answer or b"null")
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.close(read_end)
+    return None
+
+
+# ---- One file ----
+
+def is_mounted(root, device):
+    try:
+        return os.stat(root).st_dev != device
+    except OSError:
+        return True
+
+
+def peak(pid):
+    with contextlib.suppress(OSError, IndexError):
+        return int(pathlib.Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+    return 0
+
+
+def is_sanitized():
+    return b"__asan_init" in (BUILD / "sparsefs").read_bytes()
+
+
+def start(path, root, mode, log):
+    """The daemon; its exit code if it has ended, or None when it is mounted."""
+    options = OPTIONS + (",ro" if mode == "ro" else "")
+    device = os.stat(root).st_dev
+    daemon = subprocess.Popen([BUILD / "sparsefs", "-f", "-o", options, path, root], stderr=log)
+    deadline = time.monotonic() + DEADLINE
+    while daemon.poll() is None and not is_mounted(root, device):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.002)
+    return daemon
+
+
+def stop(daemon, root):
+    """Whether SIGTERM ends it."""
+    if daemon.poll() is None:
+        daemon.terminate()
+    try:
+        daemon.wait(DEADLINE)
+        return True
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        return False
+    finally:
+        subprocess.run(["umount", "-i", "-l", root], stderr=subprocess.DEVNULL, check=False)
+        daemon.wait()
+
+
+def try_mount(path, root, mode, harmless, log):
+    findings = []
+    daemon = start(path, root, mode, log)
+    if daemon.poll() is not None:
+        if daemon.returncode not in (1, 2, 32) or harmless:
+            findings.append(f"not mounted: {daemon.returncode}")
+        return findings, []
+    answer = visit_apart(root, harmless)
+    if answer is None:
+        findings.append("a call hangs")
+    elif answer["beside"] not in (None, True):
+        findings.append(f"the dataset beside: {answer['beside']}")
+    if daemon.poll() is not None:
+        findings.append(f"the daemon ended with {daemon.returncode}")
+    elif peak(daemon.pid) > MOST_MEMORY and not is_sanitized():
+        findings.append(f"the daemon took {peak(daemon.pid) >> 20} MiB")
+    if not stop(daemon, root):
+        findings.append("SIGTERM does not end it")
+    elif daemon.returncode != 0 and not findings:
+        findings.append(f"it ended with {daemon.returncode}")
+    return findings, answer["datasets"] if answer else []
+
+
+def try_commands(path, datasets):
+    findings = []
+    commands = [("info", path), ("check", path)]
+    commands += [("dump", "--frame=0", f"{path}:{dataset}") for dataset in datasets]
+    for command in commands:
+        with subprocess.Popen([BUILD / "sparsectl", "--chunk-memory=128M", *command],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            killer = threading.Timer(DEADLINE, process.kill)
+            killer.start()
+            said = process.stdout.read(MOST_BYTES)  # as head: there may be numbers without an end
+            process.stdout.close()
+            code = process.wait()
+            killer.cancel()
+        if code not in (0, 1, 2, -signal.SIGPIPE) or b"Sanitizer" in said:
+            findings.append(f"{command[0]} ended with {code}")
+    return findings
+
+
+def try_file(job):
+    """Its name and what is wrong with how it is treated."""
+    name, content, harmless, mode, keep = job
+    with tempfile.TemporaryDirectory(prefix="malformed") as folder:
+        path, root = pathlib.Path(folder, "bad.h5"), pathlib.Path(folder, "mnt")
+        root.mkdir()
+        path.write_bytes(content)
+        pathlib.Path(folder, "raw.bin").write_bytes(bytes(20))
+        with open(pathlib.Path(folder, "log"), "w+b") as log:
+            findings, datasets = try_mount(path, root, mode, harmless, log)
+            log.seek(0)
+            said = log.read()
+        if b"Sanitizer" in said or b"Assertion" in said:
+            findings.append(said[-2000:].decode(errors="replace"))
+        if mode == "ro":
+            findings += try_commands(path, datasets)
+        if findings and keep:
+            pathlib.Path(keep).mkdir(exist_ok=True)
+            pathlib.Path(keep, f"{name}.h5").write_bytes(content)
+    return name, findings
+
+
+def jobs(every, first, mode, keep):
+    for i, (name, content, harmless) in enumerate(make.every(every)):
+        if i >= first:
+            yield name, content, harmless, mode, keep
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", choices=["ro", "default"], default="ro")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep")
+    given = parser.parse_args()
+    tried = bad = 0
+    with concurrent.futures.ProcessPoolExecutor(given.jobs) as pool:
+        waiting = set()
+        for job in jobs(given.every, given.first, given.mode, given.keep):
+            waiting.add(pool.submit(try_file, job))
+            if len(waiting) < 4 * given.jobs:
+                continue
+            done, waiting = concurrent.futures.wait(waiting,
+                                                    return_when=concurrent.futures.FIRST_COMPLETED)
+            tried, bad = report(done, tried, bad)
+        tried, bad = report(waiting, tried, bad)
+    print(f"{tried} files, {bad} with findings")
+    return 1 if bad and given.mode == "ro" else 0
+
+
+def report(done, tried, bad):
+    for future in done:
+        name, findings = future.result()
+        tried += 1
+        bad += bool(findings)
+        for finding in findings:
+            print(f"{name}: {finding}", flush=True)
+    return tried, bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,376 @@
+"""What a file can claim, and how far it is believed: memory and time of what it costs to look."""
+import errno
+import functools
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+
+import sparse_files
+from conftest import BUILD, START_SECONDS, TOP
+
+sys.path.insert(0, str(TOP / "tests/malformed"))
+import drive  # noqa: E402
+import make  # noqa: E402
+
+DEFLATE, SHUFFLE, FLETCHER32, SZIP = 1, 2, 3, 4
+LZF = 32000
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def peak(pid):
+    """The most memory that a process has had, in bytes."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * KIB
+
+
+def with_filters(file, name, data, chunks, filters):
+    """A dataset whose filters stand in this order, which h5py's own keywords do not give."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk(chunks)
+    for number in filters:
+        if number == DEFLATE:
+            plist.set_filter(DEFLATE, h5py.h5z.FLAG_MANDATORY, (6,))
+        elif number == SZIP:
+            plist.set_szip(h5py.h5z.SZIP_NN_OPTION_MASK, 8)
+        elif number == SHUFFLE:
+            plist.set_shuffle()
+        elif number == FLETCHER32:
+            plist.set_fletcher32()
+        else:
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL)
+    space = h5py.h5s.create_simple(data.shape)
+    dataset = h5py.Dataset(h5py.h5d.create(file.id, name.encode(), h5py.h5t.py_create(data.dtype),
+                                           space, plist))
+    dataset[...] = data
+    return dataset
+
+
+ORDERS = [order for n in (2, 3) for order in
+          itertools.product((DEFLATE, LZF, SHUFFLE, FLETCHER32), repeat=n)
+          if sum(number in (DEFLATE, LZF) for number in order) > 1]
+ORDERS += [(SZIP, DEFLATE), (SZIP, LZF, FLETCHER32), (SHUFFLE, SZIP, DEFLATE),
+           (DEFLATE,) * 6, (FLETCHER32, LZF, SHUFFLE, DEFLATE, FLETCHER32, DEFLATE)]
+
+
+def test_filters_that_compress_one_behind_the_other(mounts, tmp_path):
+    """What libhdf5 has made of them, in every order."""
+    path = tmp_path / "nested.h5"
+    random = np.random.default_rng(1)
+    kinds = {"smooth": np.arange(6000, dtype="u2").reshape(3, 40, 50) // 7,
+             "noise": random.integers(0, 65536, (3, 40, 50), "u2")}
+    with h5py.File(path, "w", libver="latest") as file:
+        for i, order in enumerate(ORDERS):
+            for kind, data in kinds.items():
+                with_filters(file, f"{kind}{i}", data, (2, 30, 50), order)
+    mount = mounts(path)
+    with h5py.File(path) as file:
+        for i in range(len(ORDERS)):
+            for kind, data in kinds.items():
+                assert (file[f"{kind}{i}"][...] == data).all()
+                assert (mount / f"{kind}{i}/stack.raw").read_bytes() == data.tobytes(), ORDERS[i]
+
+
+@functools.lru_cache
+def zeros(size, times):
+    """Zeros in `times` zlib streams, one in the other."""
+    stream, piece = zlib.compressobj(9), bytes(16 * MIB)
+    stored = b"".join(stream.compress(piece) for _ in range(size // len(piece))) + stream.flush()
+    for _ in range(times - 1):
+        stored = zlib.compress(stored, 9)
+    return stored
+
+
+def bombs(path, chunk, times):
+    """A small chunk of which stored bytes make 512 MiB, and a sound one."""
+    stored = zeros(512 * MIB, times)
+    with h5py.File(path, "w") as file:
+        data = np.arange(np.prod(chunk), dtype="u1").reshape(chunk)
+        good = with_filters(file, "good", data, chunk, (DEFLATE,) * times)
+        bad = with_filters(file, "bad", np.zeros(chunk, "u1"), chunk, (DEFLATE,) * times)
+        bad.id.write_direct_chunk((0,) * len(chunk), stored)
+        assert good.shape == bad.shape
+    return data, len(stored)
+
+
+@pytest.mark.parametrize("options", ["ro", "ro,hdf5=inside", "default"])
+def test_little_that_becomes_gigabytes(mounts, tmp_path, options):
+    path = tmp_path / "bomb.h5"
+    data, size = bombs(path, (1, 64, 64), 3)
+    assert size < 16 * KIB
+    mount = mounts(path, options, expect_log=True)
+    with pytest.raises(OSError) as error:
+        (mount / "bad/frames/0.raw").read_bytes()
+    assert error.value.errno == errno.EIO
+    assert "/bad: chunk (0,0,0)" in mount.log() and "compressed data are damaged" in mount.log()
+    assert (mount / "good/frames/0.raw").read_bytes() == data.tobytes()
+    assert peak(mount.process.pid) < 128 * MIB
+
+
+LARGE = (1, 4096, 32768)
+BYTES = 128 * MIB
+
+
+@pytest.fixture(scope="module")
+def large_chunks(tmp_path_factory):
+    """Files whose chunks of 128 MiB are stored in some KiB: dense, with and without values, sparse,
+    and sparse with few elements, of which little has to be in memory."""
+    folder = tmp_path_factory.mktemp("large")
+    with h5py.File(folder / "dense.h5", "w") as file:
+        for name, order in ("gzip", (DEFLATE,)), ("shuffle", (SHUFFLE, DEFLATE)):
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk(LARGE)
+            for number in order:
+                plist.set_filter(number, h5py.h5z.FLAG_MANDATORY, (6,) if number == DEFLATE else ())
+            kind = h5py.h5t.NATIVE_UINT8 if name == "gzip" else h5py.h5t.STD_U16LE
+            shape = (2, *LARGE[1:]) if name == "gzip" else (2, 2048, 32768)
+            plist.set_chunk((1, *shape[1:]))
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape),
+                                      plist)
+            dataset.write_direct_chunk((0, 0, 0), zeros(BYTES, 1))
+        file["small"] = np.arange(1000, dtype="u1").reshape(10, 10, 10)
+    array = np.zeros(LARGE, "u1")
+    sparse_files.make(folder / "sparse.h5", array, np.ones(LARGE, bool), LARGE, deflate=(0, 6))
+    few = np.zeros(LARGE, bool)
+    few[0, 5, 7:9] = True
+    sparse_files.make(folder / "few.h5", array + 3, few, LARGE)
+    return folder
+
+
+VIEWS = ["frames/0.raw", "npy/000000.npy", "stack.raw", "values/000000.values", "tiff/000000.tif"]
+
+
+def read(path, most=4 * MIB):
+    """The first bytes of a file; the kernel reads ahead of them only a little."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read(most)
+
+
+CASES = [("dense", "gzip", 1), ("dense", "shuffle", 2), ("sparse", "sparse", 1)]
+
+
+@pytest.mark.parametrize("options", ["ro", "rw"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_chunks_that_claim_to_be_large(mounts, large_chunks, options, case):
+    name, dataset, times = case
+    path = large_chunks / f"{name}.h5"
+    believed = mounts(path, options, "cache_size=16M")
+    for view in VIEWS:
+        assert not any(read(believed / dataset / view)[200:])
+    assert peak(believed.process.pid) < times * BYTES + 64 * MIB
+    believed.unmount()
+    mount = mounts(path, options, "cache_size=16M", "chunk_memory=100M", expect_log=True)
+    for view in VIEWS:
+        with pytest.raises(OSError) as error:
+            read(mount / dataset / view)
+        assert error.value.errno == errno.EIO
+    assert f"/{dataset}: chunk (0,0,0) at address" in mount.log()
+    assert "MiB of memory, and chunk_memory= allows no more than 100 MiB" in mount.log()
+    assert json.loads((mount / dataset / "dataset.json").read_text())
+    if name == "dense":  # of what is not stored nothing is allocated
+        assert len((mount / "small/stack.raw").read_bytes()) == 1000
+        assert not any(read(mount / dataset / "frames/1.raw"))
+    assert peak(mount.process.pid) < 64 * MIB
+    mount.unmount()
+
+
+def test_few_elements_of_a_large_chunk(mounts, large_chunks, tmp_path):
+    """They are read, and written one by one, in little memory; much of the chunk is not."""
+    path = tmp_path / "few.h5"
+    shutil.copy(large_chunks / "few.h5", path)
+    mount = mounts(path, "rw", "cache_size=16M", "chunk_memory=32M", expect_log=True)
+    frame = mount / "sparse/frames/0.raw"
+    content = read(frame)
+    assert content.count(3) == 2 and len(content) == 4 * MIB
+    with open(frame, "r+b", buffering=0) as file:
+        file.write(b"abc")
+        os.fsync(file.fileno())
+    assert read(frame)[:4] == b"abc\0"
+    with open(frame, "r+b", buffering=0) as file, pytest.raises(OSError) as error:
+        file.write(bytes(64 * MIB))  # some of it is taken
+        file.write(b"0")
+    assert error.value.errno == errno.EIO
+    assert "chunk_memory= allows no more than 32 MiB" in mount.log()
+    assert peak(mount.process.pid) < 112 * MIB
+    assert read(frame)[:4] == bytes(4)
+
+
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def sparsectl(*arguments):
+    """Its exit code, what it says, and the most memory that it has had in bytes. (What is
+    forked from here would count our own memory.)"""
+    done = subprocess.run(["/usr/bin/python3", "-c", MEASURE, BUILD / "sparsectl", *arguments],
+                          check=True, capture_output=True, text=True)
+    code, used = map(int, done.stdout.split())
+    return code, done.stderr, used * KIB
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_sparsectl_and_large_chunks(large_chunks, tmp_path, case):
+    name, dataset, times = case
+    path = large_chunks / f"{name}.h5"
+    target = f"{path}:/{dataset}"
+    commands = {"check": [path], "import": [target, tmp_path / "imported.h5"]}
+    if name == "sparse":
+        commands = {"check": [path], "dump": [target], "export": [target, tmp_path / "exported.h5"]}
+    else:
+        del commands["check"]  # which looks only where chunks are
+    for command, arguments in commands.items():
+        code, errors, used = sparsectl("--chunk-memory", "100M", command, *arguments)
+        assert code in (1, 2) and "chunk_memory= allows no more than 100 MiB" in errors, (command, errors)
+        assert used < 64 * MIB, command
+    assert sparsectl("--chunk-memory=100M", "info", path)[0] == 0
+    assert sparsectl("--chunk-memory=1G", "check", path)[2] < times * BYTES + 64 * MIB
+    for wrong in (["--chunk-memory"], ["--chunk-memory", "much", "check"], ["--chunk-memory=0", "check"]):
+        assert sparsectl(*wrong, path)[0] == 2
+
+
+# ---- Few bytes that claim much ----
+
+def many_lists(path):
+    """An attribute of 3,900 lists, all of them the same 60,000 bytes: 234 MB."""
+    elements, length = 3900, 60000
+    with h5py.File(path, "w") as file:
+        lists = np.empty(elements, object)
+        for i in range(elements):
+            lists[i] = np.zeros(1 if i else length, "u1")
+        file.create_group("g").attrs.create("lists", lists, dtype=h5py.vlen_dtype("u1"))
+        file["beside"] = make.BESIDE
+    content = bytearray(path.read_bytes())
+    heap = struct.pack("<Q", content.index(b"GCOL"))
+    at = content.index(struct.pack("<I", length) + heap)
+    content[at:at + 16 * elements] = content[at:at + 16] * elements
+    path.write_bytes(content)
+
+
+def links(file, group):
+    """Groups with two links to the next one, 60 times; rings; soft links without an end."""
+    inner = group
+    for _ in range(60):
+        following = inner.create_group("a")
+        inner["b"] = following
+        inner = following
+    inner["end"] = 1
+    group["self"] = group
+    group["root"] = file["/"]
+    group["x"] = h5py.SoftLink("/g/y")
+    group["y"] = h5py.SoftLink("/g/x")
+    group["z"] = h5py.SoftLink("z/z/z")
+    group["long"] = h5py.SoftLink("/x" * 20000)
+
+
+def names(file, group):
+    group["n" * 60000] = group["m" * 255] = group["o" * 256] = 1
+    group.attrs["a" * 60000] = 1
+
+
+def attributes(file, group):
+    for i in range(5000):
+        group.attrs[f"attribute{i}"] = i
+
+
+def dims(file, group):
+    for name, shape, chunk in (("one", (2**62,), (4096,)), ("none", (2**63 - 1, 0), (1, 1)),
+                               ("frames", (2**60, 1, 1), (512, 1, 1))):
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(chunk)
+        space = h5py.h5s.create_simple(shape, (h5py.h5s.UNLIMITED,) * len(shape))
+        h5py.h5d.create(group.id, name.encode(), h5py.h5t.STD_U8LE, space, plist)
+
+
+def elements(file, group):
+    """Of 1 and 2 GiB each, of which an empty dataset takes no room."""
+    space = h5py.h5s.create_simple((4,))
+    array = h5py.h5t.array_create(h5py.h5t.STD_U8LE, (2**15, 2**15))
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 2**31 - 1)
+    for name, kind in ("array", array), ("opaque", opaque):
+        h5py.h5d.create(group.id, name.encode(), kind, space)
+
+
+def circles(file, group):
+    """Links and virtual datasets that lead to themselves, through the file's name, too."""
+    name = pathlib.Path(file.filename).name
+    group["link"] = h5py.ExternalLink(name, "/g/link")
+    group["all"] = h5py.ExternalLink(name, "/")
+    for dataset, source, of in (("v", ".", "/g/v"), ("x", name, "/g/y"), ("y", name, "/g/x")):
+        layout = h5py.VirtualLayout((6, 10, 10), "<u2")
+        layout[...] = h5py.VirtualSource(source, of, (6, 10, 10))
+        group.create_virtual_dataset(dataset, layout)
+
+
+CLAIMS = [links, names, attributes, dims, elements, circles]
+
+
+def make_claim(path, add):
+    with h5py.File(path, "w", libver="latest") as file:
+        file["beside"] = make.BESIDE
+        add(file, file.create_group("g"))
+
+
+@pytest.mark.parametrize("mode", ["ro", "default"])
+@pytest.mark.parametrize("add", CLAIMS, ids=lambda add: add.__name__)
+def test_claims(tmp_path, add, mode):
+    path = tmp_path / "bad.h5"
+    make_claim(path, add)
+    assert drive.try_file((add.__name__, path.read_bytes(), True, mode, None)) == (add.__name__, [])
+
+
+def test_lists_that_are_all_the_same(tmp_path):
+    """Only read-only: elsewhere libhdf5 reads them in the daemon."""
+    path = tmp_path / "bad.h5"
+    many_lists(path)
+    assert drive.try_file(("lists", path.read_bytes(), True, "ro", None)) == ("lists", [])
+
+
+def test_deep_groups_and_sparsectl(tmp_path):
+    """As deep as paths are long: what is not looked into is said."""
+    path = tmp_path / "deep.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        group = file.id
+        for _ in range(12000):
+            group = h5py.h5g.create(group, b"g")
+    code, said, used = sparsectl("check", path)
+    assert code == 2 and "too many levels of groups" in said and "4096 groups" in said
+    assert used < 128 * MIB
+    code, said, used = sparsectl("info", path)
+    assert code == 1 and "Too many levels" in said and used < 128 * MIB
+
+
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
+    """Chunks of a byte, of which millions are looked for in one reading: who is killed meanwhile goes,
+    and SIGTERM ends the daemon, while others read."""
+    path = tmp_path / "bytes.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1,))
+        space = h5py.h5s.create_simple((2**62,))
+        h5py.h5d.create(file.id, b"d", h5py.h5t.STD_U8LE, space, plist)
+        file["beside"] = make.BESIDE
+    mount = mounts(path, options)
+    views = ["stack.raw", "npy/000000.npy", "values/000000.values", "csr/indptr.raw", "frames/0.defined"]
+    readers = [subprocess.Popen(["cat", mount / "d" / view], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for view in views]
+    assert (mount / "beside/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    readers[0].kill()
+    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
+    mount.process.terminate()
+    assert mount.wait() == 0
+    for reader in readers[1:]:
+        assert reader.wait(START_SECONDS) in (0, 1)

@@ -1,0 +1,60 @@
+"""A sample of the malformed files of tests/malformed, mounted read-only: none ends the daemon or
+hangs it, takes more than the limits, or harms the dataset beside. docs/testing.md has the command
+that tries all of them."""
+import concurrent.futures
+import sys
+
+import pytest
+
+from conftest import TOP
+
+sys.path.insert(0, str(TOP / "tests/malformed"))
+import drive  # noqa: E402
+import make  # noqa: E402
+
+FILES = 150
+JOBS = 2
+
+
+def tried(jobs):
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        return {name: findings for name, findings in pool.map(drive.try_file, jobs) if findings}
+
+
+def sample(tmp_path):
+    """Spread evenly over all; and those that were made by hand."""
+    files = list(make.variants(tmp_path))
+    chosen = files[::-(-len(files) // FILES)] + [file for file in files if file[0].startswith("known-")]
+    return [(name, content(), harmless, "ro", None) for name, content, harmless in chosen]
+
+
+def test_sample(tmp_path):
+    assert not tried(sample(tmp_path))
+
+
+def test_sound_files_are_what_they_are_taken_for(tmp_path):
+    """The driver finds nothing in what nothing is wrong with, and something where there is."""
+    sound = [(name, content, True) for name, content, before in make.sound_files(tmp_path) if before]
+    assert len(sound) == 13
+    assert not tried((name, content, harmless, "ro", None) for name, content, harmless in sound)
+    name, content, _ = sound[0]
+    wrong = content.replace(make.BESIDE.tobytes(), bytes(make.BESIDE.nbytes))
+    assert wrong != content
+    found = tried([(name, wrong, True, "ro", None)])
+    assert found == {name: ["the dataset beside: False"]}
+    assert tried([(name, b"", True, "ro", None)])[name]
+
+
+@pytest.mark.parametrize("name", ["layouts_new", "layouts_old"])
+def test_checksums_are_made_right_again(tmp_path, name):
+    """A changed field is what is wrong, not the checksum that no longer fits: rewriting what stands
+    there changes nothing."""
+    for stem, content, before in make.sound_files(tmp_path):
+        if stem != name:
+            continue
+        summed = 0
+        for structure in make.structures(content, make.objects(tmp_path / f"{name}.h5")):
+            for at, size in structure.fields[:2]:
+                assert make.with_value(content, structure, at, size, make.u(content, at, size)) == content
+            summed += structure.summed
+        assert (summed > 8) == (name == "layouts_new") and before
