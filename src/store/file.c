@@ -143,6 +143,11 @@ static int begin_counter(struct store *store)
                   store->path, strerror(-error));
         return error;
     }
+    if (error == -EISDIR) {
+        log_error("%s: it cannot be written: %s is in the way: move it away", store->path,
+                  store->counter);
+        return -EPERM;
+    }
     if (error)
         log_info("%s: cannot write %s, for those who follow: %s", store->path, store->counter,
                  strerror(-error));

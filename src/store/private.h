@@ -223,9 +223,10 @@ int settle(struct store *store);
  * -EPERM, which is logged; -errno. */
 int neighbour_check(const struct store *store, int fd, const char *path);
 
-/* Gives a new one the owner and group of the store's file as far as that is possible; else it is no
- * group's. -errno. */
-int neighbour_adopt(const struct store *store, int fd);
+/* Opens it for writing only; or_new: or makes it, with the owner and group of the store's file as
+ * far as that is possible. Nobody may do more with it than with the file. Nothing is changed of one
+ * that neighbour_check refuses. A descriptor, -EPERM or another -errno. */
+int neighbour_open(const struct store *store, const char *path, bool or_new);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
