@@ -112,7 +112,9 @@ int file_open(struct store *store)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
-    store->fd = open(store->path, access | O_CLOEXEC | O_NONBLOCK);
+    store->fd = store->found ? store_found_open(store->found)
+                             : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
+    store->found = NULL;
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         int error = errno == EISDIR ? -EINVAL : -errno;
         log_error("%s: %s", store->path, strerror(errno));
@@ -154,11 +156,13 @@ static int begin_counter(struct store *store)
     return 0;
 }
 
-static int open_store(const char *path, bool writable, struct store **out)
+static int open_store(const char *path, const struct store_found *found, bool writable,
+                      struct store **out)
 {
     struct store *store = file_new(path, writable);
     if (!store)
         return -ENOMEM;
+    store->found = found;
     int error = file_open(store);
     if (!error && writable)
         error = begin_counter(store);
@@ -182,12 +186,18 @@ static int open_store(const char *path, bool writable, struct store **out)
 
 int store_open(const char *path, struct store **store)
 {
-    return open_store(path, false, store);
+    return open_store(path, NULL, false, store);
 }
 
 int store_open_writable(const char *path, struct store **store)
 {
-    return open_store(path, true, store);
+    return open_store(path, NULL, true, store);
+}
+
+int store_open_found(const struct store_found *found, bool follow, struct store **store)
+{
+    return follow ? follow_open(found->path, found, store)
+                  : open_store(found->path, found, false, store);
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)

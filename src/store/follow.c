@@ -304,7 +304,7 @@ int store_refresh(struct store *store, bool *moved)
     return gone ? -ESTALE : error;
 }
 
-int store_open_following(const char *path, struct store **out)
+int follow_open(const char *path, const struct store_found *found, struct store **out)
 {
     bool moved;
     struct statfs fs;
@@ -312,6 +312,7 @@ int store_open_following(const char *path, struct store **out)
     if (!store)
         return -ENOMEM;
     store->is_following = true;
+    store->found = found;
     int error = file_open(store);
     if (!error && !store->journal)
         error = -ENOENT;
@@ -324,4 +325,9 @@ int store_open_following(const char *path, struct store **out)
     else
         *out = store;
     return error;
+}
+
+int store_open_following(const char *path, struct store **store)
+{
+    return follow_open(path, NULL, store);
 }

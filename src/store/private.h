@@ -67,7 +67,7 @@ struct standing {
 struct reach {
     const struct store *top; /* where all began; NULL: here */
     char *files;             /* a folder that is allowed, too; or NULL */
-    bool for_others;
+    struct store_reach allowed;
     unsigned depth; /* files that have led here */
 };
 
@@ -80,7 +80,8 @@ struct reach {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;                  /* as given */
+    char *path;                      /* as given */
+    const struct store_found *found; /* while it is opened: it, not the path; or NULL */
     int folder;                  /* that the file is in: all names in it are used relative to it */
     pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
     struct reach reach;
@@ -162,6 +163,9 @@ void file_init_lock(pthread_rwlock_t *lock);
 
 /* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
+
+/* follow.c: as store_open_following; found: or NULL. */
+int follow_open(const char *path, const struct store_found *found, struct store **store);
 
 /* place.c: false: the system does not say. */
 bool identity_of(int fd, struct identity *identity);
