@@ -57,7 +57,8 @@ struct sfs_options {
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
     /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
-     * those of the file that it replaces, or 0666 */
+     * those of the file that it replaces, or 0666. With for_others: those by which it is shown, if
+     * they are not its own (S_IRGRP, S_IROTH) */
     mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
@@ -73,7 +74,8 @@ struct sfs_options {
     const char *external_files;
     /* What is read is shown to others than who runs this: such files of another owner than the HDF5
      * file are refused, unless they are in external_files and everybody may read them; and those
-     * that not all may read who may read the HDF5 file. */
+     * that not all may read, and find, who may read the HDF5 file. If root runs this, also HDF5
+     * files of others (-EPERM), unless hdf5_worker or is_trusted is set. */
     bool for_others;
     /* sfs_open, sfs_open_image: libhdf5 works on it, and on files that it leads to, in processes of
      * their own; see sfs_start_hdf5_workers, which comes before (-EINVAL). What is opened so cannot
@@ -87,6 +89,7 @@ struct sfs_options {
      * and decoded: a file of some KiB can claim gigabytes. Of more it is -EIO, and the log says so.
      * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
     size_t chunk_memory;
+    bool is_trusted; /* whoever made the file may have libhdf5 do as root what the file says */
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
@@ -97,6 +100,12 @@ struct sfs_options {
  * ended, 0: 10. It forks: to be called before there are threads, and before there is anything in
  * memory that others must not see. -EALREADY; errors of fork(2). */
 SFS_API int sfs_start_hdf5_workers(size_t memory, double timeout);
+
+/* When a program ends libhdf5 closes what is open in it, and all that it has in memory, by
+ * atexit(3): what a damaged file has broken may crash it there, when everything is long on the
+ * disk. From now on it does not. For a program that uses libhdf5 through this library only, and
+ * closes its files; to be called before all else of this library and libhdf5. */
+SFS_API void sfs_leave_hdf5_at_exit(void);
 
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
@@ -214,7 +223,8 @@ SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_
 /* The same for a name that nobody has looked at: only regular files in the folder of `from` or
  * below, or in options->external_files, are opened; if `from` was opened so itself, in the folder
  * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what
- * they may not (options->for_others); -ELOOP: too many files have led there. */
+ * they may not (options->for_others); -EKEYREJECTED: it is not root's, who runs this (there, too);
+ * -ELOOP: too many files have led there. */
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is

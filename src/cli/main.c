@@ -93,6 +93,7 @@ static bool wants_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    sfs_leave_hdf5_at_exit();
     int taken = take_options(argc, argv);
     if (taken < 0)
         return USAGE;

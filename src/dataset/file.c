@@ -28,6 +28,11 @@ const char *sfs_hdf5_version(void)
     return hdf5_version();
 }
 
+void sfs_leave_hdf5_at_exit(void)
+{
+    hdf5_leave_at_exit();
+}
+
 #define WORKER_MEMORY  ((size_t)1 << 30)
 #define WORKER_SECONDS 10.0
 
@@ -39,13 +44,36 @@ int sfs_start_hdf5_workers(size_t memory, double timeout)
 }
 
 /* Files that it may lead to. */
-static int set_reach(struct store *store, const struct sfs_options *options)
+static int set_reach(struct store *store, const struct sfs_options *options, bool is_of_root)
 {
-    const char *files = options->external_files;
-    int error = store_set_reach(store, files, options->for_others);
+    const struct store_reach reach = {
+        .files = options->external_files,
+        .for_others = options->for_others,
+        .shown = options->mode,
+        .is_of_root = is_of_root,
+    };
+    int error = store_set_reach(store, &reach);
     if (error && error != -ENOMEM)
-        log_error("%s: external_files: %s", files, strerror(-error));
+        log_error("%s: external_files: %s", reach.files, strerror(-error));
     return error;
+}
+
+/* Where what libhdf5 does is done as root, for whoever looks on, and nothing confines it, its files
+ * are root's, or somebody has said that he trusts who made them. */
+static int limit(const struct sfs_file *file, const struct sfs_options *options)
+{
+    struct stat st;
+    bool is_of_root =
+        options->for_others && !options->is_trusted && !file->has_worker && geteuid() == 0;
+    int error = set_reach(file->store, options, is_of_root);
+    if (!error && is_of_root)
+        error = store_stat(file->store, &st);
+    if (error || !is_of_root || st.st_uid == 0)
+        return error;
+    log_error("%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
+              "(allow_other): mount it with ro, or trust",
+              store_path(file->store), (unsigned)st.st_uid);
+    return -EPERM;
 }
 
 #define CHUNK_SHARE  4 /* of the machine's memory, for one chunk */
@@ -115,10 +143,10 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     file->ahead = beside ? beside->ahead : NULL;
     file->owns_cache = !beside;
     file->fill_missing = options && options->fill_missing;
+    file->has_worker = options && options->hdf5_worker;
     error = beside ? 0 : create_cache(options, file);
     if (!error && options)
-        error = set_reach(store, options);
-    file->has_worker = options && options->hdf5_worker;
+        error = limit(file, options);
     if (!error && file->has_worker && (create || !hdf5_has_workers()))
         error = -EINVAL;
     filters_provide();
@@ -149,13 +177,14 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
 }
 
 /* A followed file may move while it is being opened. */
-static int follow_file(const char *path, const struct sfs_options *options,
-                       const struct sfs_file *beside, struct sfs_file **out)
+static int follow_file(const char *path, const struct store_found *found,
+                       const struct sfs_options *options, const struct sfs_file *beside,
+                       struct sfs_file **out)
 {
     int error = STORE_MOVED;
     for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
         struct store *store;
-        error = store_open_following(path, &store);
+        error = found ? store_open_found(found, true, &store) : store_open_following(path, &store);
         if (error)
             break;
         if (i >= STORE_FREE_TRIES)
@@ -170,14 +199,13 @@ static int follow_file(const char *path, const struct sfs_options *options,
     return -EBUSY;
 }
 
-/* Opens path over the cache of another file, or (NULL) over one of its own. */
-static int open_file(const char *path, const struct sfs_options *options,
-                     const struct sfs_file *beside, struct sfs_file **out)
+/* Opens path on a cache of its own. */
+static int open_file(const char *path, const struct sfs_options *options, struct sfs_file **out)
 {
     struct store *store;
     bool writable = options && options->writable;
     if (options && options->follow)
-        return writable ? -EINVAL : follow_file(path, options, beside, out);
+        return writable ? -EINVAL : follow_file(path, NULL, options, NULL, out);
     int error = !writable        ? store_open(path, &store)
                 : options->share ? store_open_shared(path, &store)
                                  : store_open_writable(path, &store);
@@ -187,7 +215,7 @@ static int open_file(const char *path, const struct sfs_options *options,
         store_close(store);
         return error;
     }
-    return file_over(store, beside, options, false, out);
+    return file_over(store, NULL, options, false, out);
 }
 
 static void keep_line(void *context, const char *line)
@@ -202,13 +230,13 @@ static int open_beside_writer(const char *path, const struct sfs_options *option
 {
     char line[LINE_BYTES] = "", other[LINE_BYTES];
     log_divert(keep_line, line);
-    int error = open_file(path, options, NULL, out);
+    int error = open_file(path, options, out);
     bool is_busy = error == -EBUSY;
     if (is_busy) {
         struct sfs_options follow = *options;
         follow.follow = true;
         log_divert(keep_line, other);
-        error = open_file(path, &follow, NULL, out);
+        error = open_file(path, &follow, out);
     }
     log_divert(NULL, NULL);
     if (*line && (error || !is_busy))
@@ -220,7 +248,7 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 {
     if (options && options->beside_writer && !options->writable && !options->follow)
         return open_beside_writer(path, options, file);
-    return open_file(path, options, NULL, file);
+    return open_file(path, options, file);
 }
 
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
@@ -237,12 +265,14 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    int error = open_file(found->path, options, from, file);
+    struct store *store;
+    int error = options->follow ? follow_file(found->path, found, options, from, file)
+                                : store_open_found(found, false, &store);
+    if (!error && !options->follow)
+        error = file_over(store, from, options, false, file);
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);
-    if (!error && !store_is_found((*file)->store, found))
-        error = -EXDEV; /* somebody has put another one there */
     if (error)
         sfs_discard(*file);
     return error;

@@ -276,6 +276,13 @@ static bool runs_apart(const struct options *options)
     return options->hdf5_worker || (options->read_only && !options->hdf5_inside);
 }
 
+/* Whom the mount lets read, whatever the mode of the file: who owns it there may be anybody. */
+static mode_t shown_mode(const struct options *options)
+{
+    bool is_anybodys = options->has_uid || options->has_gid;
+    return is_anybodys ? 0444 : options->has_umask ? 0444 & ~options->umask : 0;
+}
+
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */
 static int open_file(const struct options *options, struct sfs_file **file)
 {
@@ -284,6 +291,8 @@ static int open_file(const struct options *options, struct sfs_file **file)
                                        .fill_missing = options->fill_missing,
                                        .external_files = options->external_files,
                                        .for_others = options->allow_other,
+                                       .mode = shown_mode(options),
+                                       .is_trusted = options->trusts,
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
                                        .hdf5_worker = runs_apart(options),
@@ -395,6 +404,7 @@ int main(int argc, char **argv)
 {
     struct options options;
     keep_memory();
+    sfs_leave_hdf5_at_exit();
     if (!daemon_fill_descriptors())
         return EXIT_SYSTEM;
     int status = options_parse(argc, argv, &options);

@@ -19,9 +19,17 @@ static bool is_dots(const char *s)
     return !strcmp(s, ".") || !strcmp(s, "..");
 }
 
+/* What has another meaning: then its first character is encoded. */
+static bool is_reserved(const char *link, bool in_root)
+{
+    return is_dots(link) || (in_root && !strcmp(link, NAME_CONTROL)) ||
+           !strncmp(link, NAME_EXTERNAL, sizeof(NAME_EXTERNAL) - 1) ||
+           !strcmp(link, NAME_USER_DEFINED) || !strcmp(link, NAME_TOO_DEEP);
+}
+
 static bool must_encode(const char *link, bool in_root)
 {
-    if (is_dots(link) || (in_root && !strcmp(link, NAME_CONTROL)))
+    if (is_reserved(link, in_root))
         return true;
     for (const char *c = link; *c; c++)
         if (*c == '/' || is_escape(c) || (c[0] == '%' && c[1] == '~'))
@@ -41,11 +49,11 @@ static uint64_t hash(const char *s)
 void name_encode(const char *link, bool in_root, char name[NAME_BYTES])
 {
     bool encode = must_encode(link, in_root);
-    bool first_dot = encode && link[0] == '.' && (is_dots(link) || !strcmp(link, NAME_CONTROL));
+    bool is_other = is_reserved(link, in_root);
     size_t n = 0, kept = 0;
     for (const char *c = link; *c; c++) {
         bool escape = encode && (*c == '%' || *c == '/' || (*c == '.' && is_dots(link)) ||
-                                 (first_dot && c == link));
+                                 (is_other && c == link));
         if (n + (escape ? 3 : 1) >= NAME_BYTES) {
             snprintf(name + kept, NAME_BYTES - kept, "%%~%016" PRIx64, hash(link));
             return;

@@ -10,9 +10,14 @@
 /* The name of the directory at the root of a mount that is not in the file. */
 #define NAME_CONTROL ".sparsefs"
 
-/* Encoded are: "." and "..", a link at the root called .sparsefs (in_root), '/', and names in which
- * '%' stands before two hexadecimal digits. What is longer than a file name can be is cut and ends
- * in "%~" and a hash of the whole. */
+/* The targets of symbolic links that lead nowhere: no name is one of them, or begins so. */
+#define NAME_EXTERNAL     "external:" /* and what it names */
+#define NAME_USER_DEFINED "user-defined-link"
+#define NAME_TOO_DEEP     "too-many-levels-of-groups"
+
+/* Encoded are: "." and "..", a link at the root called .sparsefs (in_root), the first letter of a
+ * target that leads nowhere, '/', and names in which '%' stands before two hexadecimal digits. What
+ * is longer than a file name can be is cut and ends in "%~" and a hash of the whole. */
 void name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
 
 /* The link that a file name stands for; false if it cannot be told from the name alone (cut) or if

@@ -104,18 +104,19 @@ failed:
     return NULL;
 }
 
-/* Encoded as names are, in which a slash would lead on, and what terminals take for commands. */
+/* Encoded as names are, in which a slash would lead on, the colon that divides the two, and what
+ * terminals take for commands. */
 static void write_encoded(FILE *out, const char *text)
 {
     for (const char *c = text; *c; c++) {
-        if (*c == '/' || *c == '%' || iscntrl((unsigned char)*c))
+        if (*c == '/' || *c == '%' || *c == ':' || iscntrl((unsigned char)*c))
             fprintf(out, "%%%02X", (unsigned char)*c);
         else
             putc(*c, out);
     }
 }
 
-/* A target that says what an external link names, and leads nowhere. */
+/* A target that says what an external link names, and leads nowhere: no name begins so. */
 static char *external_as_target(const struct sfs_link *link)
 {
     char *target = NULL;
@@ -123,7 +124,7 @@ static char *external_as_target(const struct sfs_link *link)
     FILE *out = open_memstream(&target, &size);
     if (!out)
         return NULL;
-    fputs("external:", out);
+    fputs(NAME_EXTERNAL, out);
     write_encoded(out, link->target_file);
     putc(':', out);
     write_encoded(out, link->target);
@@ -172,7 +173,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
         return error;
     if (!error && type == SFS_GROUP && entry->node.level > NODE_MOST_LEVELS)
-        return make_symlink(entry, strdup("too-many-levels-of-groups"));
+        return make_symlink(entry, strdup(NAME_TOO_DEEP));
     entry->node.type = error ? NODE_UNREADABLE : types[type];
     entry->node.is_doubtful = error != 0;
     return 0;
@@ -247,6 +248,6 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     case SFS_LINK_EXTERNAL:
         return make_external(nodes, entry, link);
     default:
-        return make_symlink(entry, strdup("user-defined-link"));
+        return make_symlink(entry, strdup(NAME_USER_DEFINED));
     }
 }

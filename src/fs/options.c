@@ -65,6 +65,9 @@ void options_print_help(void)
         "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
         "text\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
+        "     trust                  root with allow_other: let libhdf5 read another user's file "
+        "as\n"
+        "                            root; with ro it need not\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
         "     ro, rw                 do not write; write (default: rw)\n"
@@ -284,6 +287,8 @@ static int take_option(struct options *options, const char *option)
         options->sparsify = true;
     else if (!strcmp(option, "strict"))
         options->is_strict = true;
+    else if (!strcmp(option, "trust"))
+        options->trusts = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
         return 1;

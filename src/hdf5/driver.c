@@ -246,13 +246,10 @@ static void *driver_get_info(H5FD_t *public)
 static int open_found(const struct store *from, const struct store_found *found,
                       struct store **store)
 {
-    int error = store_is_following(from) ? store_open_following(found->path, store)
-                                         : store_open(found->path, store);
+    int error = store_open_found(found, store_is_following(from), store);
     if (error)
         return error;
     error = store_share_reach(*store, from, false);
-    if (!error && !store_is_found(*store, found))
-        error = -EXDEV; /* somebody has put another one there */
     if (error)
         store_close(*store);
     return error;

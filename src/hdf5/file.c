@@ -516,6 +516,11 @@ uint64_t hdf5_root(const struct hdf5 *hdf5)
     return hdf5->root;
 }
 
+void hdf5_leave_at_exit(void)
+{
+    (void)H5dont_atexit(); /* the second time is an error */
+}
+
 const char *hdf5_version(void)
 {
     static char version[32];

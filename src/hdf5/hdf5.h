@@ -24,6 +24,9 @@ const char *hdf5_error(void);
 
 const char *hdf5_version(void);
 
+/* libhdf5, of which nothing was called yet, does nothing when the process ends. */
+void hdf5_leave_at_exit(void);
+
 /* Opens the HDF5 file in the store, which must outlive it; for writing if the store is writable.
  * -EINVAL: not an HDF5 file, or a damaged one; -EBUSY: its superblock says that it is open for
  * writing; -EOPNOTSUPP: it cannot be written, libhdf5 keeps account of its free space itself. Bytes

@@ -28,16 +28,15 @@
 
 static int open_counter(const struct store *store, int flags)
 {
-    return openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS,
-                  store->st.st_mode & 0666);
+    return openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS);
 }
 
 int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
     int fd = open_counter(store, O_RDONLY);
-    if (fd < 0) /* a link is none: who writes puts one there */
-        return errno == ENOENT || errno == ELOOP ? 0 : -errno;
+    if (fd < 0) /* a link or socket is none: who writes puts one there */
+        return errno == ENOENT || errno == ELOOP || errno == ENXIO ? 0 : -errno;
     follow_drop_cached(store, fd);
     ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
     int error = n >= 0 || errno == ESPIPE ? 0 : -errno;
@@ -62,27 +61,14 @@ static uint64_t next_number(uint64_t last)
     return number > last ? number : last + 1;
 }
 
-static int open_trusted(const struct store *store)
-{
-    int fd = open_counter(store, O_WRONLY | O_CREAT);
-    if (fd < 0)
-        return -errno;
-    int error = neighbour_adopt(store, fd);
-    if (!error)
-        error = neighbour_check(store, fd, store->counter);
-    if (error)
-        close(fd);
-    return error ? error : fd;
-}
-
 /* One that somebody else has left, who died, may not be written to, or it is none; the directory
  * may. */
 static int open_for_writing(const struct store *store)
 {
-    int fd = open_trusted(store);
+    int fd = neighbour_open(store, store->counter, true);
     bool is_in_the_way = fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -ENXIO;
     if (is_in_the_way && unlinkat(store->folder, place_entry(store->counter), 0) == 0)
-        fd = open_trusted(store);
+        fd = neighbour_open(store, store->counter, true);
     return fd;
 }
 

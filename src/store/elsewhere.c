@@ -58,12 +58,20 @@ static bool is_below(const char *folder, const char *path)
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
+/* The one that is nearest to a path; NULL: none is above it. */
+static const char *deepest_folder(const struct folders *folders, const char *path)
+{
+    const char *deepest = NULL;
+    for (size_t i = 0; i < folders->n; i++)
+        if (is_below(folders->path[i], path) &&
+            (!deepest || strlen(folders->path[i]) > strlen(deepest)))
+            deepest = folders->path[i];
+    return deepest;
+}
+
 static bool is_allowed(const struct folders *folders, const char *path)
 {
-    for (size_t i = 0; i < folders->n; i++)
-        if (is_below(folders->path[i], path))
-            return true;
-    return false;
+    return deepest_folder(folders, path) != NULL;
 }
 
 /* The folder of the name that a store has, which a symbolic link or an image may have elsewhere
@@ -233,37 +241,80 @@ static int walk_to(struct walk *walk, const char *folder, const char *name)
 
 /* ---- Judging ---- */
 
+/* Who looks on, of those who are neither the owner of a file nor the one who opened it. */
+struct audience {
+    bool has_others, has_group;
+    gid_t group;
+};
+
+/* Whether they all have a permission, which S_IRGRP and S_IROTH or S_IXGRP and S_IXOTH are. */
+static bool all_may(const struct audience *audience, const struct stat *st, mode_t group,
+                    mode_t others)
+{
+    bool group_may = st->st_mode & group && st->st_gid == audience->group;
+    return st->st_mode & others || (!audience->has_others && (!audience->has_group || group_may));
+}
+
+/* Whether the file can be found by them all from this folder on. The way is walked: what has these
+ * names now need not be what was found. */
+static bool is_open_way(const struct audience *audience, const char *folder, const char *path,
+                        const struct stat *file)
+{
+    char *copy = strdup(path + strlen(folder)), *left = copy, *part;
+    int at = copy ? open(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    struct stat st = {.st_mode = S_IFDIR | 0777};
+    bool is_open = at >= 0;
+    while (is_open && (part = strsep(&left, "/"))) {
+        if (!*part)
+            continue;
+        int next = all_may(audience, &st, S_IXGRP, S_IXOTH)
+                       ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+                       : -1;
+        is_open = next >= 0 && fstat(next, &st) == 0;
+        close(at);
+        at = next;
+    }
+    if (at >= 0)
+        close(at);
+    free(copy);
+    return is_open && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
 /* Whether others would see by a file what the owner of another does not let them see. Who allows a
  * folder vouches for whose files lie in it, if everybody may read them. */
-static bool shows_too_much(const struct store *store, const struct stat *st, bool is_vouched)
+static bool shows_too_much(const struct store *store, const struct folders *folders,
+                           const char *path, const struct stat *st)
 {
     struct stat own;
-    if (!store->reach.for_others)
+    const struct store_reach *allowed = &store->reach.allowed;
+    const char *from = deepest_folder(folders, path);
+    if (!allowed->for_others)
         return false;
     if (store_stat(store, &own) < 0)
         return true;
-    bool is_same_owner = own.st_uid == st->st_uid;
-    if (st->st_mode & S_IROTH)
-        return !is_same_owner && !is_vouched;
-    bool group_sees = own.st_mode & S_IRGRP;
-    bool group_may = st->st_mode & S_IRGRP && st->st_gid == own.st_gid;
-    return !is_same_owner || own.st_mode & S_IROTH || (group_sees && !group_may);
+    mode_t shown = own.st_mode | allowed->shown;
+    struct audience audience = {
+        .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
+    bool is_vouched = folders->vouched && is_below(folders->vouched, path) && st->st_mode & S_IROTH;
+    return (own.st_uid != st->st_uid && !is_vouched) || !all_may(&audience, st, S_IRGRP, S_IROTH) ||
+           !is_open_way(&audience, from, path, st);
 }
 
 /* What was found by a descriptor, which is taken over if it may be read. */
-static int judge(const struct store *store, const struct folders *folders, int fd,
-                 struct store_found *found)
+static int judge(const struct store *store, const struct folders *folders, enum store_lead lead,
+                 int fd, struct store_found *found)
 {
     char *path = place_of_descriptor(fd);
     int error = !path                        ? -ENOENT
                 : !is_allowed(folders, path) ? -EXDEV
                 : fstat(fd, &found->st) < 0  ? -errno
                                              : 0;
-    bool is_vouched = !error && folders->vouched && is_below(folders->vouched, path);
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
-    if (!error && shows_too_much(store, &found->st, is_vouched))
+    if (!error && shows_too_much(store, folders, path, &found->st))
         error = -EPERM;
+    if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && found->st.st_uid != 0)
+        error = -EKEYREJECTED;
     found->path = error ? NULL : path;
     found->fd = fd;
     if (error)
@@ -272,8 +323,9 @@ static int judge(const struct store *store, const struct folders *folders, int f
 }
 
 /* *is_outside: it failed in a folder that is not allowed. */
-static int try_name(const struct store *store, const struct folders *folders, const char *folder,
-                    const char *name, struct store_found *found, bool *is_outside)
+static int try_name(const struct store *store, const struct folders *folders, enum store_lead lead,
+                    const char *folder, const char *name, struct store_found *found,
+                    bool *is_outside)
 {
     struct walk walk;
     int error = walk_to(&walk, folder, name);
@@ -281,7 +333,7 @@ static int try_name(const struct store *store, const struct folders *folders, co
     *is_outside = reached && !is_allowed(folders, reached);
     free(reached);
     if (!error)
-        error = judge(store, folders, walk.at, found);
+        error = judge(store, folders, lead, walk.at, found);
     if (error && walk.at >= 0)
         close(walk.at);
     return error;
@@ -296,16 +348,17 @@ static int search(const struct store *store, const struct folders *folders, size
                   enum store_lead lead, const char *name, struct store_found *found)
 {
     /* Links that lead out may not even tell what is there; nor may others be told. */
-    bool is_told = lead != STORE_LINK && !store->reach.for_others, was_outside = false, is_outside;
+    bool is_told = lead != STORE_LINK && !store->reach.allowed.for_others, was_outside = false,
+         is_outside;
     bool is_absolute = name[0] == '/';
     if (is_absolute) {
-        int error = try_name(store, folders, "/", name, found, &was_outside);
+        int error = try_name(store, folders, lead, "/", name, found, &was_outside);
         if (!is_absent(error))
             return was_outside ? -EXDEV : error;
         name = lead == STORE_RAW || lead == STORE_AS_IT_IS ? "" : place_entry(name);
     }
     for (size_t i = 0; i < n && *name; i++) {
-        int error = try_name(store, folders, folders->path[i], name, found, &is_outside);
+        int error = try_name(store, folders, lead, folders->path[i], name, found, &is_outside);
         if (!is_absent(error))
             return is_outside ? -EXDEV : error;
         was_outside |= is_outside;
@@ -324,14 +377,15 @@ int store_folder(const struct store *store)
     return folder;
 }
 
-int store_set_reach(struct store *store, const char *files, bool for_others)
+int store_set_reach(struct store *store, const struct store_reach *reach)
 {
-    char *real = files ? realpath(files, NULL) : NULL;
-    if (files && !real)
+    char *real = reach->files ? realpath(reach->files, NULL) : NULL;
+    if (reach->files && !real)
         return -errno;
     free(store->reach.files);
     store->reach.files = real;
-    store->reach.for_others = for_others;
+    store->reach.allowed = *reach;
+    store->reach.allowed.files = NULL; /* the caller's */
     return 0;
 }
 
@@ -374,13 +428,6 @@ int store_found_open(const struct store_found *found)
     return fd < 0 ? -errno : fd;
 }
 
-bool store_is_found(const struct store *store, const struct store_found *found)
-{
-    struct stat st;
-    return store_stat(store, &st) == 0 && st.st_dev == found->st.st_dev &&
-           st.st_ino == found->st.st_ino;
-}
-
 const char *store_refusal(int error)
 {
     switch (error) {
@@ -391,6 +438,9 @@ const char *store_refusal(int error)
         return "it leads into a mount of sparsefs";
     case -EPERM:
         return "others would see what its owner does not let them see (allow_other)";
+    case -EKEYREJECTED:
+        return "libhdf5 would read another user's file as root, and others look on (allow_other): "
+               "mount with ro, or trust";
     case -ELOOP:
         return "too many files or links lead there";
     default:

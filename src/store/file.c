@@ -128,7 +128,9 @@ int file_open(struct store *store)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
-    store->fd = open(store->path, access | O_CLOEXEC | O_NONBLOCK);
+    store->fd = store->found ? store_found_open(store->found)
+                             : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
+    store->found = NULL;
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         int error = errno == EISDIR ? -EINVAL : -errno;
         log_error("%s: %s", store->path, strerror(errno));
@@ -160,6 +162,11 @@ int file_begin_counter(struct store *store)
         log_error("%s: it cannot be written: no journal can be made in its directory: %s",
                   store->path, strerror(-error));
         return error;
+    }
+    if (error == -EISDIR) {
+        log_error("%s: it cannot be written: %s is in the way: move it away", store->path,
+                  store->counter);
+        return -EPERM;
     }
     if (error)
         log_info("%s: cannot write %s, for those who follow: %s", store->path, store->counter,
@@ -195,20 +202,24 @@ static int begin_alone(struct store *store)
     return error;
 }
 
-static int open_store(const char *path, bool writable, bool is_shared, struct store **out)
+static int open_store(const char *path, const struct store_found *found, bool writable,
+                      bool is_shared, struct store **out)
 {
     bool has_journal = false;
     struct store *store = file_new(path, writable);
     if (!store)
         return -ENOMEM;
+    store->found = found;
     store->is_shared = is_shared;
     int error = file_open(store);
     if (!error)
         error = is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
     if (!error && has_journal) {
         store_close(store);
-        error = open_store(path, true, false, out);
-        return error ? error : store_end_writing(*out);
+        error = open_store(path, NULL, true, false, out);
+        if (!error && (error = store_end_writing(*out)) < 0)
+            store_close(*out);
+        return error;
     }
     if (error) {
         store_close(store);
@@ -226,17 +237,23 @@ static int open_store(const char *path, bool writable, bool is_shared, struct st
 
 int store_open(const char *path, struct store **store)
 {
-    return open_store(path, false, false, store);
+    return open_store(path, NULL, false, false, store);
 }
 
 int store_open_writable(const char *path, struct store **store)
 {
-    return open_store(path, true, false, store);
+    return open_store(path, NULL, true, false, store);
 }
 
 int store_open_shared(const char *path, struct store **store)
 {
-    return open_store(path, true, true, store);
+    return open_store(path, NULL, true, true, store);
+}
+
+int store_open_found(const struct store_found *found, bool follow, struct store **store)
+{
+    return follow ? follow_open(found->path, found, store)
+                  : open_store(found->path, found, false, false, store);
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)

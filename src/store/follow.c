@@ -306,7 +306,7 @@ int store_refresh(struct store *store, bool *moved)
     return gone ? -ESTALE : error;
 }
 
-int store_open_following(const char *path, struct store **out)
+int follow_open(const char *path, const struct store_found *found, struct store **out)
 {
     bool moved;
     struct statfs fs;
@@ -314,6 +314,7 @@ int store_open_following(const char *path, struct store **out)
     if (!store)
         return -ENOMEM;
     store->is_following = true;
+    store->found = found;
     int error = file_open(store);
     if (!error && !store->journal)
         error = -ENOENT;
@@ -326,4 +327,9 @@ int store_open_following(const char *path, struct store **out)
     else
         *out = store;
     return error;
+}
+
+int store_open_following(const char *path, struct store **store)
+{
+    return follow_open(path, NULL, store);
 }

@@ -157,19 +157,14 @@ bool journal_has(const struct store *store, uint64_t number)
                                        sizeof(*standing->pages), compare_numbers);
 }
 
-int journal_open_for_writing(const struct store *store, int flags)
+/* Of one that another program may not narrow there has to be a new one. */
+static int open_journal(struct store *store)
 {
-    int fd =
-        openat(store->folder, place_entry(store->journal),
-               O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, store->st.st_mode & 0666);
-    if (fd < 0)
-        return -errno;
-    int error = flags & O_CREAT ? neighbour_adopt(store, fd) : 0;
-    if (!error)
-        error = neighbour_check(store, fd, store->journal);
-    if (error)
-        close(fd);
-    return error ? error : fd;
+    int fd = neighbour_open(store, store->journal, true);
+    if (fd != -EPERM || unlinkat(store->folder, place_entry(store->journal), 0) < 0)
+        return fd;
+    store->standing.has_name = false; /* it may get the same inode */
+    return neighbour_open(store, store->journal, true);
 }
 
 /* With the length that it has it can be written over without the file system's own journal. */
@@ -200,7 +195,7 @@ int journal_write(struct store *store, uint64_t new_end)
     if (!journal.buffer)
         return -ENOMEM;
     int error = journal_clear_way(store);
-    journal.fd = error ? -1 : journal_open_for_writing(store, O_CREAT);
+    journal.fd = error ? -1 : open_journal(store);
     if (!error && journal.fd < 0)
         error = journal.fd;
     store->standing.stands = false;

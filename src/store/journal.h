@@ -123,10 +123,6 @@ int journal_open_own(struct store *store, struct journal *journal);
 /* journal_place.c: the chosen journal is beside the file again. */
 int journal_bring_home(struct store *store);
 
-/* journal.c: a descriptor, or -errno; errors of neighbour_check. Nobody may read more of the file's
- * bytes here than there. */
-int journal_open_for_writing(const struct store *store, int flags);
-
 /* journal_mark.c: whether the journal of this sum was carried out since the system was started: if
  * nothing was lost since, the file has all of it. And whether others have written to the file,
  * which its writer did not any more. */

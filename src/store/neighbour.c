@@ -1,6 +1,7 @@
 /* Files beside a store's, under names that are ours: in a folder that is shared anybody may have
  * put them there. */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -71,16 +72,54 @@ int neighbour_check(const struct store *store, int fd, const char *path)
     return -EPERM;
 }
 
-int neighbour_adopt(const struct store *store, int fd)
+/* ---- Opening one to be written ---- */
+
+/* Gives a new one the owner and group of the store's file as far as that is possible; else it is no
+ * group's. */
+static int adopt(const struct stat *file, int fd)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_uid != geteuid() ||
-        (st.st_gid == store->st.st_gid && (st.st_uid == store->st.st_uid || geteuid() != 0)))
+    if (st.st_gid == file->st_gid && (st.st_uid == file->st_uid || geteuid() != 0))
         return 0;
-    uid_t owner = geteuid() == 0 ? store->st.st_uid : (uid_t)-1;
-    if (fchown(fd, owner, store->st.st_gid) == 0)
+    uid_t owner = geteuid() == 0 ? file->st_uid : (uid_t)-1;
+    if (fchown(fd, owner, file->st_gid) == 0)
         return 0;
     return fchmod(fd, st.st_mode & (S_IRUSR | S_IWUSR | S_IROTH | S_IWOTH)) < 0 ? -errno : 0;
+}
+
+/* The file's mode may have been changed since this one was made. Another group's members may do
+ * with it what everybody may do with the file. */
+static int narrow(const struct stat *file, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    mode_t most = (file->st_mode & 0066) | S_IRUSR | S_IWUSR;
+    if (st.st_gid != file->st_gid)
+        most &= ~(mode_t)S_IRWXG | (most & S_IRWXO) << 3;
+    bool is_wider = st.st_mode & 0777 & ~most;
+    return is_wider && fchmod(fd, st.st_mode & most) < 0 ? -errno : 0;
+}
+
+int neighbour_open(const struct store *store, const char *path, bool or_new)
+{
+    const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat file;
+    if (fstat(store->fd, &file) < 0)
+        return -errno;
+    int fd = openat(store->folder, place_entry(path), flags);
+    bool is_new = fd < 0 && errno == ENOENT && or_new;
+    if (is_new)
+        fd =
+            openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL, file.st_mode & 0666);
+    if (fd < 0)
+        return -errno;
+    int error = is_new ? adopt(&file, fd) : neighbour_check(store, fd, path);
+    if (!error)
+        error = narrow(&file, fd);
+    if (error)
+        close(fd);
+    return error ? error : fd;
 }

@@ -67,7 +67,7 @@ struct standing {
 struct reach {
     const struct store *top; /* where all began; NULL: here */
     char *files;             /* a folder that is allowed, too; or NULL */
-    bool for_others;
+    struct store_reach allowed;
     unsigned depth; /* files that have led here */
 };
 
@@ -80,7 +80,8 @@ struct reach {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;                  /* as given */
+    char *path;                      /* as given */
+    const struct store_found *found; /* while it is opened: it, not the path; or NULL */
     int folder;                  /* that the file is in: all names in it are used relative to it */
     pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
     struct reach reach;
@@ -182,6 +183,9 @@ void file_init_lock(pthread_rwlock_t *lock);
 /* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 
+/* follow.c: as store_open_following; found: or NULL. */
+int follow_open(const char *path, const struct store_found *found, struct store **store);
+
 /* place.c: false: the system does not say. */
 bool identity_of(int fd, struct identity *identity);
 bool identity_is_same(const struct identity *a, const struct identity *b);
@@ -242,9 +246,10 @@ int settle(struct store *store);
  * -EPERM, which is logged; -errno. */
 int neighbour_check(const struct store *store, int fd, const char *path);
 
-/* Gives a new one the owner and group of the store's file as far as that is possible; else it is no
- * group's. -errno. */
-int neighbour_adopt(const struct store *store, int fd);
+/* Opens it for writing only; or_new: or makes it, with the owner and group of the store's file as
+ * far as that is possible. Nobody may do more with it than with the file. Nothing is changed of one
+ * that neighbour_check refuses. A descriptor, -EPERM or another -errno. */
+int neighbour_open(const struct store *store, const char *path, bool or_new);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);

@@ -193,10 +193,19 @@ enum store_lead {
     STORE_AS_IT_IS, /* a source by the path that libhdf5 has made of it, and no other */
 };
 
-/* files: in this folder and below they are allowed, too; NULL: none. for_others: what is read is
- * shown to others than who opened the store; files of another owner than its file are refused then,
- * and those that fewer may read. Errors of realpath(3). */
-int store_set_reach(struct store *store, const char *files, bool for_others);
+/* What is allowed. */
+struct store_reach {
+    const char *files; /* in this folder and below they are allowed, too; NULL: none */
+    /* What is read is shown to others than who opened the store: to those whom the mode of its file
+     * lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
+     * and those that fewer may read, or find. */
+    bool for_others;
+    mode_t shown;
+    bool is_of_root; /* files of others than root are refused, but for raw data */
+};
+
+/* Errors of realpath(3). */
+int store_set_reach(struct store *store, const struct store_reach *reach);
 
 /* The same as for another store, which outlives this one and has led to it. is_free: but the folder
  * of this one counts. -ENOMEM. */
@@ -211,8 +220,9 @@ struct store_found {
 
 /* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2); -ENOMEM; and refusals:
  * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
- * -ELOOP: by too many files or symbolic links. *found only if 0 is returned: then the caller calls
- * store_found_free. It does not wait for a fifo, nor for a commit. */
+ * -EKEYREJECTED: it is not root's, -ELOOP: by too many files or symbolic links. *found only if 0 is
+ * returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
+ */
 int store_find(const struct store *store, enum store_lead lead, const char *name,
                struct store_found *found);
 void store_found_free(struct store_found *found);
@@ -220,8 +230,8 @@ void store_found_free(struct store_found *found);
 /* A descriptor for reading, or -errno. */
 int store_found_open(const struct store_found *found);
 
-/* Whether a store that was opened by the path of what was found is of that. */
-bool store_is_found(const struct store *store, const struct store_found *found);
+/* As store_open, or store_open_following, of what was found, whatever has its name by now. */
+int store_open_found(const struct store_found *found, bool follow, struct store **store);
 
 /* Why store_find refuses a file; NULL: the error is no refusal. */
 const char *store_refusal(int error);

@@ -609,6 +609,15 @@ def test_every_option_that_sloppy_keeps_is_known_to_the_program(help_text, sourc
         assert any("no such option" not in answer.stderr for answer in answers), name
 
 
+def test_sloppy_keeps_every_option_of_the_help(help_text):
+    body = re.search(r"^known\(\) \{.*?^\}", (HELPERS / "mount.sparsefs").read_text(), re.M | re.S)
+    known = set(re.findall(r"[a-z0-9_]+", body[0]))
+    options = {re.split(r"[=\[]", name)[0] for line in help_text.splitlines() if re.match(" {5}[a-z]", line)
+               for name in re.split(", ", re.split(" {2,}", line.strip())[0])} - {"..."}
+    assert {"trust", "hdf5", "hdf5_memory", "follow", "rw"} <= options
+    assert options <= known
+
+
 def complete(*words, folder=None):
     """What the completion offers for the last word; words are divided as readline does it."""
     name = "sparsectl" if words[0] == "sparsectl" else "sparsefs"

@@ -391,6 +391,32 @@ def test_external_links_that_lead_out(mounts, tmp_path):
         assert (mount / name / "data/frames/0.raw").stat().st_size == 168, name
 
 
+def test_links_that_lead_nowhere_say_what_they_are(mounts, tmp_path):
+    """By a text that no other link has, and that is nobody's name."""
+    names = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("a", "b/c"), ("a", "b%2Fc"), ("a", "b\nc"), ("a/b", "c"),
+             ("a", "b%0Ac"), ("a", ":"), (":", "a"), ("gone.h5", "d")]
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for i, (file, path) in enumerate(names):
+            f[f"e{i}"] = h5py.ExternalLink(file, path)
+        for text in ("external:gone.h5:d", "external:", "user-defined-link", "too-many-levels-of-groups"):
+            f[text] = 1
+            f[f"soft {text}"] = h5py.SoftLink(text)
+            f[f"g/soft {text}"] = h5py.SoftLink("/" + text)
+    mount = mounts(tmp_path / "x.h5")
+    texts = [os.readlink(mount / f"e{i}") for i in range(len(names))]
+    assert len(set(texts)) == len(names) and texts[-1] == "external:gone.h5:d"
+    for i, text in enumerate(texts):
+        assert text.startswith("external:") and text.count(":") == 2 and text.isprintable(), text
+        assert not os.path.exists(mount / f"e{i}"), text
+    for name in os.listdir(mount.root):
+        assert name[0] == "%" or not name.startswith(("external:", "user-defined", "too-many")), name
+    for text in ("external:gone.h5:d", "external:", "user-defined-link", "too-many-levels-of-groups"):
+        shown = f"%{ord(text[0]):02X}{text[1:]}"
+        for link in mount / f"soft {text}", mount / f"g/soft {text}":
+            assert os.readlink(link).endswith(shown) and (link / "value.txt").read_text() == "1\n"
+        assert not os.path.lexists(mount / text)
+
+
 def test_external_links_without_an_end(mounts, tmp_path):
     """So many files lead one to the next, and no more."""
     for i in range(50):

@@ -2,7 +2,10 @@
 counter: none of it changes the file or another one, or is followed anywhere."""
 import errno
 import os
+import shutil
+import socket
 import stat
+import struct
 import subprocess
 
 import h5py
@@ -23,6 +26,8 @@ def path(tmp_path):
     folder = tmp_path / "shared"
     folder.mkdir()
     os.chmod(folder, 0o1777)
+    for above in tmp_path, *tmp_path.parents[:2]:  # pytest closes them to others
+        os.chmod(above, 0o755)
     with h5py.File(folder / "a.h5", "w") as f:
         f["d"] = np.zeros((4, 32, 32), "<u2")
     return folder / "a.h5"
@@ -97,13 +102,34 @@ def test_journals_of_strangers(mounts, path, tmp_path):
     check(mounts, path)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "symlink", "directory"])
+def as_nobody(*command):
+    subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command], check=True,
+                   capture_output=True)
+
+
+def make_socket(name):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(name))
+
+
+def make_device(name):
+    try:
+        os.mknod(name, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+        name.open("rb").close()
+    except OSError:
+        pytest.skip("no devices here")
+
+
+NO_FILES = {"fifo": os.mkfifo, "directory": os.mkdir, "socket": make_socket, "device": make_device}
+
+
+@pytest.mark.parametrize("kind", [*NO_FILES, "symlink"])
 def test_no_journals(path, tmp_path, kind):
     """Nothing waits for them, or follows them."""
     journal = beside(path, ".journal")
     victim = tmp_path / "victim"
     victim.write_bytes(b"as it is" * 1000)
-    {"fifo": os.mkfifo, "directory": os.mkdir, "symlink": lambda name: os.symlink(victim, name)}[kind](journal)
+    (NO_FILES | {"symlink": lambda name: os.symlink(victim, name)})[kind](journal)
     before = path.read_bytes()
     for options in ((), ("-o", "ro")):
         assert str(journal) in refusal(path, tmp_path, *options)
@@ -147,6 +173,58 @@ def test_put_there_while_it_is_mounted(mounts, path, tmp_path, ending, kind):
     check(mounts, path)
 
 
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_no_counters(mounts, path, tmp_path, kind):
+    """They are taken away, but for folders, which root does not remove: then nothing is written."""
+    counter = beside(path, ".commits")
+    NO_FILES[kind](counter)
+    os.chown(counter, NOBODY, NOBODY)
+    mount = mounts(path, "default", expect_log=True)
+    if kind == "directory":
+        assert "mounted read-only" in mount.log() and f"{counter} is in the way" in mount.log()
+        return
+    assert counter.is_file() and counter.stat().st_uid == 0
+    with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
+        frame.write(CONTENT)
+        os.fsync(frame.fileno())
+    mount.unmount()
+    check(mounts, path)
+
+
+@pytest.mark.parametrize("ending", [".journal", ".commits"])
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_links_to_files_of_root(mounts, path, tmp_path, ending, is_mounted):
+    """The owner of the file and its folder plants a second name of a file that is not his: neither is
+    it written to, nor given to him, as the neighbours are that root makes there."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"as it is" * 1000)
+    os.chmod(victim, 0o600)
+    before = victim.stat()
+    os.chown(path, NOBODY, NOBODY)
+    os.chown(path.parent, NOBODY, NOBODY)
+    name = beside(path, ending)
+
+    def plant():
+        name.unlink(missing_ok=True)
+        os.link(victim, name)
+
+    if not is_mounted:
+        plant()
+    if ending == ".journal" and not is_mounted:
+        assert "it has other names" in refusal(path, tmp_path)
+        name.unlink()
+    mount = mounts(path, "rw", "commit_interval=0", expect_log=True)
+    if is_mounted:
+        plant()
+    with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
+        frame.write(CONTENT)
+        os.fsync(frame.fileno())
+    mount.unmount()
+    after = victim.stat()
+    assert victim.read_bytes() == b"as it is" * 1000
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+
+
 @pytest.mark.parametrize("mode, owner, group", [(0o600, 0, 0), (0o640, DAEMON, DAEMON), (0o660, 0, DAEMON)])
 def test_modes_are_never_wider(mounts, path, mode, owner, group):
     os.chmod(path, mode)
@@ -166,6 +244,31 @@ def test_modes_are_never_wider(mounts, path, mode, owner, group):
     check(mounts, path)
 
 
+def test_modes_follow_the_file(mounts, path):
+    """Also those of neighbours that are there when the file is closed to others."""
+    os.chmod(path, 0o666)
+    before = os.umask(0)
+    try:
+        mount = mounts(path, "rw", "commit_interval=0", expect_log=True)
+    finally:
+        os.umask(before)
+
+    def commit():
+        with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
+            frame.write(CONTENT)
+            os.fsync(frame.fileno())
+        return [stat.S_IMODE(beside(path, ending).stat().st_mode) for ending in (".journal", ".commits")]
+
+    assert commit() == [0o666, 0o666]
+    os.chmod(path, 0o640)
+    assert commit() == [0o640, 0o640]
+    for ending in ".journal", ".commits":
+        os.chown(beside(path, ending), 0, DAEMON)
+    assert commit() == [0o600, 0o600]
+    kill(mount)
+    check(mounts, path)
+
+
 def test_copies_have_the_mode_of_their_source(path, tmp_path):
     os.chmod(path, 0o600)
     sparsectl = BUILD / "sparsectl"
@@ -177,3 +280,189 @@ def test_copies_have_the_mode_of_their_source(path, tmp_path):
     for name, command in commands.items():
         subprocess.run([sparsectl, *command], check=True, capture_output=True)
         assert stat.S_IMODE((tmp_path / f"{name}.h5").stat().st_mode) == 0o600, name
+
+
+# Journals that are whole
+
+
+def journal_sum(data):
+    """As journal_read.c has it."""
+    total, mask = 0xcbf29ce484222325, 2**64 - 1
+    for (word,) in struct.iter_unpack("<Q", data):
+        total = (total ^ word) * 0x9e3779b97f4a7c15 & mask
+        total ^= total >> 32
+    return total
+
+
+def forged(path, self_inode):
+    """What anybody who may read a file can make: a journal by which its dataset becomes something else, right
+    in every sum."""
+    content, number = path.read_bytes(), 1
+    assert len(content) % 4096 == 0 and len(content) > 2 * 4096
+    page = content[4096 * number:4096 * (number + 1)]
+    header = b"sfsjourn" + struct.pack("<IIQQQQQQQQ", 3, 4096, 1, 1, len(content), len(content),
+                                       path.stat().st_ino, 0, self_inode, 0)
+    witness = struct.pack("<QQ", 0, journal_sum(content[:4096]))
+    sums = [journal_sum(page[i:i + 512]) & 0xffffffff for i in range(0, 4096, 512)]
+    record = struct.pack("<Q8I", number, *sums) + bytes(byte ^ 0xff for byte in page)
+    body = header + witness + record
+    return header + bytes(64) + witness + record + struct.pack("<Q", journal_sum(body))
+
+
+def pad(path):
+    """To whole pages, as libhdf5 lets a file be."""
+    with h5py.File(path, "a") as f:
+        f.create_dataset("more", data=np.zeros(30000, "u1"))
+    os.truncate(path, (path.stat().st_size + 4095) // 4096 * 4096)
+
+
+def test_a_journal_that_was_forged_from_public_pages(path, tmp_path, mounts):
+    """It is bound to its file by who owns it: what a stranger makes does not count, however right it is."""
+    pad(path)
+    before = path.read_bytes()
+    made, journal = tmp_path / "shared/made", beside(path, ".journal")
+    made.touch()
+    made.write_bytes(forged(path, made.stat().st_ino))
+    os.chown(made, NOBODY, NOBODY)
+    os.chmod(path.parent, 0o1777)
+    as_nobody("mv", made, journal)
+    for options in ((), ("-o", "ro"), ("-o", "follow")):
+        assert "its owner may not write the file" in refusal(path, tmp_path, *options)
+    assert path.read_bytes() == before
+    # It is a whole one: of a writer it would count.
+    os.chown(journal, 0, 0)
+    mounts(path, "rw", expect_log=True).unmount()
+    assert path.read_bytes() != before and not journal.exists()
+
+
+def test_the_journal_of_another_file(mounts, path):
+    """Where others may rename what is root's; and copied by root."""
+    other = path.with_name("b.h5")
+    shutil.copyfile(path, other)
+    with h5py.File(other, "a") as f:
+        f["d"][...] = 77
+    theirs, ours = leave_journal(mounts, other), beside(path, ".journal")
+    os.chmod(path.parent, 0o777)
+    before = path.read_bytes()
+    for action in (lambda: as_nobody("mv", theirs, ours), lambda: shutil.copyfile(ours, theirs)):
+        action()
+        mount = None
+        try:
+            mount = mounts(path, "ro", expect_log=True)
+        except RuntimeError as error:
+            assert "belongs to another file" in str(error)
+        if mount:
+            assert "left by another file" in mount.log()
+            assert (mount / "d/frames/1.raw").read_bytes() == bytes(len(CONTENT))
+            mount.unmount()
+        assert path.read_bytes() == before
+    os.unlink(ours)
+    check(mounts, other)
+
+
+# New files, and while they are opened
+
+
+def test_temporary_names(path, tmp_path):
+    """What strangers put there under names that new files have is not written to, and stops nobody."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"as it is" * 1000)
+    os.chmod(path.parent, 0o777)
+    target = path.with_name("new.h5")
+    kinds = {"symlink": lambda name: os.symlink(victim, name), "link": lambda name: os.link(victim, name), **NO_FILES}
+    for i, kind in enumerate(kinds):
+        name = path.parent / f".new.h5.00000{i}.sparsefs"
+        try:
+            kinds[kind](name)
+        except pytest.skip.Exception:
+            continue
+        os.chown(name, NOBODY, NOBODY, follow_symlinks=False)
+    os.chown(victim, 0, 0)
+    for command in (["repack", path, target], ["import", f"{path}:/d", f"{target}:/d"],
+                    ["create", target, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", path]):
+        subprocess.run([BUILD / "sparsectl", *command], check=True, capture_output=True, timeout=60)
+        assert target.stat().st_uid == 0 and target.stat().st_nlink == 1
+        target.unlink()
+    assert victim.read_bytes() == b"as it is" * 1000
+    os.symlink(victim, target)
+    done = subprocess.run([BUILD / "sparsectl", "repack", path, target], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 1 and "File exists" in done.stderr
+    assert victim.read_bytes() == b"as it is" * 1000
+
+
+SWAP = """
+import os, sys, time
+name, victim, *other = sys.argv[1:]
+other = other[0] if other else name + ".other"
+def put(make):
+    try:
+        os.unlink(other)
+    except OSError:
+        pass
+    try:
+        make()
+        os.rename(other, name)
+    except OSError:
+        pass
+print("ready", flush=True)
+while os.getppid() != 1:
+    put(lambda: os.symlink(victim, other))
+    put(lambda: os.mkfifo(other))
+    put(lambda: open(other, "wb").write(b"0" * 5000))
+    put(lambda: os.symlink("/dev/zero", other))
+    try:
+        os.unlink(name)
+    except OSError:
+        pass
+"""
+
+
+class Swapping:
+    """Another user exchanges a file again and again for what is none, and for ways to a victim."""
+
+    def __init__(self, name, victim):
+        self.process = subprocess.Popen(
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=KILL",
+             "/usr/bin/python3", "-c", SWAP, name, victim], stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.mark.parametrize("ending", [".journal", ".commits"])
+def test_exchanged_while_it_is_opened(mounts, path, tmp_path, ending):
+    """Whatever is there at which moment, the victim stays as it is, and nothing waits."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"as it is" * 1000)
+    os.chmod(path.parent, 0o777)
+    before = victim.stat()
+    with Swapping(beside(path, ending), victim):
+        for i in range(20):
+            try:
+                mount = mounts(path, "rw", "commit_interval=0", expect_log=True)
+            except RuntimeError as error:
+                assert "cannot be trusted" in str(error) or "cannot" in str(error), error
+                continue
+            for frame in range(3):
+                try:
+                    with open(mount / f"d/frames/{frame}.raw", "r+b", buffering=0) as out:
+                        out.write(CONTENT)
+                        os.fsync(out.fileno())
+                except OSError:
+                    pass
+            kill(mount)
+    after = victim.stat()
+    assert victim.read_bytes() == b"as it is" * 1000
+    assert (after.st_uid, after.st_mode, after.st_mtime) == (before.st_uid, before.st_mode, before.st_mtime)
+    for ending in ".journal", ".commits":
+        if os.path.lexists(beside(path, ending)) and beside(path, ending).lstat().st_uid != 0:
+            beside(path, ending).unlink()
+    with h5py.File(path, "r", locking=False) as f:
+        assert f["d"].shape == (4, 32, 32)

@@ -15,21 +15,60 @@ static bool is_file_name(const char *name)
 
 /* The links that are easily mistaken for another. */
 static const char *const adversarial[] = {
-    "%2E",        "%2e",         "%%",
-    "%~",         "..",          ".",
-    ".sparsefs",  "%2Esparsefs", "%2E%2E",
-    "%252E",      "%25",         "%",
-    "%2",         "%2F",         "/",
-    "//",         "a/b",         "a%2Fb",
-    "a%2fb",      "...",         ".a",
-    "..a",        "%25~",        "%~%~",
-    "%%2E",       "%2%2E",       "%00",
-    "%GG",        "100%",        "%41",
-    "A",          "%/",          "/%",
-    "%7E",        "~",           "%~0123456789abcdef",
-    ".sparsefs/", "/.sparsefs",  "%2Esparsefs%",
-    ".Sparsefs",  ".sparsefs ",  "..%",
-    ".%",         "%.",          "%..",
+    "%2E",
+    "%2e",
+    "%%",
+    "%~",
+    "..",
+    ".",
+    ".sparsefs",
+    "%2Esparsefs",
+    "%2E%2E",
+    "%252E",
+    "%25",
+    "%",
+    "%2",
+    "%2F",
+    "/",
+    "//",
+    "a/b",
+    "a%2Fb",
+    "a%2fb",
+    "...",
+    ".a",
+    "..a",
+    "%25~",
+    "%~%~",
+    "%%2E",
+    "%2%2E",
+    "%00",
+    "%GG",
+    "100%",
+    "%41",
+    "A",
+    "%/",
+    "/%",
+    "%7E",
+    "~",
+    "%~0123456789abcdef",
+    ".sparsefs/",
+    "/.sparsefs",
+    "%2Esparsefs%",
+    ".Sparsefs",
+    ".sparsefs ",
+    "..%",
+    ".%",
+    "%.",
+    "%..",
+    "external:",
+    "external:a:b",
+    "%65xternal:",
+    "external",
+    "external%3A",
+    "user-defined-link",
+    "%75ser-defined-link",
+    "too-many-levels-of-groups",
+    "user-defined-links",
 };
 
 /* Random bytes without NUL, of an alphabet that makes clashes likely or of all bytes. */
@@ -49,6 +88,9 @@ static void check_round_trip(const char *link, bool in_root)
     assert_true(is_file_name(name));
     if (in_root)
         assert_string_not_equal(name, NAME_CONTROL);
+    assert_int_not_equal(strncmp(name, NAME_EXTERNAL, strlen(NAME_EXTERNAL)), 0);
+    assert_string_not_equal(name, NAME_USER_DEFINED);
+    assert_string_not_equal(name, NAME_TOO_DEEP);
     if (name_is_cut(name)) {
         assert_true(strlen(link) > 80); /* three bytes for one at most */
         const char *hash = strstr(name, "%~") + 2;

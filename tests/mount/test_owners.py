@@ -1,0 +1,244 @@
+"""Whose files are shown to whom, and read by whom: root who mounts for others, users who mount their own."""
+import errno
+import os
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+import files
+from conftest import BUILD, SPARSEFS
+from test_external_raw import check, is_refused, make
+from test_neighbours import NOBODY, Swapping
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
+USER = 1000
+DATA = files.integers((2, 3, 4), "<u2")
+TRUST = "libhdf5 would read"
+
+
+def make_file(path, owner=USER):
+    with h5py.File(path, "w") as f:
+        f["d"] = DATA
+    os.chown(path, owner, owner)
+    return path
+
+
+def refusal(path, tmp_path, *options):
+    mountpoint = tmp_path / "refused"
+    mountpoint.mkdir(exist_ok=True)
+    done = subprocess.run([SPARSEFS, *(word for option in options for word in ("-o", option)), path, mountpoint],
+                          capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+# What root reads for others
+
+
+@needs_root
+@pytest.mark.parametrize("options", [("default",), ("rw",), ("follow",), ("ro", "hdf5=inside"), ("uid=0",)])
+def test_root_reads_files_of_others_for_others_when_told_so(mounts, tmp_path, options):
+    """libhdf5 would do as root what its file says: where nothing confines it, that takes a word."""
+    path = make_file(tmp_path / "x.h5")
+    given = [option for option in options if option != "default"]
+    code, said = refusal(path, tmp_path, "allow_other", *given)
+    assert code == 1 and f"it is the file of user {USER}: {TRUST}" in said and "or trust" in said, said
+    for owner, others in ((USER, "allow_other,trust"), (USER, "nosuid"), (0, "allow_other")):
+        os.chown(path, owner, owner)
+        mount = mounts(path, others, *options, expect_log=True)
+        check(mount, DATA)
+        mount.unmount()
+
+
+@needs_root
+def test_what_is_confined_needs_no_trust(mounts, tmp_path):
+    path = make_file(tmp_path / "x.h5")
+    check(mounts(path, "ro,allow_other"), DATA)
+    subprocess.run(["gzip", "-k", path], check=True)
+    os.chown(tmp_path / "x.h5.gz", USER, USER)
+    check(mounts(tmp_path / "x.h5.gz", "ro,allow_other"), DATA)
+    code, said = refusal(tmp_path / "x.h5.gz", tmp_path, "allow_other")
+    assert code == 1 and TRUST in said
+
+
+@needs_root
+def test_trust_is_for_each_file(mounts, tmp_path):
+    """A file of root does not lead libhdf5 to one of another user; raw data it does not read."""
+    make_file(tmp_path / "s.h5")
+    (tmp_path / "r.raw").write_bytes(DATA.tobytes())
+    os.chown(tmp_path / "r.raw", USER, USER)
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    with h5py.File(path, "a", libver="latest") as f:
+        f["link"] = h5py.ExternalLink("s.h5", "/d")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("s.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("virtual", layout)
+    for options, expected in ((("default",), False), (("ro",), True), (("default", "trust"), True)):
+        mount = mounts(path, "allow_other", f"external_files={tmp_path}", *options, expect_log=True)
+        check(mount, DATA, "raw")
+        assert os.path.islink(mount / "link") is not expected
+        if expected:
+            check(mount, DATA, "virtual")
+        else:
+            is_refused(mount, f"{TRUST} another user's file as root", "virtual")
+        mount.unmount()
+
+
+# What others see
+
+
+@needs_root
+@pytest.mark.parametrize("mode, shown", [(0o755, True), (0o700, False), (0o750, False), (0o710, False),
+                                         (0o711, True)])
+def test_folders_that_are_closed_to_others(mounts, tmp_path, mode, shown):
+    """What they may not find they are not shown, though everybody might read it; whichever way leads there."""
+    run, inner = tmp_path / "run", tmp_path / "run/way/inner"
+    inner.mkdir(parents=True)
+    (inner / "r.raw").write_bytes(DATA.tobytes())
+    make_file(inner / "s.h5", 0)
+    os.symlink("way/inner/r.raw", run / "link.raw")
+    path = run / "x.h5"
+    for i, name in enumerate(("way/inner/r.raw", inner / "r.raw", "link.raw", "way/inner/../inner/r.raw")):
+        make(path, [(name, 0, 48)], (2, 3, 4), name=f"d{i}")
+    with h5py.File(path, "a") as f:
+        f["link"] = h5py.ExternalLink("way/inner/s.h5", "/d")
+    os.chmod(run / "way", mode)
+    for name in run / "way", inner, inner / "r.raw", inner / "s.h5", path:
+        os.chown(name, USER, USER)
+    for options in ((), (f"external_files={run}",), ("external_files=/",)):
+        mount = mounts(path, "ro,allow_other", *options, expect_log=True)
+        for i in range(4):
+            if shown:
+                check(mount, DATA, f"d{i}")
+            else:
+                is_refused(mount, "others would see what its owner does not let them see", f"d{i}")
+        assert os.path.islink(mount / "link") is not shown
+        mount.unmount()
+    check(mounts(path, "ro"), DATA, "d0")
+
+
+@needs_root
+@pytest.mark.parametrize("mode, group, shown", [(0o750, USER, True), (0o700, USER, False), (0o750, 1, False),
+                                                (0o701, USER, True)])
+def test_folders_that_are_closed_to_the_group(mounts, tmp_path, mode, group, shown):
+    """Of a file that a group may read."""
+    (tmp_path / "way").mkdir()
+    (tmp_path / "way/r.raw").write_bytes(DATA.tobytes())
+    path = make(tmp_path / "x.h5", [("way/r.raw", 0, 48)], (2, 3, 4))
+    for name in path, tmp_path / "way/r.raw":
+        os.chown(name, USER, USER)
+        os.chmod(name, 0o640)
+    os.chown(tmp_path / "way", USER, group)
+    os.chmod(tmp_path / "way", mode)
+    mount = mounts(path, "ro,allow_other", expect_log=True)
+    if shown:
+        check(mount, DATA)
+    else:
+        is_refused(mount, "others would see")
+
+
+@needs_root
+@pytest.mark.parametrize("option, shown", [("umask=077", True), ("umask=022", False), ("uid=1001", False),
+                                           ("gid=1001", False), ("umask=037", False)])
+def test_modes_that_only_the_mount_has(mounts, tmp_path, option, shown):
+    """Who says that others may read the file has not said so of what it leads to."""
+    (tmp_path / "r.raw").write_bytes(DATA.tobytes())
+    (tmp_path / "open.raw").write_bytes(DATA.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    make(path, [("open.raw", 0, 48)], (2, 3, 4), name="open")
+    for name in "x.h5", "r.raw", "open.raw":
+        os.chown(tmp_path / name, USER, USER)
+        os.chmod(tmp_path / name, 0o644 if name == "open.raw" else 0o600)
+    mount = mounts(path, "ro,allow_other", option, expect_log=True)
+    check(mount, DATA, "open")
+    if shown:
+        check(mount, DATA)
+    else:
+        is_refused(mount, "others would see")
+
+
+@needs_root
+def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
+    """Another user's raw data are, in turn, nothing, a fifo, a device, and a link to what is not his."""
+    for above in tmp_path, *tmp_path.parents[:2]:
+        os.chmod(above, 0o755)
+    (tmp_path / "in").mkdir()
+    os.chmod(tmp_path / "in", 0o777)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret" * 1000)
+    path = make(tmp_path / "in/x.h5", [("r.raw", 0, 4000)], (10, 200))
+    with h5py.File(path, "a", libver="latest") as f:
+        layout = h5py.VirtualLayout((10, 200), "<u2")
+        layout[...] = h5py.VirtualSource("r.raw", "d", (10, 200))
+        f.create_virtual_dataset("v", layout)
+    mount = mounts(path, "ro,direct_io", expect_log=True)
+    with Swapping(tmp_path / "in/r.raw", secret):
+        seen = set()
+        for i in range(300):
+            for name in "d", "v":
+                try:
+                    seen.add((mount / name / "stack.raw").read_bytes()[:6])
+                except OSError as error:
+                    assert error.errno == errno.EIO
+    assert b"secret" not in seen and seen <= {b"000000", bytes(6)}
+
+
+@needs_root
+def test_users_read_with_their_own_rights(tmp_path):
+    """A file of others leads who mounts it nowhere where he may not go himself."""
+    for above in tmp_path, *tmp_path.parents[:2]:
+        os.chmod(above, 0o755)
+    if shutil.which("fusermount3") is None:
+        pytest.skip("users may not mount here")
+    (tmp_path / "r.raw").write_bytes(DATA.tobytes())
+    os.chmod(tmp_path / "r.raw", 0o600)
+    (tmp_path / "open.raw").write_bytes(DATA.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4), name="closed")
+    make(path, [("open.raw", 0, 48)], (2, 3, 4), name="open")
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    os.chown(mnt, NOBODY, NOBODY)
+    user = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+    script = f"""
+        mknod -m 666 {tmp_path}/fuse c 10 229 && mount --bind {tmp_path}/fuse /dev/fuse || exit 77
+        {user} {SPARSEFS} -o ro {path} {mnt} || exit 77
+        {user} cat {mnt}/open/stack.raw >{tmp_path}/shown
+        {user} cat {mnt}/closed/stack.raw >{tmp_path}/hidden
+        echo "cat: $?"
+        umount -i {mnt}"""
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("users may not mount here: " + done.stderr)
+    assert done.returncode == 0 and done.stdout == "cat: 1\n", (done.stdout, done.stderr)
+    assert (tmp_path / "shown").read_bytes() == DATA.tobytes() and (tmp_path / "hidden").read_bytes() == b""
+
+
+# When it ends
+
+
+def test_what_libhdf5_breaks_does_no_harm_at_the_end(mounts, tmp_path):
+    """Its own end is not waited for, when all is written; but in programs that use the library."""
+    library = BUILD / "tests/mount/libexit_of_hdf5.so"
+    if "libasan" in subprocess.run(["ldd", SPARSEFS], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("nothing can be preloaded into a build with sanitizers")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        f["d"] = DATA
+    environment = {"LD_PRELOAD": str(library)}
+    for options in ("rw", "ro", "ro,hdf5=inside"):
+        mount = mounts(path, options, environment=environment)
+        if options == "rw":
+            with open(mount / "d/frames/0.raw", "r+b") as frame:
+                frame.write(DATA[1].tobytes())
+        mount.unmount()
+    with h5py.File(path) as f:
+        assert np.array_equal(f["d"][0], DATA[1])
+    subprocess.run([BUILD / "sparsectl", "repack", path, tmp_path / "y.h5"], check=True, timeout=60,
+                   env=os.environ | environment)
+    with h5py.File(tmp_path / "y.h5") as f:
+        assert np.array_equal(f["d"][0], DATA[1])
+    example = subprocess.run([BUILD / "docs/examples/example_write_read"], capture_output=True, timeout=60, cwd=tmp_path,
+                             env=os.environ | environment)
+    assert example.returncode == -6, example
