@@ -543,6 +543,72 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
     assert frame_as_list(machine, mnt, 2) == [0] * 30
 
 
+@pytest.mark.parametrize("command", ["umount.sparsefs /run/mnt", "umount run/mnt", "umount -c /run/mnt"])
+def test_umount_does_not_hang_with_its_daemon(machine, source, command):
+    """Nothing is unmounted that may not be committed, unless it is by force."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("sh", "-c", f"kill -STOP {pid}")
+    done = machine.run("sh", "-c", f"cd / && exec {command}")
+    assert done.returncode == 32 and "does not answer; -f goes without" in done.stderr, done
+    assert machine.mounted(mnt)
+    machine.check("sh", "-c", f"kill -CONT {pid}")
+    machine.check("umount", mnt)
+    assert not machine.alive(pid)
+
+
+@pytest.fixture
+def hanging_disk(tmp_path):
+    """As slow_end, but what hangs is whatever the daemon syncs, from /run/hang on."""
+    if not shutil.which("cc"):
+        pytest.skip("cc is not installed")
+    if "libasan" in subprocess.run(["ldd", BUILD / "sparsefs"], capture_output=True, text=True,
+                                   check=True, timeout=SECONDS).stdout:
+        pytest.skip("nothing can be preloaded into a build with sanitizers")
+    (tmp_path / "hang.c").write_text("""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+int fdatasync(int fd)
+{
+    while (access("/run/hang", F_OK) == 0)
+        usleep(1000);
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+}
+""")
+    library = tmp_path / "hang.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "hang.c", "-ldl"],
+                   check=True, timeout=SECONDS)
+    return {"LD_PRELOAD": str(library)}
+
+
+@pytest.mark.parametrize("force", ["", "-f"])
+def test_umount_does_not_hang_with_a_disk(machine, source, hanging_disk, force):
+    """The daemon answers, but a commit has no end, and who waits for it cannot be killed."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "commit_interval=0", source, mnt, environment=hanging_disk)
+    pid = machine.daemon(mnt)
+    machine.check("dd", "if=/dev/zero", f"of={mnt}/data/frames/2.raw", "bs=60", "count=1")
+    machine.check("touch", "/run/hang")
+    # For a test the time in which a commit may end is shorter.
+    machine.check("sh", "-c", "sed 's/^commit_seconds=.*/commit_seconds=20/' \"$(command -v umount.sparsefs)\" "
+                  ">/run/umount.sparsefs; chmod +x /run/umount.sparsefs")
+    done = machine.run("/run/umount.sparsefs", "-v", *force.split(), mnt)
+    assert "not committed: no answer in time" in done.stdout
+    if force:
+        assert done.returncode == 0 and machine.mounted(mnt) is None
+        assert f"the daemon (pid {pid}) has not ended yet" in done.stderr
+    else:
+        assert done.returncode == 32 and "does not answer" in done.stderr and machine.mounted(mnt)
+    machine.check("rm", "/run/hang")
+    if not force:
+        machine.check("umount", mnt)
+    machine.wait_until_ended(pid)
+    machine.check("mount.sparsefs", "-r", source, mnt)
+    assert frame_as_list(machine, mnt, 2) == [0] * 30
+
+
 def test_umount_does_not_wait_for_a_bind_mount(machine, source):
     mnt, other = machine.directory(), machine.directory("/run/other")
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
