@@ -519,7 +519,8 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
     assert (mount.returncode, mount.stderr) == (0, "")
     machine.check(*user, "dd", "if=/dev/zero", f"of={mnt}/data/frames/2.raw", "bs=60", "count=1")
     daemon = machine.check(*user, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
-    [keeper] = machine.check("cat", f"/proc/{daemon}/task/{daemon}/children").stdout.split()
+    children = machine.check("cat", f"/proc/{daemon}/task/{daemon}/children").stdout.split()
+    [keeper] = [child for child in children if machine.check("cat", f"/proc/{child}/comm").stdout == "fuse-keeper\n"]
     machine.check("sh", "-c", f"kill -STOP {daemon} {keeper}")  # the program need not be there
     waiting = machine.start(*user, "sh", "-c",
                             f"cd {mnt} && touch /run/inside && exec cat data/frames/0.raw")

@@ -179,9 +179,14 @@ def test_no_counters(mounts, path, tmp_path, kind):
     counter = beside(path, ".commits")
     NO_FILES[kind](counter)
     os.chown(counter, NOBODY, NOBODY)
-    mount = mounts(path, "default", expect_log=True)
+    mount = mounts(path, "rw", expect_log=True)
     if kind == "directory":
         assert "mounted read-only" in mount.log() and f"{counter} is in the way" in mount.log()
+        mount.unmount()
+        mount = mounts(path, "default", expect_log=True)
+        with pytest.raises(OSError):
+            open(mount / "d/frames/1.raw", "r+b")
+        assert f"{counter} is in the way" in mount.log()
         return
     assert counter.is_file() and counter.stat().st_uid == 0
     with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
