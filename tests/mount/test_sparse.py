@@ -23,7 +23,7 @@ def statistics(mount):
 
 
 def delta(mount, before):
-    return {key: value - before[key] for key, value in statistics(mount).items()}
+    return {key: value - before[key] for key, value in statistics(mount).items() if key != "lock"}
 
 
 # ---- What a view must be ----
