@@ -16,8 +16,9 @@
 struct hdf5;
 struct store;
 
-/* The most bytes of an element: a fill value of so many is made, and text of it. */
-#define HDF5_MOST_ELEMENT_BYTES ((size_t)16 << 20)
+/* The most bytes of an element: a fill value of so many is made, and text of it. Frames of 16
+ * megapixels as arrays are such elements. */
+#define HDF5_MOST_ELEMENT_BYTES ((size_t)64 << 20)
 
 /* Why the last call of this thread failed: one line. */
 const char *hdf5_error(void);

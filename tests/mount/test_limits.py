@@ -184,6 +184,17 @@ def test_chunks_that_claim_to_be_large(mounts, large_chunks, options, case):
     mount.unmount()
 
 
+@pytest.mark.parametrize("options", ["ro", "rw"])
+def test_elements_that_are_frames(mounts, tmp_path, options):
+    """Of a detector of four megapixels, as one array each."""
+    frames = np.arange(2 * 2167 * 2070, dtype="<u4").reshape(2, 2167, 2070)
+    with h5py.File(tmp_path / "arrays.h5", "w") as file:
+        dataset = file.create_dataset("d", (2,), np.dtype(("<u4", frames.shape[1:])))
+        dataset[...] = frames
+    mount = mounts(tmp_path / "arrays.h5", options)
+    assert (mount / "d/stack.raw").read_bytes() == frames.tobytes()
+
+
 def test_few_elements_of_a_large_chunk(mounts, large_chunks, tmp_path):
     """They are read, and written one by one, in little memory; much of the chunk is not."""
     path = tmp_path / "few.h5"
