@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,9 +14,30 @@
 #include "hdf5/private.h"
 #include "hdf5/worker/plugins.h"
 
+/* In a user namespace what is root's outside may belong to a user who has no number inside, as may
+ * what is others': then it is told by what the system itself belongs to. 0 outside of namespaces.
+ */
+static uid_t find_system_owner(void)
+{
+    unsigned inside = 0, outside = 0, n = 0;
+    struct stat system;
+    FILE *map = fopen("/proc/self/uid_map", "re");
+    bool is_namespace = map && fscanf(map, "%u %u %u", &inside, &outside, &n) == 3 &&
+                        !(inside == 0 && outside == 0 && n == UINT_MAX);
+    if (map)
+        fclose(map);
+    return is_namespace && stat("/usr", &system) == 0 ? system.st_uid : 0;
+}
+
+/* Under libhdf5's lock. */
 static bool is_others(uid_t owner)
 {
-    return owner != 0 && owner != geteuid();
+    static uid_t of_system;
+    static bool is_known;
+    if (!is_known)
+        of_system = find_system_owner();
+    is_known = true;
+    return owner != 0 && owner != geteuid() && owner != of_system;
 }
 
 static bool others_may_write(const struct stat *stat)
