@@ -104,7 +104,7 @@ def add_attributes(group):
     attrs["compound"] = np.array((1, 2.5), dtype=[("a", "i4"), ("b", "f8")])
     attrs["enumeration"] = np.array(1, dtype=h5py.enum_dtype({"no": 0, "yes": 1}, "u1"))
     attrs["reference"] = group.ref
-    attrs["empty"] = h5py.Empty("f4")
+    attrs["empty"] = h5py.Empty(np.dtype("f4"))
     many = group.create_dataset("many", data=1).attrs
     for i in range(12):
         many[f"a{i:02}"] = i
