@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -18,17 +19,30 @@ void descriptors_close_from(int first)
 
 #else /* glibc < 2.34 */
 
-void descriptors_close_from(int first)
+static void close_listed(DIR *folder, int first)
 {
-    DIR *folder = opendir("/proc/thread-self/fd");
     const struct dirent *entry;
-    while (folder && (entry = readdir(folder))) {
+    while ((entry = readdir(folder))) {
         int fd = entry->d_name[0] == '.' ? -1 : atoi(entry->d_name);
         if (fd >= first && fd != dirfd(folder))
             close(fd);
     }
+    closedir(folder);
+}
+
+/* Linux before 5.9 has no such call, and /proc may not be there. */
+void descriptors_close_from(int first)
+{
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, (unsigned)first, ~0U, 0) == 0)
+        return;
+#endif
+    DIR *folder = opendir("/proc/thread-self/fd");
     if (folder)
-        closedir(folder);
+        close_listed(folder, first);
+    else
+        for (long fd = first; fd < sysconf(_SC_OPEN_MAX); fd++)
+            close((int)fd);
 }
 
 #endif
