@@ -26,7 +26,7 @@ def path(tmp_path):
     folder = tmp_path / "shared"
     folder.mkdir()
     os.chmod(folder, 0o1777)
-    for above in tmp_path, *tmp_path.parents[:2]:  # pytest closes them to others
+    for above in tmp_path, *list(tmp_path.parents)[:2]:  # pytest closes them to others
         os.chmod(above, 0o755)
     with h5py.File(folder / "a.h5", "w") as f:
         f["d"] = np.zeros((4, 32, 32), "<u2")

@@ -166,7 +166,7 @@ def test_modes_that_only_the_mount_has(mounts, tmp_path, option, shown):
 @needs_root
 def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
     """Another user's raw data are, in turn, nothing, a fifo, a device, and a link to what is not his."""
-    for above in tmp_path, *tmp_path.parents[:2]:
+    for above in tmp_path, *list(tmp_path.parents)[:2]:
         os.chmod(above, 0o755)
     (tmp_path / "in").mkdir()
     os.chmod(tmp_path / "in", 0o777)
@@ -192,7 +192,7 @@ def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
 @needs_root
 def test_users_read_with_their_own_rights(tmp_path):
     """A file of others leads who mounts it nowhere where he may not go himself."""
-    for above in tmp_path, *tmp_path.parents[:2]:
+    for above in tmp_path, *list(tmp_path.parents)[:2]:
         os.chmod(above, 0o755)
     if shutil.which("fusermount3") is None:
         pytest.skip("users may not mount here")

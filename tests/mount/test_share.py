@@ -111,7 +111,7 @@ def test_writing_is_refused_while_others_read(mounts, file, tmp_path):
         refused(os.truncate, frames / "0.defined", 0)
     assert sorted(os.listdir(frames)) == listed
     assert lock_of(mount) == "shared"
-    assert f"another program has it open: sparsefs (process {other.process.pid})" in mount.log()
+    assert "another program has it open: sparsefs (process " in mount.log() and str(other.root) in mount.log()
     other.unmount()
     assert file.read_bytes() == before and neighbours(file) == [file.name]
     write(mount, 0, 5)
@@ -233,8 +233,8 @@ while not os.path.exists(at_end):
             for i in range(len(data) - 1):
                 assert data[i].flat[0] >= data[i + 1].flat[0] >= data[i].flat[0] - 1, data[:, 0, 0]
             print(data[0].flat[0])
-    except BlockingIOError:
-        pass
+    except OSError as error: # BlockingIOError of h5py 3
+        assert "lock" in str(error), error
 """
 
 

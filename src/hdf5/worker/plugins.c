@@ -24,7 +24,7 @@
 #include "hdf5/worker/zygote.h"
 
 #define MOST_FILTERS  32 /* in one pipeline */
-#define MOST_TRIES    3  /* of one call, if others kill the process */
+#define MOST_TRIES    10 /* of one call, if others kill the process */
 #define MOST_STRIKES  2  /* times that a chunk may end one; or once, by taking too long */
 #define STRIKES_KEPT  64
 #define LEAST_ROOM    ((size_t)4 << 20) /* bytes shared with a process */
