@@ -446,9 +446,11 @@ int file_flush(struct sfs_file *file, bool keeps_promises, int *left)
 static int flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     *left = 0;
-    if (writing_has_begun(file))
-        return file_flush(file, keeps_promises, left);
-    return store_is_writable(file->store) ? store_check_end(file->store) : 0;
+    if (!writing_hold(file))
+        return store_is_writable(file->store) ? store_check_end(file->store) : 0;
+    int error = file_flush(file, keeps_promises, left);
+    sfs_end_writing(file);
+    return error;
 }
 
 int sfs_flush(struct sfs_file *file)
@@ -476,7 +478,11 @@ int sfs_flush_finished(struct sfs_file *file)
 
 int sfs_settle(struct sfs_file *file)
 {
-    return writing_has_begun(file) ? store_settle(file->store) : 0;
+    if (!writing_hold(file))
+        return 0;
+    int error = store_settle(file->store);
+    sfs_end_writing(file);
+    return error;
 }
 
 static int close_file(struct sfs_file *file)

@@ -136,8 +136,8 @@ struct writer {
 struct writer writing_begin(struct sfs_file *file);
 void writing_end(struct writer *writing);
 
-/* Whether there can be anything to commit. */
-bool writing_has_begun(struct sfs_file *file);
+/* Whether there can be anything to commit: then the lock stays until sfs_end_writing. */
+bool writing_hold(struct sfs_file *file);
 
 /* Commits, as sfs_flush. *left: as of cache_flush_most. */
 int file_flush(struct sfs_file *file, bool keeps_promises, int *left);

@@ -36,15 +36,19 @@ void writing_end(struct writer *writing)
         atomic_fetch_sub(&writing->file->writing.users, 1);
 }
 
-bool writing_has_begun(struct sfs_file *file)
+/* What was written may be on its way to the file: whoever gives the lock back has it until then. */
+bool writing_hold(struct sfs_file *file)
 {
     if (!store_is_writable(file->store))
         return false;
+    atomic_fetch_add(&file->writing.users, 1);
     if (atomic_load(&file->writing.is_writer))
         return true;
-    pthread_mutex_lock(&file->writing.lock); /* what was written may be on its way to the file */
+    pthread_mutex_lock(&file->writing.lock);
     bool has_begun = atomic_load(&file->writing.is_writer);
     pthread_mutex_unlock(&file->writing.lock);
+    if (!has_begun)
+        sfs_end_writing(file);
     return has_begun;
 }
 

@@ -444,11 +444,11 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
         return store->reader.read(store->reader.context, address, buffer, n);
     if (store->is_following)
         return follow_read(store, address, buffer, n);
-    if (atomic_load(&store->lost_lock) && !share_is_unchanged(store))
-        return -ESTALE;
-    return atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
-               ? file_get(store, address, buffer, n)
-               : unsynced_read(store, address, buffer, n);
+    int error = atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
+                    ? file_get(store, address, buffer, n)
+                    : unsynced_read(store, address, buffer, n);
+    /* Whoever has the lock may have changed it just now. */
+    return atomic_load(&store->lost_lock) && !share_has_same_file(store) ? -ESTALE : error;
 }
 
 /* That a file may not grow concerns all that is in it; -EFBIG is one dataset's. */

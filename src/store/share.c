@@ -7,10 +7,10 @@
 #include "common/log.h"
 #include "store/private.h"
 
-#define REFUSED_PAUSE                                                                              \
-    1000000000 /* nanoseconds: who tries again and again is not told each time                     \
-                */
+/* Nanoseconds: who tries again and again is not told each time. */
+#define REFUSED_PAUSE 1000000000
 
+/* A name that leads to another file by now has that one's journal. */
 int share_look(const struct store *store, struct follow_state *state)
 {
     struct stat st;
@@ -19,7 +19,8 @@ int share_look(const struct store *store, struct follow_state *state)
         return -errno;
     state->changed = st.st_mtim;
     state->size = st.st_size;
-    return store->journal ? journal_look(store, &state->journal) : 0;
+    return store->journal && place_leads(store, store->place) ? journal_look(store, &state->journal)
+                                                              : 0;
 }
 
 static bool is_same_time(const struct timespec *a, const struct timespec *b)
@@ -27,15 +28,21 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-bool share_is_unchanged(const struct store *store)
+bool share_has_same_file(const struct store *store)
+{
+    struct stat st;
+    return fstat(store->fd, &st) == 0 && st.st_size == store->seen.size &&
+           is_same_time(&st.st_mtim, &store->seen.changed);
+}
+
+/* With the lock of changes, as all that follows. */
+static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
-    const struct follow_state *seen = &store->seen;
-    return share_look(store, &now) == 0 && now.size == seen->size &&
-           is_same_time(&now.changed, &seen->changed) &&
-           now.journal.exists == seen->journal.exists && now.journal.inode == seen->journal.inode &&
-           now.journal.size == seen->journal.size &&
-           is_same_time(&now.journal.changed, &seen->journal.changed);
+    const struct journal_state *seen = &store->seen.journal;
+    return share_look(store, &now) == 0 && share_has_same_file(store) &&
+           now.journal.exists == seen->exists && now.journal.inode == seen->inode &&
+           now.journal.size == seen->size && is_same_time(&now.journal.changed, &seen->changed);
 }
 
 bool store_is_shared(const struct store *store)
@@ -44,12 +51,19 @@ bool store_is_shared(const struct store *store)
 }
 
 /* Making a lock another one gives it away for a moment (flock(2)): somebody else may take it, and
- * even be done already. */
-static int share_lock(struct store *store)
+ * even be done already. Until that is known what is read is looked at as if he were. */
+static int take_lock(struct store *store, int operation)
 {
-    int error = file_take_lock(store, LOCK_SH);
-    bool is_outdated = !error && !share_is_unchanged(store);
-    bool was_lost = atomic_exchange(&store->lost_lock, error || is_outdated);
+    atomic_store(&store->lost_lock, true);
+    return file_take_lock(store, operation);
+}
+
+static int share_lock(struct store *store, bool was_lost)
+{
+    int error = take_lock(store, LOCK_SH);
+    (void)place_follow(store); /* if it has none, a journal is not looked for */
+    bool is_outdated = !error && !is_unchanged(store);
+    atomic_store(&store->lost_lock, error || is_outdated);
     if (error && !was_lost)
         log_warning("%s: another program has taken the lock", store->path);
     if (is_outdated)
@@ -69,8 +83,9 @@ static bool may_say(struct store *store)
 
 static int check_unchanged(struct store *store)
 {
-    if (share_is_unchanged(store))
-        return 0;
+    int error = place_follow(store);
+    if (error || is_unchanged(store))
+        return error;
     if (may_say(store))
         log_error("%s: another program has changed it since it was opened: it must be opened again "
                   "to be written",
@@ -80,39 +95,34 @@ static int check_unchanged(struct store *store)
 
 static int begin(struct store *store)
 {
-    pthread_mutex_lock(&store->change);
-    int error = place_follow(store);
+    int error = take_lock(store, LOCK_EX);
+    if (error == -EBUSY && may_say(store))
+        file_refuse(store->fd, store->path, LOCK_EX);
+    if (!error)
+        error = check_unchanged(store);
     if (!error)
         error = file_begin_counter(store);
-    if (!error)
-        place_forget_note(store);
-    store->is_shared = error != 0;
-    pthread_mutex_unlock(&store->change);
-    return error;
+    if (error)
+        return error;
+    place_forget_note(store);
+    store->is_shared = false;
+    store->refused = 0;
+    atomic_store(&store->lost_lock, false);
+    return 0;
 }
 
 int store_begin_writing(struct store *store)
 {
     if (!store->is_shared)
         return 0;
+    pthread_mutex_lock(&store->change);
+    bool was_lost = atomic_load(&store->lost_lock);
     /* If it was changed by somebody who knows no locks, ours need not be given away. */
     int error = check_unchanged(store);
-    if (error)
-        return error;
-    error = file_take_lock(store, LOCK_EX);
-    if (error == -EBUSY && may_say(store))
-        file_refuse(store->fd, store->path, LOCK_EX);
-    if (!error)
-        error = check_unchanged(store);
-    if (!error)
-        error = begin(store);
-    if (error) {
-        (void)share_lock(store);
-        return error;
-    }
-    atomic_store(&store->lost_lock, false);
-    store->refused = 0;
-    return 0;
+    if (!error && (error = begin(store)) < 0)
+        (void)share_lock(store, was_lost);
+    pthread_mutex_unlock(&store->change);
+    return error;
 }
 
 int store_end_writing(struct store *store)
@@ -127,9 +137,9 @@ int store_end_writing(struct store *store)
         error = share_look(store, &store->seen);
     }
     store->is_shared = !error;
-    pthread_mutex_unlock(&store->change);
     if (!error)
-        (void)share_lock(store);
+        (void)share_lock(store, false);
+    pthread_mutex_unlock(&store->change);
     return error;
 }
 
@@ -137,5 +147,8 @@ int store_share(struct store *store)
 {
     if (!atomic_load(&store->lost_lock) || atomic_load(&store->lock))
         return 0;
-    return share_lock(store);
+    pthread_mutex_lock(&store->change);
+    int error = share_lock(store, true);
+    pthread_mutex_unlock(&store->change);
+    return error;
 }

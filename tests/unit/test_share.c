@@ -214,6 +214,20 @@ static void it_comes_when_writing_has_ended(void **state)
     store_close(store);
 }
 
+static void its_name_has_another_file_by_now(void **state)
+{
+    (void)state;
+    struct store *store = open_shared();
+    assert_int_equal(rename(PATH, "moved"), 0);
+    assert_int_equal(close(open(PATH, O_CREAT | O_WRONLY, 0600)), 0);
+    assert_int_equal(close(open(PATH ".journal", O_CREAT | O_WRONLY, 0600)), 0);
+    assert_int_equal(store_begin_writing(store), 0);
+    assert_true(is_there("moved.commits"));
+    assert_false(is_there(PATH ".commits"));
+    store_close(store);
+    assert_int_equal(unlink(PATH ".journal"), 0);
+}
+
 static void a_journal_is_carried_out_first(void **state)
 {
     (void)state;
@@ -289,10 +303,19 @@ static void *write_rows(void *first)
     return (void *)failed; /* NULL: all went well */
 }
 
+static void *flush_always(void *nothing)
+{
+    intptr_t failed = 0;
+    while (!atomic_load(&is_over))
+        failed |= sfs_flush(file) != 0 || sfs_settle(file) != 0;
+    (void)nothing;
+    return (void *)failed;
+}
+
 static void *share_always(void *nothing)
 {
     intptr_t times = 0;
-    while (!atomic_load(&is_over))
+    while (!atomic_load(&is_over) || !times)
         times += sfs_share(file) == 0;
     (void)nothing;
     return (void *)times;
@@ -301,13 +324,14 @@ static void *share_always(void *nothing)
 static void many_threads_write_while_it_is_given_back(void **state)
 {
     (void)state;
-    pthread_t writer[THREADS], sharer;
+    pthread_t writer[THREADS], sharer, flusher;
     const struct sfs_options options = {.writable = true, .share = true};
     void *failed, *times;
     make_file();
     open_file(&options);
     atomic_store(&is_over, false);
     assert_int_equal(pthread_create(&sharer, NULL, share_always, NULL), 0);
+    assert_int_equal(pthread_create(&flusher, NULL, flush_always, NULL), 0);
     for (uintptr_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&writer[i], NULL, write_rows, (void *)i), 0);
     for (int i = 0; i < THREADS; i++) {
@@ -319,6 +343,8 @@ static void many_threads_write_while_it_is_given_back(void **state)
     atomic_store(&is_over, true);
     assert_int_equal(pthread_join(sharer, &times), 0);
     assert_true((intptr_t)times > 0);
+    assert_int_equal(pthread_join(flusher, &failed), 0);
+    assert_null(failed);
     sfs_dataset_close(dataset);
     sfs_discard(file); /* there is nothing that is not in the file */
 
@@ -366,6 +392,7 @@ static int all_tests(void)
         cmocka_unit_test(a_writer_comes_in_between),
         cmocka_unit_test(a_writer_who_came_in_between_has_written),
         cmocka_unit_test(it_comes_when_writing_has_ended),
+        cmocka_unit_test(its_name_has_another_file_by_now),
         cmocka_unit_test(a_journal_is_carried_out_first),
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
