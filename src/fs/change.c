@@ -4,6 +4,7 @@
 #include "fs/entry.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
+#include "fs/refusal.h"
 
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
@@ -69,16 +70,18 @@ void mount_settle_names(struct mount *mount, const struct node *node)
 static int parse_name(struct mount *mount, struct views *views, struct inode directory,
                       const char *name, struct inode *inode)
 {
+    const struct node *node = node_get(mount->nodes, directory.node);
     const struct entry_series *series = entry_series(directory.entry);
     uint64_t number;
     enum view_kind view;
-    if (!series || !entry_parse(series, name, &number, &view) || number < mount->options->first ||
-        !view_writable(views, view))
-        return -EPERM;
+    if (!series || !entry_parse(series, name, &number, &view) || number < mount->options->first)
+        return refusal_say(mount, node, REFUSAL_NAME);
+    if (!view_writable(views, view))
+        return refusal_of_view(mount, node, view);
     *inode = (struct inode){.node = directory.node,
                             .frame = number - mount->options->first,
                             .entry = ENTRY_VIEW + view};
-    return inode->frame < INODE_MAX_FRAMES ? 0 : -EFBIG;
+    return inode->frame < INODE_MAX_FRAMES ? 0 : refusal_say(mount, node, REFUSAL_GROWTH);
 }
 
 int mount_new_frame(struct mount *mount, struct inode directory, const char *name,
@@ -87,13 +90,15 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
     const struct node *node = node_get(mount->nodes, directory.node);
     struct views *views;
     if (!node || node->type != NODE_DATASET)
-        return -EPERM;
+        return refusal_say(mount, node, REFUSAL_NAME);
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
     error = parse_name(mount, views, directory, name, inode);
     if (!error)
         error = views_may_extend(views, inode->frame + 1);
+    if (error == -EFBIG)
+        error = refusal_say(mount, node, REFUSAL_GROWTH);
     node_put_views(mount->nodes, node);
     return error;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fs/name.h"
+#include "fs/refusal.h"
 #include "fs/requests.h"
 
 static struct mount *mount_of(fuse_req_t request)
@@ -21,7 +22,9 @@ static int get_group(struct mount *mount, struct inode inode, const struct node 
         return -ENOENT;
     if (!mount->is_writable || !sfs_is_writable((*group)->file))
         return -EROFS;
-    return inode.entry == ENTRY_NODE && (*group)->type == NODE_GROUP ? 0 : -EPERM;
+    return inode.entry == ENTRY_NODE && (*group)->type == NODE_GROUP
+               ? 0
+               : refusal_say(mount, *group, REFUSAL_DIRECTORY);
 }
 
 /* The HDF5 path of a link in a group; the caller frees it. */
@@ -130,7 +133,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
         if (!child)
             answer.error = -ENOENT;
         else if (inode.entry != ENTRY_NODE || child->type != NODE_GROUP)
-            answer.error = -EPERM;
+            answer.error = refusal_say(mount, child, REFUSAL_REMOVAL);
         else
             answer.error = remove_group(mount, group, child);
     }
@@ -146,35 +149,42 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
     }
 }
 
-/* What cannot be done to any name: the kernel answers for a read-only mount. */
+/* ---- What cannot be done to any name: the kernel answers for a read-only mount ---- */
+
+static void refuse(fuse_req_t request, fuse_ino_t parent, enum refusal refusal)
+{
+    struct mount *mount = mount_of(request);
+    const struct node *node = node_get(mount->nodes, inode_unpack(parent).node);
+    fuse_reply_err(request, -refusal_say(mount, node, refusal));
+}
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
-    (void)parent, (void)name;
-    fuse_reply_err(request, EPERM);
+    (void)name;
+    refuse(request, parent, REFUSAL_REMOVAL);
 }
 
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
 {
-    (void)parent, (void)name, (void)mode, (void)device;
-    fuse_reply_err(request, EPERM);
+    (void)name, (void)mode, (void)device;
+    refuse(request, parent, REFUSAL_NAME);
 }
 
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)
 {
-    (void)target, (void)parent, (void)name;
-    fuse_reply_err(request, EPERM);
+    (void)target, (void)name;
+    refuse(request, parent, REFUSAL_LINK);
 }
 
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name)
 {
-    (void)number, (void)parent, (void)name;
-    fuse_reply_err(request, EPERM);
+    (void)number, (void)name;
+    refuse(request, parent, REFUSAL_LINK);
 }
 
 void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned flags)
 {
-    (void)parent, (void)name, (void)new_parent, (void)new_name, (void)flags;
-    fuse_reply_err(request, EPERM);
+    (void)name, (void)new_parent, (void)new_name, (void)flags;
+    refuse(request, parent, REFUSAL_RENAMING);
 }

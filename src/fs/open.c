@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "fs/interrupt.h"
+#include "fs/refusal.h"
 #include "fs/selection.h"
 #include "config.h"
 
@@ -168,7 +169,7 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
 {
     enum view_kind kind = inode_view(file->inode);
     if (!view_writable(file->views, kind))
-        return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
+        return refusal_of_view(mount, file->node, kind);
     int error = sfs_begin_writing(mount->file);
     if (error)
         return error;
@@ -244,7 +245,7 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     if (inode_is_view(file->inode))
         return open_view(mount, file, read, write);
     if (write)
-        return -EPERM;
+        return refusal_say(mount, file->node, REFUSAL_COMPUTED);
     if (file->inode.entry == ENTRY_IMAGE)
         return sfs_snapshot_open(mount->file, &file->snapshot);
     if (is_control(file->inode))

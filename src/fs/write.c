@@ -9,6 +9,7 @@
 #include "fs/open.h"
 #include "fs/requests.h"
 #include "fs/selection.h"
+#include "fs/refusal.h"
 
 #define PERMISSION_BITS 07777
 #define NOW_SECONDS     2 /* as long a time is still now */
@@ -57,6 +58,16 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
                         : mount_change_since(file->node, file->views, frames, first, last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
+}
+
+/* -EFBIG in words: it was meant for behind the end of the file, or the dataset cannot grow. */
+static int tell_end(const struct mount *mount, const struct open_file *file, uint64_t offset)
+{
+    uint64_t size;
+    enum view_kind kind = inode_view(file->inode);
+    bool is_inside = kind != VIEW_DEFINED &&
+                     view_size(file->views, kind, file->inode.frame, &size) == 0 && offset < size;
+    return refusal_say(mount, file->node, is_inside ? REFUSAL_GROWTH : REFUSAL_END);
 }
 
 /* What waited for the file is forgotten. Returns whether it shows something else now. */
@@ -115,6 +126,8 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     else
         answer.error =
             write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
+    if (answer.error == -EFBIG)
+        answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     bool is_refused = answer.error && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount->fresh, file->fresh);
@@ -218,7 +231,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     if (!sfs_is_writable(node->file))
         return -EROFS;
     if (!view_writable(views, kind))
-        return kind == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
+        return refusal_of_view(mount, node, kind);
     int error = 0;
     (file ? mount_settle : mount_settle_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
@@ -236,6 +249,8 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         if (error)
             return error;
         error = view_truncate(views, kind, inode.frame, size);
+        if (error == -EFBIG)
+            error = refusal_say(mount, node, REFUSAL_END);
         if (!may_have_changed(error) || size >= total)
             return error;
         view_frames_of(views, kind, inode.frame, size, total - size, &first, &last);
@@ -258,7 +273,7 @@ static int truncate_inode(struct mount *mount, struct inode inode, struct open_f
     if (!mount->is_writable)
         return -EROFS;
     if (!inode_is_view(inode))
-        return -EPERM;
+        return refusal_say(mount, node, REFUSAL_COMPUTED);
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
@@ -284,7 +299,7 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     bool is_other = !answer.error && !is_same(&answer.st, attributes, to_set);
     if (is_other && mount->options->is_strict)
-        answer.error = -EPERM;
+        answer.error = refusal_say(mount, node_get(mount->nodes, inode.node), REFUSAL_STRICT);
     else if (is_other && !mount->is_writable)
         answer.error = -EROFS;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
@@ -309,13 +324,14 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
 
 /* ---- fallocate ---- */
 
-static int reserve(const struct open_file *file, uint64_t offset, uint64_t n)
+static int reserve(const struct mount *mount, const struct open_file *file, uint64_t offset,
+                   uint64_t n)
 {
     uint64_t size;
     int error = view_size(file->views, inode_view(file->inode), file->inode.frame, &size);
     if (error)
         return error;
-    return offset <= size && n <= size - offset ? 0 : -EFBIG;
+    return offset <= size && n <= size - offset ? 0 : refusal_say(mount, file->node, REFUSAL_END);
 }
 
 /* What waited counts, if there is anything. */
@@ -340,8 +356,8 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
         mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
     bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
     if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
-        return -EOPNOTSUPP;
-    int error = punch ? 0 : reserve(file, offset, n);
+        return refusal_say(mount, file->node, REFUSAL_RANGE);
+    int error = punch ? 0 : reserve(mount, file, offset, n);
     if (error || reserves)
         return error;
     mount_settle(mount, file->node, file->inode);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/refusal.h"
 #include "fs/requests.h"
 
 #define XATTR_PREFIX     "user."
@@ -97,6 +98,11 @@ void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t
     free(value);
 }
 
+static int refuse_change(struct mount *mount, struct inode inode)
+{
+    return refusal_say(mount, node_get(mount->nodes, inode.node), REFUSAL_ATTRIBUTE);
+}
+
 /* Attributes can be set to what they are. Programs that copy files take it for granted that there
  * are places without some extended attributes, and say nothing when they are told so; that an
  * attribute which is there keeps its value they must be told. */
@@ -105,11 +111,12 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
 {
     (void)flags;
     char *value;
-    int error = find_value(mount_of(request), inode_unpack(number), name, &value);
+    struct mount *mount = mount_of(request);
+    int error = find_value(mount, inode_unpack(number), name, &value);
     if (!error && !value)
         error = -EOPNOTSUPP;
     else if (!error && (strlen(value) != n || memcmp(value, bytes, n) != 0))
-        error = -EPERM;
+        error = refuse_change(mount, inode_unpack(number));
     fuse_reply_err(request, -error);
     free(value);
 }
@@ -117,8 +124,11 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
 void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
     char *value;
-    int error = find_value(mount_of(request), inode_unpack(number), name, &value);
-    fuse_reply_err(request, error ? -error : value ? EPERM : ENODATA);
+    struct mount *mount = mount_of(request);
+    int error = find_value(mount, inode_unpack(number), name, &value);
+    if (!error)
+        error = value ? refuse_change(mount, inode_unpack(number)) : -ENODATA;
+    fuse_reply_err(request, -error);
     free(value);
 }
 

@@ -147,7 +147,7 @@ bool local_filter_available(int id)
 /* why has room for the id of the filter. */
 static int failed_for(const struct sfs_filter *filter, int error, const char *why)
 {
-    char text[100];
+    char text[200];
     snprintf(text, sizeof(text), why, filter->id);
     return library_failed_because(error, text);
 }
@@ -157,8 +157,7 @@ static int look_for(const struct sfs_filter *filter, bool decoding)
 {
     unsigned can = 0;
     if (!filter_is_available(filter->id))
-        return failed_for(filter, -EOPNOTSUPP,
-                          "filter %d is not available: it needs a plugin of libhdf5");
+        return failed_for(filter, -EOPNOTSUPP, FILTER_IS_MISSING);
     if (H5Zget_filter_info(filter->id, &can) < 0)
         return library_failed(-EOPNOTSUPP);
     if (decoding && !(can & H5Z_FILTER_CONFIG_DECODE_ENABLED))

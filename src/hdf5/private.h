@@ -73,6 +73,11 @@ int library_failed(int error);
 void library_reason(const char *why); /* also without the lock */
 int library_failed_because(int error, const char *why);
 
+/* Where a filter that is missing comes from; the format of its number. */
+#define FILTER_IS_MISSING                                                                          \
+    "filter %d is not available: install its plugin for libhdf5, or name the plugin's folder in "  \
+    "HDF5_PLUGIN_PATH"
+
 /* After elements were read, by this thread since library_enter: the error of that, or else that of
  * a source of a virtual dataset. libhdf5 takes one that it cannot open or read for one that is not
  * there, and shows the fill value. */

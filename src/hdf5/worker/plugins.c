@@ -396,8 +396,8 @@ struct job {
 
 static int is_missing(int id)
 {
-    char line[100];
-    snprintf(line, sizeof(line), "filter %d is not available: it needs a plugin of libhdf5", id);
+    char line[200];
+    snprintf(line, sizeof(line), FILTER_IS_MISSING, id);
     library_reason(line);
     return -EOPNOTSUPP;
 }

@@ -1,0 +1,63 @@
+/* Refusals in words. README has them, too, in its table of errors. */
+#include "fs/refusal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define PAUSE 1000000000 /* nanoseconds between two that are the same */
+
+static const struct {
+    int number;
+    const char *text;
+} refusals[REFUSALS] = {
+    [REFUSAL_NAME] = {EPERM, "new files are frames, as frames/7.raw, npy/7.npy or tiff/7.tif; "
+                             "datasets are made by sparsectl create or h5py"},
+    [REFUSAL_REMOVAL] = {EPERM, "a frame has its files as long as the dataset is there: "
+                                "truncate -s 0 frames/N.raw erases its elements"},
+    [REFUSAL_RENAMING] = {EPERM, "names of frames, datasets and groups stay: copy a frame onto "
+                                 "another one, rename objects with h5py"},
+    [REFUSAL_LINK] = {EPERM, "a mount has no links: copy the file"},
+    [REFUSAL_DIRECTORY] = {EPERM, "directories can be made and removed in groups only: they are "
+                                  "groups of HDF5"},
+    [REFUSAL_COMPUTED] = {EPERM, "this file is computed: write frames/N.raw, npy/N.npy, tiff/N.tif "
+                                 "or a stack instead"},
+    [REFUSAL_SELECTION] = {EOPNOTSUPP, "a dense dataset has no selection that could be written: "
+                                       "sparsectl import makes a sparse copy"},
+    [REFUSAL_END] = {EFBIG, "files have the size of what they show: write inside of it "
+                            "(dd conv=notrunc), not behind; the next frame is a file of its own"},
+    [REFUSAL_GROWTH] = {EFBIG, "the dataset has no room for this frame: make it with room, "
+                               "sparsectl create --maxdims inf,..."},
+    [REFUSAL_ATTRIBUTE] = {EPERM, "attributes can be read here, and set with h5py"},
+    [REFUSAL_STRICT] = {EPERM, "modes, owners and times are those of the HDF5 file: without "
+                               "-o strict other ones are ignored"},
+    [REFUSAL_RANGE] = {EOPNOTSUPP,
+                       "a selection is written whole: fallocate works on the frame's other files"},
+};
+
+/* Programs that try again and again are not told each time. */
+static bool is_due(enum refusal refusal)
+{
+    static _Atomic uint64_t said[REFUSALS];
+    uint64_t now = clock_now(), last = atomic_load(&said[refusal]);
+    return (!last || now - last > PAUSE) &&
+           atomic_compare_exchange_strong(&said[refusal], &last, now);
+}
+
+int refusal_say(const struct mount *mount, const struct node *node, enum refusal refusal)
+{
+    if (is_due(refusal)) {
+        char *path = node ? node_path(node) : NULL;
+        log_warning("%s: %s%srefused: %s", sfs_path(mount->file), path ? path : "",
+                    path ? ": " : "", refusals[refusal].text);
+        free(path);
+    }
+    return -refusals[refusal].number;
+}
+
+int refusal_of_view(const struct mount *mount, const struct node *node, enum view_kind view)
+{
+    return refusal_say(mount, node, view == VIEW_DEFINED ? REFUSAL_SELECTION : REFUSAL_COMPUTED);
+}
