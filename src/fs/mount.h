@@ -34,6 +34,7 @@ struct mount {
     atomic_uint removals; /* of links */
     bool is_writable;
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
+    atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
     /* NULL on a mount that is not: */
     struct times *times;
     struct fresh *fresh;

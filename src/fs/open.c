@@ -270,7 +270,8 @@ static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t nu
      * cache would cost a third of the time of reading it, and show a new one too late. */
     info->direct_io = mount->options->direct_io || is_control(file->inode) ||
                       open_file_is_selection(file) || file->text;
-    info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views));
+    info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views)) &&
+                       (!mount->follow || atomic_load(&mount->times_drop_pages));
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
     info->noflush = !file->is_for_writing;
 #endif

@@ -806,7 +806,7 @@ def run_round(directory, root, model, seed, seconds, workers, without):
     return count
 
 
-def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()):
+def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=(), environment=None):
     """Rounds of `seconds` in a file in this directory. Gives the number of operations; raises Failure."""
     path = directory / "model.h5"
     make_file(path)
@@ -814,7 +814,7 @@ def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()
     count = 0
     try:
         for number in range(rounds):
-            mount = Mount(path, directory / "mnt", "rw", *options, log="warning")
+            mount = Mount(path, directory / "mnt", "rw", *options, log="warning", environment=environment)
             try:
                 check_everything(mount.root, model)
                 unmapped = ("store",) if has_no_shared_maps(mount.root / KINDS[0].path / "stack.raw") else ()
