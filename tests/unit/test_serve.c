@@ -189,12 +189,25 @@ static void test_a_file_is_opened_once(void **state)
     assert_int_equal(ask(served, WORKER_CALLS, NULL, 0, &results), EINVAL);
 }
 
+/* A datatype of no bytes. */
+static void test_no_datatype(void **state)
+{
+    struct served *served = *state;
+    struct wire request = {0};
+    struct cursor results;
+    wire_uints(&request, (uint64_t[]){WORKER_TYPE_OF_MESSAGE, 0}, 2);
+    assert_int_not_equal(call(served, &request, &results), 0);
+    wire_uint(&request, WORKER_TYPE_OF_MESSAGE);
+    assert_int_not_equal(call(served, &request, &results), 0);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_boxes_have_the_bytes_that_they_need, begin, end),
         cmocka_unit_test_setup_teardown(test_chunks_have_as_many_dims_as_their_dataset, begin, end),
         cmocka_unit_test_setup_teardown(test_a_file_is_opened_once, begin, end),
+        cmocka_unit_test_setup_teardown(test_no_datatype, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,5 +162,7 @@ void plugin_serve(int socket)
         if (channel_send(socket, MESSAGE_REPLY, &out, UINT64_MAX) < 0)
             break;
     }
+    wire_free(&in);
+    wire_free(&out);
     _exit(0);
 }
