@@ -282,6 +282,8 @@ def report(done, tried, bad):
         name, findings = future.result()
         tried += 1
         bad += bool(findings)
+        if tried % 100 == 0:
+            print(f"{tried} files", file=sys.stderr, flush=True)
         for finding in findings:
             print(f"{name}: {finding}", flush=True)
     return tried, bad
