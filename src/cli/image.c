@@ -9,6 +9,7 @@
 
 #include "cli/mounted.h"
 #include "cli/options.h"
+#include "cli/target.h"
 
 static const char help[] =
     "usage: sparsectl image FILE\n"
@@ -77,9 +78,10 @@ static int image_in_mount(const char *image, char *block)
 /* Who has the file for writing has it alone: if that is a mount, it gives the image. */
 static int write_image(const char *path, char *block)
 {
+    const struct sfs_options how = {.hdf5_worker = source_is_read_apart()};
     struct sfs_file *file;
     char *image;
-    int error = sfs_open(path, NULL, &file);
+    int error = sfs_open(path, &how, &file);
     if (!error) {
         int code = image_of_file(file, block);
         sfs_discard(file);
@@ -107,4 +109,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command image_command = {"image", help, run};
+const struct command image_command = {"image", help, run, true};

@@ -66,6 +66,11 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
  * bytes or its parameters; -EIO: the process has ended. The caller frees *out of filters_encode,
  * which is NULL if *out_size is 0. */
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+
+/* Bytes that undoing other filters takes besides what the caller has: what stands before and after
+ * them is there once more, for who runs them. */
+size_t filters_besides(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                       size_t size);
 int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                    const void *in, size_t in_size, void *scratch, void *out, size_t size);
 int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,

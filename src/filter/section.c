@@ -3,12 +3,20 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/size.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size)
 {
     return filter_is_native(filters, n_filters) ? filter_scratch(filters, n_filters, size) : 0;
+}
+
+size_t filters_besides(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
+                       size_t size)
+{
+    bool is_native = n_filters == 0 || filter_is_native(filters, n_filters);
+    return is_native ? 0 : size_sum(size_of(in_size), size);
 }
 
 int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,

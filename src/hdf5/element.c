@@ -84,7 +84,8 @@ static int make_native(hid_t type, hid_t native, const void *elements, uint64_t 
     char *background = calloc(n ? n : 1, native_size);
     int error = converted && background ? 0 : -ENOMEM;
     if (!error) {
-        memcpy(converted, elements, n * size);
+        if (n > 0)
+            memcpy(converted, elements, n * size);
         if (H5Tconvert(type, native, n, converted, background, H5P_DEFAULT) < 0)
             error = library_failed(-EIO);
     }

@@ -58,7 +58,8 @@ int local_type_of_message(const void *message, size_t n, void **out, size_t *typ
         return -ENOMEM;
     bytes[0] = MESSAGE_TYPE;
     bytes[1] = 0;
-    memcpy(bytes + PREFIX_BYTES, message, n);
+    if (n > 0)
+        memcpy(bytes + PREFIX_BYTES, message, n);
     library_enter();
     hid_t type;
     int error = type_decode(bytes, n + PREFIX_BYTES, &type);

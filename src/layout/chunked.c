@@ -50,9 +50,11 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
 static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
                            unsigned parts)
 {
-    (void)record, (void)parts;
+    (void)parts;
     size_t scratch = layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0;
-    return size_sum(scratch, pool_block_size(layout->chunk_bytes));
+    size_t besides = filters_besides(layout->info->filters, layout->info->n_filters, record->size,
+                                     layout->chunk_bytes);
+    return size_sum(size_sum(scratch, besides), pool_block_size(layout->chunk_bytes));
 }
 
 static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
@@ -99,13 +101,14 @@ static bool can_hold(const struct layout *layout, const uint64_t *scaled)
 /* In the place of a filter mask: elements of a box, which libhdf5 writes. */
 #define BOX UINT32_MAX
 
-/* Of others' filters nobody knows what they make: as many bytes more as are believed. */
+/* Of others' filters nobody knows what they make: as many bytes more as are believed; and what they
+ * make it of is there, too. */
 static size_t encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
     (void)form;
     const struct sfs_dataset_info *info = layout->info;
     if (!filter_is_native(info->filters, info->n_filters))
-        return 2 * pool_block_size(layout->chunk_bytes);
+        return size_product(3, pool_block_size(layout->chunk_bytes));
     size_t scratch = filter_encode_scratch(info->filters, info->n_filters, layout->chunk_bytes);
     return pool_block_size(
                filter_encode_bound(info->filters, info->n_filters, layout->chunk_bytes)) +

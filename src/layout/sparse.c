@@ -119,7 +119,11 @@ static size_t section_bytes(const struct sparse *sparse, const struct chunk_reco
 {
     size_t plain = size_of(plain_size(sparse, record, section));
     size_t n = sparse->header.filters.section[section].n;
-    *working = n ? filters_scratch(sparse->header.filters.section[section].filters, n, plain) : 0;
+    const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
+    uint64_t stored = chunk_record_section_size(&sparse->format, record, section);
+    *working =
+        n ? size_sum(filters_scratch(filters, n, plain), filters_besides(filters, n, stored, plain))
+          : 0;
     return pool_block_size(plain);
 }
 

@@ -45,7 +45,7 @@ size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form 
         bytes += pool_block_size(selection + filter_encode_bound(values.filters, values.n, n)) +
                  pool_block_size(filter_encode_scratch(values.filters, values.n, n));
     else
-        bytes += 2 * n + pool_block_size(selection + n);
+        bytes += 3 * n + pool_block_size(selection + n);
     return bytes;
 }
 

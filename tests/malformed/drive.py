@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Mounts malformed files, looks at all that they show, and reports what must not be.
 
-    drive.py [--mode ro|default] [--every N] [--from K] [--jobs J] [--keep FOLDER]
+    drive.py [--mode ro|follow|default] [--every N] [--offset O] [--from K] [--jobs J] [--keep FOLDER]
 
-Tries every N-th file (default: all) of make.py, from the K-th on, J at once, and prints one line for
-each finding; files with findings are kept in FOLDER. In mode `ro` it asserts, in mode `default`, in
-which libhdf5 runs in the daemon, it counts. Exit code 1: there are findings of `ro`."""
+Tries every N-th file (default: all) of make.py, beginning with number O (default: 0), of those from the
+K-th on, J at once, and prints one line for each finding; files with findings are kept in FOLDER. In the
+modes `ro` and `follow` it asserts, in mode `default`, in which libhdf5 runs in the daemon, it counts.
+The commands of sparsectl are tried in mode `ro`. Exit code 1: something asserted is not so."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -157,7 +158,7 @@ def is_sanitized():
 
 def start(path, root, mode, log):
     """The daemon; its exit code if it has ended, or None when it is mounted."""
-    options = OPTIONS + (",ro" if mode == "ro" else "")
+    options = OPTIONS + ("" if mode == "default" else f",{mode}")
     device = os.stat(root).st_dev
     daemon = subprocess.Popen([BUILD / "sparsefs", "-f", "-o", options, path, root], stderr=log)
     deadline = time.monotonic() + DEADLINE
@@ -246,16 +247,17 @@ def try_file(job):
     return name, findings
 
 
-def jobs(every, first, mode, keep):
-    for i, (name, content, harmless) in enumerate(make.every(every)):
-        if i >= first:
-            yield name, content, harmless, mode, keep
+def jobs(given):
+    for i, (name, content, harmless) in enumerate(make.every(given.every, given.offset)):
+        if i >= given.first:
+            yield name, content, harmless, given.mode, given.keep
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mode", choices=["ro", "default"], default="ro")
+    parser.add_argument("--mode", choices=["ro", "follow", "default"], default="ro")
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep")
@@ -263,7 +265,7 @@ def main():
     tried = bad = 0
     with concurrent.futures.ProcessPoolExecutor(given.jobs) as pool:
         waiting = set()
-        for job in jobs(given.every, given.first, given.mode, given.keep):
+        for job in jobs(given):
             waiting.add(pool.submit(try_file, job))
             if len(waiting) < 4 * given.jobs:
                 continue
@@ -272,7 +274,7 @@ def main():
             tried, bad = report(done, tried, bad)
         tried, bad = report(waiting, tried, bad)
     print(f"{tried} files, {bad} with findings")
-    return 1 if bad and given.mode == "ro" else 0
+    return 1 if bad and given.mode != "default" else 0
 
 
 def report(done, tried, bad):
@@ -280,6 +282,8 @@ def report(done, tried, bad):
         name, findings = future.result()
         tried += 1
         bad += bool(findings)
+        if tried % 100 == 0:
+            print(f"{tried} files", file=sys.stderr, flush=True)
         for finding in findings:
             print(f"{name}: {finding}", flush=True)
     return tried, bad

@@ -408,11 +408,11 @@ def sound_files_by_hand(folder):
         yield (f"known-{name}", functools.partial(patched, base, signature, which, offset, data), False)
 
 
-def every(n):
-    """Every n-th of all, from a folder that is gone afterwards."""
+def every(n, offset=0):
+    """Every n-th of all, from the offset-th on, from a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         for i, (name, make, harmless) in enumerate(variants(pathlib.Path(folder))):
-            if i % n == 0:
+            if i % n == offset:
                 yield name, make(), harmless
 
 

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import threading
+import zlib
 
 import h5py
 import numpy as np
 import pytest
 
 from conftest import BUILD, counting_plugin
+from test_limits import MIB, peak
 from test_worker import children, has_filter, is_sanitized, status
 
 # hostile_filter.h
@@ -225,3 +227,57 @@ def test_sparsectl_outlives_them(tmp_path, path):
     refused = sparsectl("dump", f"{path}:/good", environment=environment)
     assert refused.returncode > 0
     assert b"are not used: others may write" in refused.stderr
+
+
+CLAIM = 160 * MIB
+
+
+def make_claims(path):
+    """Chunks of 160 MiB, each dataset's first one of which is stored in some KiB."""
+    deflate = zlib.compressobj(9)
+    stored = b"".join(deflate.compress(bytes(MIB)) for _ in range(CLAIM // MIB)) + deflate.flush()
+    with h5py.File(path, "w", libver="latest") as file:
+        for name, filters in {"ours": (1,), "theirs": (HOSTILE, 1)}.items():
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((1, CLAIM // MIB, MIB))
+            for number in filters:
+                plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, (0,) if number == HOSTILE else (9,))
+            made = h5py.h5d.create(file.id, name.encode(), h5py.h5t.STD_U8LE,
+                                   h5py.h5s.create_simple((3, CLAIM // MIB, MIB)), plist)
+            made.write_direct_chunk((0, 0, 0), stored, 0)
+
+
+def first(mount, name, i):
+    with open(mount / f"{name}/frames/{i}.raw", "rb", buffering=0) as file:
+        return file.read(4096)
+
+
+def shared(mount):
+    """Bytes that the daemon shares with processes for plugins."""
+    lines = pathlib.Path(f"/proc/{mount.process.pid}/maps").read_text().splitlines()
+    ends = [line.split()[0].split("-") for line in lines if "memfd:sparsefs-chunk" in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in ends)
+
+
+@pytest.mark.parametrize("option", ["ro", "rw"])
+def test_large_chunks_stay_within_the_memory_of_a_chunk(mounts, tmp_path, option):
+    """Undoing plugins takes the chunk twice. Of what is not stored nothing is allocated."""
+    path = tmp_path / "claims.h5"
+    make_claims(path)
+    environment = hostile_plugin(tmp_path)
+    mount = mounts(path, option, "chunk_memory=200M,cache_size=16M", environment=environment,
+                   expect_log=True)
+    for name in "ours", "theirs":
+        assert first(mount, name, 1) == bytes(4096)
+    assert is_sanitized() or peak(mount.process.pid) < 64 * MIB
+    fails(mount, "theirs", 0)
+    assert "chunk_memory= allows no more than 200 MiB" in mount.log()
+    assert is_sanitized() or peak(mount.process.pid) < 64 * MIB
+    assert first(mount, "ours", 0) == bytes(4096)
+    mount.unmount()
+
+    mount = mounts(path, option, "chunk_memory=400M,cache_size=16M", environment=environment)
+    assert first(mount, "theirs", 0) == bytes(4096)
+    assert is_sanitized() or peak(mount.process.pid) < 400 * MIB
+    assert shared(mount) < CLAIM  # it is not kept for chunks that take little
+    assert first(mount, "theirs", 0) == bytes(4096)

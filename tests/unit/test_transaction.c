@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "hdf5/worker/transaction.h"
 #include "store/store.h"
 
@@ -168,6 +169,43 @@ static void test_what_is_freed_twice(void **state)
     assert_int_not_equal(one, two);
 }
 
+static unsigned n_lines;
+
+static void count_line(int level, const char *line)
+{
+    (void)level, (void)line;
+    n_lines++;
+}
+
+static void test_freeing_again_and_again_does_not_fill_the_log(void **state)
+{
+    const struct fixture *fixture = *state;
+    n_lines = 0;
+    sfs_set_log(count_line, LOG_DEBUG);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(transaction_free(fixture->transaction, 100, 50), 0);
+    transaction_take(fixture->transaction);
+    assert_int_equal(n_lines, 1);
+    log_quietly();
+}
+
+/* However many pieces it was allocated in. */
+static void test_large_writes_into_what_was_allocated_long_before(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address, other;
+    char *bytes = allocate(LARGE);
+    memset(bytes, 'b', LARGE);
+    assert_int_equal(transaction_allocate(fixture->transaction, LARGE, &address), 0);
+    for (int i = 0; i < 10000; i++)
+        assert_int_equal(transaction_allocate(fixture->transaction, 1, &other), 0);
+    assert_int_equal(transaction_write(fixture->transaction, address, bytes, LARGE), 0);
+    expect_seen(fixture, address + LARGE - 4, "bbbb");
+    transaction_take(fixture->transaction);
+    expect_bytes(fixture, address + LARGE - 4, "bbbb");
+    free(bytes);
+}
+
 int main(void)
 {
     log_quietly();
@@ -179,6 +217,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_space_is_freed_at_the_end, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_ours_is_not_touched, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_freed_twice, begin, end),
+        cmocka_unit_test_setup_teardown(test_freeing_again_and_again_does_not_fill_the_log, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(test_large_writes_into_what_was_allocated_long_before,
+                                        begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -279,6 +279,54 @@ static void test_what_cannot_be_is_refused(void **state)
 
 /* ---- Doors ---- */
 
+/* Small ones, that would take much more memory than they took to send. */
+static void test_lists_without_an_end_are_refused(void **state)
+{
+    (void)state;
+    const size_t n = ((size_t)1 << 20) + 1;
+    struct sfs_attributes taken_attributes;
+    struct hdf5_mappings taken_mappings;
+    struct wire listed = {0}, mapped_there = {0};
+    wire_uint(&listed, n);
+    wire_uint(&mapped_there, n);
+    for (size_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%08zu", i);
+        wire_string(&listed, name);
+        wire_uints(&listed, (uint64_t[]){0, 0}, 2);
+        wire_uints(&mapped_there, (uint64_t[]){1, 1, false}, 3);
+    }
+    struct cursor cursor = cursor_over(listed.bytes, listed.n);
+    assert_int_equal(take_attributes(&cursor, &taken_attributes), -EIO);
+    cursor = cursor_over(mapped_there.bytes, mapped_there.n);
+    assert_int_equal(take_mappings(&cursor, &taken_mappings), -EIO);
+    assert_true(taken_attributes.n == 0 && taken_mappings.n == 0);
+    wire_free(&listed);
+    wire_free(&mapped_there);
+}
+
+static void test_messages_that_are_too_long_are_none(void **state)
+{
+    (void)state;
+    enum message_kind kind;
+    int ends[2];
+    struct wire sent = {0}, received = {0};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    wire_bytes(&sent, "twelve bytes", 12);
+    for (size_t most = sent.n - 1; most <= sent.n; most++) {
+        assert_int_equal(channel_send(ends[0], MESSAGE_REPLY, &sent, UINT64_MAX), 0);
+        int error = channel_receive_most(ends[1], &kind, &received, most, UINT64_MAX);
+        assert_int_equal(error, most == sent.n ? 0 : -EPROTO);
+        assert_int_equal(received.n, error ? 0 : sent.n);
+        if (error) /* what follows stays */
+            assert_int_equal(recv(ends[1], (char[64]){0}, 64, 0), sent.n);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    wire_free(&sent);
+    wire_free(&received);
+}
+
 static int mapped;  /* a descriptor that was open before */
 static char *plain; /* a page that may be written to */
 
@@ -604,6 +652,8 @@ static int all_tests(void)
         cmocka_unit_test(test_messages_that_end_early_are_refused),
         cmocka_unit_test(test_messages_that_are_changed),
         cmocka_unit_test(test_what_cannot_be_is_refused),
+        cmocka_unit_test(test_lists_without_an_end_are_refused),
+        cmocka_unit_test(test_messages_that_are_too_long_are_none),
         cmocka_unit_test(test_every_door_is_shut),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),

@@ -90,13 +90,19 @@ static int receive_bytes(int socket, void *to, size_t n, uint64_t until)
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until)
 {
+    return channel_receive_most(socket, kind, wire, WIRE_MOST_BYTES, until);
+}
+
+int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
+                         uint64_t until)
+{
     struct header header;
     wire->n = 0;
     wire->failed = false;
     int error = receive_bytes(socket, &header, sizeof(header), until);
     if (error)
         return error;
-    if (header.kind >= MESSAGE_KINDS || header.n > WIRE_MOST_BYTES)
+    if (header.kind >= MESSAGE_KINDS || header.n > most)
         return -EPROTO;
     *kind = (enum message_kind)header.kind;
     void *to = wire_room(wire, (size_t)header.n);

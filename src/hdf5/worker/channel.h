@@ -75,4 +75,8 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
+/* One of more bytes than `most` is none. */
+int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
+                         uint64_t until);
+
 #endif

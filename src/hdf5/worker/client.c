@@ -24,7 +24,8 @@
 #define MOST_TRIES   3   /* of one call, whatever ends the worker */
 #define MOST_KILLS   20  /* of a worker, by others than the call that it is asked for */
 #define MOST_OTHERS  256 /* files that a worker may have open besides its own */
-#define MOST_LINES   50  /* of the log, in one call */
+#define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
+#define MOST_LINES   50                 /* of the log, in one call */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -461,6 +462,8 @@ static int exchange_messages(struct client *client, const struct wire *request,
                              struct cursor *results, bool *is_lost)
 {
     enum message_kind kind = MESSAGE_LOG;
+    if (client->in.room > MOST_KEPT)
+        wire_free(&client->in);
     client->until = clock_now() + client->timeout;
     client->lines = 0;
     client->has_moved = client->read_failed = false;

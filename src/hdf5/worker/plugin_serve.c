@@ -126,7 +126,7 @@ static int do_encode(struct cursor *in, struct wire *out)
         return error;
     if (n > most)
         error = library_failed_because(-EINVAL, "filters make too many bytes of it");
-    else
+    else if (n > 0)
         memcpy(to, made, n);
     free(made);
     wire_uints(out, (uint64_t[]){n, mask}, 2);
@@ -162,5 +162,7 @@ void plugin_serve(int socket)
         if (channel_send(socket, MESSAGE_REPLY, &out, UINT64_MAX) < 0)
             break;
     }
+    wire_free(&in);
+    wire_free(&out);
     _exit(0);
 }

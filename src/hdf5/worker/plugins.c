@@ -27,9 +27,11 @@
 #define MOST_TRIES    10 /* of one call, if others kill the process */
 #define MOST_STRIKES  2  /* times that a chunk may end one; or once, by taking too long */
 #define STRIKES_KEPT  64
-#define LEAST_ROOM    ((size_t)4 << 20) /* bytes shared with a process */
-#define GROWTH        ((size_t)1 << 20) /* that encoding may add to twice the bytes */
-#define MISSING_NANOS 10000000000       /* then a plugin that was missing is looked for again */
+#define LEAST_ROOM    ((size_t)4 << 20)    /* bytes shared with a process */
+#define MOST_KEPT     ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
+#define MOST_REPLY    ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
+#define GROWTH        ((size_t)1 << 20)    /* that encoding may add to twice the bytes */
+#define MISSING_NANOS 10000000000          /* then a plugin that was missing is looked for again */
 #define LOADING       "to load them"
 
 struct process {
@@ -134,15 +136,6 @@ static int end(struct process *process)
     return status;
 }
 
-static void give_back(struct process *process)
-{
-    pthread_mutex_lock(&plugins.lock);
-    process->next = plugins.idle;
-    plugins.idle = process;
-    pthread_cond_signal(&plugins.freed);
-    pthread_mutex_unlock(&plugins.lock);
-}
-
 static int end_and_forget(struct process *process)
 {
     int status = end(process);
@@ -151,6 +144,20 @@ static int end_and_forget(struct process *process)
     pthread_cond_signal(&plugins.freed);
     pthread_mutex_unlock(&plugins.lock);
     return status;
+}
+
+/* What one chunk has taken is not kept for those that take little. */
+static void give_back(struct process *process)
+{
+    if (process->room > MOST_KEPT) {
+        end_and_forget(process);
+        return;
+    }
+    pthread_mutex_lock(&plugins.lock);
+    process->next = plugins.idle;
+    plugins.idle = process;
+    pthread_cond_signal(&plugins.freed);
+    pthread_mutex_unlock(&plugins.lock);
 }
 
 static int known_error(uint64_t number)
@@ -170,7 +177,7 @@ static int exchange(struct process *process, const struct wire *request, struct 
     uint64_t number, until = clock_now() + plugins.timeout;
     int error = channel_send(process->socket, MESSAGE_CALL, request, until);
     if (!error)
-        error = channel_receive(process->socket, &kind, &process->in, until);
+        error = channel_receive_most(process->socket, &kind, &process->in, MOST_REPLY, until);
     if (!error && kind != MESSAGE_REPLY)
         error = -EPROTO;
     if (!error)

@@ -16,6 +16,8 @@
 #include "hdf5/worker/channel.h"
 #include "store/store.h"
 
+#define MOST_CHUNK_BYTES UINT32_MAX /* that libhdf5 takes */
+
 #define MOST_UNSENT ((size_t)64 << 10) /* bytes */
 
 #define ASK_NANOS 50000000 /* between two questions whether a call is to end early */
@@ -330,9 +332,10 @@ static uint64_t take_object(struct cursor *in)
 static int do_open(struct cursor *in, struct wire *out)
 {
     char *name;
-    int error = take_string(in, true, &name);
-    if (!error)
-        error = open_store(in, name, &served.store, &served.file);
+    int error = served.store ? -EINVAL : take_string(in, true, &name);
+    if (error)
+        return error;
+    error = open_store(in, name, &served.store, &served.file);
     free(name);
     if (!error)
         error = local_open(served.store, &served.hdf5);
@@ -438,6 +441,16 @@ static int do_dataset_close(struct cursor *in, struct wire *out)
     return 0;
 }
 
+/* An open dataset of this rank, with all arguments taken. -EBADF: it is to be opened first. */
+static int find_open(uint64_t address, int rank, const struct cursor *in,
+                     const struct open_dataset **dataset)
+{
+    library_enter();
+    *dataset = dataset_find(served.hdf5, address);
+    library_leave();
+    return !*dataset ? -EBADF : in->failed || (*dataset)->rank != rank ? -EINVAL : 0;
+}
+
 static int do_dataset_renew(struct cursor *in, struct wire *out)
 {
     uint64_t dims[SFS_MAX_RANK], data_address, dataset = take_object(in);
@@ -477,13 +490,15 @@ static int do_mappings(struct cursor *in, struct wire *out)
 /* Of several chunks those before the first that cannot be found. */
 static int do_locate(struct cursor *in, struct wire *out)
 {
-    uint64_t start[SFS_MAX_RANK], dataset = take_object(in);
-    int error = 0, rank = (int)take_uint(in, SFS_MAX_RANK);
+    uint64_t start[SFS_MAX_RANK], address = take_object(in);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
     size_t n = (size_t)take_uint(in, SIZE_MAX);
-    for (size_t i = 0; i < n; i++) {
+    const struct open_dataset *dataset;
+    int error = find_open(address, rank, in, &dataset);
+    for (size_t i = 0; i < n && !error; i++) {
         struct hdf5_chunk chunk;
         take_uints(in, start, rank);
-        error = in->failed ? -EIO : local_locate(served.hdf5, dataset, start, &chunk);
+        error = in->failed ? -EINVAL : local_locate(served.hdf5, address, start, &chunk);
         if (error)
             return i > 0 ? 0 : error;
         wire_chunk(out, &chunk);
@@ -494,16 +509,20 @@ static int do_locate(struct cursor *in, struct wire *out)
 /* Packed, whatever the array is that it belongs into. */
 static int do_read(struct cursor *in, struct wire *out)
 {
-    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], dataset = take_object(in);
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], address = take_object(in), needed;
     int rank = (int)take_uint(in, SFS_MAX_RANK);
     take_uints(in, start, rank);
     take_uints(in, count, rank);
     uint64_t bytes = take_uint(in, WIRE_MOST_BYTES);
-    void *room = in->failed ? NULL : wire_room(out, (size_t)bytes);
+    const struct open_dataset *dataset;
+    int error = find_open(address, rank, in, &dataset);
+    if (!error && (!box_product(count, rank, dataset->size, &needed) || needed > bytes))
+        error = -EINVAL;
+    void *room = error ? NULL : wire_room(out, (size_t)bytes);
     if (!room)
-        return in->failed ? -EIO : -ENOMEM;
+        return error ? error : -ENOMEM;
     memset(room, 0, (size_t)bytes);
-    return local_read(served.hdf5, dataset, start, count, count, room);
+    return local_read(served.hdf5, address, start, count, count, room);
 }
 
 static int do_text(struct cursor *in, struct wire *out)
@@ -544,15 +563,6 @@ static int put_number(struct wire *out, int error, uint64_t number)
     return error;
 }
 
-/* One that is not open is to be opened first. */
-static const struct open_dataset *find_open(uint64_t address)
-{
-    library_enter();
-    const struct open_dataset *dataset = dataset_find(served.hdf5, address);
-    library_leave();
-    return dataset;
-}
-
 static int do_write(struct cursor *in, struct wire *out)
 {
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], address = take_object(in), bytes;
@@ -561,12 +571,12 @@ static int do_write(struct cursor *in, struct wire *out)
     take_uints(in, count, rank);
     struct sfs_encoded elements = {.n = take_count(in, 1)};
     elements.bytes = cursor_bytes(in, elements.n);
-    const struct open_dataset *dataset = find_open(address);
-    if (!dataset)
-        return -EBADF;
-    if (in->failed || dataset->rank != rank || !box_product(count, rank, dataset->size, &bytes) ||
-        bytes > elements.n)
-        return -EINVAL;
+    const struct open_dataset *dataset;
+    int error = find_open(address, rank, in, &dataset);
+    if (!error && (!box_product(count, rank, dataset->size, &bytes) || bytes > elements.n))
+        error = -EINVAL;
+    if (error)
+        return error;
     return put_number(out, local_write(served.hdf5, address, start, count, elements.bytes), 0);
 }
 
@@ -575,11 +585,10 @@ static int do_set_extent(struct cursor *in, struct wire *out)
     uint64_t dims[SFS_MAX_RANK], address = take_object(in);
     int rank = (int)take_uint(in, SFS_MAX_RANK);
     take_uints(in, dims, rank);
-    const struct open_dataset *dataset = find_open(address);
-    if (!dataset)
-        return -EBADF;
-    if (in->failed || dataset->rank != rank)
-        return -EINVAL;
+    const struct open_dataset *dataset;
+    int error = find_open(address, rank, in, &dataset);
+    if (error)
+        return error;
     return put_number(out, local_set_extent(served.hdf5, address, dims), 0);
 }
 
@@ -590,13 +599,12 @@ static int do_write_chunk(struct cursor *in, struct wire *out)
     int rank = (int)take_uint(in, SFS_MAX_RANK);
     take_uints(in, start, rank);
     uint32_t mask = (uint32_t)take_uint(in, UINT32_MAX);
-    size_t n = (size_t)take_uint(in, SIZE_MAX);
+    size_t n = (size_t)take_uint(in, MOST_CHUNK_BYTES);
     struct driver_placed placed = {.address = take_uint(in, UINT64_MAX)};
-    const struct open_dataset *dataset = find_open(address);
-    if (!dataset)
-        return -EBADF;
-    if (in->failed || dataset->rank != rank)
-        return -EINVAL;
+    const struct open_dataset *dataset;
+    int error = find_open(address, rank, in, &dataset);
+    if (error)
+        return error;
     char *bytes = calloc(n ? n : 1, 1);
     if (!bytes)
         return -ENOMEM;
@@ -604,7 +612,7 @@ static int do_write_chunk(struct cursor *in, struct wire *out)
     served.payload = bytes;
     served.payload_n = n;
     driver_expect(bytes, n);
-    int error = dataset_put_chunk(served.hdf5, address, start, mask, bytes, n, &placed);
+    error = dataset_put_chunk(served.hdf5, address, start, mask, bytes, n, &placed);
     driver_expect(NULL, 0);
     served.payload = NULL;
     free(bytes);
@@ -617,7 +625,9 @@ static int do_place(struct cursor *in, struct wire *out)
     uint64_t n = take_uint(in, UINT64_MAX);
     struct sfs_encoded element = {.n = take_count(in, 1)};
     element.bytes = cursor_bytes(in, element.n);
-    const struct open_dataset *dataset = find_open(address);
+    library_enter();
+    const struct open_dataset *dataset = dataset_find(served.hdf5, address);
+    library_leave();
     if (!dataset)
         return -EBADF;
     if (in->failed || element.n < dataset->size)
@@ -825,5 +835,7 @@ void worker_serve(int socket)
         if (channel_send(socket, MESSAGE_REPLY, &out, UINT64_MAX) < 0)
             break;
     }
+    wire_free(&in);
+    wire_free(&out);
     _exit(0);
 }

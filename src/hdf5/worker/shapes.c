@@ -11,6 +11,7 @@
 #define MOST_NESTING    32 /* as libhdf5 is asked for */
 #define MOST_FILTERS    32 /* of a pipeline, as libhdf5 has it */
 #define MOST_SEGMENTS   65535
+#define MOST_LISTED     ((size_t)1 << 20) /* attributes, mappings: small ones take little to send */
 #define MOST_TYPE_BYTES ((uint64_t)1 << 32)
 
 static int out_of_memory(const void *made, size_t n)
@@ -84,7 +85,8 @@ int take_attributes(struct cursor *cursor, struct sfs_attributes *out)
 {
     *out = (struct sfs_attributes){0};
     size_t n = take_count(cursor, 3 * WORD);
-    out->attribute = calloc(n, sizeof(*out->attribute));
+    cursor->failed |= n > MOST_LISTED;
+    out->attribute = cursor->failed ? NULL : calloc(n, sizeof(*out->attribute));
     int error = cursor->failed ? -EIO : out_of_memory(out->attribute, n);
     for (size_t i = 0; i < n && !error; i++) {
         struct sfs_attribute *attribute = &out->attribute[out->n++];
@@ -496,7 +498,8 @@ int take_mappings(struct cursor *cursor, struct hdf5_mappings *out)
 {
     *out = (struct hdf5_mappings){0};
     size_t n = take_count(cursor, 3 * WORD);
-    out->mapping = calloc(n, sizeof(*out->mapping));
+    cursor->failed |= n > MOST_LISTED;
+    out->mapping = cursor->failed ? NULL : calloc(n, sizeof(*out->mapping));
     int error = cursor->failed ? -EIO : out_of_memory(out->mapping, n);
     for (size_t i = 0; i < n && !error; i++)
         error = take_mapping(cursor, &out->mapping[out->n++]);

@@ -3,6 +3,7 @@
 #include "hdf5/worker/transaction.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@
 #define MOST_PAGES  ((size_t)64 << 10) /* of one call: 256 MiB */
 #define MOST_RANGES ((size_t)4 << 20)  /* that are allocated or freed in one call */
 #define LARGE_BYTES ((size_t)64 << 10) /* not kept in memory, if nobody can know of its place */
+
+#define MOST_LOOKED_AT 4096 /* ranges, for each write */
 
 struct page {
     uint64_t number; /* its address / PAGE_BYTES */
@@ -133,11 +136,13 @@ static int write_in_page(struct transaction *transaction, uint64_t address, cons
     return 0;
 }
 
-/* Whether space was allocated in this call: mostly the last that was. */
+/* Whether space was allocated in this call: mostly the last that was. What was allocated long
+ * before may be kept in memory as well as anything. */
 static bool is_new(const struct transaction *transaction, uint64_t address, size_t n)
 {
     const struct ranges *allocated = &transaction->allocated;
-    for (size_t i = allocated->n; i > 0; i--) {
+    size_t least = allocated->n > MOST_LOOKED_AT ? allocated->n - MOST_LOOKED_AT : 0;
+    for (size_t i = allocated->n; i > least; i--) {
         const struct range *range = &allocated->range[i - 1];
         if (address >= range->address && address - range->address < range->n)
             return n <= range->n - (address - range->address);
@@ -193,16 +198,23 @@ static int add_range(struct ranges *ranges, uint64_t address, uint64_t n)
     return 0;
 }
 
-/* What cannot be given back is lost until the file is copied. */
+/* What cannot be given back is lost until the file is copied. Who frees the same again and again
+ * does not fill the log by it. */
 static void give_back(struct transaction *transaction, struct ranges *ranges)
 {
+    const struct range *lost = NULL;
+    size_t n_lost = 0;
     for (size_t i = 0; i < ranges->n; i++) {
         const struct range *range = &ranges->range[i];
-        if (store_free_lent(transaction->store, range->address, range->n) < 0)
-            log_warning("%s: %llu bytes at address %llu could not be freed, and are lost",
-                        store_path(transaction->store), (unsigned long long)range->n,
-                        (unsigned long long)range->address);
+        if (store_free_lent(transaction->store, range->address, range->n) == 0)
+            continue;
+        lost = lost ? lost : range;
+        n_lost++;
     }
+    if (lost)
+        log_warning("%s: %zu ranges could not be freed, and are lost; the first one has %" PRIu64
+                    " bytes at address %" PRIu64,
+                    store_path(transaction->store), n_lost, lost->n, lost->address);
     ranges->n = 0;
 }
 

@@ -1,0 +1,593 @@
+/* libFuzzer: the calls of remote.h, and a process of libhdf5 that says what the input wants:
+ * replies, sound ones that were spoilt, questions for bytes and files, and changes of a file that
+ * is written. Whatever it says: no byte of our own space changes, none at all by a call that has
+ * failed or only reads, and memory that is given out is sound. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hdf5/worker/remote.h"
+#include "peer.h"
+#include "store/store.h"
+
+#define BYTES   ((size_t)16 << 10) /* of the file, at first */
+#define MOST    ((size_t)1 << 20)  /* that it can grow to */
+#define BLOCK   256                /* bytes that are compared at once */
+#define MOST_N  ((size_t)1 << 16)  /* bytes that are read and written */
+#define OWN     300                /* bytes of each of these: */
+#define N_OWN   4
+#define OBJECTS 3
+#define FIRST   1000
+#define SECOND  1000000000
+
+struct own {
+    uint64_t address;
+    bool is_there;
+};
+
+struct tried {
+    struct store *store;
+    struct remote *remote;
+    bool is_writable;
+    struct own own[N_OWN];
+    struct sfs_dataset_info info[OBJECTS]; /* of what is open */
+    bool is_open[OBJECTS];
+};
+
+/* ---- Replies that are as they should be ---- */
+
+static struct sfs_member members[] = {
+    {.name = (char *)"a", .offset = 0, .type = {.class = SFS_INTEGER, .size = 4}},
+    {.name = (char *)"b", .offset = 4, .type = {.class = SFS_STRING, .size = 4}},
+};
+static unsigned level = 6;
+static struct sfs_filter filters[] = {
+    {.id = 1, .name = "deflate", .n_values = 1, .values = &level}};
+static char fill[8];
+
+static struct sfs_dataset_info an_info(void)
+{
+    return (struct sfs_dataset_info){
+        .encoded_type = {"\x03\x00rest", 6},
+        .space = SFS_SPACE_SIMPLE,
+        .rank = 2,
+        .dims = {50, 7},
+        .max_dims = {SFS_UNLIMITED, 7},
+        .type = {.class = SFS_COMPOUND,
+                 .size = 8,
+                 .n_members = 2,
+                 .members = members,
+                 .description = (char *)"compound"},
+        .fill = fill,
+        .fill_json = (char *)"[0, \"\"]",
+        .layout = SFS_CHUNKED,
+        .chunk_dims = {2, 7},
+        .n_filters = 1,
+        .filters = filters,
+    };
+}
+
+static void put_described(struct wire *wire)
+{
+    const struct sfs_dataset_info info = an_info();
+    wire_info(wire, &info);
+    wire_storage(wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
+}
+
+static void put_links(struct wire *wire, bool all)
+{
+    struct sfs_link links[] = {{SFS_LINK_HARD, (char *)"a", FIRST, NULL, NULL},
+                               {SFS_LINK_SOFT, (char *)"b", 0, (char *)"/a", NULL},
+                               {SFS_LINK_EXTERNAL, (char *)"c", 0, (char *)"/x", (char *)"o.h5"}};
+    if (all)
+        wire_links(wire, &(struct sfs_links){3, links});
+    else
+        wire_link(wire, &links[peer_byte() % 3]);
+}
+
+static void put_attributes(struct wire *wire)
+{
+    struct sfs_attribute attributes[] = {{(char *)"k", (char *)"1", (char *)"1"},
+                                         {(char *)"l", NULL, NULL}};
+    wire_attributes(wire, &(struct sfs_attributes){2, attributes});
+}
+
+static void put_mappings(struct wire *wire)
+{
+    struct hdf5_axis axes[] = {{1, 2, SFS_UNLIMITED, 1}, {0, 1, 1, 3}};
+    struct hdf5_mapping mapping = {.file = (char *)"f_%b.h5",
+                                   .dataset = (char *)"/d",
+                                   .is_regular = true,
+                                   .shown = {.rank = 2, .axis = axes},
+                                   .source = {.is_all = true}};
+    wire_mappings(wire, &(struct hdf5_mappings){1, &mapping});
+}
+
+static void put_room(struct wire *wire, uint64_t n)
+{
+    void *room = wire_room(wire, n < MOST_N ? (size_t)n : MOST_N);
+    if (room)
+        memset(room, 7, n < MOST_N ? (size_t)n : MOST_N);
+}
+
+/* Behind the call stand the object, and other numbers. */
+static void put_chunks(struct wire *wire, struct cursor *request)
+{
+    uint64_t numbers[3] = {0};
+    take_uints(request, numbers, 3);
+    for (uint64_t i = 0; i < numbers[2] && i < 100; i++)
+        wire_chunk(wire, &(struct hdf5_chunk){4096, 77, 0});
+}
+
+static void put_elements(struct wire *wire, struct cursor *request)
+{
+    uint64_t rank, bytes = 0;
+    (void)take_uint(request, UINT64_MAX);
+    rank = take_uint(request, SFS_MAX_RANK);
+    for (uint64_t i = 0; i <= 2 * rank; i++)
+        bytes = take_uint(request, UINT64_MAX);
+    put_room(wire, bytes);
+}
+
+static void put_result(struct wire *wire, uint64_t call, struct cursor *request)
+{
+    switch (call) {
+    case WORKER_LIST:
+    case WORKER_LOOKUP:
+        put_links(wire, call == WORKER_LIST);
+        break;
+    case WORKER_ATTRIBUTES:
+        put_attributes(wire);
+        break;
+    case WORKER_DATASET_OPEN:
+        put_described(wire);
+        break;
+    case WORKER_DATASET_RENEW:
+        wire_uints(wire, (uint64_t[]){60, 7, UINT64_MAX}, 3);
+        break;
+    case WORKER_MAPPINGS:
+        put_mappings(wire);
+        break;
+    case WORKER_LOCATE:
+        put_chunks(wire, request);
+        break;
+    case WORKER_READ:
+        put_elements(wire, request);
+        break;
+    case WORKER_TYPE_DESCRIBE:
+        wire_type(wire, &(struct sfs_type){
+                            .class = SFS_FLOAT, .size = 4, .description = (char *)"float32"});
+        break;
+    case WORKER_TEXT:
+    case WORKER_TYPE_OF_MESSAGE:
+    case WORKER_ELEMENTS_TEXT:
+        wire_bytes(wire, "[1]", 3);
+        break;
+    case WORKER_DATATYPE_TEXT:
+    case WORKER_ELEMENT_JSON:
+        wire_string(wire, "1.5");
+        break;
+    case WORKER_DATASET_CLOSE:
+    case WORKER_CACHE_SOURCES:
+        break;
+    default:
+        wire_uint(wire, call == WORKER_OBJECT_TYPE  ? SFS_GROUP
+                        : call == WORKER_TYPE_EQUAL ? 1
+                                                    : 96);
+    }
+}
+
+static uint64_t called; /* what was asked for last that was no answer */
+static unsigned char called_with[256];
+static size_t called_n;
+static unsigned said_at_end;
+
+static void note_call(enum message_kind asked, struct cursor *last)
+{
+    if (asked != MESSAGE_CALL)
+        return;
+    called = take_uint(last, WORKER_CALLS - 1);
+    called_n = last->left < sizeof(called_with) ? last->left : sizeof(called_with);
+    const unsigned char *bytes = cursor_bytes(last, called_n);
+    if (bytes)
+        memcpy(called_with, bytes, called_n);
+}
+
+static void reply(unsigned how)
+{
+    struct wire wire = {0};
+    struct cursor request = cursor_over(called_with, called_n);
+    wire_uint(&wire, how & 1 ? peer_number() : 0);
+    wire_string(&wire, how & 1 ? "why" : "");
+    if (how & 2)
+        peer_content(&wire);
+    else
+        put_result(&wire, called, &request);
+    if (how & 4)
+        peer_spoil(&wire);
+    peer_say(MESSAGE_REPLY, &wire);
+    wire_free(&wire);
+}
+
+/* Half of what it says are replies. At the end of the input it can still be opened. */
+bool peer_speaks(enum message_kind asked, struct cursor *last)
+{
+    struct wire wire = {0};
+    note_call(asked, last);
+    if (peer_is_over() && (called != WORKER_OPEN || said_at_end++ > 0))
+        return false;
+    unsigned what = peer_byte();
+    if (what == 255)
+        return false;
+    if (what < 128) {
+        reply(what >> 4);
+        return true;
+    }
+    peer_content(&wire);
+    if (what & 16)
+        peer_spoil(&wire);
+    peer_say(what & 15, &wire);
+    wire_free(&wire);
+    return true;
+}
+
+/* ---- The file ---- */
+
+static void *allocate_some(size_t n, enum sfs_image_operation operation, void *user_data)
+{
+    (void)operation, (void)user_data;
+    return n > MOST ? NULL : malloc(n);
+}
+
+static void *reallocate_some(void *bytes, size_t n, enum sfs_image_operation operation,
+                             void *user_data)
+{
+    (void)operation, (void)user_data;
+    return n > MOST ? NULL : realloc(bytes, n);
+}
+
+static void open_store(struct tried *tried)
+{
+    static const struct sfs_image_callbacks callbacks = {.image_malloc = allocate_some,
+                                                         .image_realloc = reallocate_some};
+    const struct store_image how = {
+        .name = "image", .copy = true, .writable = tried->is_writable, .callbacks = &callbacks};
+    static char bytes[BYTES];
+    memset(bytes, 'a', sizeof(bytes));
+    require(store_open_image(bytes, sizeof(bytes), &how, &tried->store) == 0);
+    if (tried->is_writable)
+        store_tell_own(tried->store);
+}
+
+static void fill_own(struct tried *tried)
+{
+    char bytes[OWN];
+    memset(bytes, 'o', sizeof(bytes));
+    for (size_t i = 0; i < N_OWN; i++) {
+        struct own *own = &tried->own[i];
+        require(store_allocate(tried->store, OWN, &own->address) == 0);
+        require(store_write(tried->store, own->address, bytes, OWN) == 0);
+        own->is_there = true;
+    }
+}
+
+static void check_own(struct tried *tried)
+{
+    char bytes[OWN];
+    for (size_t i = 0; i < N_OWN && tried->is_writable; i++) {
+        const struct own *own = &tried->own[i];
+        if (!own->is_there)
+            continue;
+        require(store_read(tried->store, own->address, bytes, OWN) == 0);
+        for (size_t k = 0; k < OWN; k++)
+            require(bytes[k] == 'o');
+        require(store_check_lent(tried->store, own->address, OWN) != 0);
+        require(store_check_lent(tried->store, own->address + OWN - 1, 1) != 0);
+    }
+}
+
+/* What was in use before a call. */
+struct before {
+    size_t n;
+    unsigned char *bytes;
+    bool is_used[MOST / BLOCK];
+};
+
+static void remember(const struct tried *tried, struct before *before)
+{
+    before->n = (size_t)store_size(tried->store) / BLOCK;
+    before->bytes = malloc(before->n * BLOCK + 1);
+    require(before->bytes && before->n <= MOST / BLOCK);
+    require(store_read(tried->store, 0, before->bytes, before->n * BLOCK) == 0);
+    for (size_t i = 0; i < before->n; i++)
+        before->is_used[i] = store_check_lent(tried->store, i * BLOCK, BLOCK) == 0;
+}
+
+static void compare(const struct tried *tried, const struct before *before)
+{
+    unsigned char bytes[BLOCK];
+    for (size_t i = 0; i < before->n; i++)
+        if (before->is_used[i]) {
+            require(store_check_lent(tried->store, i * BLOCK, BLOCK) == 0);
+            require(store_read(tried->store, i * BLOCK, bytes, BLOCK) == 0);
+            require(!memcmp(bytes, before->bytes + i * BLOCK, BLOCK));
+        }
+}
+
+/* ---- Calls ---- */
+
+/* Some part of an open dataset; false: of too many bytes. */
+static bool choose_box(const struct sfs_dataset_info *info, uint64_t *start, uint64_t *count,
+                       uint64_t *bytes)
+{
+    *bytes = info->type.size;
+    for (int i = 0; i < info->rank; i++) {
+        if (info->dims[i] == 0)
+            return false;
+        start[i] = peer_byte() % info->dims[i];
+        count[i] = 1 + peer_byte() % (info->dims[i] - start[i]);
+        if (*bytes > MOST_N || count[i] > MOST_N)
+            return false;
+        *bytes *= count[i];
+    }
+    return *bytes <= MOST_N;
+}
+
+static int read_or_write(struct tried *tried, uint64_t object, const struct sfs_dataset_info *info,
+                         bool is_write)
+{
+    uint64_t start[SFS_MAX_RANK] = {0}, count[SFS_MAX_RANK] = {0}, bytes;
+    if (!choose_box(info, start, count, &bytes))
+        return 0;
+    char *buffer = calloc((size_t)bytes, 1);
+    require(buffer);
+    int error = is_write ? remote_write(tried->remote, object, start, count, buffer)
+                         : remote_read(tried->remote, object, start, count, count, buffer);
+    free(buffer);
+    return error;
+}
+
+static int locate_or_put(struct tried *tried, uint64_t object, const struct sfs_dataset_info *info,
+                         bool is_write)
+{
+    uint64_t start[SFS_MAX_RANK] = {0}, count[SFS_MAX_RANK] = {0}, bytes;
+    static const char stored[5000];
+    struct hdf5_chunk chunk;
+    if (info->layout != SFS_CHUNKED || !choose_box(info, start, count, &bytes))
+        return 0;
+    for (int i = 0; i < info->rank; i++)
+        start[i] -= start[i] % info->chunk_dims[i];
+    return is_write ? remote_write_chunk(tried->remote, object, start, 0, stored,
+                                         1 + peer_byte() % 2 * 4990)
+                    : remote_locate(tried->remote, object, start, &chunk);
+}
+
+static int place(struct tried *tried, uint64_t object, const struct sfs_dataset_info *info)
+{
+    struct own *own = &tried->own[peer_byte() % N_OWN];
+    uint64_t address = own->address;
+    if (info->type.size > MOST_N)
+        return 0;
+    char *element = calloc(info->type.size, 1);
+    require(element);
+    int error = own->is_there ? remote_place(tried->remote, object, &address, OWN, element) : 0;
+    if (!error && own->is_there) {
+        if (address == own->address)
+            own->is_there = false;
+        require(store_check_lent(tried->store, address, OWN) == 0);
+    }
+    free(element);
+    return error;
+}
+
+static int resize(struct tried *tried, uint64_t object, struct sfs_dataset_info *info,
+                  bool is_write)
+{
+    uint64_t dims[SFS_MAX_RANK], data;
+    memcpy(dims, info->dims, sizeof(dims));
+    if (is_write && info->rank > 0)
+        dims[0] = peer_byte();
+    int error = is_write ? remote_set_extent(tried->remote, object, dims)
+                         : remote_dataset_renew(tried->remote, object, info->rank, dims, &data);
+    if (!error)
+        memcpy(info->dims, dims, sizeof(dims));
+    return error;
+}
+
+static int ask_mappings(struct tried *tried, uint64_t object)
+{
+    struct hdf5_mappings mappings;
+    int error = remote_mappings(tried->remote, object, &mappings);
+    if (!error)
+        hdf5_mappings_free(&mappings);
+    return error;
+}
+
+static int ask_text(struct tried *tried, uint64_t object, bool of_datatype)
+{
+    char *text;
+    size_t n;
+    int error = of_datatype ? remote_datatype_text(tried->remote, object, &text)
+                            : remote_text(tried->remote, object, MOST_N, &text, &n);
+    if (error)
+        return error;
+    require(of_datatype || text[n] == '\0');
+    free(text);
+    return 0;
+}
+
+static int call_dataset(struct tried *tried, unsigned which, unsigned i)
+{
+    struct sfs_dataset_info *info = &tried->info[i];
+    uint64_t object = FIRST + i;
+    switch (which % 11) {
+    case 0:
+    case 1:
+        return read_or_write(tried, object, info, which % 11);
+    case 2:
+    case 3:
+        return locate_or_put(tried, object, info, which % 11 == 3);
+    case 4:
+    case 5:
+        return resize(tried, object, info, which % 11 == 5);
+    case 6:
+        return tried->is_writable ? place(tried, object, info) : 0;
+    case 7:
+        return ask_mappings(tried, object);
+    case 8:
+        return ask_text(tried, object, false);
+    case 9:
+        return remote_cache_sources(tried->remote, object, "/d", 4096);
+    default:
+        remote_dataset_close(tried->remote, object);
+        hdf5_info_free(info);
+        tried->is_open[i] = false;
+        return 0;
+    }
+}
+
+static int open_dataset(struct tried *tried, unsigned i)
+{
+    struct hdf5_storage storage;
+    int error = remote_dataset_open(tried->remote, FIRST + i, &tried->info[i], &storage);
+    if (error)
+        return error;
+    tried->is_open[i] = true;
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    return 0;
+}
+
+static int ask_links(struct tried *tried, bool all)
+{
+    struct sfs_links links;
+    struct sfs_link link;
+    int error = all ? remote_list(tried->remote, FIRST, &links)
+                    : remote_lookup(tried->remote, FIRST, "a", &link);
+    if (!error && all)
+        sfs_links_free(&links);
+    else if (!error)
+        sfs_link_free(&link);
+    return error;
+}
+
+static int ask_attributes(struct tried *tried)
+{
+    struct sfs_attributes attributes;
+    int error = remote_attributes(tried->remote, FIRST, &attributes);
+    if (!error)
+        sfs_attributes_free(&attributes);
+    return error;
+}
+
+/* An encoded integer of 4 bytes. */
+static const char encoded[] = "\x03\x00\x10\x00\x00\x00\x04\x00\x00\x00\x00\x00\x20\x00";
+#define ENCODED_N (sizeof(encoded) - 1)
+
+static int ask_type(struct tried *tried, unsigned which)
+{
+    struct sfs_encoded type = {encoded, ENCODED_N};
+    struct sfs_type description;
+    char *text = NULL;
+    size_t n;
+    int error;
+    if (which % 4 == 0) {
+        error = remote_type_describe(tried->remote, encoded, ENCODED_N, &description);
+        if (!error)
+            hdf5_type_free(&description);
+    } else if (which % 4 == 1) {
+        error = remote_element_json(tried->remote, encoded, ENCODED_N, "1234", &text);
+    } else if (which % 4 == 2) {
+        error = remote_elements_text(tried->remote, &type, 0, 1, 1, "1234", &text, &n);
+    } else {
+        error = remote_type_size(tried->remote, encoded, ENCODED_N, &n);
+        (void)remote_type_equal(tried->remote, encoded, ENCODED_N, encoded, ENCODED_N);
+    }
+    free(error ? NULL : text);
+    return error;
+}
+
+static int call_object(struct tried *tried, unsigned which)
+{
+    enum sfs_object_type type;
+    uint64_t address;
+    switch (which % 8) {
+    case 0:
+    case 1:
+        return ask_links(tried, which % 8);
+    case 2:
+        return ask_attributes(tried);
+    case 3:
+        return remote_find(tried->remote, FIRST, "a/b", &address);
+    case 4:
+        return remote_object_type(tried->remote, FIRST + peer_byte() % OBJECTS, &type);
+    case 5:
+        return ask_text(tried, FIRST, true);
+    case 6:
+        return ask_type(tried, peer_byte());
+    default:
+        return remote_renew(tried->remote, &address);
+    }
+}
+
+/* Whether nothing may have changed after it. */
+static bool call(struct tried *tried)
+{
+    unsigned which = peer_byte(), i = which / 32 % OBJECTS;
+    which %= 32;
+    if (which < 8)
+        return call_object(tried, which) || true;
+    if (which < 26 && !tried->is_open[i])
+        return open_dataset(tried, i) || true;
+    if (which < 26) {
+        static const bool changes[] = {
+            [1] = true, [3] = true, [5] = true, [6] = true, [10] = false};
+        return call_dataset(tried, which - 8, i) != 0 || !changes[(which - 8) % 11];
+    }
+    if (!tried->is_writable)
+        return true;
+    if (which < 28)
+        return remote_create_group(tried->remote, "/g") != 0;
+    if (which < 30)
+        return remote_remove_group(tried->remote, "/g") != 0;
+    if (remote_flush(tried->remote) == 0)
+        (void)store_commit(tried->store);
+    return false;
+}
+
+static void try(struct tried *tried)
+{
+    struct before before;
+    while (!peer_is_over()) {
+        remember(tried, &before);
+        bool is_same = call(tried);
+        check_own(tried);
+        if (is_same && tried->is_writable)
+            compare(tried, &before);
+        free(before.bytes);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    struct tried tried = {0};
+    uint64_t root;
+    be_quiet();
+    peer_begin(bytes, n);
+    called = WORKER_OPEN;
+    said_at_end = 0;
+    tried.is_writable = peer_byte() % 4;
+    open_store(&tried);
+    if (tried.is_writable)
+        fill_own(&tried);
+    int error = remote_open(tried.store, SECOND, &tried.remote, &root);
+    check_own(&tried);
+    if (!error) {
+        try(&tried);
+        remote_close(tried.remote);
+        for (size_t i = 0; i < OBJECTS; i++)
+            if (tried.is_open[i])
+                hdf5_info_free(&tried.info[i]);
+        check_own(&tried);
+    }
+    require(store_close(tried.store) == 0);
+    return 0;
+}

@@ -1,0 +1,72 @@
+"""What a file is made of comes to libhdf5 in its own processes only: confined_hdf5.c ends every other
+that asks it for something."""
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from conftest import BUILD, TOP
+
+sys.path.insert(0, str(TOP / "tests/malformed"))
+import drive  # noqa: E402
+import make  # noqa: E402
+
+CONFINED = {"LD_PRELOAD": str(BUILD / "tests/mount/libconfined_hdf5.so"),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+COMMANDS = [("info",), ("info", "--json"), ("check",), ("image",), ("dump", "--frame=0")]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Every layout, index, filter, attribute, kind of group and datatype; virtual and external ones."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "raw.bin").write_bytes(bytes(20))
+    paths = []
+    for name, content, _ in make.sound_files(folder):
+        path = folder / f"sound_{name}.h5"
+        path.write_bytes(content)
+        paths.append(path)
+    path = folder / "virtual.h5"
+    layout = h5py.VirtualLayout((2, 6, 10), "<u2")
+    with h5py.File(folder / "source.h5", "w") as file:
+        file["data"] = np.ones((2, 6, 10), "<u2")
+    layout[:] = h5py.VirtualSource(str(folder / "source.h5"), "data", (2, 6, 10))
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("virtual", layout)
+        file["link"] = h5py.ExternalLink("source.h5", "/data")
+    return [*paths, path]
+
+
+@pytest.mark.parametrize("mode", [("ro",), ("follow",), ("rw", "hdf5=worker")], ids="-".join)
+def test_nothing_of_a_file_comes_to_libhdf5_in_the_daemon(mounts, files, mode):
+    for path in files:
+        mount = mounts(path, *mode, environment=CONFINED, expect_log=True)
+        seen = drive.visit(mount.root, False)
+        assert seen["datasets"], path
+        assert mount.process.poll() is None, mount.log()
+        mount.unmount()
+        assert " in sparsefs" not in mount.log()
+
+
+def sparsectl(command, path):
+    with subprocess.Popen([BUILD / "sparsectl", *command, path], env=os.environ | CONFINED,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        return process.communicate()[1], process.returncode
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "".join(command))
+def test_nothing_of_a_file_comes_to_libhdf5_in_commands_that_only_read(files, command):
+    for path in files:
+        name = "virtual" if path.stem == "virtual" else "beside"
+        errors, code = sparsectl(command, f"{path}:/{name}" if command[0] == "dump" else path)
+        assert code in (0, 1) and " in sparsectl" not in errors, (path, errors)
+
+
+def test_that_would_be_found(run, files, tmp_path):
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    answer = run("-o", "ro,hdf5=inside", files[0], folder, env=os.environ | CONFINED)
+    assert "H5Fopen in sparsefs" in answer.stderr
