@@ -71,7 +71,7 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
     if (error || !is_of_root || st.st_uid == 0)
         return error;
     log_error("%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
-              "(allow_other): mount it with ro, hdf5=worker or trust",
+              "(allow_other): mount it with trust, or without hdf5=inside",
               store_path(file->store), (unsigned)st.st_uid);
     return -EPERM;
 }

@@ -67,7 +67,7 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
-MODES = ["ro", "follow=0.1", "rw,hdf5=worker"]
+MODES = ["ro", "follow=0.1", "rw"]
 
 
 @pytest.fixture(params=MODES)
@@ -114,6 +114,15 @@ def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
                        cwd=tmp_path, env=os.environ | environment)
 
 
+@pytest.mark.parametrize("options", ["default", "default,hdf5=worker"])
+def test_it_is_there_by_default(mounts, path, options):
+    mount = mounts(path, *options.split(","))
+    assert len(workers(mount)) == 1
+    os.mkdir(mount / "group")
+    assert len(workers(mount)) == 1
+    check_others(mount)
+
+
 def test_it_is_inside_if_told_so(mounts, path, mode):
     mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)
@@ -150,7 +159,7 @@ def test_what_was_begun_is_dropped(mounts, path, name):
     with h5py.File(path, "a") as file:
         file.create_group("group")
     there = path.read_bytes()
-    mount = failing(mounts, path, "rw", "hdf5=worker", "hdf5_timeout=2", "commit_interval=0")
+    mount = failing(mounts, path, "rw", "hdf5_timeout=2", "commit_interval=0")
     for _ in range(2):
         with pytest.raises(OSError) as error:
             os.mkdir(mount / f"group/{name}")
@@ -206,7 +215,7 @@ def test_one_that_was_taken_over_does_not_change_sparse_datasets(mounts, guarded
     assert content[header:header + 4] == b"OHDR"
     addresses = [0, USER_BLOCK - 1, header, content.index(b"EAHD"), content.index(b"EAIB"),
                  content.index(b"EADB"), *chunks, chunks[-1] + 100]
-    mount = failing(mounts, guarded, "rw", "hdf5=worker", "commit_interval=0")
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
     with open(mount / "sparse/frames/0.raw", "rb"):
         for address in addresses:
             for what in "write", "free":
@@ -229,7 +238,7 @@ def test_of_a_damaged_index_what_can_be_found(mounts, guarded):
     content = bytearray(guarded.read_bytes())
     content[content.index(b"EADB") + 20] ^= 1
     guarded.write_bytes(content)
-    mount = failing(mounts, guarded, "rw", "hdf5=worker", "commit_interval=0")
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
     with open(mount / "sparse/frames/0.raw", "rb"):
         os.mkdir(mount / "group")
         assert "/sparse: not all of it can be kept from libhdf5's process: " in mount.log()
@@ -250,7 +259,7 @@ def test_a_dense_dataset_that_is_where_a_sparse_one_is(mounts, guarded, name, ro
     assert content.count(old) == 1
     guarded.write_bytes(content.replace(old, new))
     content = guarded.read_bytes()
-    mount = mounts(guarded, "rw", "hdf5=worker", "commit_interval=0", expect_log=True)
+    mount = mounts(guarded, "rw", "commit_interval=0", expect_log=True)
     with open(mount / "sparse/frames/0.raw", "rb"), pytest.raises(OSError) as error:
         with open(mount / name / "frames/0.raw", "r+b") as frame:
             frame.write(bytes(100))
@@ -267,7 +276,7 @@ def test_a_dense_dataset_that_is_where_a_sparse_one_is(mounts, guarded, name, ro
 
 def test_when_it_cannot_be_started_again(mounts, path):
     """Nothing can be changed any more, which the log and the counters say; what was written is there."""
-    mount = mounts(path, "rw", "hdf5=worker", "commit_interval=0", expect_log=True)
+    mount = mounts(path, "rw", "commit_interval=0", expect_log=True)
     write_frame(mount, "other1", 0, DATA[7].tobytes())
     sync(mount)
     assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0
@@ -356,7 +365,7 @@ def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
     model = Model(tmp_path / "written.h5", 1)
     kills = 0
     while kills < KILLS:
-        mount = mounts(model.path, "rw", "hdf5=worker", "cache_size=1M", "commit_interval=1", expect_log=True)
+        mount = mounts(model.path, "rw", "cache_size=1M", "commit_interval=1", expect_log=True)
         pauses = np.random.default_rng(kills)
         with Killer(mount, lambda: pauses.uniform(0.001, 0.04)) as killer:
             while killer.kills < KILLS // 4:
@@ -376,11 +385,6 @@ def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
     subprocess.run([BUILD / "sparsectl", "recover", model.path], check=True, capture_output=True)
     assert is_sound(model.path) == sorted(set(model.data) | model.groups)
     print(f"{kills} kills, {model.refused} calls refused")
-
-
-def test_files_that_are_written_are_opened_inside(mounts, path):
-    """Unless something else is said."""
-    assert not workers(mounts(path, "rw"))
 
 
 @pytest.mark.parametrize("option", ["hdf5=outside", "hdf5=", "hdf5_memory=none", "hdf5_timeout=0"])
