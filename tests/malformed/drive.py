@@ -109,6 +109,12 @@ def overwrite(path):
         os.fsync(file.fileno())
 
 
+def cut(path):
+    """Erasing elements takes as long as there are elements, whatever is stored of them."""
+    if os.stat(path).st_size < MOST_BYTES:
+        os.truncate(path, 8)
+
+
 def change(visitor, root):
     """Groups come and go, frames are written, and the first of them that there is not yet."""
     visitor.call(os.mkdir, os.path.join(root, "made here"))
@@ -116,7 +122,7 @@ def change(visitor, root):
         for name in ("frames/0.raw", "frames/1.raw"):
             visitor.call(overwrite, os.path.join(dataset, name))
         visitor.call(os.mkdir, os.path.join(os.path.dirname(dataset), "beside it"))
-        visitor.call(os.truncate, os.path.join(dataset, "frames/0.raw"), 8)
+        visitor.call(cut, os.path.join(dataset, "frames/0.raw"))
         visitor.call(pathlib.Path(dataset, "frames/2.raw").write_bytes, b"added")
     visitor.call(os.rmdir, os.path.join(root, "made here"))
     fd = os.open(root, os.O_RDONLY)

@@ -373,6 +373,7 @@ def test_strings_that_claim_gigabytes(mounts, tmp_path, options):
     mount = mounts(path, *options.split(","), expect_log=True)
     names = [name.removeprefix("user.") for name in os.listxattr(mount / "g")]
     assert sorted(names) == ["numbers", "rows", "several", "short"]
+    assert "is left out, as it is too large: long" in mount.log()
     assert os.getxattr(mount / "g", "user.short") == b"some"
     assert b"three" in os.getxattr(mount / "g", "user.rows")
     assert b"2" in os.getxattr(mount / "g", "user.numbers")
