@@ -1,7 +1,8 @@
 /* What libhdf5's process must not change in a file that is written: what our own code has there.
  * Space that is allocated while the file is open is the store's own anyway; what was there before
  * is looked for when that process has changed something, in the datasets that are open and were not
- * looked at yet. So opening a dataset reads nothing for it, and neither does writing to sparse ones.
+ * looked at yet. So opening a dataset reads nothing for it, and neither does writing to sparse
+ * ones.
  */
 #include <errno.h>
 #include <utlist.h>
@@ -17,7 +18,8 @@ static int claim(void *context)
     struct sfs_dataset *dataset, *next;
     int error = 0;
     pthread_mutex_lock(&guard->lock);
-    DL_FOREACH_SAFE2 (guard->unclaimed, dataset, next, guarded.next) {
+    DL_FOREACH_SAFE2(guard->unclaimed, dataset, next, guarded.next)
+    {
         if (!error)
             error = sparse_claim(&dataset->layout);
         if (error)

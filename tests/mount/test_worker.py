@@ -204,7 +204,8 @@ def fill(mounts, path):
     mount.unmount()
     done = subprocess.run([BUILD / "sparsectl", "info", "--json", "--chunks", path], check=True, capture_output=True)
     info = json.loads(done.stdout)
-    return [chunk["address"] for dataset in info["datasets"] if dataset["path"] == "/sparse" for chunk in dataset["chunks"]]
+    sparse = next(dataset for dataset in info["datasets"] if dataset["path"] == "/sparse")
+    return [chunk["address"] for chunk in sparse["chunks"]]
 
 
 def test_one_that_was_taken_over_does_not_change_sparse_datasets(mounts, guarded):
