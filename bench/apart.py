@@ -1,6 +1,5 @@
 """Section of the benchmark: what it costs that libhdf5 works in a process of its own, beside the same
-daemon with it inside. Files that are only read have that by default, those that are written by an
-option."""
+daemon with it inside."""
 
 import os
 import time

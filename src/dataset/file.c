@@ -71,7 +71,7 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
     if (error || !is_of_root || st.st_uid == 0)
         return error;
     log_error("%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
-              "(allow_other): mount it with ro, hdf5=worker or trust",
+              "(allow_other): mount it with trust, or without hdf5=inside",
               store_path(file->store), (unsigned)st.st_uid);
     return -EPERM;
 }
@@ -129,6 +129,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     pthread_mutex_init(&file->flushing.lock, NULL);
     pthread_cond_init(&file->flushing.ended_one, NULL);
     init_commit_lock(&file->commit_lock);
+    pthread_mutex_init(&file->guard.lock, NULL);
     pthread_mutex_init(&file->writing.lock, NULL);
     file->writing.is_writer = !store_is_shared(store);
     file->store = store;
@@ -169,6 +170,8 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
         }
         store_set_landmark(store, file->superblock.address);
     }
+    if (!error)
+        error = guard_init(file);
     if (error)
         sfs_discard(file);
     else
@@ -503,6 +506,7 @@ static int close_file(struct sfs_file *file)
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
+    pthread_mutex_destroy(&file->guard.lock);
     pthread_mutex_destroy(&file->writing.lock);
     use_destroy(&file->use);
     free(file);

@@ -53,6 +53,10 @@ struct sfs_dataset {
     struct sfs_dataset *next_differing;
     atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
     atomic_int left;                    /* the error for which the last commit left something out */
+    struct {
+        bool waits;
+        struct sfs_dataset *prev, *next;
+    } guarded;                       /* of guard.c */
     unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -70,8 +74,16 @@ struct flushing {
     int left;              /* the error for which it left something out, or 0 */
 };
 
+/* What libhdf5's process must not change (guard.c). */
+struct guard {
+    bool is_on;
+    pthread_mutex_t lock;          /* guards what follows; taken after all others of the file */
+    struct sfs_dataset *unclaimed; /* open ones of which nothing was claimed yet */
+};
+
 struct sfs_file {
     struct store *store;
+    struct guard guard;
     struct {                   /* writing.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* calls that may change the file, and who said that they will */
@@ -111,6 +123,13 @@ struct sfs_file {
  * whose cache it is to be, and which outlives it; NULL: over one of its own. */
 int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
               bool create, struct sfs_file **file);
+
+/* Keeps libhdf5's process, if there is one, from changing what is in front of the superblock and
+ * what sparse datasets have in the store: of those that are added, as long as they are not removed,
+ * and of all that were there when it changed something before. Before other threads; -ENOMEM. */
+int guard_init(struct sfs_file *file);
+void guard_add(struct sfs_dataset *dataset);
+void guard_remove(struct sfs_dataset *dataset);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
 int file_make_sources(struct sfs_file *file);

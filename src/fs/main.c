@@ -270,12 +270,6 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
-/* Whether libhdf5 works on the file in a process of its own. */
-static bool runs_apart(const struct options *options)
-{
-    return options->hdf5_worker || (options->read_only && !options->hdf5_inside);
-}
-
 /* Whom the mount lets read, whatever the mode of the file: who owns it there may be anybody. */
 static mode_t shown_mode(const struct options *options)
 {
@@ -295,7 +289,7 @@ static int open_file(const struct options *options, struct sfs_file **file)
                                        .is_trusted = options->trusts,
                                        .workers = options->workers,
                                        .follow = options->follow > 0,
-                                       .hdf5_worker = runs_apart(options),
+                                       .hdf5_worker = !options->hdf5_inside,
                                        .writable = !options->read_only,
                                        .share = !options->wants_writing};
     char why[LINE_BYTES] = "";
@@ -364,7 +358,7 @@ static int run(struct options *options)
         return EXIT_USAGE;
     }
     int error = options->read_only ? 0 : keeper_create(&keeper);
-    if (!error && !options->hdf5_inside) /* for filter plugins at least */
+    if (!error && !options->hdf5_inside)
         error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
     if (!error)
         return open_and_serve(options, keeper);

@@ -55,10 +55,8 @@ void options_print_help(void)
         "file,\n"
         "                            at most so much later (default: 1)\n"
         "     hdf5=worker, hdf5=inside\n"
-        "                            run libhdf5 in a process that may do nothing (default of\n"
-        "                            ro and follow), or in this one (default of what is written);\n"
-        "                            and filter plugins in others of that kind, or (inside) in\n"
-        "                            this one\n"
+        "                            run libhdf5, and filter plugins, in processes that may do\n"
+        "                            nothing (default), or in this one\n"
         "     hdf5_memory=SIZE       most memory of such a process (default: 1G)\n"
         "     hdf5_timeout=SECONDS   how long it may take for one answer (default: 10)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
@@ -67,7 +65,7 @@ void options_print_help(void)
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
         "as\n"
-        "                            root; with ro it need not\n"
+        "                            root; without hdf5=inside it need not\n"
         "     uid=N, gid=N, umask=M  owner and permissions to show instead of the file's\n"
         "     nonempty               mount over a directory that is not empty\n"
         "     ro, rw                 do not write; write (default: rw)\n"
@@ -204,8 +202,7 @@ static int take_value(struct options *options, const char *option)
                                           : refuse(strerror(ENOMEM), option);
     } else if ((value = value_of(option, "hdf5"))) {
         options->hdf5_inside = !strcmp(value, "inside");
-        options->hdf5_worker = !strcmp(value, "worker");
-        error = options->hdf5_inside || options->hdf5_worker
+        error = options->hdf5_inside || !strcmp(value, "worker")
                     ? 0
                     : refuse("neither worker nor inside", option);
     } else if ((value = value_of(option, "hdf5_memory"))) {

@@ -30,8 +30,7 @@ struct options {
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
     bool fill_missing;   /* missing=fill */
-    bool hdf5_inside;    /* hdf5=inside: libhdf5 in this process, also for what is only read */
-    bool hdf5_worker;    /* hdf5=worker: not in this process, also for what is written */
+    bool hdf5_inside;    /* hdf5=inside: libhdf5 in this process */
     size_t hdf5_memory;  /* of a process of its own, bytes; 0: default */
     double hdf5_timeout; /* seconds of a call there; 0: default */
     unsigned views;      /* that are shown, as entry_views has them */

@@ -2,11 +2,14 @@
  * is given by name; so names are kept as they are seen. Where that is not enough it looks for one
  * itself, through all groups. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
+#include "store/store.h"
 
 #define MAX_SEEN 4096
 
@@ -208,10 +211,19 @@ int attributes_each(struct hdf5 *hdf5, uint64_t address, attribute_action action
 
 /* What is read under the library lock and becomes text without it. */
 struct reading {
+    const struct hdf5 *hdf5;
+    uint64_t address;
     struct sfs_attributes names; /* of which text and json are filled in later */
     struct read_attribute *read; /* of each */
     bool has_references;
 };
+
+static void say_left_out(const struct reading *reading, const char *name)
+{
+    log_warning("%s: an attribute of the object at address %" PRIu64
+                " is left out, as it is too large: %s",
+                store_path(reading->hdf5->store), reading->address, name);
+}
 
 static int add_attribute(hid_t id, const char *name, void *context)
 {
@@ -231,6 +243,8 @@ static int add_attribute(hid_t id, const char *name, void *context)
     reading->names.n++;
     /* One attribute that cannot be read must not hide the others. */
     int error = id < 0 ? -EIO : text_read_attribute(id, &read[n]);
+    if (error == -EFBIG)
+        say_left_out(reading, name);
     if (error) {
         H5Eclear2(H5E_DEFAULT);
         text_close_attribute(&read[n]);
@@ -270,6 +284,8 @@ static int write_all(struct hdf5 *hdf5, struct reading *reading)
         struct sfs_attribute *attribute = &reading->names.attribute[i];
         if (reading->read[i].native >= 0)
             error = text_attribute(&source, &reading->read[i], &attribute->text, &attribute->json);
+        if (error == -EFBIG)
+            say_left_out(reading, attribute->name);
         if (error == -EIO || error == -EFBIG)
             error = 0;
     }
@@ -300,7 +316,7 @@ static int note_name(struct hdf5 *hdf5, uint64_t address)
 
 int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
 {
-    struct reading reading = {0};
+    struct reading reading = {.hdf5 = hdf5, .address = address};
     int error = read_all(hdf5, address, &reading);
     if (error == -EAGAIN) {
         error = note_name(hdf5, address);

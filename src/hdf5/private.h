@@ -321,6 +321,10 @@ hid_t text_memory_type(hid_t type);
 /* Frees what the variable-length parts of n elements point to. */
 void text_reclaim(hid_t type, hsize_t n, void *elements);
 
+/* Whether n elements of an attribute, which has this type in the file, have variable-length parts
+ * of no more bytes in memory than `most`. -EFBIG; -EIO: they cannot be read; -ENOMEM. */
+int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most);
+
 /* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
  * line ends after every row_length. 0: it is a single value, bare. */
 int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,

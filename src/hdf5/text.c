@@ -371,16 +371,19 @@ int text_attribute(const struct text_source *source, const struct read_attribute
     return error ? error : write_attribute(source, attribute, json, TEXT_JSON);
 }
 
-static int read_elements(hid_t id, struct read_attribute *attribute)
+static int read_elements(hid_t id, hid_t type, struct read_attribute *attribute)
 {
     uint64_t bytes;
     if (!box_product(&attribute->n, 1, attribute->type.size, &bytes) || bytes > MAX_ATTRIBUTE_BYTES)
         return -EFBIG;
+    int error = lengths_check(id, type, attribute->n, MAX_ATTRIBUTE_BYTES - bytes);
+    if (error)
+        return error;
     attribute->elements = calloc(bytes ? bytes : 1, 1);
     if (!attribute->elements)
         return -ENOMEM;
     if (attribute->n > 0 && H5Aread(id, attribute->native, attribute->elements) < 0) {
-        int error = library_failed(-EIO);
+        error = library_failed(-EIO);
         attribute->n = 0;
         return error;
     }
@@ -402,7 +405,7 @@ int text_read_attribute(hid_t id, struct read_attribute *attribute)
         error = text_type_make(attribute->native, &attribute->type);
     }
     if (!error)
-        error = read_elements(id, attribute);
+        error = read_elements(id, type, attribute);
     if (space >= 0)
         H5Sclose(space);
     if (type >= 0)

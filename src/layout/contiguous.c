@@ -41,6 +41,19 @@ static int write_all(const struct layout *layout, uint64_t address, const void *
     return error;
 }
 
+/* Where libhdf5 says that they are: what is somebody else's is not written to. */
+static int rewrite(const struct layout *layout, const void *elements)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    int error = store_let_claim(layout->store);
+    if (!error)
+        error = store_check_lent(layout->store, layout->data_address, layout->chunk_bytes);
+    if (error == -EACCES)
+        return layout_failed(layout, origin, layout->data_address,
+                             "its place is in use by others, or by nobody");
+    return error ? error : write_all(layout, layout->data_address, elements);
+}
+
 /* The elements are written first, so that libhdf5 does not name space where they are not. The
  * commit lock is held for reading. The cache sees to it that one thread at a time does this, while
  * nobody looks the chunk up. */
@@ -85,9 +98,8 @@ static int insert(struct layout *layout, const uint64_t *scaled, const struct en
                   struct chunk_record *record)
 {
     pthread_rwlock_rdlock(layout->commit_lock);
-    int error = layout->data_address == UINT64_MAX
-                    ? place(layout, encoded->bytes)
-                    : write_all(layout, layout->data_address, encoded->bytes);
+    int error = layout->data_address == UINT64_MAX ? place(layout, encoded->bytes)
+                                                   : rewrite(layout, encoded->bytes);
     pthread_rwlock_unlock(layout->commit_lock);
     return error ? error : lookup(layout, scaled, record);
 }

@@ -25,6 +25,11 @@ struct layout;
  * layout's commit lock is held for writing. Errors are logged. */
 int sparse_flush(struct layout *layout);
 
+/* Claims (store.h) what it has in the store: its header, the structures of its index, its chunks.
+ * What is stored later is the store's own anyway. What of a damaged index cannot be found is not
+ * claimed, which the log says. -EIO, which is logged; -ENOMEM. */
+int sparse_claim(struct layout *layout);
+
 /* ---- For the files of this folder: the callbacks that write ---- */
 
 struct cache_form;

@@ -92,16 +92,30 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     return 0;
 }
 
+/* Cuts what lies in [address, end) out of what is the store's own. Nodes for two cuts in the middle
+ * are there. */
+static void disown(struct store *store, uint64_t address, uint64_t end)
+{
+    uint64_t start, length;
+    while (extents_after(&store->own, address, &start, &length) && start < end) {
+        uint64_t from = start > address ? start : address;
+        uint64_t to = start + length < end ? start + length : end;
+        extents_cut(&store->own, from, to - from);
+    }
+}
+
+/* A damaged file may have let somebody claim what a snapshot still held, which is free by now. */
 static int allocate_for(struct store *store, uint64_t n, bool is_lent, uint64_t *address)
 {
     pthread_mutex_lock(&store->change);
-    bool is_own = store->tells_own && !is_lent;
     int error = check_writable(store);
-    if (!error && is_own)
-        error = extents_reserve(&store->own, 1);
+    if (!error && store->tells_own)
+        error = extents_reserve(&store->own, 3);
     if (!error)
         error = n > 0 ? allocate(store, n, address) : -EINVAL;
-    if (!error && is_own)
+    if (!error && store->tells_own)
+        disown(store, *address, *address + n);
+    if (!error && store->tells_own && !is_lent)
         extents_add(&store->own, *address, n);
     pthread_mutex_unlock(&store->change);
     return error;
@@ -134,17 +148,6 @@ void store_tell_own(struct store *store)
     pthread_mutex_unlock(&store->change);
 }
 
-/* Nodes for two cuts in the middle are there. */
-static void disown(struct store *store, uint64_t address, uint64_t end)
-{
-    uint64_t start, length;
-    while (extents_after(&store->own, address, &start, &length) && start < end) {
-        uint64_t from = start > address ? start : address;
-        uint64_t to = start + length < end ? start + length : end;
-        extents_cut(&store->own, from, to - from);
-    }
-}
-
 /* Without memory it stays our own. */
 void store_hand_over(struct store *store, uint64_t address, uint64_t n)
 {
@@ -152,6 +155,53 @@ void store_hand_over(struct store *store, uint64_t address, uint64_t n)
     if (extents_reserve(&store->own, 2) == 0)
         disown(store, address, address + n);
     pthread_mutex_unlock(&store->change);
+}
+
+/* Where to go on from an address: behind what is in a set there, and no farther than *next, before
+ * anything else that is. */
+static bool skip(const struct extents *extents, uint64_t *at, uint64_t *next)
+{
+    uint64_t start, length;
+    if (!extents_after(extents, *at, &start, &length))
+        return false;
+    bool is_there = start <= *at;
+    if (is_there)
+        *at = start + length;
+    else if (start < *next)
+        *next = start;
+    return is_there;
+}
+
+int store_claim(struct store *store, uint64_t address, uint64_t n)
+{
+    uint64_t end;
+    int error = 0;
+    pthread_mutex_lock(&store->change);
+    uint64_t size = store_size(store);
+    if (__builtin_add_overflow(address, n, &end) || end > size)
+        end = size;
+    for (uint64_t at = address, next = end; at < end && !error; next = end) {
+        if (skip(&store->own, &at, &next) || skip(&store->free, &at, &next) ||
+            skip(&store->pending, &at, &next))
+            continue;
+        error = extents_reserve(&store->own, 1);
+        if (!error)
+            extents_add(&store->own, at, next - at);
+        at = next;
+    }
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
+void store_set_claimer(struct store *store, int (*claim)(void *context), void *context)
+{
+    store->claim = claim;
+    store->claimer = context;
+}
+
+int store_let_claim(struct store *store)
+{
+    return store->claim ? store->claim(store->claimer) : 0;
 }
 
 /* The longest piece of [at, end) that is all fresh or all committed. */

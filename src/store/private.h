@@ -143,7 +143,9 @@ struct store {
     struct extents pending;             /* freed since the last commit, which still needs them */
     struct extents fresh;               /* allocated since the last commit, before committed_end */
     bool tells_own;                     /* store_tell_own */
-    struct extents own;                 /* allocated since by store_allocate, and in use */
+    struct extents own;                 /* allocated since by store_allocate or claimed, in use */
+    int (*claim)(void *context);        /* store_set_claimer */
+    void *claimer;
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
     struct standing standing;

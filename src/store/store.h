@@ -272,11 +272,21 @@ int store_free(struct store *store, uint64_t address, uint64_t n);
  *
  * From the first of these calls on the store tells its own space, which store_allocate gives, from
  * that which is lent: all else that is in use. Space is lent when it is allocated so, or when it is
- * handed over. */
+ * handed over; what was there before is lent until it is claimed. */
 
 void store_tell_own(struct store *store);
 int store_allocate_lent(struct store *store, uint64_t n, uint64_t *address);
 void store_hand_over(struct store *store, uint64_t address, uint64_t n);
+
+/* What of n bytes is in use is the store's own from now on, until it is freed: bytes that somebody
+ * who is trusted has found to be his. Behind the end there are none. -ENOMEM: some of them. */
+int store_claim(struct store *store, uint64_t address, uint64_t n);
+
+/* Who knows of more that is his when somebody asks whether space is lent: he is called without any
+ * lock of the store, by several threads, and claims it; his errors are those of store_let_claim.
+ * NULL: nobody, which it is at first. Set while nobody else uses the store. */
+void store_set_claimer(struct store *store, int (*claim)(void *context), void *context);
+int store_let_claim(struct store *store);
 
 /* Whether all of n bytes are lent: 0, or -EACCES. And store_free, if they are. */
 int store_check_lent(struct store *store, uint64_t address, uint64_t n);

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Mounts malformed files, looks at all that they show, and reports what must not be.
 
-    drive.py [--mode ro|follow|default] [--every N] [--offset O] [--from K] [--jobs J] [--keep FOLDER]
+    drive.py [--mode ro|follow|default|inside] [--every N] [--offset O] [--from K] [--jobs J] [--keep FOLDER]
 
 Tries every N-th file (default: all) of make.py, beginning with number O (default: 0), of those from the
 K-th on, J at once, and prints one line for each finding; files with findings are kept in FOLDER. In the
-modes `ro` and `follow` it asserts, in mode `default`, in which libhdf5 runs in the daemon, it counts.
-The commands of sparsectl are tried in mode `ro`. Exit code 1: something asserted is not so."""
+modes `default` and `inside` it also changes what it has looked at. In mode `inside`, with libhdf5 in the
+daemon, it counts, in the others it asserts: exit code 1: there are findings. The commands of sparsectl
+are tried in mode `ro`."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -37,6 +38,7 @@ MOST_ENTRIES = 400  # that are looked at in all
 MOST_NAMES = 40  # of a folder
 MOST_DEPTH = 12
 MOST_DUMPED = 4  # datasets
+MOST_WRITTEN = 4096  # bytes of a frame that are written
 
 
 # ---- What a user does, in a process of its own ----
@@ -99,11 +101,44 @@ class Visit:
                 self.call(os.readlink, inner)
 
 
-def visit(root, beside):
+def overwrite(path):
+    """With what stands there."""
+    with open(path, "r+b", buffering=0) as file:
+        there = file.read(MOST_WRITTEN)
+        file.seek(0)
+        file.write(there)
+        os.fsync(file.fileno())
+
+
+def cut(path):
+    """Erasing elements takes as long as there are elements, whatever is stored of them."""
+    if os.stat(path).st_size < MOST_BYTES:
+        os.truncate(path, 8)
+
+
+def change(visitor, root):
+    """Groups come and go, frames are written, and the first of them that there is not yet."""
+    visitor.call(os.mkdir, os.path.join(root, "made here"))
+    for dataset in visitor.datasets[:MOST_DUMPED]:
+        for name in ("frames/0.raw", "frames/1.raw"):
+            visitor.call(overwrite, os.path.join(dataset, name))
+        visitor.call(os.mkdir, os.path.join(os.path.dirname(dataset), "beside it"))
+        visitor.call(cut, os.path.join(dataset, "frames/0.raw"))
+        visitor.call(pathlib.Path(dataset, "frames/2.raw").write_bytes, b"added")
+    visitor.call(os.rmdir, os.path.join(root, "made here"))
+    fd = os.open(root, os.O_RDONLY)
+    visitor.call(os.fsync, fd)
+    os.close(fd)
+
+
+def visit(root, beside, changes):
     """In a child: {"slowest": [seconds, what], "beside": whether that dataset is right, "datasets":
     paths of the first ones}."""
     visitor = Visit()
     visitor.folder(root)
+    if changes:
+        visitor.datasets = [path for path in visitor.datasets if not path.endswith("/beside")]
+        change(visitor, root)
     right = None
     if beside:
         try:
@@ -114,14 +149,14 @@ def visit(root, beside):
     return {"slowest": visitor.slowest, "beside": right, "datasets": paths}
 
 
-def visit_apart(root, beside):
+def visit_apart(root, beside, changes):
     """None: it did not come back in time, or failed itself."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(read_end)
-            os.write(write_end, json.dumps(visit(root, beside)).encode())
+            os.write(write_end, json.dumps(visit(root, beside, changes)).encode())
         finally:  # whatever happens: what follows is the parent's
             os._exit(0)
     os.close(write_end)
@@ -158,7 +193,7 @@ def is_sanitized():
 
 def start(path, root, mode, log):
     """The daemon; its exit code if it has ended, or None when it is mounted."""
-    options = OPTIONS + ("" if mode == "default" else f",{mode}")
+    options = OPTIONS + {"ro": ",ro", "follow": ",follow", "default": "", "inside": ",hdf5=inside"}[mode]
     device = os.stat(root).st_dev
     daemon = subprocess.Popen([BUILD / "sparsefs", "-f", "-o", options, path, root], stderr=log)
     deadline = time.monotonic() + DEADLINE
@@ -191,7 +226,7 @@ def try_mount(path, root, mode, harmless, log):
         if daemon.returncode not in (1, 2, 32) or harmless:
             findings.append(f"not mounted: {daemon.returncode}")
         return findings, []
-    answer = visit_apart(root, harmless)
+    answer = visit_apart(root, harmless, mode != "ro")
     if answer is None:
         findings.append("a call hangs")
     elif answer["beside"] not in (None, True):
@@ -202,7 +237,7 @@ def try_mount(path, root, mode, harmless, log):
         findings.append(f"the daemon took {peak(daemon.pid) >> 20} MiB")
     if not stop(daemon, root):
         findings.append("SIGTERM does not end it")
-    elif daemon.returncode != 0 and not findings:
+    elif (daemon.returncode < 0 or (daemon.returncode and mode == "ro")) and not findings:
         findings.append(f"it ended with {daemon.returncode}")
     return findings, answer["datasets"] if answer else []
 
@@ -255,7 +290,7 @@ def jobs(given):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mode", choices=["ro", "follow", "default"], default="ro")
+    parser.add_argument("--mode", choices=["ro", "follow", "default", "inside"], default="ro")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--from", type=int, default=0, dest="first")
@@ -274,7 +309,7 @@ def main():
             tried, bad = report(done, tried, bad)
         tried, bad = report(waiting, tried, bad)
     print(f"{tried} files, {bad} with findings")
-    return 1 if bad and given.mode != "default" else 0
+    return 1 if bad and given.mode != "inside" else 0
 
 
 def report(done, tried, bad):

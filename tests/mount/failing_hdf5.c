@@ -1,15 +1,23 @@
 /* Preloaded into the daemon: a libhdf5 that fails as it does with damaged files, at will. Reading
  * an attribute named crash, hang or allocate does just that; so does making a group named crash or
- * hang, when all of it has been written. */
+ * hang, when all of it has been written. Making one named write-ADDRESS or free-ADDRESS does what
+ * code could do that has taken libhdf5's process over: 16 bytes of the file are changed, or freed.
+ */
 #include <dlfcn.h>
 #include <hdf5.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+
+#include "hdf5/worker/channel.h"
 
 #define BLOCK ((size_t)16 << 20)
 #define MOST  4096 /* blocks: no limit has been met */
+#define FILES 64   /* descriptors that are tried: the one that is a socket */
+#define BYTES 16
 
 static herr_t allocate(void)
 {
@@ -28,6 +36,32 @@ static bool ends_with(const char *path, const char *name)
     return slash && !strcmp(slash + 1, name);
 }
 
+/* The messages are those of channel.h: address, number, and if they are to be written the bytes. */
+static void ask_for(enum message_kind kind, const char *address)
+{
+    struct {
+        uint64_t kind, n, address, count;
+        char bytes[BYTES];
+    } message = {kind, kind == MESSAGE_FREE ? 16 : 16 + BYTES, strtoull(address, NULL, 10), BYTES,
+                 "overwritten here"};
+    for (int fd = 0; fd < FILES; fd++) {
+        struct iovec part = {&message, 16 + message.n};
+        struct msghdr whole = {.msg_iov = &part, .msg_iovlen = 1};
+        if (sendmsg(fd, &whole, MSG_NOSIGNAL) > 0)
+            return;
+    }
+    abort();
+}
+
+static void take_over(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    if (name && !strncmp(name, "/write-", 7))
+        ask_for(MESSAGE_WRITE, name + 7);
+    if (name && !strncmp(name, "/free-", 6))
+        ask_for(MESSAGE_FREE, name + 6);
+}
+
 __attribute__((visibility("default"))) hid_t H5Gcreate2(hid_t place, const char *path, hid_t lcpl,
                                                         hid_t gcpl, hid_t gapl)
 {
@@ -35,6 +69,7 @@ __attribute__((visibility("default"))) hid_t H5Gcreate2(hid_t place, const char 
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "H5Gcreate2");
     hid_t group = real(place, path, lcpl, gcpl, gapl);
+    take_over(path);
     bool crashes = ends_with(path, "crash"), hangs = ends_with(path, "hang");
     if (crashes || hangs)
         H5Fflush(place, H5F_SCOPE_LOCAL);

@@ -103,12 +103,12 @@ def bombs(path, chunk, times):
     return data, len(stored)
 
 
-@pytest.mark.parametrize("options", ["ro", "ro,hdf5=inside", "default"])
+@pytest.mark.parametrize("options", ["ro", "default", "ro,hdf5=inside", "default,hdf5=inside"])
 def test_little_that_becomes_gigabytes(mounts, tmp_path, options):
     path = tmp_path / "bomb.h5"
     data, size = bombs(path, (1, 64, 64), 3)
     assert size < 16 * KIB
-    mount = mounts(path, options, expect_log=True)
+    mount = mounts(path, *options.split(","), expect_log=True)
     with pytest.raises(OSError) as error:
         (mount / "bad/frames/0.raw").read_bytes()
     assert error.value.errno == errno.EIO
@@ -342,11 +342,42 @@ def test_claims(tmp_path, add, mode):
     assert drive.try_file((add.__name__, path.read_bytes(), True, mode, None)) == (add.__name__, [])
 
 
-def test_lists_that_are_all_the_same(tmp_path):
-    """Only read-only: elsewhere libhdf5 reads them in the daemon."""
+@pytest.mark.parametrize("mode", ["ro", "default", "inside"])
+def test_lists_that_are_all_the_same(tmp_path, mode):
     path = tmp_path / "bad.h5"
     many_lists(path)
-    assert drive.try_file(("lists", path.read_bytes(), True, "ro", None)) == ("lists", [])
+    assert drive.try_file(("lists", path.read_bytes(), True, mode, None)) == ("lists", [])
+
+
+@pytest.mark.parametrize("options", ["ro", "default,hdf5=inside"])
+def test_strings_that_claim_gigabytes(mounts, tmp_path, options):
+    """They are left out without being read; others are there, whatever they are in."""
+    path = tmp_path / "long.h5"
+    text, lists = h5py.string_dtype(), h5py.vlen_dtype("f8")
+    with h5py.File(path, "w") as file:
+        group = file.create_group("g")
+        group.attrs["long"] = "0123456789abc"
+        group.attrs["short"] = "some"
+        group.attrs["several"] = ["a", "bcd"]
+        rows = np.zeros(2, [("a", "i4"), ("b", text)])
+        rows["b"] = "one", "three"
+        group.attrs.create("rows", rows)
+        numbers = np.empty(2, object)
+        numbers[:] = np.arange(2.), np.arange(3.)
+        group.attrs.create("numbers", numbers, dtype=lists)
+    content = path.read_bytes()
+    element = struct.pack("<IQ", 14, content.index(b"GCOL"))
+    element = element if element in content else struct.pack("<IQ", 13, content.index(b"GCOL"))
+    assert content.count(element) == 1
+    path.write_bytes(content.replace(element, struct.pack("<I", 3 << 30) + element[4:]))
+    mount = mounts(path, *options.split(","), expect_log=True)
+    names = [name.removeprefix("user.") for name in os.listxattr(mount / "g")]
+    assert sorted(names) == ["numbers", "rows", "several", "short"]
+    assert "is left out, as it is too large: long" in mount.log()
+    assert os.getxattr(mount / "g", "user.short") == b"some"
+    assert b"three" in os.getxattr(mount / "g", "user.rows")
+    assert b"2" in os.getxattr(mount / "g", "user.numbers")
+    assert peak(mount.process.pid) < 64 * MIB
 
 
 def test_deep_groups_and_sparsectl(tmp_path):

@@ -1,4 +1,4 @@
-"""A sample of the malformed files of tests/malformed, mounted read-only: none ends the daemon or
+"""A sample of the malformed files of tests/malformed, mounted for reading and for writing: none ends the daemon or
 hangs it, takes more than the limits, or harms the dataset beside. docs/testing.md has the command
 that tries all of them."""
 import concurrent.futures
@@ -21,28 +21,30 @@ def tried(jobs):
         return {name: findings for name, findings in pool.map(drive.try_file, jobs) if findings}
 
 
-def sample(tmp_path):
+def sample(tmp_path, mode):
     """Spread evenly over all; and those that were made by hand."""
     files = list(make.variants(tmp_path))
     chosen = files[::-(-len(files) // FILES)] + [file for file in files if file[0].startswith("known-")]
-    return [(name, content(), harmless, "ro", None) for name, content, harmless in chosen]
+    return [(name, content(), harmless, mode, None) for name, content, harmless in chosen]
 
 
-def test_sample(tmp_path):
-    assert not tried(sample(tmp_path))
+@pytest.mark.parametrize("mode", ["ro", "default"])
+def test_sample(tmp_path, mode):
+    assert not tried(sample(tmp_path, mode))
 
 
-def test_sound_files_are_what_they_are_taken_for(tmp_path):
+@pytest.mark.parametrize("mode", ["ro", "default"])
+def test_sound_files_are_what_they_are_taken_for(tmp_path, mode):
     """The driver finds nothing in what nothing is wrong with, and something where there is."""
     sound = [(name, content, True) for name, content, before in make.sound_files(tmp_path) if before]
     assert len(sound) == 13
-    assert not tried((name, content, harmless, "ro", None) for name, content, harmless in sound)
+    assert not tried((name, content, harmless, mode, None) for name, content, harmless in sound)
     name, content, _ = sound[0]
     wrong = content.replace(make.BESIDE.tobytes(), bytes(make.BESIDE.nbytes))
     assert wrong != content
-    found = tried([(name, wrong, True, "ro", None)])
+    found = tried([(name, wrong, True, mode, None)])
     assert found == {name: ["the dataset beside: False"]}
-    assert tried([(name, b"", True, "ro", None)])[name]
+    assert tried([(name, b"", True, mode, None)])[name]
 
 
 @pytest.mark.parametrize("name", ["layouts_new", "layouts_old"])

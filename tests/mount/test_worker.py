@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import threading
 
@@ -66,7 +67,7 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
-MODES = ["ro", "follow=0.1", "rw,hdf5=worker"]
+MODES = ["ro", "follow=0.1", "rw"]
 
 
 @pytest.fixture(params=MODES)
@@ -113,6 +114,15 @@ def test_variables_of_libhdf5_that_name_folders(mounts, tmp_path, path, folder):
                        cwd=tmp_path, env=os.environ | environment)
 
 
+@pytest.mark.parametrize("options", ["default", "default,hdf5=worker"])
+def test_it_is_there_by_default(mounts, path, options):
+    mount = mounts(path, *options.split(","))
+    assert len(workers(mount)) == 1
+    os.mkdir(mount / "group")
+    assert len(workers(mount)) == 1
+    check_others(mount)
+
+
 def test_it_is_inside_if_told_so(mounts, path, mode):
     mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)
@@ -149,7 +159,7 @@ def test_what_was_begun_is_dropped(mounts, path, name):
     with h5py.File(path, "a") as file:
         file.create_group("group")
     there = path.read_bytes()
-    mount = failing(mounts, path, "rw", "hdf5=worker", "hdf5_timeout=2", "commit_interval=0")
+    mount = failing(mounts, path, "rw", "hdf5_timeout=2", "commit_interval=0")
     for _ in range(2):
         with pytest.raises(OSError) as error:
             os.mkdir(mount / f"group/{name}")
@@ -170,9 +180,104 @@ def test_what_was_begun_is_dropped(mounts, path, name):
         assert (file["other1"][...] == DATA[7]).all()
 
 
+USER_BLOCK = 512
+ROWS = np.arange(8 * 16 * 64, dtype="u2").reshape(8, 16, 64)
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A sparse dataset of some chunks in a file that has a user block, and dense ones."""
+    path = tmp_path / "guarded.h5"
+    with h5py.File(path, "w", userblock_size=USER_BLOCK) as file:
+        file.create_dataset("contiguous", data=~ROWS[0])
+        file.create_dataset("chunked", data=~ROWS[1], chunks=ROWS[1].shape)
+    subprocess.run([BUILD / "sparsectl", "create", path, "/sparse", "--dims", "0,16,64", "--maxdims", "inf,16,64",
+                    "--chunk", "1,16,64", "--dtype", "uint16"], check=True)
+    return path
+
+
+def fill(mounts, path):
+    """Returns where the chunks are that it has written."""
+    mount = mounts(path, "rw")
+    for i, row in enumerate(ROWS):
+        write_frame(mount, "sparse", i, row.tobytes())
+    mount.unmount()
+    done = subprocess.run([BUILD / "sparsectl", "info", "--json", "--chunks", path], check=True, capture_output=True)
+    info = json.loads(done.stdout)
+    sparse = next(dataset for dataset in info["datasets"] if dataset["path"] == "/sparse")
+    return [chunk["address"] for chunk in sparse["chunks"]]
+
+
+def test_one_that_was_taken_over_does_not_change_sparse_datasets(mounts, guarded):
+    chunks = fill(mounts, guarded)
+    content = guarded.read_bytes()
+    with h5py.File(guarded) as file:
+        header = file.id.links.get_info(b"sparse").u + USER_BLOCK
+    assert content[header:header + 4] == b"OHDR"
+    addresses = [0, USER_BLOCK - 1, header, content.index(b"EAHD"), content.index(b"EAIB"),
+                 content.index(b"EADB"), *chunks, chunks[-1] + 100]
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
+    with open(mount / "sparse/frames/0.raw", "rb"):
+        for address in addresses:
+            for what in "write", "free":
+                with pytest.raises(OSError) as error:
+                    os.mkdir(mount / f"{what}-{address}")
+                assert error.value.errno == errno.EIO
+                assert f"wanted to change 16 bytes at address {address}," in mount.log()
+    sync(mount)
+    assert guarded.read_bytes() == content
+    os.mkdir(mount / "group")
+    assert (mount / "sparse/stack.raw").read_bytes() == ROWS.tobytes()
+    write_frame(mount, "sparse", 1, ROWS[2].tobytes())
+    mount.unmount()
+    assert is_sound(guarded) == ["chunked", "contiguous", "group", "sparse"]
+
+
+def test_of_a_damaged_index_what_can_be_found(mounts, guarded):
+    """The file can be changed, and the log says that not all is kept."""
+    chunk = fill(mounts, guarded)[0]
+    content = bytearray(guarded.read_bytes())
+    content[content.index(b"EADB") + 20] ^= 1
+    guarded.write_bytes(content)
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
+    with open(mount / "sparse/frames/0.raw", "rb"):
+        os.mkdir(mount / "group")
+        assert "/sparse: not all of it can be kept from libhdf5's process: " in mount.log()
+        with pytest.raises(OSError):
+            os.mkdir(mount / f"write-{chunk}")
+        os.mkdir(mount / "another")
+    assert mount.log().count("not all of it") == 1
+    assert (mount / "sparse/frames/0.raw").read_bytes() == ROWS[0].tobytes()
+
+
+@pytest.mark.parametrize("name, row", [("contiguous", 0), ("chunked", 1)])
+def test_a_dense_dataset_that_is_where_a_sparse_one_is(mounts, guarded, name, row):
+    chunk = fill(mounts, guarded)[1]
+    content = guarded.read_bytes()
+    place = content.index((~ROWS[row]).tobytes())
+    size = struct.pack("<Q", ROWS[row].nbytes) if name == "contiguous" else b""
+    old, new = (struct.pack("<Q", address - USER_BLOCK) + size for address in (place, chunk))
+    assert content.count(old) == 1
+    guarded.write_bytes(content.replace(old, new))
+    content = guarded.read_bytes()
+    mount = mounts(guarded, "rw", "commit_interval=0", expect_log=True)
+    with open(mount / "sparse/frames/0.raw", "rb"), pytest.raises(OSError) as error:
+        with open(mount / name / "frames/0.raw", "r+b") as frame:
+            frame.write(bytes(100))
+            frame.flush()
+            os.fsync(frame.fileno())
+    assert error.value.errno == errno.EIO
+    assert "in use by others" in mount.log()
+    assert (mount / "sparse/stack.raw").read_bytes() == ROWS.tobytes()
+    mount.umount()
+    assert mount.wait() != 0  # not all of it could be committed
+    mount.process.returncode = 0  # as the fixture wants it
+    assert guarded.read_bytes()[chunk:][:ROWS[0].nbytes] == content[chunk:][:ROWS[0].nbytes]
+
+
 def test_when_it_cannot_be_started_again(mounts, path):
     """Nothing can be changed any more, which the log and the counters say; what was written is there."""
-    mount = mounts(path, "rw", "hdf5=worker", "commit_interval=0", expect_log=True)
+    mount = mounts(path, "rw", "commit_interval=0", expect_log=True)
     write_frame(mount, "other1", 0, DATA[7].tobytes())
     sync(mount)
     assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0
@@ -261,7 +366,7 @@ def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
     model = Model(tmp_path / "written.h5", 1)
     kills = 0
     while kills < KILLS:
-        mount = mounts(model.path, "rw", "hdf5=worker", "cache_size=1M", "commit_interval=1", expect_log=True)
+        mount = mounts(model.path, "rw", "cache_size=1M", "commit_interval=1", expect_log=True)
         pauses = np.random.default_rng(kills)
         with Killer(mount, lambda: pauses.uniform(0.001, 0.04)) as killer:
             while killer.kills < KILLS // 4:
@@ -281,11 +386,6 @@ def test_killing_it_under_load_loses_nothing(mounts, tmp_path):
     subprocess.run([BUILD / "sparsectl", "recover", model.path], check=True, capture_output=True)
     assert is_sound(model.path) == sorted(set(model.data) | model.groups)
     print(f"{kills} kills, {model.refused} calls refused")
-
-
-def test_files_that_are_written_are_opened_inside(mounts, path):
-    """Unless something else is said."""
-    assert not workers(mounts(path, "rw"))
 
 
 @pytest.mark.parametrize("option", ["hdf5=outside", "hdf5=", "hdf5_memory=none", "hdf5_timeout=0"])

@@ -153,6 +153,117 @@ static void test_what_is_ours_is_not_touched(void **state)
     transaction_drop(fixture->transaction);
 }
 
+/* As far as it is in use, and nobody's yet. */
+static void test_what_is_claimed_is_not_touched(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t ours, size = store_size(fixture->store);
+    assert_int_equal(store_allocate(fixture->store, 100, &ours), 0);
+    assert_int_equal(store_free(fixture->store, 2000, 100), 0);
+    assert_int_equal(store_claim(fixture->store, 1000, 3000), 0);
+    assert_int_equal(store_claim(fixture->store, 900, 200), 0);
+    assert_int_equal(store_claim(fixture->store, ours - 10, UINT64_MAX), 0);
+    assert_int_equal(store_claim(fixture->store, UINT64_MAX, UINT64_MAX), 0);
+    for (uint64_t address = 900; address < 4000; address += 50) {
+        assert_int_equal(transaction_write(fixture->transaction, address, "x", 1), -EACCES);
+        assert_int_equal(transaction_free(fixture->transaction, address, 1), -EACCES);
+    }
+    assert_int_equal(transaction_write(fixture->transaction, 899, "xx", 2), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, 3999, "xx", 2), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, size - 10, "x", 1), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, 899, "x", 1), 0);
+    assert_int_equal(transaction_write(fixture->transaction, 4000, "x", 1), 0);
+    transaction_drop(fixture->transaction);
+}
+
+/* It is given to anybody again, and is his then. */
+static void test_what_was_claimed_is_freed(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address;
+    assert_int_equal(store_claim(fixture->store, 1000, 3000), 0);
+    assert_int_equal(store_free(fixture->store, 2000, 500), 0);
+    assert_int_equal(store_commit(fixture->store), 0);
+    assert_int_equal(transaction_allocate(fixture->transaction, 500, &address), 0);
+    assert_int_equal(address, 2000);
+    assert_int_equal(transaction_write(fixture->transaction, address, "x", 1), 0);
+    assert_int_equal(transaction_write(fixture->transaction, 1999, "x", 1), -EACCES);
+    assert_int_equal(transaction_write(fixture->transaction, 2500, "x", 1), -EACCES);
+    transaction_drop(fixture->transaction);
+    assert_int_equal(store_allocate(fixture->store, 500, &address), 0);
+    assert_int_equal(address, 2000);
+    assert_int_equal(store_check_lent(fixture->store, address, 500), -EACCES);
+}
+
+/* What a snapshot held when a damaged file had it claimed. */
+static void test_claimed_space_that_is_free(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct store_snapshot *snapshot;
+    uint64_t address;
+    assert_int_equal(store_snapshot_open(fixture->store, &snapshot), 0);
+    assert_int_equal(store_free(fixture->store, 2000, 500), 0);
+    assert_int_equal(store_commit(fixture->store), 0);
+    assert_int_equal(store_claim(fixture->store, 1000, 3000), 0);
+    store_snapshot_close(snapshot);
+    assert_int_equal(transaction_allocate(fixture->transaction, 500, &address), 0);
+    assert_int_equal(address, 2000);
+    assert_int_equal(transaction_write(fixture->transaction, address, "x", 1), 0);
+    transaction_drop(fixture->transaction);
+    assert_int_equal(store_allocate(fixture->store, 500, &address), 0);
+    assert_int_equal(address, 2000);
+}
+
+struct claimer {
+    struct store *store;
+    int error;
+    unsigned calls;
+};
+
+static int claim(void *context)
+{
+    struct claimer *claimer = context;
+    claimer->calls++;
+    return claimer->error ? claimer->error : store_claim(claimer->store, 1000, 3000);
+}
+
+/* By the end of the call somebody else may have found it to be his. */
+static void test_claimed_after_it_was_written(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct claimer claimer = {.store = fixture->store};
+    store_set_claimer(fixture->store, claim, &claimer);
+    assert_int_equal(transaction_write(fixture->transaction, 999, "x", 1), 0);
+    assert_int_equal(transaction_check(fixture->transaction), 0);
+    transaction_take(fixture->transaction);
+    expect_bytes(fixture, 999, "xa");
+    assert_int_equal(claimer.calls, 1);
+
+    assert_int_equal(store_free(fixture->store, 1000, 3000), 0);
+    assert_int_equal(store_commit(fixture->store), 0);
+    uint64_t address;
+    assert_int_equal(store_allocate_lent(fixture->store, 3000, &address), 0);
+    assert_int_equal(address, 1000);
+    assert_int_equal(transaction_write(fixture->transaction, 3990, "yy", 2), 0);
+    assert_int_equal(transaction_check(fixture->transaction), -EACCES);
+    transaction_drop(fixture->transaction);
+    expect_bytes(fixture, 3990, "aa");
+}
+
+static void test_freed_before_it_was_claimed(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct claimer claimer = {.store = fixture->store};
+    store_set_claimer(fixture->store, claim, &claimer);
+    assert_int_equal(transaction_free(fixture->transaction, 3990, 20), 0);
+    assert_int_equal(transaction_check(fixture->transaction), -EACCES);
+    transaction_drop(fixture->transaction);
+    claimer.error = -EIO;
+    assert_int_equal(transaction_write(fixture->transaction, 5000, "x", 1), 0);
+    assert_int_equal(transaction_check(fixture->transaction), -EIO);
+    transaction_drop(fixture->transaction);
+}
+
 /* Freed twice, it may be somebody else's by the second time. */
 static void test_what_is_freed_twice(void **state)
 {
@@ -216,6 +327,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bytes_beside_it_are_others, begin, end),
         cmocka_unit_test_setup_teardown(test_space_is_freed_at_the_end, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_ours_is_not_touched, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_claimed_is_not_touched, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_was_claimed_is_freed, begin, end),
+        cmocka_unit_test_setup_teardown(test_claimed_space_that_is_free, begin, end),
+        cmocka_unit_test_setup_teardown(test_claimed_after_it_was_written, begin, end),
+        cmocka_unit_test_setup_teardown(test_freed_before_it_was_claimed, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_freed_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_freeing_again_and_again_does_not_fill_the_log, begin,
                                         end),

@@ -543,6 +543,80 @@ static void series_are_read_and_no_more(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+#define INNER 77 /* numbers of the last list: no other number of the file is that */
+
+/* An attribute of lists of lists, [[1], [0, 1, ... 76]] being the second of two. */
+static void make_nested(const char *path)
+{
+    int numbers[INNER];
+    for (int i = 0; i < INNER; i++)
+        numbers[i] = i;
+    hvl_t inner[] = {{.len = 1, .p = &numbers[1]}, {.len = INNER, .p = numbers}};
+    hvl_t outer[] = {{.len = 1, .p = inner}, {.len = 2, .p = inner}};
+    hid_t file = create_file(path, false);
+    hid_t list = H5Tvlen_create(H5T_NATIVE_INT), lists = H5Tvlen_create(list);
+    hid_t space = H5Screate_simple(1, (hsize_t[]){2}, NULL);
+    hid_t attribute = H5Acreate2(file, "nested", lists, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, lists, outer) >= 0);
+    H5Aclose(attribute);
+    attribute = H5Acreate2(file, "none", lists, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(lists);
+    H5Tclose(list);
+    H5Fclose(file);
+}
+
+/* Makes the length of the long list another one. */
+static void set_inner_length(const char *path, uint32_t length)
+{
+    char bytes[1 << 16];
+    FILE *file = fopen(path, "r+b");
+    size_t n = fread(bytes, 1, sizeof(bytes), file), found = 0;
+    const char *heap = memmem(bytes, n, "GCOL", 4);
+    uint64_t address = (uint64_t)(heap - bytes);
+    for (size_t i = 0; i + 12 < n; i++) {
+        if (memcmp(bytes + i, &(uint32_t){INNER}, 4) || memcmp(bytes + i + 4, &address, 8))
+            continue;
+        found++;
+        assert_int_equal(fseek(file, (long)i, SEEK_SET), 0);
+        assert_int_equal(fwrite(&length, sizeof(length), 1, file), 1);
+    }
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(found, 1);
+}
+
+static const char *text_of(const struct sfs_attributes *attributes, const char *name)
+{
+    for (size_t i = 0; i < attributes->n; i++)
+        if (!strcmp(attributes->attribute[i].name, name))
+            return attributes->attribute[i].text;
+    return NULL;
+}
+
+/* Of lists in lists, too, lengths are looked at before anything is allocated for them. */
+static void lists_in_lists_have_bounds(void **state)
+{
+    (void)state;
+    struct sfs_attributes attributes;
+    make_nested("nested.h5");
+    struct sfs_file *file = open_file("nested.h5");
+    assert_int_equal(sfs_attributes(file, sfs_root(file), &attributes), 0);
+    assert_int_equal(strncmp(text_of(&attributes, "nested"), "[[[1]], [[1], [0, 1, 2, ", 24), 0);
+    assert_string_equal(text_of(&attributes, "none"), "[[], []]");
+    sfs_attributes_free(&attributes);
+    assert_int_equal(sfs_close(file), 0);
+
+    set_inner_length("nested.h5", UINT32_MAX / 4);
+    file = open_file("nested.h5");
+    assert_int_equal(sfs_attributes(file, sfs_root(file), &attributes), 0);
+    assert_int_equal(attributes.n, 2);
+    assert_null(text_of(&attributes, "nested"));
+    assert_string_equal(text_of(&attributes, "none"), "[[], []]");
+    sfs_attributes_free(&attributes);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +632,7 @@ static int all_tests(void)
         cmocka_unit_test(an_attribute_that_is_too_large_does_not_hide_the_others),
         cmocka_unit_test(any_number_of_attributes_is_listed),
         cmocka_unit_test(references_follow_the_tree),
+        cmocka_unit_test(lists_in_lists_have_bounds),
         cmocka_unit_test(series_are_read_and_no_more),
     };
     return cmocka_run_group_tests(tests, make_links, NULL);

@@ -484,6 +484,8 @@ static int exchange_messages(struct client *client, const struct wire *request,
     error = take_reply(client, results);
     if (!error && is_changing(client) && results->left != sizeof(uint64_t))
         error = -EPROTO;
+    if (!error && is_changing(client) && !client->spoiled)
+        error = note_change(client, transaction_check(client->transaction));
     *is_lost = error == -EPROTO;
     return error;
 }

@@ -161,6 +161,17 @@ static void forget(struct transaction *transaction, uint64_t address, size_t n)
     }
 }
 
+/* Whether it may be changed; the log says if not. */
+static int check(const struct transaction *transaction, uint64_t address, uint64_t n)
+{
+    int error = store_check_lent(transaction->store, address, n);
+    if (error)
+        log_error("%s: the process of libhdf5 wanted to change %" PRIu64
+                  " bytes at address %" PRIu64 ", which are in use by others, or by nobody",
+                  store_path(transaction->store), n, address);
+    return error;
+}
+
 /* Into space of this call much may be written, and goes there at once: nothing leads there yet. */
 int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
                       size_t n)
@@ -168,7 +179,7 @@ int transaction_write(struct transaction *transaction, uint64_t address, const v
     const char *from = bytes;
     if (n == 0)
         return 0;
-    int error = store_check_lent(transaction->store, address, n);
+    int error = check(transaction, address, n);
     if (!error && n >= LARGE_BYTES && is_new(transaction, address, n)) {
         forget(transaction, address, n);
         return store_write(transaction->store, address, bytes, n);
@@ -234,7 +245,7 @@ int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *
 
 int transaction_free(struct transaction *transaction, uint64_t address, uint64_t n)
 {
-    int error = store_check_lent(transaction->store, address, n);
+    int error = check(transaction, address, n);
     return error ? error : add_range(&transaction->freed, address, n);
 }
 
@@ -247,16 +258,48 @@ void transaction_drop(struct transaction *transaction)
     transaction->freed.n = 0;
 }
 
-static int put_page(struct transaction *transaction, const struct page *page)
+typedef int (*piece_function)(struct transaction *transaction, uint64_t address,
+                              const unsigned char *bytes, size_t n);
+
+/* Calls it for all that is there of a page, until it fails. */
+static int each_piece(struct transaction *transaction, const struct page *page,
+                      piece_function function)
 {
     int error = 0;
     for (size_t at = 0, end; at < PAGE_BYTES && !error; at = end) {
         for (end = at; end < PAGE_BYTES && page->is_there[end] == page->is_there[at]; end++)
             ;
         if (page->is_there[at])
-            error = store_write_or_keep(transaction->store, page->number * PAGE_BYTES + at,
-                                        page->bytes + at, end - at);
+            error =
+                function(transaction, page->number * PAGE_BYTES + at, page->bytes + at, end - at);
     }
+    return error;
+}
+
+static int put_piece(struct transaction *transaction, uint64_t address, const unsigned char *bytes,
+                     size_t n)
+{
+    return store_write_or_keep(transaction->store, address, bytes, n);
+}
+
+static int check_piece(struct transaction *transaction, uint64_t address,
+                       const unsigned char *bytes, size_t n)
+{
+    (void)bytes;
+    return check(transaction, address, n);
+}
+
+int transaction_check(struct transaction *transaction)
+{
+    struct page *page, *next;
+    int error = store_let_claim(transaction->store);
+    HASH_ITER (hh, transaction->pages, page, next) {
+        if (!error)
+            error = each_piece(transaction, page, check_piece);
+    }
+    for (size_t i = 0; i < transaction->freed.n && !error; i++)
+        error =
+            check(transaction, transaction->freed.range[i].address, transaction->freed.range[i].n);
     return error;
 }
 
@@ -264,7 +307,7 @@ int transaction_settle(struct transaction *transaction)
 {
     struct page *page, *next;
     HASH_ITER (hh, transaction->taken, page, next) {
-        int error = put_page(transaction, page);
+        int error = each_piece(transaction, page, put_piece);
         if (error)
             return error;
         HASH_DEL(transaction->taken, page);

@@ -31,6 +31,10 @@ int transaction_free(struct transaction *transaction, uint64_t address, uint64_t
 /* Whether nothing was changed since the last of the next two. */
 bool transaction_is_empty(const struct transaction *transaction);
 
+/* Whether all that was written may be taken now: others may have claimed space since (store.h).
+ * -EACCES, which is logged, as by the first two of those above; errors of store_let_claim. */
+int transaction_check(struct transaction *transaction);
+
 /* All of it is the store's, or none. What the store cannot take for want of memory, or because it
  * cannot read what is beside it, waits here for transaction_settle. */
 void transaction_take(struct transaction *transaction);
