@@ -13,6 +13,10 @@ int local_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs
 int local_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
 int local_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
 int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
+
+/* -EAGAIN also: all groups would have to be walked through first. */
+int local_attributes_at_hand(struct hdf5 *hdf5, uint64_t address,
+                             struct sfs_attributes *attributes);
 int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                        struct hdf5_storage *storage);
 void local_dataset_close(struct hdf5 *hdf5, uint64_t address);

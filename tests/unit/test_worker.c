@@ -449,7 +449,27 @@ static void test_every_door_is_shut(void **state)
 
 /* ---- A worker that is not to be trusted ---- */
 
-enum { SOUND = 1000, CRASHES, HANGS, IS_CUT, ASKS_BEYOND, ASKS_MUCH, SHOUTS, UNKNOWN_KIND };
+enum {
+    SOUND = 1000,
+    CRASHES,
+    HANGS,
+    IS_CUT,
+    ASKS_BEYOND,
+    ASKS_MUCH,
+    SHOUTS,
+    UNKNOWN_KIND,
+    /* These lie where they are asked for with others: */
+    SAYS_MORE,
+    SAYS_LESS,
+    SAYS_NOTHING,
+    SAYS_WRONG,
+    SAYS_NONE,  /* which is no lie */
+    ROW = 2000, /* and those behind it: sound ones */
+};
+
+#define N_LISTED 100
+#define THERE    50   /* in a group: where the object is that makes it what it is */
+#define GROUPS   3000 /* and that object's number: the group's */
 
 static void reply(int socket, const struct wire *results)
 {
@@ -461,6 +481,7 @@ static void reply(int socket, const struct wire *results)
     wire_free(&wire);
 }
 
+/* Groups, if they are asked for alone: so it is known how they were. */
 static void reply_object_type(int socket)
 {
     struct wire type = {0};
@@ -518,6 +539,76 @@ static void behave(int socket, uint64_t object)
     }
 }
 
+static uint64_t listed_object(uint64_t group, unsigned i)
+{
+    return i == THERE ? group - GROUPS : ROW + i;
+}
+
+static void reply_links(int socket, uint64_t group)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, N_LISTED);
+    for (unsigned i = 0; i < N_LISTED; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%06u", i);
+        wire_link(&wire,
+                  &(struct sfs_link){SFS_LINK_HARD, name, listed_object(group, i), NULL, NULL});
+    }
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+/* One answer: its bytes, and what they are. */
+static void put_type(struct wire *wire, uint64_t type)
+{
+    wire_uint(wire, sizeof(type));
+    wire_uint(wire, type);
+}
+
+static void put_answer(struct wire *wire, uint64_t object)
+{
+    if (object == CRASHES)
+        abort();
+    while (object == HANGS)
+        ;
+    if (object == SAYS_NONE)
+        wire_uint(wire, 0);
+    else if (object != SAYS_LESS)
+        put_type(wire, object == SAYS_WRONG ? 77 : SFS_DATASET);
+    if (object == SAYS_MORE)
+        for (unsigned i = 0; i < N_LISTED; i++)
+            put_type(wire, SFS_DATASET);
+    if (object == SAYS_LESS)
+        wire_uint(wire, UINT64_MAX);
+}
+
+static void reply_several(int socket, struct cursor *cursor)
+{
+    struct wire wire = {0};
+    if (take_uint(cursor, UINT64_MAX) != WORKER_OBJECT_TYPE)
+        _exit(1);
+    while (cursor->left > 0) {
+        uint64_t object = take_uint(cursor, UINT64_MAX);
+        put_answer(&wire, object);
+        if (object == SAYS_NOTHING)
+            wire.n = 0;
+        if (object == SAYS_NOTHING || object == SAYS_LESS)
+            break;
+    }
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+static void answer(int socket, uint64_t call, struct cursor *cursor)
+{
+    if (call == WORKER_SEVERAL)
+        reply_several(socket, cursor);
+    else if (call == WORKER_LIST)
+        reply_links(socket, take_uint(cursor, UINT64_MAX));
+    else
+        behave(socket, take_uint(cursor, UINT64_MAX));
+}
+
 static void work(int socket)
 {
     enum message_kind kind;
@@ -525,10 +616,11 @@ static void work(int socket)
     wire_uint(&root, 96);
     while (channel_receive(socket, &kind, &wire, UINT64_MAX) == 0) {
         struct cursor cursor = cursor_over(wire.bytes, wire.n);
-        if (take_uint(&cursor, UINT64_MAX) == WORKER_OPEN)
+        uint64_t call = take_uint(&cursor, UINT64_MAX);
+        if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
             reply(socket, &root);
         else
-            behave(socket, take_uint(&cursor, UINT64_MAX));
+            answer(socket, call, &cursor);
     }
     _exit(0);
 }
@@ -602,6 +694,135 @@ static void test_a_log_is_not_flooded(void **state)
     assert_int_equal(log_errors() - before, 50);
 }
 
+/* ---- Rows of objects ---- */
+
+struct file {
+    struct store *store;
+    struct remote *remote;
+};
+
+static void open_file(struct file *file, uint64_t timeout)
+{
+    uint64_t root;
+    file->store = a_store();
+    assert_int_equal(remote_open(file->store, timeout, &file->remote, &root), 0);
+}
+
+static void close_file(struct file *file)
+{
+    remote_close(file->remote);
+    store_close(file->store);
+}
+
+static void list(struct file *file, uint64_t object)
+{
+    struct sfs_links found;
+    assert_int_equal(remote_list(file->remote, GROUPS + object, &found), 0);
+    assert_int_equal(found.n, N_LISTED);
+    sfs_links_free(&found);
+}
+
+/* How many of a group's objects are asked for with others. */
+static unsigned go_through(struct file *file, uint64_t object)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < N_LISTED; i++) {
+        enum sfs_object_type type = SFS_DATATYPE;
+        int error = remote_object_type(file->remote, listed_object(GROUPS + object, i), &type);
+        bool is_bad = i == THERE && (object == CRASHES || object == HANGS);
+        if (error && !is_bad)
+            fprintf(stderr, "DBG %u %d %s\n", i, error, hdf5_error());
+        assert_int_equal(error, is_bad ? -EIO : 0);
+        assert_true(is_bad || type == SFS_GROUP || type == SFS_DATASET);
+        n += !error && type == SFS_DATASET;
+    }
+    return n;
+}
+
+static enum sfs_object_type kind_of(struct file *file, uint64_t object)
+{
+    enum sfs_object_type type = SFS_DATATYPE;
+    assert_int_equal(remote_object_type(file->remote, object, &type), 0);
+    return type;
+}
+
+static void test_those_listed_are_asked_for_together(void **state)
+{
+    (void)state;
+    struct file file;
+    open_file(&file, PATIENT);
+    unsigned before = log_errors();
+    assert_int_equal(go_through(&file, SOUND), 0); /* nobody knows that they are */
+    list(&file, SOUND);
+    assert_int_equal(go_through(&file, SOUND), N_LISTED);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW + 20), SFS_GROUP); /* who takes one may want no more */
+    assert_int_equal(kind_of(&file, ROW + 21), SFS_DATASET);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    assert_int_equal(log_errors(), before);
+    close_file(&file);
+}
+
+/* What was said ahead counts for the file as it was then. */
+static void test_what_was_said_ahead_is_forgotten(void **state)
+{
+    (void)state;
+    struct file file;
+    uint64_t root;
+    open_file(&file, PATIENT);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW), SFS_DATASET);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_DATASET);
+    assert_int_equal(remote_renew(file.remote, &root), 0);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW), SFS_DATASET);
+    assert_int_equal(remote_create_group(file.remote, "/new"), 0);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    close_file(&file);
+}
+
+/* Where one among them ends the worker, only that one is to blame. */
+static void test_one_that_dies_among_others(void **state)
+{
+    (void)state;
+    static const uint64_t objects[] = {CRASHES, HANGS};
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        struct file file;
+        uint64_t timeout = objects[i] == HANGS ? TIMEOUT : PATIENT;
+        open_file(&file, timeout);
+        unsigned before = log_errors();
+        list(&file, objects[i]);
+        unsigned together = go_through(&file, objects[i]);
+        assert_in_range(together, 1, N_LISTED - 2);
+        assert_int_equal(log_errors() - before, objects[i] == HANGS ? 2 : 3);
+        before = log_errors();
+        list(&file, objects[i]);
+        assert_true(go_through(&file, objects[i]) > together);
+        if (objects[i] == CRASHES)
+            assert_int_equal(log_errors(), before); /* it is not asked for again, nor in a row */
+        close_file(&file);
+    }
+}
+
+static void test_lies_about_several(void **state)
+{
+    (void)state;
+    for (uint64_t object = SAYS_MORE; object <= SAYS_NONE; object++) {
+        struct file file;
+        open_file(&file, PATIENT);
+        unsigned before = log_errors();
+        for (int i = 0; i < 10; i++) {
+            list(&file, object);
+            unsigned together = go_through(&file, object);
+            assert_true(object != SAYS_NONE || together == N_LISTED - 1);
+        }
+        /* After some of them nothing is asked for in rows any more. */
+        assert_int_equal(log_errors() - before, object == SAYS_NONE ? 0 : 4);
+        close_file(&file);
+    }
+}
+
 static pid_t only_child(pid_t parent)
 {
     char path[64], text[64] = "";
@@ -660,6 +881,10 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
+        cmocka_unit_test(test_those_listed_are_asked_for_together),
+        cmocka_unit_test(test_what_was_said_ahead_is_forgotten),
+        cmocka_unit_test(test_one_that_dies_among_others),
+        cmocka_unit_test(test_lies_about_several),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

@@ -26,6 +26,7 @@
 #define MOST_OTHERS  256 /* files that a worker may have open besides its own */
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
+#define SEVERAL_PART 4                  /* of the time of a call: for several objects at once */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -40,6 +41,7 @@ struct client {
     uint64_t timeout; /* nanoseconds */
     int socket;       /* -1: no worker runs */
     pid_t pid;
+    unsigned starts;
     uint64_t root;
     struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
     struct strike *strikes;
@@ -83,6 +85,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_TYPE_EQUAL] = "a comparison of datatypes",
     [WORKER_ELEMENT_JSON] = "the text of an element",
     [WORKER_ELEMENTS_TEXT] = "the text of elements",
+    [WORKER_SEVERAL] = "something",
     [WORKER_WRITE] = "writing elements",
     [WORKER_SET_EXTENT] = "changing the dims",
     [WORKER_WRITE_CHUNK] = "writing a chunk",
@@ -543,12 +546,13 @@ void client_say_end(int error, int status, uint64_t timeout, char *text, size_t 
  * killed it. */
 static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
 {
-    char how[128], line[512], place[64] = "";
+    char how[128], line[512], place[96] = "";
     int status = end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     client_say_end(error, status, client->timeout, how, sizeof(how));
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
-        snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
+        snprintf(place, sizeof(place), " of the object at address %" PRIu64 "%s", object,
+                 call == WORKER_SEVERAL ? " or one listed behind it" : "");
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
              place, how);
     library_reason(line);
@@ -557,11 +561,16 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     return !is_killed && error != -ENOMEM;
 }
 
-static struct strike *strikes_of(struct client *client, uint64_t object)
+static struct strike *strikes_of(const struct client *client, uint64_t object)
 {
     struct strike *strike;
     HASH_FIND(hh, client->strikes, &object, sizeof(object), strike);
     return strike;
+}
+
+bool client_is_struck(const struct client *client, uint64_t object)
+{
+    return strikes_of(client, object) != NULL;
 }
 
 /* Without memory it is not counted. */
@@ -618,6 +627,7 @@ static int start(struct client *client)
         log_error("cannot start a process for libhdf5: %s", strerror(-error));
         return error == -ENOMEM ? error : -EIO;
     }
+    client->starts++;
     return client->store ? open_file(client, WORKER_OPEN) : 0;
 }
 
@@ -696,6 +706,33 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
         lose(client);
     return error == -EPIPE ? -EIO : error;
+}
+
+unsigned client_starts(const struct client *client)
+{
+    return client->starts;
+}
+
+/* They have a part of the time of a call, so that one that hangs takes hardly more than its own. */
+int client_ask_several(struct client *client, uint64_t object, const struct wire *request,
+                       struct cursor *results)
+{
+    bool is_lost = false;
+    uint64_t timeout = client->timeout;
+    if (request->failed || client->socket < 0)
+        return -EAGAIN;
+    client->timeout = timeout / SEVERAL_PART;
+    int error = exchange(client, WORKER_SEVERAL, request, results, &is_lost);
+    if (is_lost)
+        (void)bury(client, WORKER_SEVERAL, object, error);
+    client->timeout = timeout;
+    return is_lost ? -EPIPE : error;
+}
+
+int client_distrust_several(struct client *client, uint64_t object)
+{
+    (void)bury(client, WORKER_SEVERAL, object, -EPROTO);
+    return -EPIPE;
 }
 
 void client_set_payload(struct client *client, const void *bytes, size_t n)

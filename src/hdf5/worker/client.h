@@ -34,6 +34,18 @@ int client_renew(struct client *client, uint64_t *root);
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
+/* Asks once for something about several objects, of which `object` is the first. If the worker ends
+ * none of them is to blame: -EPIPE, they are to be asked for one by one. -EAGAIN: they are, too,
+ * since no worker runs. Else errors of the call. */
+int client_ask_several(struct client *client, uint64_t object, const struct wire *request,
+                       struct cursor *results);
+
+/* Whether asking for the object has ended a worker before. */
+bool client_is_struck(const struct client *client, uint64_t object);
+
+/* How many workers have been started: what was told to others is not known to this one. */
+unsigned client_starts(const struct client *client);
+
 /* Whether it could not be started again: then calls that change the file are -EROFS. Any thread. */
 bool client_is_lost(const struct client *client);
 
@@ -45,6 +57,9 @@ int client_settle(struct client *client);
 
 /* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
 int client_distrust(struct client *client, enum worker_call call, uint64_t object);
+
+/* The same of what client_ask_several has brought. -EPIPE. */
+int client_distrust_several(struct client *client, uint64_t object);
 
 /* Starts a request. */
 void client_request(struct wire *wire, enum worker_call call);

@@ -53,6 +53,7 @@ void remote_close(struct remote *remote)
         HASH_DEL(remote->datasets, dataset);
         free_dataset(dataset);
     }
+    listed_clear(&remote->listed);
     client_destroy(remote->client);
     free(remote);
 }
@@ -60,6 +61,7 @@ void remote_close(struct remote *remote)
 int remote_renew(struct remote *remote, uint64_t *root)
 {
     client_lock(remote->client);
+    listed_clear(&remote->listed);
     int error = client_renew(remote->client, root);
     client_unlock(remote->client);
     return error;
@@ -69,6 +71,8 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
+    if (call >= WORKER_FIRST_CHANGE)
+        listed_clear(&remote->listed);
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
@@ -103,7 +107,13 @@ int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links)
 {
     struct wire request;
     remote_request(&request, WORKER_LIST, group);
-    return remote_ask(remote, WORKER_LIST, group, &request, take_links_of, links);
+    client_lock(remote->client);
+    int error = remote_ask_locked(remote, WORKER_LIST, group, &request, take_links_of, links);
+    if (!error)
+        listed_note(&remote->listed, group, links);
+    client_unlock(remote->client);
+    wire_free(&request);
+    return error;
 }
 
 static int take_link_of(struct cursor *results, void *out)
@@ -133,6 +143,112 @@ int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_
     return remote_ask(remote, WORKER_FIND, group, &request, take_address, address);
 }
 
+/* ---- What is asked for of many objects, one after the other ---- */
+
+static const enum worker_call calls_ahead[LISTED_WHATS] = {
+    [LISTED_TYPE] = WORKER_OBJECT_TYPE, [LISTED_ATTRIBUTES] = WORKER_ATTRIBUTES};
+
+/* Nobody but us changes the file, and nothing that we change is among it but by a worker. */
+static bool may_ask_ahead(const struct remote *remote, enum listed_what what)
+{
+    return !store_is_live(remote->store) &&
+           (what == LISTED_TYPE || !store_is_writable(remote->store));
+}
+
+static struct listed_row row_of(struct remote *remote, enum listed_what what,
+                                const uint64_t *address)
+{
+    struct listed_row row = listed_row(&remote->listed, what, address);
+    unsigned n = 0;
+    while (n < row.n && !client_is_struck(remote->client, row.addresses[n]))
+        n++;
+    row.n = n;
+    return row;
+}
+
+/* -EAGAIN: nothing was said of the object ahead; -EPIPE: what cannot be. */
+static int take_said(struct remote *remote, enum listed_what what, uint64_t address,
+                     take_function take, void *out)
+{
+    size_t n;
+    const unsigned char *said = listed_said(&remote->listed, what, address, &n);
+    if (!said)
+        return -EAGAIN;
+    struct cursor cursor = cursor_over(said, n);
+    int error = take(&cursor, out);
+    if (error == -EIO) {
+        listed_forget(&remote->listed, what, address);
+        error = client_distrust_several(remote->client, address);
+    }
+    return error;
+}
+
+/* What is more than a row may be is not kept: then only the first one was answered. */
+static int keep_row(struct remote *remote, const struct listed_row *row, enum listed_what what,
+                    const struct cursor *results)
+{
+    if (results->left > LISTED_MOST_BYTES)
+        return -EAGAIN;
+    unsigned char *said = malloc(results->left ? results->left : 1);
+    if (!said)
+        return -ENOMEM;
+    memcpy(said, results->at, results->left);
+    int error = listed_keep(row, what, said, results->left);
+    return error ? client_distrust_several(remote->client, row->addresses[0]) : 0;
+}
+
+/* As client_ask_several. */
+static int ask_row(struct remote *remote, enum listed_what what, const struct listed_row *row)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_SEVERAL);
+    wire_uint(&request, calls_ahead[what]);
+    wire_uints(&request, row->addresses, (int)row->n);
+    int error = client_ask_several(remote->client, row->addresses[0], &request, &results);
+    if (!error)
+        error = keep_row(remote, row, what, &results);
+    wire_free(&request);
+    return error;
+}
+
+/* -EAGAIN: it is to be asked for alone. */
+static int ask_ahead(struct remote *remote, enum listed_what what, uint64_t address,
+                     take_function take, void *out)
+{
+    if (remote->starts != client_starts(remote->client))
+        listed_clear_said(&remote->listed);
+    remote->starts = client_starts(remote->client);
+    struct listed_row row = {0};
+    int error = take_said(remote, what, address, take, out);
+    if (error == -EAGAIN) {
+        row = row_of(remote, what, &address);
+        error = row.n < 2 ? -EAGAIN : ask_row(remote, what, &row);
+        if (!error)
+            error = take_said(remote, what, address, take, out);
+    }
+    if (error != -EPIPE)
+        return error;
+    listed_failed(&remote->listed, &row);
+    return -EAGAIN;
+}
+
+static int ask_listed(struct remote *remote, enum listed_what what, uint64_t address,
+                      take_function take, void *out)
+{
+    struct wire request;
+    enum worker_call call = calls_ahead[what];
+    client_lock(remote->client);
+    int error = may_ask_ahead(remote, what) ? ask_ahead(remote, what, address, take, out) : -EAGAIN;
+    if (error == -EAGAIN) {
+        remote_request(&request, call, address);
+        error = remote_ask_locked(remote, call, address, &request, take, out);
+        wire_free(&request);
+    }
+    client_unlock(remote->client);
+    return error;
+}
+
 static int take_object_type(struct cursor *results, void *out)
 {
     *(enum sfs_object_type *)out = (enum sfs_object_type)take_uint(results, SFS_DATATYPE);
@@ -141,9 +257,7 @@ static int take_object_type(struct cursor *results, void *out)
 
 int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type)
 {
-    struct wire request;
-    remote_request(&request, WORKER_OBJECT_TYPE, address);
-    return remote_ask(remote, WORKER_OBJECT_TYPE, address, &request, take_object_type, type);
+    return ask_listed(remote, LISTED_TYPE, address, take_object_type, type);
 }
 
 static int take_attributes_of(struct cursor *results, void *out)
@@ -153,9 +267,7 @@ static int take_attributes_of(struct cursor *results, void *out)
 
 int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attributes *attributes)
 {
-    struct wire request;
-    remote_request(&request, WORKER_ATTRIBUTES, address);
-    return remote_ask(remote, WORKER_ATTRIBUTES, address, &request, take_attributes_of, attributes);
+    return ask_listed(remote, LISTED_ATTRIBUTES, address, take_attributes_of, attributes);
 }
 
 static int take_text_of(struct cursor *results, void *out)

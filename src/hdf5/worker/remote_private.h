@@ -4,6 +4,7 @@
 
 #include "common/hash.h"
 #include "hdf5/worker/client.h"
+#include "hdf5/worker/listed.h"
 #include "hdf5/worker/remote.h"
 
 #define MOST_BATCH 64 /* chunks that are located at once */
@@ -33,7 +34,10 @@ struct remote_dataset {
 struct remote {
     struct store *store;
     struct client *client;
-    struct remote_dataset *datasets; /* under the client's lock */
+    /* Under the client's lock: */
+    struct remote_dataset *datasets;
+    struct listed listed;
+    unsigned starts; /* of workers, when listed was used last */
 };
 
 /* Takes out of results what it wants of them. -EIO: they cannot be. */
