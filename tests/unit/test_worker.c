@@ -18,6 +18,7 @@
 
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
+#include "hdf5/worker/client.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/zygote.h"
@@ -823,6 +824,50 @@ static void test_lies_about_several(void **state)
     }
 }
 
+static int ask_client(struct client *client, uint64_t object)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_OBJECT_TYPE);
+    wire_uint(&request, object);
+    client_lock(client);
+    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
+    client_unlock(client);
+    wire_free(&request);
+    return error;
+}
+
+/* Whoever is asked for next has nothing to do with it. */
+static void test_one_that_dies_of_what_it_was_told(void **state)
+{
+    (void)state;
+    struct store *store = a_store();
+    struct client *client;
+    struct wire request;
+    uint64_t root;
+    unsigned before = log_errors();
+    assert_int_equal(client_create(store, PATIENT, &client), 0);
+    client_lock(client);
+    assert_int_equal(client_start(client, &root), 0);
+    client_unlock(client);
+    client_request(&request, WORKER_DATASET_CLOSE);
+    wire_uint(&request, CRASHES);
+    for (unsigned i = 1; i <= 3; i++) {
+        client_lock(client);
+        client_tell(client, WORKER_DATASET_CLOSE, CRASHES, &request);
+        client_unlock(client);
+        assert_int_equal(ask_client(client, SOUND), 0);
+        assert_int_equal(log_errors() - before, i);
+        assert_true(client_is_struck(client, CRASHES));
+        assert_false(client_is_struck(client, SOUND));
+    }
+    assert_int_equal(ask_client(client, CRASHES), -EIO);
+    assert_int_equal(log_errors() - before, 3); /* it was not asked for */
+    wire_free(&request);
+    client_destroy(client);
+    store_close(store);
+}
+
 static pid_t only_child(pid_t parent)
 {
     char path[64], text[64] = "";
@@ -885,6 +930,7 @@ static int all_tests(void)
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),
         cmocka_unit_test(test_one_that_dies_among_others),
         cmocka_unit_test(test_lies_about_several),
+        cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

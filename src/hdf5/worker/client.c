@@ -46,6 +46,10 @@ struct client {
     struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
     struct strike *strikes;
     struct wire in, out;
+    /* Of a call whose reply was not waited for: */
+    bool is_owed;
+    enum worker_call owed_call;
+    uint64_t owed_object;
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
@@ -144,6 +148,7 @@ static int end_worker(struct client *client)
         return 0;
     close(client->socket);
     client->socket = -1;
+    client->is_owed = false;
     close_others(client);
     (void)zygote_end(&zygote_of_libhdf5, client->pid, &status);
     return status;
@@ -460,9 +465,7 @@ static int tell_size(struct client *client)
     return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
 }
 
-/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
-static int exchange_messages(struct client *client, const struct wire *request,
-                             struct cursor *results, bool *is_lost)
+static int send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
     enum message_kind kind = MESSAGE_LOG;
     if (client->in.room > MOST_KEPT)
@@ -472,8 +475,14 @@ static int exchange_messages(struct client *client, const struct wire *request,
     client->has_moved = client->read_failed = false;
     client->spoiled = 0;
     int error = tell_size(client);
-    if (!error)
-        error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
+    return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
+}
+
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+static int receive_reply(struct client *client, struct cursor *results, bool *is_lost)
+{
+    enum message_kind kind = MESSAGE_LOG;
+    int error = 0;
     *is_lost = true;
     while (!error) {
         error = channel_receive(client->socket, &kind, &client->in, client->until);
@@ -516,15 +525,17 @@ static int exchange(struct client *client, enum worker_call call, const struct w
                     struct cursor *results, bool *is_lost)
 {
     int error = 0;
-    client->call = call;
     *is_lost = false;
-    if (client->transaction && is_changing(client))
+    if (client->transaction && call >= WORKER_FIRST_CHANGE)
         error = transaction_settle(client->transaction);
     if (error) {
         library_reason("what was changed before could not be stored yet");
         return error;
     }
-    error = exchange_messages(client, request, results, is_lost);
+    *is_lost = true;
+    error = send_call(client, call, request);
+    if (!error)
+        error = receive_reply(client, results, is_lost);
     return client->transaction ? conclude(client, error, *is_lost) : error;
 }
 
@@ -589,6 +600,21 @@ static void strike(struct client *client, uint64_t object)
         strike->n++;
 }
 
+/* Before a worker is asked for something else: the end of what it was told. */
+static void collect_owed(struct client *client)
+{
+    struct cursor results;
+    bool is_lost;
+    if (client->socket < 0 || !client->is_owed)
+        return;
+    client->is_owed = false;
+    client->call = client->owed_call;
+    client->until = clock_now() + client->timeout;
+    int error = receive_reply(client, &results, &is_lost);
+    if (is_lost && bury(client, client->owed_call, client->owed_object, error))
+        strike(client, client->owed_object);
+}
+
 /* Opens the file, or does it again. -EPIPE: it has ended. */
 static int open_file(struct client *client, enum worker_call call)
 {
@@ -618,6 +644,7 @@ static int open_file(struct client *client, enum worker_call call)
 /* -EPIPE: it has ended again, and the log says so. */
 static int start(struct client *client)
 {
+    collect_owed(client);
     if (client->socket >= 0)
         return 0;
     int error = zygote_fork(&zygote_of_libhdf5, &client->pid, &client->socket);
@@ -642,6 +669,7 @@ int client_start(struct client *client, uint64_t *root)
 
 int client_renew(struct client *client, uint64_t *root)
 {
+    collect_owed(client);
     int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
     if (error == -EPIPE)
         return client_start(client, root);
@@ -713,12 +741,31 @@ unsigned client_starts(const struct client *client)
     return client->starts;
 }
 
+/* What libhdf5 writes of a file that is written is looked at when it is done. */
+void client_tell(struct client *client, enum worker_call call, uint64_t object,
+                 const struct wire *request)
+{
+    struct cursor results;
+    if (client->transaction)
+        (void)client_ask(client, call, object, request, &results);
+    if (client->transaction || request->failed)
+        return;
+    collect_owed(client);
+    if (client->socket < 0)
+        return;
+    client->owed_call = call;
+    client->owed_object = object;
+    client->is_owed = true;
+    (void)send_call(client, call, request); /* if it has ended that is seen then */
+}
+
 /* They have a part of the time of a call, so that one that hangs takes hardly more than its own. */
 int client_ask_several(struct client *client, uint64_t object, const struct wire *request,
                        struct cursor *results)
 {
     bool is_lost = false;
     uint64_t timeout = client->timeout;
+    collect_owed(client);
     if (request->failed || client->socket < 0)
         return -EAGAIN;
     client->timeout = timeout / SEVERAL_PART;

@@ -34,6 +34,13 @@ int client_renew(struct client *client, uint64_t *root);
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
+/* The same for a call without results, with which a worker that has just been started has nothing
+ * to do: nobody waits for it to be done. Whether it has ended the worker is seen before the next
+ * call.
+ */
+void client_tell(struct client *client, enum worker_call call, uint64_t object,
+                 const struct wire *request);
+
 /* Asks once for something about several objects, of which `object` is the first. If the worker ends
  * none of them is to blame: -EPIPE, they are to be asked for one by one. -EAGAIN: they are, too,
  * since no worker runs. Else errors of the call. */

@@ -390,7 +390,7 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
         HASH_DEL(remote->datasets, dataset);
         free_dataset(dataset);
         remote_request(&request, WORKER_DATASET_CLOSE, address);
-        (void)remote_ask_locked(remote, WORKER_DATASET_CLOSE, address, &request, NULL, NULL);
+        client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
         wire_free(&request);
     }
     client_unlock(remote->client);
@@ -617,11 +617,14 @@ static bool start_behind(const struct remote_dataset *dataset, const uint64_t *s
     return n == 0;
 }
 
-/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: more, the
- * longer they are read in their order. */
+/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
+ * few, of others more, the longer they are read in their order. */
 static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
 {
-    *wanted = 1;
+    uint64_t all = 1;
+    for (int i = 0; i < dataset->rank; i++)
+        all *= dataset->grid[i]; /* which is no more than a number can say */
+    *wanted = number == 0 && all <= MOST_BATCH ? (unsigned)all : 1;
     for (unsigned i = 0; i < BATCHES; i++) {
         struct batch *batch = &dataset->batches[i];
         uint64_t behind = number - batch->first;
