@@ -464,8 +464,13 @@ enum {
     SAYS_LESS,
     SAYS_NOTHING,
     SAYS_WRONG,
-    SAYS_NONE,  /* which is no lie */
-    ROW = 2000, /* and those behind it: sound ones */
+    SAYS_NONE, /* which is no lie */
+    /* These do where they are shown with their text: */
+    DIES_SHOWN,
+    IS_CUT_SHOWN,
+    GOES_ON_SHOWN,
+    SHOWS_NO_TEXT, /* which is no lie */
+    ROW = 2000,    /* and those behind it: sound ones */
 };
 
 #define N_LISTED 100
@@ -600,10 +605,42 @@ static void reply_several(int socket, struct cursor *cursor)
     wire_free(&wire);
 }
 
+static void reply_text(int socket, const char *text)
+{
+    struct wire wire = {0};
+    wire_bytes(&wire, text, strlen(text));
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+static void reply_dataset(int socket, uint64_t object, bool with_text)
+{
+    struct wire wire = {0};
+    struct sfs_dataset_info info = an_info();
+    if (with_text && object == DIES_SHOWN)
+        abort();
+    wire_info(&wire, &info);
+    wire_storage(&wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
+    if (with_text)
+        wire_uint(&wire, object != SHOWS_NO_TEXT);
+    if (with_text && object != SHOWS_NO_TEXT)
+        wire_bytes(&wire, "shown", 5);
+    if (with_text && object == IS_CUT_SHOWN)
+        wire.n--;
+    if (with_text && object == GOES_ON_SHOWN)
+        wire_uint(&wire, 0);
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
 static void answer(int socket, uint64_t call, struct cursor *cursor)
 {
     if (call == WORKER_SEVERAL)
         reply_several(socket, cursor);
+    else if (call == WORKER_DATASET_OPEN || call == WORKER_SHOW)
+        reply_dataset(socket, take_uint(cursor, UINT64_MAX), call == WORKER_SHOW);
+    else if (call == WORKER_TEXT)
+        reply_text(socket, "asked for");
     else if (call == WORKER_LIST)
         reply_links(socket, take_uint(cursor, UINT64_MAX));
     else
@@ -824,6 +861,50 @@ static void test_lies_about_several(void **state)
     }
 }
 
+/* The text of a dataset, which is opened for that only. */
+static void expect_text(struct file *file, uint64_t object, const char *expected)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    char *text;
+    size_t n;
+    assert_int_equal(remote_dataset_open(file->remote, object, &info, &storage), 0);
+    assert_int_equal(info.elements, 35);
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    if (expected) {
+        assert_int_equal(remote_text(file->remote, object, 1000, &text, &n), 0);
+        assert_int_equal(n, strlen(expected));
+        assert_string_equal(text, expected);
+        free(text);
+    }
+    remote_dataset_close(file->remote, object);
+}
+
+static void test_text_comes_with_the_description(void **state)
+{
+    (void)state;
+    struct file file;
+    unsigned before = log_errors();
+    open_file(&file, PATIENT);
+    expect_text(&file, SOUND, "asked for"); /* nobody knows that it is wanted */
+    expect_text(&file, SOUND, "shown");
+    expect_text(&file, SHOWS_NO_TEXT, "asked for");
+    expect_text(&file, SOUND, "shown");
+    expect_text(&file, SOUND, NULL); /* it was not */
+    expect_text(&file, SOUND, "asked for");
+    expect_text(&file, SOUND, "shown");
+    assert_int_equal(log_errors(), before);
+    for (uint64_t object = DIES_SHOWN; object <= GOES_ON_SHOWN; object++) {
+        expect_text(&file, object, "asked for");
+        expect_text(&file, SOUND, "shown");
+        assert_int_equal(log_errors() - before, object - DIES_SHOWN + 1);
+    }
+    expect_text(&file, DIES_SHOWN, "asked for"); /* one more is enough */
+    expect_text(&file, SOUND, "asked for");
+    close_file(&file);
+}
+
 static int ask_client(struct client *client, uint64_t object)
 {
     struct wire request;
@@ -931,6 +1012,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_dies_among_others),
         cmocka_unit_test(test_lies_about_several),
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
+        cmocka_unit_test(test_text_comes_with_the_description),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

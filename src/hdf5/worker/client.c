@@ -27,6 +27,7 @@
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
 #define SEVERAL_PART 4                  /* of the time of a call: for several objects at once */
+#define TRY_PART     4                  /* of the time of a call: for more than is needed */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -90,6 +91,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_ELEMENT_JSON] = "the text of an element",
     [WORKER_ELEMENTS_TEXT] = "the text of elements",
     [WORKER_SEVERAL] = "something",
+    [WORKER_SHOW] = "the description and the text",
     [WORKER_WRITE] = "writing elements",
     [WORKER_SET_EXTENT] = "changing the dims",
     [WORKER_WRITE_CHUNK] = "writing a chunk",
@@ -759,26 +761,26 @@ void client_tell(struct client *client, enum worker_call call, uint64_t object,
     (void)send_call(client, call, request); /* if it has ended that is seen then */
 }
 
-/* They have a part of the time of a call, so that one that hangs takes hardly more than its own. */
-int client_ask_several(struct client *client, uint64_t object, const struct wire *request,
-                       struct cursor *results)
+/* It has a part of the time of a call, so that one that hangs takes hardly more than its own. */
+int client_try(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results)
 {
     bool is_lost = false;
     uint64_t timeout = client->timeout;
     collect_owed(client);
     if (request->failed || client->socket < 0)
         return -EAGAIN;
-    client->timeout = timeout / SEVERAL_PART;
-    int error = exchange(client, WORKER_SEVERAL, request, results, &is_lost);
+    client->timeout = timeout / TRY_PART;
+    int error = exchange(client, call, request, results, &is_lost);
     if (is_lost)
-        (void)bury(client, WORKER_SEVERAL, object, error);
+        (void)bury(client, call, object, error);
     client->timeout = timeout;
     return is_lost ? -EPIPE : error;
 }
 
-int client_distrust_several(struct client *client, uint64_t object)
+int client_distrust_try(struct client *client, enum worker_call call, uint64_t object)
 {
-    (void)bury(client, WORKER_SEVERAL, object, -EPROTO);
+    (void)bury(client, call, object, -EPROTO);
     return -EPIPE;
 }
 

@@ -41,11 +41,11 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
 void client_tell(struct client *client, enum worker_call call, uint64_t object,
                  const struct wire *request);
 
-/* Asks once for something about several objects, of which `object` is the first. If the worker ends
- * none of them is to blame: -EPIPE, they are to be asked for one by one. -EAGAIN: they are, too,
- * since no worker runs. Else errors of the call. */
-int client_ask_several(struct client *client, uint64_t object, const struct wire *request,
-                       struct cursor *results);
+/* Asks once for more than is needed: about several objects, of which `object` is the first, or more
+ * of one. If the worker ends nothing is to blame: -EPIPE, what is needed is to be asked for by
+ * itself. -EAGAIN: it is, too, since no worker runs. Else errors of the call. */
+int client_try(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results);
 
 /* Whether asking for the object has ended a worker before. */
 bool client_is_struck(const struct client *client, uint64_t object);
@@ -65,8 +65,8 @@ int client_settle(struct client *client);
 /* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
 int client_distrust(struct client *client, enum worker_call call, uint64_t object);
 
-/* The same of what client_ask_several has brought. -EPIPE. */
-int client_distrust_several(struct client *client, uint64_t object);
+/* The same of what client_try has brought. -EPIPE. */
+int client_distrust_try(struct client *client, enum worker_call call, uint64_t object);
 
 /* Starts a request. */
 void client_request(struct wire *wire, enum worker_call call);

@@ -185,6 +185,9 @@ void listed_forget(struct listed *listed, enum listed_what what, uint64_t addres
         said->one[i].n = 0;
 }
 
+/* Who lists wants the kind of all. */
+static const unsigned first_row[LISTED_WHATS] = {[LISTED_TYPE] = 16, [LISTED_ATTRIBUTES] = 4};
+
 /* How many at a place: twice as many as last time where that ended. */
 static unsigned length_at(struct listing *listing, enum listed_what what, size_t at)
 {
@@ -192,7 +195,7 @@ static unsigned length_at(struct listing *listing, enum listed_what what, size_t
     bool goes_on = at - said->first == said->n;
     if (at < listing->alone || at - said->first < said->n)
         return 1; /* nothing could be said of it ahead */
-    size_t n = !goes_on ? 1 : said->n > 0 ? 2 * (size_t)said->n : 2;
+    size_t n = !goes_on ? 1 : said->n > 0 ? 2 * (size_t)said->n : first_row[what];
     n = n < LISTED_MOST ? n : LISTED_MOST;
     if (n == 1) {
         clear_said(said);
@@ -202,10 +205,15 @@ static unsigned length_at(struct listing *listing, enum listed_what what, size_t
     return n < listing->n - at ? (unsigned)n : (unsigned)(listing->n - at);
 }
 
+bool listed_may_fail(const struct listed *listed)
+{
+    return listed->failed < MOST_FAILED;
+}
+
 struct listed_row listed_row(struct listed *listed, enum listed_what what, const uint64_t *address)
 {
     struct listed_row row = {.n = 1, .addresses = address};
-    struct listing *listing = listed->failed < MOST_FAILED ? listed->newest : NULL;
+    struct listing *listing = listed_may_fail(listed) ? listed->newest : NULL;
     while (listing && !find(listing, *address, &row.at))
         listing = listing->before;
     if (!listing)
@@ -237,6 +245,6 @@ int listed_keep(const struct listed_row *row, enum listed_what what, unsigned ch
 void listed_failed(struct listed *listed, const struct listed_row *row)
 {
     listed->failed++;
-    if (row->listing && row->at + row->n > row->listing->alone)
+    if (row && row->listing && row->at + row->n > row->listing->alone)
         row->listing->alone = row->at + row->n;
 }

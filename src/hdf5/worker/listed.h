@@ -53,7 +53,9 @@ struct listed_row listed_row(struct listed *listed, enum listed_what what, const
  * there is none. The bytes are taken over. -EIO: they are not that, or answers of more objects. */
 int listed_keep(const struct listed_row *row, enum listed_what what, unsigned char *said, size_t n);
 
-/* The worker did not survive a row: its objects are asked for one by one. */
+/* The worker did not survive a row: its objects are asked for one by one. NULL: nor anything else
+ * that was not needed. After some of them nothing like that is to be asked for. */
 void listed_failed(struct listed *listed, const struct listed_row *row);
+bool listed_may_fail(const struct listed *listed);
 
 #endif

@@ -40,6 +40,7 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
 static void free_dataset(struct remote_dataset *dataset)
 {
     free(dataset->path);
+    free(dataset->text);
     free(dataset->batches);
     free(dataset);
 }
@@ -60,8 +61,11 @@ void remote_close(struct remote *remote)
 
 int remote_renew(struct remote *remote, uint64_t *root)
 {
+    struct remote_dataset *dataset, *next;
     client_lock(remote->client);
     listed_clear(&remote->listed);
+    HASH_ITER (hh, remote->datasets, dataset, next)
+        remote_forget_text(dataset);
     int error = client_renew(remote->client, root);
     client_unlock(remote->client);
     return error;
@@ -178,7 +182,7 @@ static int take_said(struct remote *remote, enum listed_what what, uint64_t addr
     int error = take(&cursor, out);
     if (error == -EIO) {
         listed_forget(&remote->listed, what, address);
-        error = client_distrust_several(remote->client, address);
+        error = client_distrust_try(remote->client, WORKER_SEVERAL, address);
     }
     return error;
 }
@@ -194,10 +198,10 @@ static int keep_row(struct remote *remote, const struct listed_row *row, enum li
         return -ENOMEM;
     memcpy(said, results->at, results->left);
     int error = listed_keep(row, what, said, results->left);
-    return error ? client_distrust_several(remote->client, row->addresses[0]) : 0;
+    return error ? client_distrust_try(remote->client, WORKER_SEVERAL, row->addresses[0]) : 0;
 }
 
-/* As client_ask_several. */
+/* As client_try. */
 static int ask_row(struct remote *remote, enum listed_what what, const struct listed_row *row)
 {
     struct wire request;
@@ -205,7 +209,7 @@ static int ask_row(struct remote *remote, enum listed_what what, const struct li
     client_request(&request, WORKER_SEVERAL);
     wire_uint(&request, calls_ahead[what]);
     wire_uints(&request, row->addresses, (int)row->n);
-    int error = client_ask_several(remote->client, row->addresses[0], &request, &results);
+    int error = client_try(remote->client, WORKER_SEVERAL, row->addresses[0], &request, &results);
     if (!error)
         error = keep_row(remote, row, what, &results);
     wire_free(&request);
@@ -284,6 +288,28 @@ int remote_datatype_text(struct remote *remote, uint64_t address, char **text)
 
 /* ---- Datasets ---- */
 
+struct text {
+    char *bytes;
+    size_t n;
+};
+
+/* With a NUL behind it. */
+static int take_long_text(struct cursor *results, void *out)
+{
+    struct text *text = out;
+    size_t n = take_count(results, 1);
+    const unsigned char *bytes = cursor_bytes(results, n);
+    if (results->failed)
+        return -EIO;
+    text->bytes = malloc(n + 1);
+    if (!text->bytes)
+        return -ENOMEM;
+    memcpy(text->bytes, bytes, n);
+    text->bytes[n] = '\0';
+    text->n = n;
+    return 0;
+}
+
 struct described {
     struct sfs_dataset_info *info;
     struct hdf5_storage *storage;
@@ -301,6 +327,12 @@ static int take_described(struct cursor *results, void *out)
     return error;
 }
 
+void remote_forget_text(struct remote_dataset *dataset)
+{
+    free(dataset->text);
+    dataset->text = NULL;
+}
+
 void remote_forget_chunks(struct remote_dataset *dataset)
 {
     for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
@@ -312,6 +344,7 @@ void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
     uint64_t n;
     memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
     remote_forget_chunks(dataset);
+    remote_forget_text(dataset);
     dataset->has_numbers = false;
     if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
         return;
@@ -321,8 +354,9 @@ void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
     dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
 }
 
+/* It may be the text that is taken over. */
 static int keep_dataset(struct remote *remote, uint64_t address,
-                        const struct sfs_dataset_info *info)
+                        const struct sfs_dataset_info *info, struct text *text)
 {
     struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
@@ -334,10 +368,15 @@ static int keep_dataset(struct remote *remote, uint64_t address,
         memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
     remote_set_dims(dataset, info->dims);
     HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
-    if (!hash_failed())
-        return 0;
-    free_dataset(dataset);
-    return -ENOMEM;
+    if (hash_failed()) {
+        free_dataset(dataset);
+        return -ENOMEM;
+    }
+    dataset->text = text->bytes;
+    dataset->text_n = text->n;
+    dataset->text_limit = remote->text_limit;
+    text->bytes = NULL;
+    return 0;
 }
 
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
@@ -366,18 +405,64 @@ static void forget(struct sfs_dataset_info *info, struct hdf5_storage *storage)
     *storage = (struct hdf5_storage){0};
 }
 
+static int take_shown(struct cursor *results, struct described *described, struct text *text)
+{
+    int error = take_described(results, described);
+    if (error)
+        return error;
+    if (take_bool(results))
+        error = take_long_text(results, text);
+    if (!error && (take_end(results, true) < 0 || text->n > LISTED_MOST_BYTES))
+        error = -EIO;
+    if (error) {
+        forget(described->info, described->storage);
+        free(text->bytes);
+        *text = (struct text){0};
+    }
+    return error;
+}
+
+/* The description of a dataset, and its text if those of others were wanted, too. -EAGAIN: it is to
+ * be asked for by itself. */
+static int show(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                struct hdf5_storage *storage, struct text *text)
+{
+    struct described described = {info, storage};
+    struct wire request;
+    struct cursor results;
+    if (remote->text_limit == 0 || !may_ask_ahead(remote, LISTED_ATTRIBUTES) ||
+        !listed_may_fail(&remote->listed) || client_is_struck(remote->client, address))
+        return -EAGAIN;
+    remote_request(&request, WORKER_SHOW, address);
+    wire_uint(&request, remote->text_limit);
+    int error = client_try(remote->client, WORKER_SHOW, address, &request, &results);
+    if (!error) {
+        error = take_shown(&results, &described, text);
+        if (error == -EIO)
+            error = client_distrust_try(remote->client, WORKER_SHOW, address);
+    }
+    wire_free(&request);
+    if (error == -EPIPE)
+        listed_failed(&remote->listed, NULL);
+    return error == -EPIPE ? -EAGAIN : error;
+}
+
 int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage)
 {
     *info = (struct sfs_dataset_info){0};
     *storage = (struct hdf5_storage){0};
+    struct text text = {0};
     client_lock(remote->client);
-    int error = describe(remote, address, info, storage);
+    int error = show(remote, address, info, storage, &text);
+    if (error == -EAGAIN)
+        error = describe(remote, address, info, storage);
     if (!error && !remote_dataset_find(remote, address))
-        error = keep_dataset(remote, address, info);
+        error = keep_dataset(remote, address, info, &text);
     if (error)
         forget(info, storage);
     client_unlock(remote->client);
+    free(text.bytes);
     return error;
 }
 
@@ -387,6 +472,8 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
     client_lock(remote->client);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     if (dataset) {
+        if (dataset->text) /* nobody has wanted it */
+            remote->text_limit = 0;
         HASH_DEL(remote->datasets, dataset);
         free_dataset(dataset);
         remote_request(&request, WORKER_DATASET_CLOSE, address);
@@ -541,35 +628,31 @@ int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mapping
     return ask_open(remote, address, WORKER_MAPPINGS, &request, take_mappings_of, mappings);
 }
 
-struct text {
-    char *bytes;
-    size_t n;
-};
-
-/* With a NUL behind it. */
-static int take_long_text(struct cursor *results, void *out)
+/* What came with the description is handed out once. */
+static bool take_kept_text(struct remote *remote, uint64_t address, size_t limit, struct text *text)
 {
-    struct text *text = out;
-    size_t n = take_count(results, 1);
-    const unsigned char *bytes = cursor_bytes(results, n);
-    if (results->failed)
-        return -EIO;
-    text->bytes = malloc(n + 1);
-    if (!text->bytes)
-        return -ENOMEM;
-    memcpy(text->bytes, bytes, n);
-    text->bytes[n] = '\0';
-    text->n = n;
-    return 0;
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    remote->text_limit = limit;
+    if (!dataset || !dataset->text || dataset->text_limit != limit)
+        return false;
+    *text = (struct text){dataset->text, dataset->text_n};
+    dataset->text = NULL;
+    return true;
 }
 
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
 {
     struct text text = {0};
     struct wire request;
-    remote_request(&request, WORKER_TEXT, dataset);
-    wire_uint(&request, limit);
-    int error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
+    int error = 0;
+    client_lock(remote->client);
+    bool is_kept = take_kept_text(remote, dataset, limit, &text);
+    client_unlock(remote->client);
+    if (!is_kept) {
+        remote_request(&request, WORKER_TEXT, dataset);
+        wire_uint(&request, limit);
+        error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
+    }
     if (!error) {
         *out = text.bytes;
         *n = text.n;

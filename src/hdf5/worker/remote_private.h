@@ -23,6 +23,8 @@ struct remote_dataset {
     size_t element_size;
     char *path; /* of hdf5_cache_sources, or NULL; and its bytes */
     size_t source_bytes;
+    char *text; /* that came with its description, or NULL */
+    size_t text_n, text_limit;
     /* Chunked ones: */
     uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
     bool has_numbers;                                      /* its chunks can be counted */
@@ -38,6 +40,8 @@ struct remote {
     struct remote_dataset *datasets;
     struct listed listed;
     unsigned starts; /* of workers, when listed was used last */
+    size_t
+        text_limit; /* of datasets that are opened now the text is asked for, too; 0: it is not */
 };
 
 /* Takes out of results what it wants of them. -EIO: they cannot be. */
@@ -64,6 +68,9 @@ int remote_ask_dataset(struct remote *remote, const struct remote_dataset *datas
 
 /* The dims have changed: with them, what is known of chunks. */
 void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims);
+
+/* What is kept of its text counts no more. */
+void remote_forget_text(struct remote_dataset *dataset);
 
 /* Chunks are looked for anew. */
 void remote_forget_chunks(struct remote_dataset *dataset);

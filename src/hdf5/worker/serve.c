@@ -22,6 +22,7 @@
 #define MOST_UNSENT ((size_t)64 << 10) /* bytes */
 
 #define AHEAD_NANOS 20000000 /* for what is asked for of several objects at once */
+#define MOST_SHOWN  4096     /* elements of a dataset, bytes of one, whose text is small */
 #define ASK_NANOS   50000000 /* between two questions whether a call is to end early */
 
 /* Metadata is read in pages, of which some are kept. */
@@ -462,18 +463,49 @@ static int do_several(struct cursor *in, struct wire *out)
     return error;
 }
 
-static int do_dataset_open(struct cursor *in, struct wire *out)
+/* Text that is soon made, of what the program does not read itself. */
+static void put_small_text(uint64_t dataset, const struct sfs_dataset_info *info, size_t limit,
+                           struct wire *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    bool is_small = (info->layout == SFS_CONTIGUOUS || info->layout == SFS_COMPACT) &&
+                    info->elements <= MOST_SHOWN && info->type.size <= MOST_SHOWN;
+    size_t most = limit < LISTED_MOST_BYTES ? limit : LISTED_MOST_BYTES;
+    int error = is_small ? local_text_at_hand(served.hdf5, dataset, most, &text, &n) : -EOPNOTSUPP;
+    bool is_there = !error && n <= LISTED_MOST_BYTES;
+    wire_uint(out, is_there);
+    if (is_there)
+        wire_bytes(out, text, n);
+    free(error ? NULL : text);
+}
+
+static int open_dataset(struct cursor *in, struct wire *out, bool with_text)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
-    int error = local_dataset_open(served.hdf5, take_object(in), &info, &storage);
+    uint64_t dataset = take_object(in);
+    size_t limit = with_text ? (size_t)take_uint(in, SIZE_MAX) : 0;
+    int error = local_dataset_open(served.hdf5, dataset, &info, &storage);
     if (error)
         return error;
     wire_info(out, &info);
     wire_storage(out, &storage);
+    if (with_text)
+        put_small_text(dataset, &info, limit, out);
     hdf5_info_free(&info);
     hdf5_segments_free(storage.n_segments, storage.segments);
     return 0;
+}
+
+static int do_dataset_open(struct cursor *in, struct wire *out)
+{
+    return open_dataset(in, out, false);
+}
+
+static int do_show(struct cursor *in, struct wire *out)
+{
+    return open_dataset(in, out, true);
 }
 
 static int do_dataset_close(struct cursor *in, struct wire *out)
@@ -812,6 +844,7 @@ static const struct {
     [WORKER_ELEMENT_JSON] = {do_element_json, false},
     [WORKER_ELEMENTS_TEXT] = {do_elements_text, false},
     [WORKER_SEVERAL] = {do_several, true},
+    [WORKER_SHOW] = {do_show, true},
     [WORKER_WRITE] = {do_write, true},
     [WORKER_SET_EXTENT] = {do_set_extent, true},
     [WORKER_WRITE_CHUNK] = {do_write_chunk, true},
