@@ -314,6 +314,28 @@ static int note_name(struct hdf5 *hdf5, uint64_t address)
     return 0;
 }
 
+static int finish(struct hdf5 *hdf5, struct reading *reading, bool may_search,
+                  struct sfs_attributes *out)
+{
+    bool is_at_hand = may_search || !reading->has_references || names_are_there(hdf5);
+    int error = is_at_hand ? write_all(hdf5, reading) : -EAGAIN;
+    library_enter();
+    close_read(reading);
+    library_leave();
+    if (error)
+        sfs_attributes_free(&reading->names);
+    else
+        *out = reading->names;
+    return error;
+}
+
+int local_attributes_at_hand(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
+{
+    struct reading reading = {0};
+    int error = read_all(hdf5, address, &reading);
+    return error ? error : finish(hdf5, &reading, false, out);
+}
+
 int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
 {
     struct reading reading = {.hdf5 = hdf5, .address = address};
@@ -325,13 +347,5 @@ int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes 
     }
     if (error)
         return error == -EAGAIN ? -EIO : error;
-    error = write_all(hdf5, &reading);
-    library_enter();
-    close_read(&reading);
-    library_leave();
-    if (error)
-        sfs_attributes_free(&reading.names);
-    else
-        *out = reading.names;
-    return error;
+    return finish(hdf5, &reading, true, out);
 }

@@ -13,6 +13,10 @@ int local_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs
 int local_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
 int local_object_type(struct hdf5 *hdf5, uint64_t address, enum sfs_object_type *type);
 int local_attributes(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *attributes);
+
+/* -EAGAIN also: all groups would have to be walked through first. */
+int local_attributes_at_hand(struct hdf5 *hdf5, uint64_t address,
+                             struct sfs_attributes *attributes);
 int local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                        struct hdf5_storage *storage);
 void local_dataset_close(struct hdf5 *hdf5, uint64_t address);
@@ -27,6 +31,9 @@ int local_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
 int local_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const uint64_t *memory_dims, void *buffer);
 int local_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
+
+/* -EAGAIN also: all groups would have to be walked through first. */
+int local_text_at_hand(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
 int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);
 int local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int local_type_describe(const void *type, size_t n, struct sfs_type *description);

@@ -315,6 +315,14 @@ int names_get(struct hdf5 *hdf5, struct names **names)
     return error;
 }
 
+bool names_are_there(struct hdf5 *hdf5)
+{
+    pthread_mutex_lock(&hdf5->names_lock);
+    bool are_there = is_current(hdf5);
+    pthread_mutex_unlock(&hdf5->names_lock);
+    return are_there;
+}
+
 void names_put(struct hdf5 *hdf5, struct names *names)
 {
     if (!names)

@@ -132,6 +132,7 @@ void types_clear(struct hdf5 *hdf5);
 struct names;
 int names_get(struct hdf5 *hdf5, struct names **names);
 void names_put(struct hdf5 *hdf5, struct names *names);
+bool names_are_there(struct hdf5 *hdf5); /* they need not be looked for */
 
 /* The caller frees *path. -ENOENT: no hard link leads to such an object; -EFBIG: it is one of more
  * objects than are kept. */

@@ -547,7 +547,8 @@ static int write_boxes(FILE *out, const struct dataset_text *t, size_t limit)
     return error;
 }
 
-int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+static int make_text(struct hdf5 *hdf5, uint64_t address, size_t limit, bool may_search,
+                     char **text, size_t *n)
 {
     struct dataset_text t = {
         .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};
@@ -555,7 +556,7 @@ int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, s
     int error = begin_text(&t);
     error = library_leave_with(error);
     if (!error && t.type.has_references)
-        error = names_get(hdf5, &t.source.names);
+        error = may_search || names_are_there(hdf5) ? names_get(hdf5, &t.source.names) : -EAGAIN;
     FILE *out = error ? NULL : open_memstream(text, n);
     if (!error && !out)
         error = -ENOMEM;
@@ -574,4 +575,14 @@ int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, s
     text_type_free(&t.type);
     library_leave();
     return error;
+}
+
+int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+{
+    return make_text(hdf5, address, limit, true, text, n);
+}
+
+int local_text_at_hand(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
+{
+    return make_text(hdf5, address, limit, false, text, n);
 }

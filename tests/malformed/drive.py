@@ -226,7 +226,7 @@ def try_mount(path, root, mode, harmless, log):
         if daemon.returncode not in (1, 2, 32) or harmless:
             findings.append(f"not mounted: {daemon.returncode}")
         return findings, []
-    answer = visit_apart(root, harmless, mode != "ro")
+    answer = visit_apart(root, harmless, mode in ("default", "inside"))
     if answer is None:
         findings.append("a call hangs")
     elif answer["beside"] not in (None, True):
@@ -237,7 +237,7 @@ def try_mount(path, root, mode, harmless, log):
         findings.append(f"the daemon took {peak(daemon.pid) >> 20} MiB")
     if not stop(daemon, root):
         findings.append("SIGTERM does not end it")
-    elif (daemon.returncode < 0 or (daemon.returncode and mode == "ro")) and not findings:
+    elif (daemon.returncode < 0 or (daemon.returncode and mode in ("ro", "follow"))) and not findings:
         findings.append(f"it ended with {daemon.returncode}")
     return findings, answer["datasets"] if answer else []
 

@@ -407,6 +407,42 @@ def test_a_crash_is_one_objects_affair(mounts, path, mode):
         assert "signal 11" in line
 
 
+def test_a_crash_among_what_is_listed(mounts, path):
+    """Objects are asked for together: one of them must not be the end of the others."""
+    with h5py.File(path, "r+") as file:
+        del file["hang"], file["allocate"]
+    mount = failing(mounts, path, "ro")
+    for _ in range(5):
+        failed = []
+        for name in sorted(os.listdir(mount.root)):
+            if not name.startswith("other") and name != "crash":
+                continue
+            try:
+                found = os.listxattr(mount / name)
+                assert found == ["user.number"]
+            except OSError as error:
+                assert error.errno == errno.EIO
+                failed.append(name)
+        assert failed == ["crash"]
+        check_others(mount)
+    lines = [line for line in mount.log().splitlines() if "the process of libhdf5 ended" in line]
+    alone = [line for line in lines if "or one listed behind it" not in line]
+    assert len(alone) == 2  # it was asked twice, and no more
+    assert len(lines) - len(alone) <= 1
+
+
+def test_texts_are_the_same_however_they_come(mounts, tmp_path):
+    path = tmp_path / "texts.h5"
+    texts = {f"d{i:02}": list(range(i + 1)) for i in range(30)}
+    with h5py.File(path, "w") as file:
+        for name, values in texts.items():
+            file[name] = values
+    mount = mounts(path, "ro")
+    for _ in range(2):
+        for name, values in texts.items():
+            assert (mount / name / "value.txt").read_text().split() == [str(v) for v in values]
+
+
 def test_an_endless_loop_is_ended(mounts, path, mode):
     mount = failing(mounts, path, mode, "hdf5_timeout=5")
     with pytest.raises(OSError) as error:

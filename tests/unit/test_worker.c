@@ -18,6 +18,7 @@
 
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
+#include "hdf5/worker/client.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/zygote.h"
@@ -449,7 +450,32 @@ static void test_every_door_is_shut(void **state)
 
 /* ---- A worker that is not to be trusted ---- */
 
-enum { SOUND = 1000, CRASHES, HANGS, IS_CUT, ASKS_BEYOND, ASKS_MUCH, SHOUTS, UNKNOWN_KIND };
+enum {
+    SOUND = 1000,
+    CRASHES,
+    HANGS,
+    IS_CUT,
+    ASKS_BEYOND,
+    ASKS_MUCH,
+    SHOUTS,
+    UNKNOWN_KIND,
+    /* These lie where they are asked for with others: */
+    SAYS_MORE,
+    SAYS_LESS,
+    SAYS_NOTHING,
+    SAYS_WRONG,
+    SAYS_NONE, /* which is no lie */
+    /* These do where they are shown with their text: */
+    DIES_SHOWN,
+    IS_CUT_SHOWN,
+    GOES_ON_SHOWN,
+    SHOWS_NO_TEXT, /* which is no lie */
+    ROW = 2000,    /* and those behind it: sound ones */
+};
+
+#define N_LISTED 100
+#define THERE    50   /* in a group: where the object is that makes it what it is */
+#define GROUPS   3000 /* and that object's number: the group's */
 
 static void reply(int socket, const struct wire *results)
 {
@@ -461,6 +487,7 @@ static void reply(int socket, const struct wire *results)
     wire_free(&wire);
 }
 
+/* Groups, if they are asked for alone: so it is known how they were. */
 static void reply_object_type(int socket)
 {
     struct wire type = {0};
@@ -518,6 +545,108 @@ static void behave(int socket, uint64_t object)
     }
 }
 
+static uint64_t listed_object(uint64_t group, unsigned i)
+{
+    return i == THERE ? group - GROUPS : ROW + i;
+}
+
+static void reply_links(int socket, uint64_t group)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, N_LISTED);
+    for (unsigned i = 0; i < N_LISTED; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%06u", i);
+        wire_link(&wire,
+                  &(struct sfs_link){SFS_LINK_HARD, name, listed_object(group, i), NULL, NULL});
+    }
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+/* One answer: its bytes, and what they are. */
+static void put_type(struct wire *wire, uint64_t type)
+{
+    wire_uint(wire, sizeof(type));
+    wire_uint(wire, type);
+}
+
+static void put_answer(struct wire *wire, uint64_t object)
+{
+    if (object == CRASHES)
+        abort();
+    while (object == HANGS)
+        ;
+    if (object == SAYS_NONE)
+        wire_uint(wire, 0);
+    else if (object != SAYS_LESS)
+        put_type(wire, object == SAYS_WRONG ? 77 : SFS_DATASET);
+    if (object == SAYS_MORE)
+        for (unsigned i = 0; i < N_LISTED; i++)
+            put_type(wire, SFS_DATASET);
+    if (object == SAYS_LESS)
+        wire_uint(wire, UINT64_MAX);
+}
+
+static void reply_several(int socket, struct cursor *cursor)
+{
+    struct wire wire = {0};
+    if (take_uint(cursor, UINT64_MAX) != WORKER_OBJECT_TYPE)
+        _exit(1);
+    while (cursor->left > 0) {
+        uint64_t object = take_uint(cursor, UINT64_MAX);
+        put_answer(&wire, object);
+        if (object == SAYS_NOTHING)
+            wire.n = 0;
+        if (object == SAYS_NOTHING || object == SAYS_LESS)
+            break;
+    }
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+static void reply_text(int socket, const char *text)
+{
+    struct wire wire = {0};
+    wire_bytes(&wire, text, strlen(text));
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+static void reply_dataset(int socket, uint64_t object, bool with_text)
+{
+    struct wire wire = {0};
+    struct sfs_dataset_info info = an_info();
+    if (with_text && object == DIES_SHOWN)
+        abort();
+    wire_info(&wire, &info);
+    wire_storage(&wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
+    if (with_text)
+        wire_uint(&wire, object != SHOWS_NO_TEXT);
+    if (with_text && object != SHOWS_NO_TEXT)
+        wire_bytes(&wire, "shown", 5);
+    if (with_text && object == IS_CUT_SHOWN)
+        wire.n--;
+    if (with_text && object == GOES_ON_SHOWN)
+        wire_uint(&wire, 0);
+    reply(socket, &wire);
+    wire_free(&wire);
+}
+
+static void answer(int socket, uint64_t call, struct cursor *cursor)
+{
+    if (call == WORKER_SEVERAL)
+        reply_several(socket, cursor);
+    else if (call == WORKER_DATASET_OPEN || call == WORKER_SHOW)
+        reply_dataset(socket, take_uint(cursor, UINT64_MAX), call == WORKER_SHOW);
+    else if (call == WORKER_TEXT)
+        reply_text(socket, "asked for");
+    else if (call == WORKER_LIST)
+        reply_links(socket, take_uint(cursor, UINT64_MAX));
+    else
+        behave(socket, take_uint(cursor, UINT64_MAX));
+}
+
 static void work(int socket)
 {
     enum message_kind kind;
@@ -525,10 +654,11 @@ static void work(int socket)
     wire_uint(&root, 96);
     while (channel_receive(socket, &kind, &wire, UINT64_MAX) == 0) {
         struct cursor cursor = cursor_over(wire.bytes, wire.n);
-        if (take_uint(&cursor, UINT64_MAX) == WORKER_OPEN)
+        uint64_t call = take_uint(&cursor, UINT64_MAX);
+        if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
             reply(socket, &root);
         else
-            behave(socket, take_uint(&cursor, UINT64_MAX));
+            answer(socket, call, &cursor);
     }
     _exit(0);
 }
@@ -602,6 +732,223 @@ static void test_a_log_is_not_flooded(void **state)
     assert_int_equal(log_errors() - before, 50);
 }
 
+/* ---- Rows of objects ---- */
+
+struct file {
+    struct store *store;
+    struct remote *remote;
+};
+
+static void open_file(struct file *file, uint64_t timeout)
+{
+    uint64_t root;
+    file->store = a_store();
+    assert_int_equal(remote_open(file->store, timeout, &file->remote, &root), 0);
+}
+
+static void close_file(struct file *file)
+{
+    remote_close(file->remote);
+    store_close(file->store);
+}
+
+static void list(struct file *file, uint64_t object)
+{
+    struct sfs_links found;
+    assert_int_equal(remote_list(file->remote, GROUPS + object, &found), 0);
+    assert_int_equal(found.n, N_LISTED);
+    sfs_links_free(&found);
+}
+
+/* How many of a group's objects are asked for with others. */
+static unsigned go_through(struct file *file, uint64_t object)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < N_LISTED; i++) {
+        enum sfs_object_type type = SFS_DATATYPE;
+        int error = remote_object_type(file->remote, listed_object(GROUPS + object, i), &type);
+        bool is_bad = i == THERE && (object == CRASHES || object == HANGS);
+        if (error && !is_bad)
+            fprintf(stderr, "DBG %u %d %s\n", i, error, hdf5_error());
+        assert_int_equal(error, is_bad ? -EIO : 0);
+        assert_true(is_bad || type == SFS_GROUP || type == SFS_DATASET);
+        n += !error && type == SFS_DATASET;
+    }
+    return n;
+}
+
+static enum sfs_object_type kind_of(struct file *file, uint64_t object)
+{
+    enum sfs_object_type type = SFS_DATATYPE;
+    assert_int_equal(remote_object_type(file->remote, object, &type), 0);
+    return type;
+}
+
+static void test_those_listed_are_asked_for_together(void **state)
+{
+    (void)state;
+    struct file file;
+    open_file(&file, PATIENT);
+    unsigned before = log_errors();
+    assert_int_equal(go_through(&file, SOUND), 0); /* nobody knows that they are */
+    list(&file, SOUND);
+    assert_int_equal(go_through(&file, SOUND), N_LISTED);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW + 20), SFS_GROUP); /* who takes one may want no more */
+    assert_int_equal(kind_of(&file, ROW + 21), SFS_DATASET);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    assert_int_equal(log_errors(), before);
+    close_file(&file);
+}
+
+/* What was said ahead counts for the file as it was then. */
+static void test_what_was_said_ahead_is_forgotten(void **state)
+{
+    (void)state;
+    struct file file;
+    uint64_t root;
+    open_file(&file, PATIENT);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW), SFS_DATASET);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_DATASET);
+    assert_int_equal(remote_renew(file.remote, &root), 0);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    list(&file, SOUND);
+    assert_int_equal(kind_of(&file, ROW), SFS_DATASET);
+    assert_int_equal(remote_create_group(file.remote, "/new"), 0);
+    assert_int_equal(kind_of(&file, ROW + 1), SFS_GROUP);
+    close_file(&file);
+}
+
+/* Where one among them ends the worker, only that one is to blame. */
+static void test_one_that_dies_among_others(void **state)
+{
+    (void)state;
+    static const uint64_t objects[] = {CRASHES, HANGS};
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        struct file file;
+        uint64_t timeout = objects[i] == HANGS ? TIMEOUT : PATIENT;
+        open_file(&file, timeout);
+        unsigned before = log_errors();
+        list(&file, objects[i]);
+        unsigned together = go_through(&file, objects[i]);
+        assert_in_range(together, 1, N_LISTED - 2);
+        assert_int_equal(log_errors() - before, objects[i] == HANGS ? 2 : 3);
+        before = log_errors();
+        list(&file, objects[i]);
+        assert_true(go_through(&file, objects[i]) > together);
+        if (objects[i] == CRASHES)
+            assert_int_equal(log_errors(), before); /* it is not asked for again, nor in a row */
+        close_file(&file);
+    }
+}
+
+static void test_lies_about_several(void **state)
+{
+    (void)state;
+    for (uint64_t object = SAYS_MORE; object <= SAYS_NONE; object++) {
+        struct file file;
+        open_file(&file, PATIENT);
+        unsigned before = log_errors();
+        for (int i = 0; i < 10; i++) {
+            list(&file, object);
+            unsigned together = go_through(&file, object);
+            assert_true(object != SAYS_NONE || together == N_LISTED - 1);
+        }
+        /* After some of them nothing is asked for in rows any more. */
+        assert_int_equal(log_errors() - before, object == SAYS_NONE ? 0 : 4);
+        close_file(&file);
+    }
+}
+
+/* The text of a dataset, which is opened for that only. */
+static void expect_text(struct file *file, uint64_t object, const char *expected)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    char *text;
+    size_t n;
+    assert_int_equal(remote_dataset_open(file->remote, object, &info, &storage), 0);
+    assert_int_equal(info.elements, 35);
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    if (expected) {
+        assert_int_equal(remote_text(file->remote, object, 1000, &text, &n), 0);
+        assert_int_equal(n, strlen(expected));
+        assert_string_equal(text, expected);
+        free(text);
+    }
+    remote_dataset_close(file->remote, object);
+}
+
+static void test_text_comes_with_the_description(void **state)
+{
+    (void)state;
+    struct file file;
+    unsigned before = log_errors();
+    open_file(&file, PATIENT);
+    expect_text(&file, SOUND, "asked for"); /* nobody knows that it is wanted */
+    expect_text(&file, SOUND, "shown");
+    expect_text(&file, SHOWS_NO_TEXT, "asked for");
+    expect_text(&file, SOUND, "shown");
+    expect_text(&file, SOUND, NULL); /* it was not */
+    expect_text(&file, SOUND, "asked for");
+    expect_text(&file, SOUND, "shown");
+    assert_int_equal(log_errors(), before);
+    for (uint64_t object = DIES_SHOWN; object <= GOES_ON_SHOWN; object++) {
+        expect_text(&file, object, "asked for");
+        expect_text(&file, SOUND, "shown");
+        assert_int_equal(log_errors() - before, object - DIES_SHOWN + 1);
+    }
+    expect_text(&file, DIES_SHOWN, "asked for"); /* one more is enough */
+    expect_text(&file, SOUND, "asked for");
+    close_file(&file);
+}
+
+static int ask_client(struct client *client, uint64_t object)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_OBJECT_TYPE);
+    wire_uint(&request, object);
+    client_lock(client);
+    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
+    client_unlock(client);
+    wire_free(&request);
+    return error;
+}
+
+/* Whoever is asked for next has nothing to do with it. */
+static void test_one_that_dies_of_what_it_was_told(void **state)
+{
+    (void)state;
+    struct store *store = a_store();
+    struct client *client;
+    struct wire request;
+    uint64_t root;
+    unsigned before = log_errors();
+    assert_int_equal(client_create(store, PATIENT, &client), 0);
+    client_lock(client);
+    assert_int_equal(client_start(client, &root), 0);
+    client_unlock(client);
+    client_request(&request, WORKER_DATASET_CLOSE);
+    wire_uint(&request, CRASHES);
+    for (unsigned i = 1; i <= 3; i++) {
+        client_lock(client);
+        client_tell(client, WORKER_DATASET_CLOSE, CRASHES, &request);
+        client_unlock(client);
+        assert_int_equal(ask_client(client, SOUND), 0);
+        assert_int_equal(log_errors() - before, i);
+        assert_true(client_is_struck(client, CRASHES));
+        assert_false(client_is_struck(client, SOUND));
+    }
+    assert_int_equal(ask_client(client, CRASHES), -EIO);
+    assert_int_equal(log_errors() - before, 3); /* it was not asked for */
+    wire_free(&request);
+    client_destroy(client);
+    store_close(store);
+}
+
 static pid_t only_child(pid_t parent)
 {
     char path[64], text[64] = "";
@@ -660,6 +1007,12 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
+        cmocka_unit_test(test_those_listed_are_asked_for_together),
+        cmocka_unit_test(test_what_was_said_ahead_is_forgotten),
+        cmocka_unit_test(test_one_that_dies_among_others),
+        cmocka_unit_test(test_lies_about_several),
+        cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
+        cmocka_unit_test(test_text_comes_with_the_description),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

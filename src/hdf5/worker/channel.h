@@ -55,6 +55,9 @@ enum worker_call {
     WORKER_TYPE_EQUAL,
     WORKER_ELEMENT_JSON,
     WORKER_ELEMENTS_TEXT,
+    WORKER_SEVERAL, /* WORKER_OBJECT_TYPE or WORKER_ATTRIBUTES, of several objects: the results
+                     * of each with their number, as far as it goes; 0: none */
+    WORKER_SHOW,    /* WORKER_DATASET_OPEN, and whether its WORKER_TEXT follows, if that is small */
     WORKER_FIRST_CHANGE, /* these change the file, and have one integer for a result: */
     WORKER_WRITE = WORKER_FIRST_CHANGE,
     WORKER_SET_EXTENT,

@@ -26,6 +26,8 @@
 #define MOST_OTHERS  256 /* files that a worker may have open besides its own */
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
+#define SEVERAL_PART 4                  /* of the time of a call: for several objects at once */
+#define TRY_PART     4                  /* of the time of a call: for more than is needed */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -40,10 +42,15 @@ struct client {
     uint64_t timeout; /* nanoseconds */
     int socket;       /* -1: no worker runs */
     pid_t pid;
+    unsigned starts;
     uint64_t root;
     struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
     struct strike *strikes;
     struct wire in, out;
+    /* Of a call whose reply was not waited for: */
+    bool is_owed;
+    enum worker_call owed_call;
+    uint64_t owed_object;
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
@@ -83,6 +90,8 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_TYPE_EQUAL] = "a comparison of datatypes",
     [WORKER_ELEMENT_JSON] = "the text of an element",
     [WORKER_ELEMENTS_TEXT] = "the text of elements",
+    [WORKER_SEVERAL] = "something",
+    [WORKER_SHOW] = "the description and the text",
     [WORKER_WRITE] = "writing elements",
     [WORKER_SET_EXTENT] = "changing the dims",
     [WORKER_WRITE_CHUNK] = "writing a chunk",
@@ -141,6 +150,7 @@ static int end_worker(struct client *client)
         return 0;
     close(client->socket);
     client->socket = -1;
+    client->is_owed = false;
     close_others(client);
     (void)zygote_end(&zygote_of_libhdf5, client->pid, &status);
     return status;
@@ -457,9 +467,7 @@ static int tell_size(struct client *client)
     return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
 }
 
-/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
-static int exchange_messages(struct client *client, const struct wire *request,
-                             struct cursor *results, bool *is_lost)
+static int send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
     enum message_kind kind = MESSAGE_LOG;
     if (client->in.room > MOST_KEPT)
@@ -469,8 +477,14 @@ static int exchange_messages(struct client *client, const struct wire *request,
     client->has_moved = client->read_failed = false;
     client->spoiled = 0;
     int error = tell_size(client);
-    if (!error)
-        error = channel_send(client->socket, MESSAGE_CALL, request, client->until);
+    return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
+}
+
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+static int receive_reply(struct client *client, struct cursor *results, bool *is_lost)
+{
+    enum message_kind kind = MESSAGE_LOG;
+    int error = 0;
     *is_lost = true;
     while (!error) {
         error = channel_receive(client->socket, &kind, &client->in, client->until);
@@ -515,15 +529,17 @@ static int exchange(struct client *client, enum worker_call call, const struct w
                     struct cursor *results, bool *is_lost)
 {
     int error = 0;
-    client->call = call;
     *is_lost = false;
-    if (client->transaction && is_changing(client))
+    if (client->transaction && call >= WORKER_FIRST_CHANGE)
         error = transaction_settle(client->transaction);
     if (error) {
         library_reason("what was changed before could not be stored yet");
         return error;
     }
-    error = exchange_messages(client, request, results, is_lost);
+    *is_lost = true;
+    error = send_call(client, call, request);
+    if (!error)
+        error = receive_reply(client, results, is_lost);
     return client->transaction ? conclude(client, error, *is_lost) : error;
 }
 
@@ -545,12 +561,13 @@ void client_say_end(int error, int status, uint64_t timeout, char *text, size_t 
  * killed it. */
 static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
 {
-    char how[128], line[512], place[64] = "";
+    char how[128], line[512], place[96] = "";
     int status = end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     client_say_end(error, status, client->timeout, how, sizeof(how));
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
-        snprintf(place, sizeof(place), " of the object at address %" PRIu64, object);
+        snprintf(place, sizeof(place), " of the object at address %" PRIu64 "%s", object,
+                 call == WORKER_SEVERAL ? " or one listed behind it" : "");
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
              place, how);
     library_reason(line);
@@ -559,11 +576,16 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     return !is_killed && error != -ENOMEM;
 }
 
-static struct strike *strikes_of(struct client *client, uint64_t object)
+static struct strike *strikes_of(const struct client *client, uint64_t object)
 {
     struct strike *strike;
     HASH_FIND(hh, client->strikes, &object, sizeof(object), strike);
     return strike;
+}
+
+bool client_is_struck(const struct client *client, uint64_t object)
+{
+    return strikes_of(client, object) != NULL;
 }
 
 /* Without memory it is not counted. */
@@ -580,6 +602,21 @@ static void strike(struct client *client, uint64_t object)
     }
     if (strike)
         strike->n++;
+}
+
+/* Before a worker is asked for something else: the end of what it was told. */
+static void collect_owed(struct client *client)
+{
+    struct cursor results;
+    bool is_lost;
+    if (client->socket < 0 || !client->is_owed)
+        return;
+    client->is_owed = false;
+    client->call = client->owed_call;
+    client->until = clock_now() + client->timeout;
+    int error = receive_reply(client, &results, &is_lost);
+    if (is_lost && bury(client, client->owed_call, client->owed_object, error))
+        strike(client, client->owed_object);
 }
 
 /* Opens the file, or does it again. -EPIPE: it has ended. */
@@ -611,6 +648,7 @@ static int open_file(struct client *client, enum worker_call call)
 /* -EPIPE: it has ended again, and the log says so. */
 static int start(struct client *client)
 {
+    collect_owed(client);
     if (client->socket >= 0)
         return 0;
     int error = zygote_fork(&zygote_of_libhdf5, &client->pid, &client->socket);
@@ -620,6 +658,7 @@ static int start(struct client *client)
         log_error("cannot start a process for libhdf5: %s", strerror(-error));
         return error == -ENOMEM ? error : -EIO;
     }
+    client->starts++;
     return client->store ? open_file(client, WORKER_OPEN) : 0;
 }
 
@@ -634,6 +673,7 @@ int client_start(struct client *client, uint64_t *root)
 
 int client_renew(struct client *client, uint64_t *root)
 {
+    collect_owed(client);
     int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
     if (error == -EPIPE)
         return client_start(client, root);
@@ -698,6 +738,52 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
         lose(client);
     return error == -EPIPE ? -EIO : error;
+}
+
+unsigned client_starts(const struct client *client)
+{
+    return client->starts;
+}
+
+/* What libhdf5 writes of a file that is written is looked at when it is done. */
+void client_tell(struct client *client, enum worker_call call, uint64_t object,
+                 const struct wire *request)
+{
+    struct cursor results;
+    if (client->transaction)
+        (void)client_ask(client, call, object, request, &results);
+    if (client->transaction || request->failed)
+        return;
+    collect_owed(client);
+    if (client->socket < 0)
+        return;
+    client->owed_call = call;
+    client->owed_object = object;
+    client->is_owed = true;
+    (void)send_call(client, call, request); /* if it has ended that is seen then */
+}
+
+/* It has a part of the time of a call, so that one that hangs takes hardly more than its own. */
+int client_try(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results)
+{
+    bool is_lost = false;
+    uint64_t timeout = client->timeout;
+    collect_owed(client);
+    if (request->failed || client->socket < 0)
+        return -EAGAIN;
+    client->timeout = timeout / TRY_PART;
+    int error = exchange(client, call, request, results, &is_lost);
+    if (is_lost)
+        (void)bury(client, call, object, error);
+    client->timeout = timeout;
+    return is_lost ? -EPIPE : error;
+}
+
+int client_distrust_try(struct client *client, enum worker_call call, uint64_t object)
+{
+    (void)bury(client, call, object, -EPROTO);
+    return -EPIPE;
 }
 
 void client_set_payload(struct client *client, const void *bytes, size_t n)

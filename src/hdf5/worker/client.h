@@ -34,6 +34,25 @@ int client_renew(struct client *client, uint64_t *root);
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
+/* The same for a call without results, with which a worker that has just been started has nothing
+ * to do: nobody waits for it to be done. Whether it has ended the worker is seen before the next
+ * call.
+ */
+void client_tell(struct client *client, enum worker_call call, uint64_t object,
+                 const struct wire *request);
+
+/* Asks once for more than is needed: about several objects, of which `object` is the first, or more
+ * of one. If the worker ends nothing is to blame: -EPIPE, what is needed is to be asked for by
+ * itself. -EAGAIN: it is, too, since no worker runs. Else errors of the call. */
+int client_try(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results);
+
+/* Whether asking for the object has ended a worker before. */
+bool client_is_struck(const struct client *client, uint64_t object);
+
+/* How many workers have been started: what was told to others is not known to this one. */
+unsigned client_starts(const struct client *client);
+
 /* Whether it could not be started again: then calls that change the file are -EROFS. Any thread. */
 bool client_is_lost(const struct client *client);
 
@@ -45,6 +64,9 @@ int client_settle(struct client *client);
 
 /* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
 int client_distrust(struct client *client, enum worker_call call, uint64_t object);
+
+/* The same of what client_try has brought. -EPIPE. */
+int client_distrust_try(struct client *client, enum worker_call call, uint64_t object);
 
 /* Starts a request. */
 void client_request(struct wire *wire, enum worker_call call);

@@ -8,45 +8,15 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "common/hash.h"
 #include "format/datatype_message.h"
 #include "format/why.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/client.h"
+#include "hdf5/worker/remote_private.h"
 #include "store/store.h"
 
-#define MOST_TRIES  3  /* of a call on a dataset that a worker does not know */
-#define MOST_BATCH  64 /* chunks that are located at once */
-#define TYPE_PREFIX 2  /* bytes of an encoded datatype before its message */
-#define BATCHES     8  /* that are kept of a dataset */
-
-/* Where some chunks are that follow each other in row-major order. */
-struct batch {
-    uint64_t first; /* number of a chunk */
-    unsigned n;     /* 0: none */
-    struct hdf5_chunk chunk[MOST_BATCH];
-};
-
-struct remote_dataset {
-    uint64_t address;
-    int rank;
-    uint64_t dims[SFS_MAX_RANK];
-    size_t element_size;
-    char *path; /* of hdf5_cache_sources, or NULL; and its bytes */
-    size_t source_bytes;
-    /* Chunked ones: */
-    uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
-    bool has_numbers;                                      /* its chunks can be counted */
-    unsigned next_batch;
-    struct batch *batches; /* made when they are first needed */
-    UT_hash_handle hh;
-};
-
-struct remote {
-    struct store *store;
-    struct client *client;
-    struct remote_dataset *datasets; /* under the client's lock */
-};
+#define MOST_TRIES  3 /* of a call on a dataset that a worker does not know */
+#define BATCHES     8 /* that are kept of a dataset */
+#define TYPE_PREFIX 2 /* bytes of an encoded datatype before its message */
 
 int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint64_t *root)
 {
@@ -70,6 +40,7 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
 static void free_dataset(struct remote_dataset *dataset)
 {
     free(dataset->path);
+    free(dataset->text);
     free(dataset->batches);
     free(dataset);
 }
@@ -83,25 +54,29 @@ void remote_close(struct remote *remote)
         HASH_DEL(remote->datasets, dataset);
         free_dataset(dataset);
     }
+    listed_clear(&remote->listed);
     client_destroy(remote->client);
     free(remote);
 }
 
 int remote_renew(struct remote *remote, uint64_t *root)
 {
+    struct remote_dataset *dataset, *next;
     client_lock(remote->client);
+    listed_clear(&remote->listed);
+    HASH_ITER (hh, remote->datasets, dataset, next)
+        remote_forget_text(dataset);
     int error = client_renew(remote->client, root);
     client_unlock(remote->client);
     return error;
 }
 
-/* Asks, and hands what comes to a function, which takes what it wants of it. */
-typedef int (*take_function)(struct cursor *results, void *out);
-
-static int ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
+int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
+    if (call >= WORKER_FIRST_CHANGE)
+        listed_clear(&remote->listed);
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
@@ -109,17 +84,17 @@ static int ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
     return error == -EIO ? client_distrust(remote->client, call, object) : error;
 }
 
-static int ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
+int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
                take_function take, void *out)
 {
     client_lock(remote->client);
-    int error = ask_locked(remote, call, object, request, take, out);
+    int error = remote_ask_locked(remote, call, object, request, take, out);
     client_unlock(remote->client);
     wire_free(request);
     return error;
 }
 
-static void request_of(struct wire *request, enum worker_call call, uint64_t object)
+void remote_request(struct wire *request, enum worker_call call, uint64_t object)
 {
     client_request(request, call);
     wire_uint(request, object);
@@ -135,8 +110,14 @@ static int take_links_of(struct cursor *results, void *out)
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links)
 {
     struct wire request;
-    request_of(&request, WORKER_LIST, group);
-    return ask(remote, WORKER_LIST, group, &request, take_links_of, links);
+    remote_request(&request, WORKER_LIST, group);
+    client_lock(remote->client);
+    int error = remote_ask_locked(remote, WORKER_LIST, group, &request, take_links_of, links);
+    if (!error)
+        listed_note(&remote->listed, group, links);
+    client_unlock(remote->client);
+    wire_free(&request);
+    return error;
 }
 
 static int take_link_of(struct cursor *results, void *out)
@@ -147,9 +128,9 @@ static int take_link_of(struct cursor *results, void *out)
 int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link)
 {
     struct wire request;
-    request_of(&request, WORKER_LOOKUP, group);
+    remote_request(&request, WORKER_LOOKUP, group);
     wire_string(&request, name);
-    return ask(remote, WORKER_LOOKUP, group, &request, take_link_of, link);
+    return remote_ask(remote, WORKER_LOOKUP, group, &request, take_link_of, link);
 }
 
 static int take_address(struct cursor *results, void *out)
@@ -161,9 +142,115 @@ static int take_address(struct cursor *results, void *out)
 int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_t *address)
 {
     struct wire request;
-    request_of(&request, WORKER_FIND, group);
+    remote_request(&request, WORKER_FIND, group);
     wire_string(&request, path);
-    return ask(remote, WORKER_FIND, group, &request, take_address, address);
+    return remote_ask(remote, WORKER_FIND, group, &request, take_address, address);
+}
+
+/* ---- What is asked for of many objects, one after the other ---- */
+
+static const enum worker_call calls_ahead[LISTED_WHATS] = {
+    [LISTED_TYPE] = WORKER_OBJECT_TYPE, [LISTED_ATTRIBUTES] = WORKER_ATTRIBUTES};
+
+/* Nobody but us changes the file, and nothing that we change is among it but by a worker. */
+static bool may_ask_ahead(const struct remote *remote, enum listed_what what)
+{
+    return !store_is_live(remote->store) &&
+           (what == LISTED_TYPE || !store_is_writable(remote->store));
+}
+
+static struct listed_row row_of(struct remote *remote, enum listed_what what,
+                                const uint64_t *address)
+{
+    struct listed_row row = listed_row(&remote->listed, what, address);
+    unsigned n = 0;
+    while (n < row.n && !client_is_struck(remote->client, row.addresses[n]))
+        n++;
+    row.n = n;
+    return row;
+}
+
+/* -EAGAIN: nothing was said of the object ahead; -EPIPE: what cannot be. */
+static int take_said(struct remote *remote, enum listed_what what, uint64_t address,
+                     take_function take, void *out)
+{
+    size_t n;
+    const unsigned char *said = listed_said(&remote->listed, what, address, &n);
+    if (!said)
+        return -EAGAIN;
+    struct cursor cursor = cursor_over(said, n);
+    int error = take(&cursor, out);
+    if (error == -EIO) {
+        listed_forget(&remote->listed, what, address);
+        error = client_distrust_try(remote->client, WORKER_SEVERAL, address);
+    }
+    return error;
+}
+
+/* What is more than a row may be is not kept: then only the first one was answered. */
+static int keep_row(struct remote *remote, const struct listed_row *row, enum listed_what what,
+                    const struct cursor *results)
+{
+    if (results->left > LISTED_MOST_BYTES)
+        return -EAGAIN;
+    unsigned char *said = malloc(results->left ? results->left : 1);
+    if (!said)
+        return -ENOMEM;
+    memcpy(said, results->at, results->left);
+    int error = listed_keep(row, what, said, results->left);
+    return error ? client_distrust_try(remote->client, WORKER_SEVERAL, row->addresses[0]) : 0;
+}
+
+/* As client_try. */
+static int ask_row(struct remote *remote, enum listed_what what, const struct listed_row *row)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_SEVERAL);
+    wire_uint(&request, calls_ahead[what]);
+    wire_uints(&request, row->addresses, (int)row->n);
+    int error = client_try(remote->client, WORKER_SEVERAL, row->addresses[0], &request, &results);
+    if (!error)
+        error = keep_row(remote, row, what, &results);
+    wire_free(&request);
+    return error;
+}
+
+/* -EAGAIN: it is to be asked for alone. */
+static int ask_ahead(struct remote *remote, enum listed_what what, uint64_t address,
+                     take_function take, void *out)
+{
+    if (remote->starts != client_starts(remote->client))
+        listed_clear_said(&remote->listed);
+    remote->starts = client_starts(remote->client);
+    struct listed_row row = {0};
+    int error = take_said(remote, what, address, take, out);
+    if (error == -EAGAIN) {
+        row = row_of(remote, what, &address);
+        error = row.n < 2 ? -EAGAIN : ask_row(remote, what, &row);
+        if (!error)
+            error = take_said(remote, what, address, take, out);
+    }
+    if (error != -EPIPE)
+        return error;
+    listed_failed(&remote->listed, &row);
+    return -EAGAIN;
+}
+
+static int ask_listed(struct remote *remote, enum listed_what what, uint64_t address,
+                      take_function take, void *out)
+{
+    struct wire request;
+    enum worker_call call = calls_ahead[what];
+    client_lock(remote->client);
+    int error = may_ask_ahead(remote, what) ? ask_ahead(remote, what, address, take, out) : -EAGAIN;
+    if (error == -EAGAIN) {
+        remote_request(&request, call, address);
+        error = remote_ask_locked(remote, call, address, &request, take, out);
+        wire_free(&request);
+    }
+    client_unlock(remote->client);
+    return error;
 }
 
 static int take_object_type(struct cursor *results, void *out)
@@ -174,9 +261,7 @@ static int take_object_type(struct cursor *results, void *out)
 
 int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type)
 {
-    struct wire request;
-    request_of(&request, WORKER_OBJECT_TYPE, address);
-    return ask(remote, WORKER_OBJECT_TYPE, address, &request, take_object_type, type);
+    return ask_listed(remote, LISTED_TYPE, address, take_object_type, type);
 }
 
 static int take_attributes_of(struct cursor *results, void *out)
@@ -186,9 +271,7 @@ static int take_attributes_of(struct cursor *results, void *out)
 
 int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attributes *attributes)
 {
-    struct wire request;
-    request_of(&request, WORKER_ATTRIBUTES, address);
-    return ask(remote, WORKER_ATTRIBUTES, address, &request, take_attributes_of, attributes);
+    return ask_listed(remote, LISTED_ATTRIBUTES, address, take_attributes_of, attributes);
 }
 
 static int take_text_of(struct cursor *results, void *out)
@@ -199,11 +282,33 @@ static int take_text_of(struct cursor *results, void *out)
 int remote_datatype_text(struct remote *remote, uint64_t address, char **text)
 {
     struct wire request;
-    request_of(&request, WORKER_DATATYPE_TEXT, address);
-    return ask(remote, WORKER_DATATYPE_TEXT, address, &request, take_text_of, text);
+    remote_request(&request, WORKER_DATATYPE_TEXT, address);
+    return remote_ask(remote, WORKER_DATATYPE_TEXT, address, &request, take_text_of, text);
 }
 
 /* ---- Datasets ---- */
+
+struct text {
+    char *bytes;
+    size_t n;
+};
+
+/* With a NUL behind it. */
+static int take_long_text(struct cursor *results, void *out)
+{
+    struct text *text = out;
+    size_t n = take_count(results, 1);
+    const unsigned char *bytes = cursor_bytes(results, n);
+    if (results->failed)
+        return -EIO;
+    text->bytes = malloc(n + 1);
+    if (!text->bytes)
+        return -ENOMEM;
+    memcpy(text->bytes, bytes, n);
+    text->bytes[n] = '\0';
+    text->n = n;
+    return 0;
+}
 
 struct described {
     struct sfs_dataset_info *info;
@@ -222,18 +327,24 @@ static int take_described(struct cursor *results, void *out)
     return error;
 }
 
-/* Chunks are looked for anew. */
-static void forget_chunks(struct remote_dataset *dataset)
+void remote_forget_text(struct remote_dataset *dataset)
+{
+    free(dataset->text);
+    dataset->text = NULL;
+}
+
+void remote_forget_chunks(struct remote_dataset *dataset)
 {
     for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
         dataset->batches[i].n = 0;
 }
 
-static void set_dims(struct remote_dataset *dataset, const uint64_t *dims)
+void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
 {
     uint64_t n;
     memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
-    forget_chunks(dataset);
+    remote_forget_chunks(dataset);
+    remote_forget_text(dataset);
     dataset->has_numbers = false;
     if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
         return;
@@ -243,8 +354,9 @@ static void set_dims(struct remote_dataset *dataset, const uint64_t *dims)
     dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
 }
 
+/* It may be the text that is taken over. */
 static int keep_dataset(struct remote *remote, uint64_t address,
-                        const struct sfs_dataset_info *info)
+                        const struct sfs_dataset_info *info, struct text *text)
 {
     struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
@@ -254,15 +366,20 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->element_size = info->type.size;
     if (info->layout == SFS_CHUNKED)
         memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
-    set_dims(dataset, info->dims);
+    remote_set_dims(dataset, info->dims);
     HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
-    if (!hash_failed())
-        return 0;
-    free_dataset(dataset);
-    return -ENOMEM;
+    if (hash_failed()) {
+        free_dataset(dataset);
+        return -ENOMEM;
+    }
+    dataset->text = text->bytes;
+    dataset->text_n = text->n;
+    dataset->text_limit = remote->text_limit;
+    text->bytes = NULL;
+    return 0;
 }
 
-static struct remote_dataset *find_dataset(struct remote *remote, uint64_t address)
+struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
 {
     struct remote_dataset *dataset;
     HASH_FIND(hh, remote->datasets, &address, sizeof(address), dataset);
@@ -274,9 +391,9 @@ static int describe(struct remote *remote, uint64_t address, struct sfs_dataset_
 {
     struct described described = {info, storage};
     struct wire request;
-    request_of(&request, WORKER_DATASET_OPEN, address);
-    int error =
-        ask_locked(remote, WORKER_DATASET_OPEN, address, &request, take_described, &described);
+    remote_request(&request, WORKER_DATASET_OPEN, address);
+    int error = remote_ask_locked(remote, WORKER_DATASET_OPEN, address, &request, take_described,
+                                  &described);
     wire_free(&request);
     return error;
 }
@@ -288,18 +405,64 @@ static void forget(struct sfs_dataset_info *info, struct hdf5_storage *storage)
     *storage = (struct hdf5_storage){0};
 }
 
+static int take_shown(struct cursor *results, struct described *described, struct text *text)
+{
+    int error = take_described(results, described);
+    if (error)
+        return error;
+    if (take_bool(results))
+        error = take_long_text(results, text);
+    if (!error && (take_end(results, true) < 0 || text->n > LISTED_MOST_BYTES))
+        error = -EIO;
+    if (error) {
+        forget(described->info, described->storage);
+        free(text->bytes);
+        *text = (struct text){0};
+    }
+    return error;
+}
+
+/* The description of a dataset, and its text if those of others were wanted, too. -EAGAIN: it is to
+ * be asked for by itself. */
+static int show(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                struct hdf5_storage *storage, struct text *text)
+{
+    struct described described = {info, storage};
+    struct wire request;
+    struct cursor results;
+    if (remote->text_limit == 0 || !may_ask_ahead(remote, LISTED_ATTRIBUTES) ||
+        !listed_may_fail(&remote->listed) || client_is_struck(remote->client, address))
+        return -EAGAIN;
+    remote_request(&request, WORKER_SHOW, address);
+    wire_uint(&request, remote->text_limit);
+    int error = client_try(remote->client, WORKER_SHOW, address, &request, &results);
+    if (!error) {
+        error = take_shown(&results, &described, text);
+        if (error == -EIO)
+            error = client_distrust_try(remote->client, WORKER_SHOW, address);
+    }
+    wire_free(&request);
+    if (error == -EPIPE)
+        listed_failed(&remote->listed, NULL);
+    return error == -EPIPE ? -EAGAIN : error;
+}
+
 int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage)
 {
     *info = (struct sfs_dataset_info){0};
     *storage = (struct hdf5_storage){0};
+    struct text text = {0};
     client_lock(remote->client);
-    int error = describe(remote, address, info, storage);
-    if (!error && !find_dataset(remote, address))
-        error = keep_dataset(remote, address, info);
+    int error = show(remote, address, info, storage, &text);
+    if (error == -EAGAIN)
+        error = describe(remote, address, info, storage);
+    if (!error && !remote_dataset_find(remote, address))
+        error = keep_dataset(remote, address, info, &text);
     if (error)
         forget(info, storage);
     client_unlock(remote->client);
+    free(text.bytes);
     return error;
 }
 
@@ -307,12 +470,14 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
 {
     struct wire request;
     client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
     if (dataset) {
+        if (dataset->text) /* nobody has wanted it */
+            remote->text_limit = 0;
         HASH_DEL(remote->datasets, dataset);
         free_dataset(dataset);
-        request_of(&request, WORKER_DATASET_CLOSE, address);
-        (void)ask_locked(remote, WORKER_DATASET_CLOSE, address, &request, NULL, NULL);
+        remote_request(&request, WORKER_DATASET_CLOSE, address);
+        client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
         wire_free(&request);
     }
     client_unlock(remote->client);
@@ -321,10 +486,11 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
 static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
 {
     struct wire request;
-    request_of(&request, WORKER_CACHE_SOURCES, dataset->address);
+    remote_request(&request, WORKER_CACHE_SOURCES, dataset->address);
     wire_uint(&request, dataset->source_bytes);
     wire_string(&request, dataset->path);
-    int error = ask_locked(remote, WORKER_CACHE_SOURCES, dataset->address, &request, NULL, NULL);
+    int error =
+        remote_ask_locked(remote, WORKER_CACHE_SOURCES, dataset->address, &request, NULL, NULL);
     wire_free(&request);
     return error;
 }
@@ -382,10 +548,10 @@ static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, 
 {
     struct renewed renewed = {.rank = dataset->rank};
     struct wire request;
-    request_of(&request, WORKER_DATASET_RENEW, dataset->address);
+    remote_request(&request, WORKER_DATASET_RENEW, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
-    int error = ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request, take_renewed,
-                           &renewed);
+    int error = remote_ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request,
+                                  take_renewed, &renewed);
     wire_free(&request);
     if (error == -EBADF)
         error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
@@ -393,7 +559,7 @@ static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, 
         return error;
     memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
     *data_address = renewed.data_address;
-    set_dims(dataset, dims);
+    remote_set_dims(dataset, dims);
     return 0;
 }
 
@@ -401,7 +567,7 @@ int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint
                          uint64_t *data_address)
 {
     client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset && dataset->rank == rank
                     ? renew_dataset(remote, dataset, dims, data_address)
                     : -ESTALE;
@@ -409,15 +575,14 @@ int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint
     return error;
 }
 
-/* About an open dataset, with the lock held. */
-static int ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
+int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
                        enum worker_call call, struct wire *request, take_function take, void *out)
 {
     int error = -EBADF;
     for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
         error = i > 0 ? open_again(remote, dataset) : 0;
         if (!error)
-            error = ask_locked(remote, call, dataset->address, request, take, out);
+            error = remote_ask_locked(remote, call, dataset->address, request, take, out);
     }
     return error == -EBADF ? -EIO : error;
 }
@@ -425,7 +590,7 @@ static int ask_dataset(struct remote *remote, const struct remote_dataset *datas
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
 {
     client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? 0 : -EBADF;
     if (!error) {
         free(dataset->path);
@@ -443,8 +608,8 @@ static int ask_open(struct remote *remote, uint64_t address, enum worker_call ca
                     struct wire *request, take_function take, void *out)
 {
     client_lock(remote->client);
-    const struct remote_dataset *dataset = find_dataset(remote, address);
-    int error = dataset ? ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
+    const struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
     client_unlock(remote->client);
     wire_free(request);
     return error;
@@ -459,39 +624,35 @@ int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mapping
 {
     struct wire request;
     *mappings = (struct hdf5_mappings){0};
-    request_of(&request, WORKER_MAPPINGS, address);
+    remote_request(&request, WORKER_MAPPINGS, address);
     return ask_open(remote, address, WORKER_MAPPINGS, &request, take_mappings_of, mappings);
 }
 
-struct text {
-    char *bytes;
-    size_t n;
-};
-
-/* With a NUL behind it. */
-static int take_long_text(struct cursor *results, void *out)
+/* What came with the description is handed out once. */
+static bool take_kept_text(struct remote *remote, uint64_t address, size_t limit, struct text *text)
 {
-    struct text *text = out;
-    size_t n = take_count(results, 1);
-    const unsigned char *bytes = cursor_bytes(results, n);
-    if (results->failed)
-        return -EIO;
-    text->bytes = malloc(n + 1);
-    if (!text->bytes)
-        return -ENOMEM;
-    memcpy(text->bytes, bytes, n);
-    text->bytes[n] = '\0';
-    text->n = n;
-    return 0;
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    remote->text_limit = limit;
+    if (!dataset || !dataset->text || dataset->text_limit != limit)
+        return false;
+    *text = (struct text){dataset->text, dataset->text_n};
+    dataset->text = NULL;
+    return true;
 }
 
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
 {
     struct text text = {0};
     struct wire request;
-    request_of(&request, WORKER_TEXT, dataset);
-    wire_uint(&request, limit);
-    int error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
+    int error = 0;
+    client_lock(remote->client);
+    bool is_kept = take_kept_text(remote, dataset, limit, &text);
+    client_unlock(remote->client);
+    if (!is_kept) {
+        remote_request(&request, WORKER_TEXT, dataset);
+        wire_uint(&request, limit);
+        error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
+    }
     if (!error) {
         *out = text.bytes;
         *n = text.n;
@@ -539,11 +700,14 @@ static bool start_behind(const struct remote_dataset *dataset, const uint64_t *s
     return n == 0;
 }
 
-/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: more, the
- * longer they are read in their order. */
+/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
+ * few, of others more, the longer they are read in their order. */
 static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
 {
-    *wanted = 1;
+    uint64_t all = 1;
+    for (int i = 0; i < dataset->rank; i++)
+        all *= dataset->grid[i]; /* which is no more than a number can say */
+    *wanted = number == 0 && all <= MOST_BATCH ? (unsigned)all : 1;
     for (unsigned i = 0; i < BATCHES; i++) {
         struct batch *batch = &dataset->batches[i];
         uint64_t behind = number - batch->first;
@@ -567,7 +731,7 @@ static int fill_batch(struct remote *remote, struct remote_dataset *dataset, con
     wire_uints(&starts, start, dataset->rank);
     for (n = 1; n < wanted && start_behind(dataset, start, n, behind); n++)
         wire_uints(&starts, behind, dataset->rank);
-    request_of(&request, WORKER_LOCATE, dataset->address);
+    remote_request(&request, WORKER_LOCATE, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
     wire_uint(&request, n);
     wire_put(&request, starts.bytes, starts.n);
@@ -575,7 +739,8 @@ static int fill_batch(struct remote *remote, struct remote_dataset *dataset, con
     struct located located = {batch, n};
     batch->first = number;
     batch->n = 0;
-    int error = ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
+    int error =
+        remote_ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
     wire_free(&starts);
     wire_free(&request);
     return error;
@@ -603,7 +768,7 @@ int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start
                   struct hdf5_chunk *chunk)
 {
     client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
     client_unlock(remote->client);
     return error;
@@ -644,12 +809,12 @@ static int read_box(struct remote *remote, const struct remote_dataset *dataset,
         library_reason("it is too large for one answer of libhdf5's process");
         return -EFBIG;
     }
-    request_of(&request, WORKER_READ, dataset->address);
+    remote_request(&request, WORKER_READ, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
     wire_uints(&request, start, dataset->rank);
     wire_uints(&request, count, dataset->rank);
     wire_uint(&request, box.bytes);
-    int error = ask_dataset(remote, dataset, WORKER_READ, &request, take_box, &box);
+    int error = remote_ask_dataset(remote, dataset, WORKER_READ, &request, take_box, &box);
     wire_free(&request);
     return error;
 }
@@ -658,14 +823,13 @@ int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer)
 {
     client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
     client_unlock(remote->client);
     return error;
 }
 
-/* A number that stands for some bytes (FNV-1a). */
-static uint64_t number_for(const void *bytes, size_t n)
+uint64_t remote_number(const void *bytes, size_t n)
 {
     uint64_t number = 0xcbf29ce484222325;
     for (size_t i = 0; i < n; i++)
@@ -673,210 +837,13 @@ static uint64_t number_for(const void *bytes, size_t n)
     return number;
 }
 
-/* ---- Changing the file ---- */
-
-bool remote_is_lost(const struct remote *remote)
-{
-    return client_is_lost(remote->client);
-}
-
-int remote_flush(struct remote *remote)
-{
-    client_lock(remote->client);
-    int error = client_settle(remote->client);
-    client_unlock(remote->client);
-    return error;
-}
-
-static int ask_group(struct remote *remote, enum worker_call call, const char *path)
-{
-    struct wire request;
-    client_request(&request, call);
-    wire_string(&request, path);
-    return ask(remote, call, number_for(path, strlen(path)), &request, NULL, NULL);
-}
-
-int remote_create_group(struct remote *remote, const char *path)
-{
-    return ask_group(remote, WORKER_CREATE_GROUP, path);
-}
-
-int remote_remove_group(struct remote *remote, const char *path)
-{
-    return ask_group(remote, WORKER_REMOVE_GROUP, path);
-}
-
-int remote_set_extent(struct remote *remote, uint64_t address, const uint64_t *dims)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
-    int error = dataset ? 0 : -EBADF;
-    if (!error) {
-        struct wire request;
-        request_of(&request, WORKER_SET_EXTENT, address);
-        wire_uint(&request, (uint64_t)dataset->rank);
-        wire_uints(&request, dims, dataset->rank);
-        error = ask_dataset(remote, dataset, WORKER_SET_EXTENT, &request, NULL, NULL);
-        wire_free(&request);
-    }
-    if (!error)
-        set_dims(dataset, dims);
-    client_unlock(remote->client);
-    return error;
-}
-
-static int write_box(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
-                     const uint64_t *count, const char *buffer)
-{
-    uint64_t bytes;
-    struct wire request;
-    if (!box_product(count, dataset->rank, dataset->element_size, &bytes) ||
-        bytes > WIRE_MOST_BYTES / 2)
-        return -EFBIG;
-    request_of(&request, WORKER_WRITE, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uints(&request, start, dataset->rank);
-    wire_uints(&request, count, dataset->rank);
-    wire_bytes(&request, buffer, (size_t)bytes);
-    int error = ask_dataset(remote, dataset, WORKER_WRITE, &request, NULL, NULL);
-    wire_free(&request);
-    forget_chunks(dataset);
-    return error;
-}
-
-/* What is too large for one message is written in parts. */
-static int write_boxes(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
-                       const uint64_t *count, const char *buffer)
-{
-    uint64_t from[SFS_MAX_RANK], part[SFS_MAX_RANK], bytes;
-    size_t n = (size_t)dataset->rank * sizeof(*from);
-    int axis = 0, error = write_box(remote, dataset, start, count, buffer);
-    while (axis < dataset->rank && count[axis] < 2)
-        axis++;
-    if (error != -EFBIG || axis == dataset->rank)
-        return error;
-    memcpy(from, start, n);
-    memcpy(part, count, n);
-    part[axis] = count[axis] / 2;
-    if (!box_product(part, dataset->rank, dataset->element_size, &bytes))
-        return -EFBIG;
-    error = write_boxes(remote, dataset, from, part, buffer);
-    from[axis] += part[axis];
-    part[axis] = count[axis] - part[axis];
-    return error ? error : write_boxes(remote, dataset, from, part, buffer + bytes);
-}
-
-int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
-                 const uint64_t *count, const void *buffer)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, address);
-    int error = dataset ? write_boxes(remote, dataset, start, count, buffer) : -EBADF;
-    client_unlock(remote->client);
-    return error;
-}
-
-static int take_number(struct cursor *results, void *out)
-{
-    *(uint64_t *)out = take_uint(results, UINT64_MAX);
-    return take_end(results, true);
-}
-
-/* The stored bytes of a chunk. */
-struct stored {
-    const uint64_t *start;
-    uint32_t mask;
-    const void *bytes;
-    size_t n;
-    uint64_t place; /* where they are already; UINT64_MAX: nowhere */
-    bool is_taken;  /* and stay */
-};
-
-static int put_chunk(struct remote *remote, struct remote_dataset *dataset, struct stored *stored)
-{
-    uint64_t is_taken = 0;
-    struct wire request;
-    request_of(&request, WORKER_WRITE_CHUNK, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uints(&request, stored->start, dataset->rank);
-    wire_uint(&request, stored->mask);
-    wire_uint(&request, stored->n);
-    wire_uint(&request, stored->place);
-    client_set_payload(remote->client, stored->bytes, stored->n);
-    int error = ask_dataset(remote, dataset, WORKER_WRITE_CHUNK, &request, take_number, &is_taken);
-    client_set_payload(remote->client, NULL, 0);
-    wire_free(&request);
-    forget_chunks(dataset);
-    stored->is_taken = !error && is_taken && stored->place != UINT64_MAX;
-    if (stored->is_taken)
-        store_hand_over(remote->store, stored->place, stored->n);
-    return error;
-}
-
-/* A chunk that keeps its size is written where it is, another one before libhdf5 is told of it. */
-static int place_chunk(struct remote *remote, uint64_t address, struct stored *stored)
-{
-    struct hdf5_chunk chunk;
-    int error = remote_locate(remote, address, stored->start, &chunk);
-    if (error || (chunk.address != UINT64_MAX && chunk.size == stored->n))
-        return error;
-    error = store_allocate(remote->store, stored->n, &stored->place);
-    if (error)
-        stored->place = UINT64_MAX;
-    return error ? error : store_write(remote->store, stored->place, stored->bytes, stored->n);
-}
-
-int remote_write_chunk(struct remote *remote, uint64_t address, const uint64_t *start,
-                       uint32_t mask, const void *bytes, size_t n)
-{
-    struct stored stored = {start, mask, bytes, n, UINT64_MAX, false};
-    int error = place_chunk(remote, address, &stored);
-    if (!error) {
-        client_lock(remote->client);
-        struct remote_dataset *dataset = find_dataset(remote, address);
-        error = dataset ? put_chunk(remote, dataset, &stored) : -EBADF;
-        client_unlock(remote->client);
-    }
-    if (stored.place != UINT64_MAX && !stored.is_taken) {
-        int freed = store_free(remote->store, stored.place, n);
-        error = error ? error : freed;
-    }
-    return error;
-}
-
-int remote_place(struct remote *remote, uint64_t dataset_address, uint64_t *address, uint64_t n,
-                 const void *element)
-{
-    uint64_t at = UINT64_MAX;
-    struct wire request;
-    client_lock(remote->client);
-    struct remote_dataset *dataset = find_dataset(remote, dataset_address);
-    int error = dataset ? 0 : -EBADF;
-    if (!error) {
-        request_of(&request, WORKER_PLACE, dataset_address);
-        wire_uint(&request, *address);
-        wire_uint(&request, n);
-        wire_bytes(&request, element, dataset->element_size);
-        error = ask_dataset(remote, dataset, WORKER_PLACE, &request, take_number, &at);
-        wire_free(&request);
-    }
-    if (!error && at == *address)
-        store_hand_over(remote->store, at, n);
-    else if (!error && store_check_lent(remote->store, at, n) < 0)
-        error = client_distrust(remote->client, WORKER_PLACE, dataset_address);
-    client_unlock(remote->client);
-    if (!error)
-        *address = at;
-    return error;
-}
-
 /* ---- Datatypes ---- */
 
 static int ask_type(struct remote *remote, enum worker_call call, struct wire *request,
                     take_function take, void *out)
 {
-    uint64_t number = request->failed ? 0 : number_for(request->bytes, request->n);
-    return ask(remote, call, number, request, take, out);
+    uint64_t number = request->failed ? 0 : remote_number(request->bytes, request->n);
+    return remote_ask(remote, call, number, request, take, out);
 }
 
 int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,

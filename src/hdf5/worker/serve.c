@@ -14,13 +14,16 @@
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
+#include "hdf5/worker/listed.h"
 #include "store/store.h"
 
 #define MOST_CHUNK_BYTES UINT32_MAX /* that libhdf5 takes */
 
 #define MOST_UNSENT ((size_t)64 << 10) /* bytes */
 
-#define ASK_NANOS 50000000 /* between two questions whether a call is to end early */
+#define AHEAD_NANOS 20000000 /* for what is asked for of several objects at once */
+#define MOST_SHOWN  4096     /* elements of a dataset, bytes of one, whose text is small */
+#define ASK_NANOS   50000000 /* between two questions whether a call is to end early */
 
 /* Metadata is read in pages, of which some are kept. */
 #define PAGE_BYTES ((uint64_t)16 << 10)
@@ -41,6 +44,7 @@ static struct {
     struct wire changes; /* messages that have no answer, and are not sent yet */
     uint64_t asked;      /* when it was asked last whether to end */
     bool is_in_call;
+    bool is_ahead; /* nobody waits for what is done */
     struct page pages[N_PAGES];
     /* What stands for the bytes of a call that were not sent: only its addresses count. */
     const char *payload;
@@ -412,7 +416,9 @@ static int do_object_type(struct cursor *in, struct wire *out)
 static int do_attributes(struct cursor *in, struct wire *out)
 {
     struct sfs_attributes attributes;
-    int error = local_attributes(served.hdf5, take_object(in), &attributes);
+    uint64_t object = take_object(in);
+    int error = served.is_ahead ? local_attributes_at_hand(served.hdf5, object, &attributes)
+                                : local_attributes(served.hdf5, object, &attributes);
     if (error)
         return error;
     wire_attributes(out, &attributes);
@@ -420,18 +426,86 @@ static int do_attributes(struct cursor *in, struct wire *out)
     return 0;
 }
 
-static int do_dataset_open(struct cursor *in, struct wire *out)
+/* The results of the next object, if there is room. -EFBIG: there is none. */
+static int put_next(call_function function, struct cursor *in, struct wire *out)
+{
+    struct wire results = {0};
+    int error = function(in, &results);
+    if (served.is_ahead && (error == -EIO || error == -EAGAIN)) {
+        results.n = 0; /* it is asked for alone, if at all */
+        error = 0;
+    }
+    if (!error && results.failed)
+        error = -ENOMEM;
+    if (!error && served.is_ahead && results.n + sizeof(uint64_t) + out->n > LISTED_MOST_BYTES)
+        error = -EFBIG;
+    if (!error)
+        wire_bytes(out, results.bytes, results.n);
+    wire_free(&results);
+    return error;
+}
+
+/* What keeps those behind the first one from being answered is no error: they are asked for again.
+ */
+static int do_several(struct cursor *in, struct wire *out)
+{
+    uint64_t begun = clock_now(), call = take_uint(in, WORKER_CALLS - 1);
+    call_function function = call == WORKER_OBJECT_TYPE  ? do_object_type
+                             : call == WORKER_ATTRIBUTES ? do_attributes
+                                                         : NULL;
+    if (in->failed || !function)
+        return -EINVAL;
+    int error = put_next(function, in, out), ahead = error;
+    served.is_ahead = true;
+    while (!ahead && in->left > 0 && clock_now() - begun < AHEAD_NANOS)
+        ahead = put_next(function, in, out);
+    served.is_ahead = false;
+    return error;
+}
+
+/* Text that is soon made, of what the program does not read itself. */
+static void put_small_text(uint64_t dataset, const struct sfs_dataset_info *info, size_t limit,
+                           struct wire *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    bool is_small = (info->layout == SFS_CONTIGUOUS || info->layout == SFS_COMPACT) &&
+                    info->elements <= MOST_SHOWN && info->type.size <= MOST_SHOWN;
+    size_t most = limit < LISTED_MOST_BYTES ? limit : LISTED_MOST_BYTES;
+    int error = is_small ? local_text_at_hand(served.hdf5, dataset, most, &text, &n) : -EOPNOTSUPP;
+    bool is_there = !error && n <= LISTED_MOST_BYTES;
+    wire_uint(out, is_there);
+    if (is_there)
+        wire_bytes(out, text, n);
+    free(error ? NULL : text);
+}
+
+static int open_dataset(struct cursor *in, struct wire *out, bool with_text)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
-    int error = local_dataset_open(served.hdf5, take_object(in), &info, &storage);
+    uint64_t dataset = take_object(in);
+    size_t limit = with_text ? (size_t)take_uint(in, SIZE_MAX) : 0;
+    int error = local_dataset_open(served.hdf5, dataset, &info, &storage);
     if (error)
         return error;
     wire_info(out, &info);
     wire_storage(out, &storage);
+    if (with_text)
+        put_small_text(dataset, &info, limit, out);
     hdf5_info_free(&info);
     hdf5_segments_free(storage.n_segments, storage.segments);
     return 0;
+}
+
+static int do_dataset_open(struct cursor *in, struct wire *out)
+{
+    return open_dataset(in, out, false);
+}
+
+static int do_show(struct cursor *in, struct wire *out)
+{
+    return open_dataset(in, out, true);
 }
 
 static int do_dataset_close(struct cursor *in, struct wire *out)
@@ -769,6 +843,8 @@ static const struct {
     [WORKER_TYPE_EQUAL] = {do_type_equal, false},
     [WORKER_ELEMENT_JSON] = {do_element_json, false},
     [WORKER_ELEMENTS_TEXT] = {do_elements_text, false},
+    [WORKER_SEVERAL] = {do_several, true},
+    [WORKER_SHOW] = {do_show, true},
     [WORKER_WRITE] = {do_write, true},
     [WORKER_SET_EXTENT] = {do_set_extent, true},
     [WORKER_WRITE_CHUNK] = {do_write_chunk, true},

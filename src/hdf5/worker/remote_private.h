@@ -1,0 +1,83 @@
+/* Shared by remote.c and remote_change.c only: what is known of a worker's file, and asking. */
+#ifndef SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
+#define SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
+
+#include "common/hash.h"
+#include "hdf5/worker/client.h"
+#include "hdf5/worker/listed.h"
+#include "hdf5/worker/remote.h"
+
+#define MOST_BATCH 64 /* chunks that are located at once */
+
+/* Where some chunks are that follow each other in row-major order. */
+struct batch {
+    uint64_t first; /* number of a chunk */
+    unsigned n;     /* 0: none */
+    struct hdf5_chunk chunk[MOST_BATCH];
+};
+
+struct remote_dataset {
+    uint64_t address;
+    int rank;
+    uint64_t dims[SFS_MAX_RANK];
+    size_t element_size;
+    char *path; /* of hdf5_cache_sources, or NULL; and its bytes */
+    size_t source_bytes;
+    char *text; /* that came with its description, or NULL */
+    size_t text_n, text_limit;
+    /* Chunked ones: */
+    uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
+    bool has_numbers;                                      /* its chunks can be counted */
+    unsigned next_batch;
+    struct batch *batches; /* made when they are first needed */
+    UT_hash_handle hh;
+};
+
+struct remote {
+    struct store *store;
+    struct client *client;
+    /* Under the client's lock: */
+    struct remote_dataset *datasets;
+    struct listed listed;
+    unsigned starts; /* of workers, when listed was used last */
+    size_t
+        text_limit; /* of datasets that are opened now the text is asked for, too; 0: it is not */
+};
+
+/* Takes out of results what it wants of them. -EIO: they cannot be. */
+typedef int (*take_function)(struct cursor *results, void *out);
+
+/* Starts a request about an object. */
+void remote_request(struct wire *request, enum worker_call call, uint64_t object);
+
+/* Asks, and hands what comes to `take` (NULL: nothing of it is wanted). Errors of client_ask and of
+ * take. remote_ask takes the client's lock, and frees the request; the other is called with it. */
+int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
+               take_function take, void *out);
+int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
+                      struct wire *request, take_function take, void *out);
+
+/* ---- All of these with the client's lock held ---- */
+
+/* One that is open here, or NULL. */
+struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address);
+
+/* As remote_ask_locked, about an open dataset: a worker that does not know it is told of it. */
+int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
+                       enum worker_call call, struct wire *request, take_function take, void *out);
+
+/* The dims have changed: with them, what is known of chunks. */
+void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims);
+
+/* What is kept of its text counts no more. */
+void remote_forget_text(struct remote_dataset *dataset);
+
+/* Chunks are looked for anew. */
+void remote_forget_chunks(struct remote_dataset *dataset);
+
+/* ---- */
+
+/* A number that stands for some bytes (FNV-1a). */
+uint64_t remote_number(const void *bytes, size_t n);
+
+#endif
