@@ -17,6 +17,7 @@ static const struct entry_name dataset_names[] = {
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
     {"stack.npy", ENTRY_VIEW + VIEW_STACK_NPY, VIEW_STACK_NPY},
+    {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
     {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
     {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
     {NULL, 0, 0},
@@ -46,10 +47,16 @@ unsigned entry_views(const char *word, size_t n)
         const char *word;
         unsigned views;
     } words[] = {
-        {"raw", VIEW(RAW)},       {"defined", VIEW(DEFINED)},
-        {"npy", VIEW(NPY)},       {"tiff", VIEW(TIFF)},
-        {"values", VIEW(VALUES)}, {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
-        {"csr", CSR_VIEWS},       {"text", VIEW(VALUE_TXT)},
+        {"raw", VIEW(RAW)},
+        {"defined", VIEW(DEFINED)},
+        {"npy", VIEW(NPY)},
+        {"tiff", VIEW(TIFF)},
+        {"values", VIEW(VALUES)},
+        {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
+        {"csr", CSR_VIEWS},
+        {"text", VIEW(VALUE_TXT)},
+        {"stack.tif", VIEW(STACK_TIFF)},
+        {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)

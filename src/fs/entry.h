@@ -32,7 +32,11 @@ struct entry_series {
 /* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
 #define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
 
-/* The kinds that a word stands for ("raw", "stack", ..., "all"); 0: it is none. */
+/* Those that are shown if nobody says which: who copies a whole tree pays for each. */
+#define ENTRY_ASKED_VIEWS   (1u << VIEW_STACK_TIFF)
+#define ENTRY_DEFAULT_VIEWS (ENTRY_ALL_VIEWS & ~ENTRY_ASKED_VIEWS)
+
+/* The kinds that a word stands for ("raw", "stack", ..., "default", "all"); 0: it is none. */
 unsigned entry_views(const char *word, size_t n);
 
 /* Whether a fixed name leads to any of these kinds; dataset.json is always there. */

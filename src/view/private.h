@@ -23,6 +23,12 @@ int numpy_header(const struct sfs_type *type, int rank, const uint64_t *dims,
 int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims,
                 struct view_head *head);
 
+/* stack.tif: what stands before the frames of the dataset, how many bytes stand behind them, and n
+ * bytes of these, computed. The geometry is looked at, or new; *head stays empty where there is no
+ * such view. -ENOMEM. */
+int tiff_stack_head(const struct views *views, struct view_head *head, uint64_t *tail_bytes);
+void tiff_stack_tail(const struct views *views, uint64_t offset, size_t n, char *out);
+
 /* Whether elements are plain numbers: what scipy and image readers can take. */
 bool is_number(const struct sfs_type *type);
 
@@ -51,7 +57,8 @@ size_t view_head_bytes(const struct views *views, enum view_kind kind);
 bool has_view(const struct views *views, enum view_kind kind);
 int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* Whether a view is of elements of a slab, with a head or none (views.c). */
+/* Whether a view is of elements of a slab, with a head or none: what can be written, too (views.c).
+ */
 bool view_is_dense(enum view_kind kind);
 
 /* Whether a view is of dense bytes with holes where nothing is defined, and of the whole dataset.

@@ -76,13 +76,14 @@ static void put_text(struct views *views, struct kept_text *text)
 
 enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
 
-/* What a view is made of: its head, and the kind and size of its body. */
+/* What a view is made of: its head, the kind and size of its body, and what is behind that. */
 struct source {
     struct views *views;
     uint64_t frame;
     struct view_head head;
     enum body body;
     uint64_t body_bytes;
+    uint64_t tail_bytes;           /* of VIEW_STACK_TIFF */
     struct defined_frame *defined; /* held for the head or the body */
     const struct counts *counts;   /* the same */
     struct kept_text *text;        /* the same */
@@ -190,6 +191,12 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         source->body = BODY_STACK;
         source->body_bytes = views->total_bytes;
         return 0;
+    case VIEW_STACK_TIFF:
+        source->head = views->heads[kind];
+        source->body = BODY_STACK;
+        source->body_bytes = views->total_bytes;
+        source->tail_bytes = views->tiff_tail;
+        return 0;
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
@@ -205,7 +212,7 @@ int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint6
     int error = source_begin(views, kind, frame, false, &source);
     if (error)
         return error;
-    *size = source.head.n + source.body_bytes;
+    *size = source.head.n + source.body_bytes + source.tail_bytes;
     source_end(&source);
     return 0;
 }
@@ -410,29 +417,38 @@ static bool lend_body(const struct source *source, uint64_t offset, size_t n,
     return true;
 }
 
+/* How many of n bytes from offset on lie before `end`. */
+static size_t bytes_before(uint64_t end, uint64_t offset, size_t n)
+{
+    return offset >= end ? 0 : end - offset < n ? (size_t)(end - offset) : n;
+}
+
 static int read_source(const struct source *source, uint64_t offset, size_t n, char *buffer,
                        struct view_part *part)
 {
     const struct view_head *head = &source->head;
-    uint64_t size = head->n + source->body_bytes;
-    uint64_t left = offset < size ? size - offset : 0;
-    int error;
-    *part = (struct view_part){.bytes = buffer, .n = left < n ? (size_t)left : n};
-    if (part->n == 0)
+    uint64_t end = head->n + source->body_bytes;
+    int error = 0;
+    n = bytes_before(end + source->tail_bytes, offset, n);
+    *part = (struct view_part){.bytes = buffer, .n = n};
+    if (n == 0)
         return 0;
-    if (offset >= head->n && lend_body(source, offset - head->n, part->n, part, &error))
+    if (offset >= head->n && bytes_before(end, offset, n) == n &&
+        lend_body(source, offset - head->n, n, part, &error))
         return 0;
-    if (offset >= head->n && error)
-        return error;
 
-    size_t from_head = 0;
-    if (offset < head->n) {
-        from_head = head->n - (size_t)offset < part->n ? head->n - (size_t)offset : part->n;
-        memcpy(buffer, head->bytes + offset, from_head);
-    }
-    if (from_head == part->n)
-        return 0;
-    return read_body(source, offset + from_head - head->n, part->n - from_head, buffer + from_head);
+    size_t here = bytes_before(head->n, offset, n);
+    if (here > 0)
+        memcpy(buffer, head->bytes + offset, here);
+    offset += here;
+    buffer += here;
+    n -= here;
+    here = bytes_before(end, offset, n);
+    if (here > 0 && !error)
+        error = read_body(source, offset - head->n, here, buffer);
+    if (n > here && !error)
+        tiff_stack_tail(source->views, offset + here - end, n - here, buffer + here);
+    return error;
 }
 
 int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,

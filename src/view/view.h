@@ -27,6 +27,7 @@ enum view_kind {
     /* of the whole dataset */
     VIEW_STACK_RAW,
     VIEW_STACK_NPY,
+    VIEW_STACK_TIFF, /* pages behind and before their directories */
     VIEW_CSR_INDPTR,
     VIEW_CSR_INDICES,
     VIEW_CSR_DATA,
@@ -84,6 +85,7 @@ struct views {
     bool has_open_edges;     /* sparse: chunks reach over an edge of frames that may move */
     uint64_t frame_chunks;   /* sparse: that a frame touches */
     struct view_head heads[VIEW_KINDS]; /* that are the same for all frames; n = 0: none */
+    uint64_t tiff_tail;                 /* bytes behind the frames in stack.tif */
 
     pthread_mutex_t lock; /* guards the texts, which are made on first use */
     struct kept_text *json, *text;

@@ -113,6 +113,8 @@ static int make_heads(struct views *views)
         error = tiff_header(&info->type, views->frame_rank, frame_dims, &heads[VIEW_TIFF]);
     if (!error && views->total_bytes != UINT64_MAX)
         error = numpy_header(&info->type, info->rank, views->dims, &heads[VIEW_STACK_NPY]);
+    if (!error)
+        error = tiff_stack_head(views, &heads[VIEW_STACK_TIFF], &views->tiff_tail);
     if (!error && has_view(views, VIEW_CSR_DATA))
         error = csr_toml(views, &heads[VIEW_CSR_TOML]);
     return error;
@@ -136,7 +138,7 @@ static int renew(struct views *views)
 {
     uint64_t dims[SFS_MAX_RANK], old_dims[SFS_MAX_RANK];
     struct view_head old_heads[VIEW_KINDS];
-    uint64_t extent = sfs_dataset_dims(views->dataset, dims);
+    uint64_t extent = sfs_dataset_dims(views->dataset, dims), old_tail = views->tiff_tail;
     memcpy(old_dims, views->dims, sizeof(old_dims));
     memcpy(old_heads, views->heads, sizeof(old_heads));
     memset(views->heads, 0, sizeof(views->heads));
@@ -145,6 +147,7 @@ static int renew(struct views *views)
     if (error) {
         free_heads(views->heads);
         memcpy(views->heads, old_heads, sizeof(old_heads));
+        views->tiff_tail = old_tail;
         take_dims(views, old_dims);
         return error;
     }
@@ -313,6 +316,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_stack;
     case VIEW_STACK_NPY:
         return has_view_behind(&views->heads[kind], views->total_bytes);
+    case VIEW_STACK_TIFF: /* which looked at how large it is itself */
+        return views->heads[kind].n > 0;
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
