@@ -15,6 +15,7 @@ static const struct entry_name dataset_names[] = {
     {"npy", ENTRY_NPY_DIR, VIEW_NPY},
     {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
+    {"png", ENTRY_PNG_DIR, VIEW_PNG},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
     {"stack.npy", ENTRY_VIEW + VIEW_STACK_NPY, VIEW_STACK_NPY},
     {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
@@ -37,6 +38,7 @@ static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
 static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
+static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
 
 #define VIEW(kind) (1u << VIEW_##kind)
 #define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
@@ -56,6 +58,7 @@ unsigned entry_views(const char *word, size_t n)
         {"csr", CSR_VIEWS},
         {"text", VIEW(VALUE_TXT)},
         {"stack.tif", VIEW(STACK_TIFF)},
+        {"png", VIEW(PNG)},
         {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };
@@ -97,6 +100,8 @@ const struct entry_series *entry_series(unsigned directory)
         return &tiff;
     case ENTRY_VALUES_DIR:
         return &values;
+    case ENTRY_PNG_DIR:
+        return &png;
     default:
         return NULL;
     }

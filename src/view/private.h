@@ -32,6 +32,14 @@ void tiff_stack_tail(const struct views *views, uint64_t offset, size_t n, char 
 /* Whether elements are plain numbers: what scipy and image readers can take. */
 bool is_number(const struct sfs_type *type);
 
+/* Whether pixels of three or four samples are colours: red, green, blue, and alpha (tiff.c). */
+bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
+
+/* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees. Errors
+ * as of sfs_read. */
+uint64_t png_bytes(const struct views *views);
+int png_make(struct views *views, uint64_t frame, struct view_head *out);
+
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
  * nested (views.c). */
 #define LOOKING_AT(views)                                                                          \
@@ -121,9 +129,10 @@ int count_is_wrong(const struct views *views, uint64_t frame);
 void counts_drop(struct views *views);
 size_t counts_bytes(const struct counts *counts);
 
-/* ---- defined.c: what is defined in single frames of a sparse dataset ---- */
+/* ---- defined.c: what is defined in single frames of a sparse dataset, and what else is made of
+ * all of a frame ---- */
 
-enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED };
+enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG };
 
 /* One form of it for one frame, unchanged while it is held. */
 struct defined_frame {
@@ -131,7 +140,7 @@ struct defined_frame {
     enum defined_form form;
     uint64_t changes;           /* the sfs_dataset_changes that it is of */
     struct sfs_defined defined; /* DEFINED_INTERVALS */
-    struct view_head encoded;   /* DEFINED_ENCODED */
+    struct view_head encoded;   /* all other forms */
     /* under the lock of the table: */
     struct defined_frame *prev, *next;
     unsigned users;
@@ -146,8 +155,8 @@ void defined_destroy(struct views *views);
 /* Forgets what is kept. */
 void defined_drop(struct views *views);
 
-/* Reads selections only, once for all who ask at the same time. Given back by defined_put, which
- * accepts NULL. Errors as of sfs_get_defined. */
+/* Made once for all who ask at the same time; of the first two forms selections only are read.
+ * Given back by defined_put, which accepts NULL. Errors as of sfs_get_defined, or sfs_read. */
 int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);
@@ -160,6 +169,9 @@ struct kept_text {
     uint64_t changes; /* the sfs_dataset_changes that it is of */
     unsigned users;   /* under the lock of the texts; 1 more while it is kept */
 };
+
+/* Forgets the mask, of which nobody may have the pixels (pixel.c). */
+void pixel_mask_drop(struct views *views);
 
 /* Forgets one of the texts; the lock is held. */
 void text_drop(struct kept_text **kept);

@@ -161,6 +161,19 @@ static int text_source(struct source *source, enum view_kind kind)
     return error;
 }
 
+/* What is made of a whole frame, of a size that is known before. */
+static int made_source(struct source *source, enum defined_form form, uint64_t size, bool is_read)
+{
+    source->body_bytes = size;
+    if (!is_read)
+        return 0;
+    int error = defined_get(source->views, source->frame, form, &source->defined);
+    if (!error)
+        source->head = source->defined->encoded;
+    source->body_bytes = 0;
+    return error;
+}
+
 /* Ended by source_end, unless it fails: then nothing is held. is_read: its size alone will not do.
  */
 static int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
@@ -191,6 +204,8 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         source->body = BODY_STACK;
         source->body_bytes = views->total_bytes;
         return 0;
+    case VIEW_PNG:
+        return made_source(source, DEFINED_PNG, png_bytes(views), is_read);
     case VIEW_STACK_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_STACK;

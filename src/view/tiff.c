@@ -101,24 +101,24 @@ static void put_directory(struct writer *w, uint64_t strip, uint64_t next)
 {
     const struct image *image = w->image;
     unsigned offset = image->big_tiff ? LONG8 : LONG;
-    bool is_colour = image->samples > 1;
+    bool colours = image->samples > 1;
     put(w, tags_of(image), image->big_tiff ? 8 : 2);
-    put_tag(w, 256, LONG, 1, image->columns);     /* ImageWidth */
-    put_tag(w, 257, LONG, 1, image->rows);        /* ImageLength */
-    put_bits(w);                                  /* BitsPerSample */
-    put_tag(w, 259, SHORT, 1, 1);                 /* Compression: none */
-    put_tag(w, 262, SHORT, 1, is_colour ? 2 : 1); /* PhotometricInterpretation: RGB, 0 is black */
-    if (image->description_at > 0)                /* ImageDescription */
+    put_tag(w, 256, LONG, 1, image->columns);   /* ImageWidth */
+    put_tag(w, 257, LONG, 1, image->rows);      /* ImageLength */
+    put_bits(w);                                /* BitsPerSample */
+    put_tag(w, 259, SHORT, 1, 1);               /* Compression: none */
+    put_tag(w, 262, SHORT, 1, colours ? 2 : 1); /* PhotometricInterpretation: RGB, 0 is black */
+    if (image->description_at > 0)              /* ImageDescription */
         put_tag(w, 270, ASCII, image->description_bytes, image->description_at);
     put_tag(w, 273, offset, 1, strip);         /* StripOffsets */
     put_tag(w, 277, SHORT, 1, image->samples); /* SamplesPerPixel */
     put_tag(w, 278, LONG, 1, image->rows);     /* RowsPerStrip */
     put_tag(w, 279, offset, 1, image->bytes);  /* StripByteCounts */
-    if (is_colour)
+    if (colours)
         put_tag(w, 284, SHORT, 1, 1); /* PlanarConfiguration: the samples of a pixel together */
     if (image->samples == 4)
         put_tag(w, 338, SHORT, 1, 2); /* ExtraSamples: alpha, by which nothing is multiplied */
-    if (!is_colour)                   /* of colours it is what it is if nobody says so */
+    if (!colours)                     /* of colours it is what it is if nobody says so */
         put_tag(w, 339, SHORT, 1, sample_format(image->type));
     put(w, next, image->big_tiff ? 8 : 4);
 }
@@ -143,8 +143,7 @@ static void put_bits_apart(struct writer *w)
         put(w, 8 * w->image->type->size, 2);
 }
 
-/* Whether pixels of three or four samples are colours: red, green, blue, and alpha. */
-static bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims)
+bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims)
 {
     return rank == 3 && (dims[2] == 3 || dims[2] == 4) && type->class == SFS_INTEGER &&
            !type->is_signed && type->size <= 2;

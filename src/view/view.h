@@ -24,6 +24,7 @@ enum view_kind {
     VIEW_NPY,     /* dense behind a NumPy header */
     VIEW_TIFF,    /* dense behind a TIFF header */
     VIEW_VALUES,  /* only the defined values */
+    VIEW_PNG,     /* a preview */
     /* of the whole dataset */
     VIEW_STACK_RAW,
     VIEW_STACK_NPY,
@@ -43,11 +44,18 @@ struct view_head {
     size_t n;
 };
 
+/* The pixel mask that belongs to the frames (pixel.h). */
+struct pixel_mask {
+    bool is_known;
+    unsigned char *pixels; /* one for each, 0 is good; NULL: there is no mask */
+};
+
 struct counts;
 struct defined_frame;
 struct kept_text;
 
-/* What is defined in the frames of a sparse dataset that were asked for last (defined.c). */
+/* What is defined in the frames of a sparse dataset that were asked for last, and what was made of
+ * frames (defined.c). */
 struct defined_frames {
     pthread_mutex_t lock;       /* guards what follows */
     pthread_cond_t made;        /* an entry is no longer being made */
@@ -87,8 +95,9 @@ struct views {
     struct view_head heads[VIEW_KINDS]; /* that are the same for all frames; n = 0: none */
     uint64_t tiff_tail;                 /* bytes behind the frames in stack.tif */
 
-    pthread_mutex_t lock; /* guards the texts, which are made on first use */
+    pthread_mutex_t lock; /* guards what follows, which is made on first use */
     struct kept_text *json, *text;
+    struct pixel_mask mask;
     pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;

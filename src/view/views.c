@@ -137,6 +137,7 @@ bool is_current(const struct views *views, uint64_t changes)
 static int renew(struct views *views)
 {
     uint64_t dims[SFS_MAX_RANK], old_dims[SFS_MAX_RANK];
+    int first = views->info->rank - views->frame_rank; /* of the dims of a frame */
     struct view_head old_heads[VIEW_KINDS];
     uint64_t extent = sfs_dataset_dims(views->dataset, dims), old_tail = views->tiff_tail;
     memcpy(old_dims, views->dims, sizeof(old_dims));
@@ -154,6 +155,8 @@ static int renew(struct views *views)
     free_heads(old_heads);
     counts_drop(views);
     defined_drop(views);
+    if (memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
+        pixel_mask_drop(views);
     pthread_mutex_lock(&views->lock);
     text_drop(&views->json);
     text_drop(&views->text);
@@ -238,6 +241,7 @@ void views_close(struct views *views)
         return;
     counts_drop(views);
     defined_destroy(views);
+    pixel_mask_drop(views);
     text_drop(&views->json);
     text_drop(&views->text);
     free_heads(views->heads);
@@ -270,6 +274,7 @@ size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
     size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
+    n += views->mask.pixels ? views->frame_elements : 0;
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
     n += counts_bytes(views->counts);
@@ -312,6 +317,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
+    case VIEW_PNG:
+        return png_bytes(views) > 0;
     case VIEW_STACK_RAW:
         return has_stack;
     case VIEW_STACK_NPY:

@@ -1,8 +1,12 @@
 """Views that are there only if -o views= asks for them, read by the programs that they are for where those are
 installed, otherwise by their specifications; and that the default tree has none of them."""
 import errno
+import json
 import os
+import pathlib
 import struct
+import subprocess
+import zlib
 
 import h5py
 import numpy as np
@@ -10,7 +14,8 @@ import pytest
 
 import files
 
-ASKED = {"stack.tif": "stack.tif"}  # by the word, what is in the directory of a dataset
+SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
+ASKED = {"stack.tif": "stack.tif", "png": "png"}  # by the word, what is in the directory of a dataset
 
 
 def images(shape, dtype):
@@ -49,6 +54,15 @@ def test_what_is_asked_for_is_there(mounts, tmp_path):
         assert set(os.listdir(mounts(tmp_path / "a.h5", f"views={word}") / "d")) == {"dataset.json", name}
         assert set(os.listdir(mounts(tmp_path / "a.h5", f"views=default+{word}") / "d")) == default | {name}
     assert set(os.listdir(mounts(tmp_path / "a.h5", "views=all") / "d")) == default | set(ASKED.values())
+
+
+def make_sparse(path, dims, dtype="uint16"):
+    subprocess.run([SPARSECTL, "create", path, "/d", "--dims", ",".join(map(str, dims)), "--dtype", dtype,
+                    "--chunk", ",".join(map(str, (1,) + tuple(dims[1:])))], check=True, timeout=60)
+
+
+def chunks_decoded(mount):
+    return json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_decoded"]
 
 
 # ---- Colours ----
@@ -222,3 +236,198 @@ def test_no_stack_of_what_is_no_image(mounts, tmp_path):
     mount = mounts(tmp_path / "a.h5", "views=all")
     for name in "line", "scalar", "text", "empty", "none":
         assert "stack.tif" not in os.listdir(mount / name), name
+
+
+# ---- png ----
+
+def decode_png(content):
+    """Pixels with red, green, blue, alpha of a PNG image of 8 bits, not interlaced."""
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = [], 8
+    while at < len(content):
+        n, kind = struct.unpack(">I4s", content[at:at + 8])
+        data = content[at + 8:at + 8 + n]
+        assert struct.unpack(">I", content[at + 8 + n:at + 12 + n])[0] == zlib.crc32(kind + data)
+        chunks.append((kind, data))
+        at += 12 + n
+    assert at == len(content) and chunks[0][0] == b"IHDR" and chunks[-1] == (b"IEND", b"")
+    chunks = dict(chunks)
+    width, height, depth, colour, compression, filters, interlace = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert (depth, compression, filters, interlace) == (8, 0, 0, 0)
+    samples = {2: 3, 3: 1, 6: 4}[colour]
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), "u1").reshape(height, 1 + width * samples)
+    assert not rows[:, 0].any()  # no filter
+    pixels = rows[:, 1:].reshape(height, width, samples)
+    if colour == 3:
+        palette = np.full((256, 4), 255, "u1")
+        palette[:, :3] = np.frombuffer(chunks[b"PLTE"], "u1").reshape(256, 3)
+        palette[:len(chunks[b"tRNS"]), 3] = list(chunks[b"tRNS"])
+        pixels = palette[pixels[:, :, 0]]
+    elif colour == 2:
+        pixels = np.dstack([pixels, np.full((height, width), 255, "u1")])
+    return pixels
+
+
+def read_png(path):
+    content = path.read_bytes()
+    assert len(content) == path.stat().st_size
+    return decode_png(content)
+
+
+def counts(shape=(20, 30), dtype="<u2"):
+    """Low counts everywhere, some high ones."""
+    image = files.RNG.poisson(3, shape).astype(dtype)
+    image[5, 6:20] = np.arange(14) * 500
+    return image
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", "<u4", ">u8", "<i2", ">i4", "<f2", ">f4", "<f8"])
+def test_png_of_numbers(mounts, tmp_path, dtype):
+    """Larger numbers are lighter; the least are black and the largest white."""
+    image = counts()
+    image[5] = image[5].clip(0, 100)
+    make(tmp_path / "a.h5", d=np.stack([image, image + 1]).astype(dtype), two=image.astype(dtype))
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    for path, expected in ("d/png/000000.png", image), ("d/png/000001.png", image + 1), ("two/png/000000.png", image):
+        pixels = read_png(mount / path)
+        assert pixels.shape == image.shape + (4,) and (pixels[:, :, 3] == 255).all()
+        grey = pixels[:, :, 0].astype(int)
+        assert (pixels[:, :, :3] == pixels[:, :, :1]).all()
+        order = np.argsort(expected, axis=None, kind="stable")
+        assert (np.diff(grey.ravel()[order]) >= 0).all()
+        assert grey.min() == 0 and grey.max() == 255
+        assert len(np.unique(grey)) > 8  # not only the largest are seen
+
+
+def test_png_of_a_few_hot_pixels(mounts, tmp_path):
+    """They do not make all else black; and numbers that are all the same are no error."""
+    image = counts((100, 100))
+    image[0, :5] = 60000
+    make(tmp_path / "a.h5", d=image, same=np.full((4, 5), 7.5), zero=np.zeros((4, 5), "u1"), one=np.ones((1, 1), "<i8"),
+         far=np.array([[1e308, -1e308, 0, np.inf, -np.inf]]), near=np.array([[0, 5e-324, 1e-323]]),
+         large=np.array([[2**63 - 1, -2**63, 0]]))
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    grey = read_png(mount / "d/png/000000.png")[:, :, 0]
+    assert len(np.unique(grey[20:])) > 6 and grey[0, 0] == 255
+    for name in "same", "zero", "one", "far", "near", "large":
+        pixels = read_png(mount / name / "png/000000.png")
+        assert (pixels[:, :, 3] == 255).all()
+    assert list(read_png(mount / "far/png/000000.png")[0, [1, 4], 0]) == [0, 0]
+
+
+def test_png_without_what_is_no_measurement(mounts, tmp_path):
+    """All bits of unsigned integers set, NaN, and what the pixel mask has: transparent."""
+    for number, (mask, data) in enumerate([
+            ("entry/instrument/detector/pixel_mask", "entry/data/data"),
+            ("entry/instrument/detector/detectorSpecific/pixel_mask", "entry/data/data_1"),
+            ("entry/instrument/detector/pixel_mask", "entry/instrument/detector/data"),
+            ("entry/instrument/camera/pixel_mask", "entry/data/x/y/z")]):
+        path = tmp_path / f"{number}.h5"
+        image = counts()
+        image[3, 4] = 65535
+        bad = np.zeros(image.shape, "<u4")
+        bad[:, 7], bad[9, 9] = 1, 16
+        with h5py.File(path, "w") as f:
+            f[data], f[mask] = np.stack([image, image]), bad
+            f["entry/instrument"].create_group("a_beam")
+            if "camera" in mask:
+                f["entry/instrument/camera"].attrs["NX_class"] = "NXdetector"
+            if data.startswith("entry/instrument"):
+                f["entry/instrument/detector"].attrs["NX_class"] = np.bytes_("NXdetector")
+        alpha = read_png(mounts(path, "views=png") / data / "png/000001.png")[:, :, 3]
+        wanted = np.full(image.shape, 255)
+        wanted[3, 4] = wanted[9, 9] = 0
+        wanted[:, 7] = 0
+        assert np.array_equal(alpha, wanted), mask
+
+
+def test_png_masks_that_do_not_fit(mounts, tmp_path):
+    nan = counts(dtype="<f4")
+    nan[1, 2] = np.nan
+    make(tmp_path / "a.h5", **{"entry/data/data": nan, "entry/instrument/detector/pixel_mask": np.ones((20, 31), "u1"),
+                               "float": nan, "instrument/detector/pixel_mask": np.ones((20, 30))})
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    for name in "entry/data/data", "float":
+        alpha = read_png(mount / name / "png/000000.png")[:, :, 3]
+        assert alpha[1, 2] == 0 and (alpha == 0).sum() == 1
+
+
+def test_png_of_sparse_frames(mounts, tmp_path):
+    make_sparse(tmp_path / "a.h5", (3, 20, 30))
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+png")
+    image = counts()
+    with open(mount / "d/frames/1.raw", "r+b") as raw:
+        raw.seek(2 * (30 * 4 + 5))
+        raw.write(image.tobytes()[:2 * 100])
+    for frame in range(3):
+        alpha = read_png(mount / f"d/png/{frame:06}.png")[:, :, 3].ravel()
+        there = np.zeros(600, bool)
+        there[125:225] = frame == 1
+        assert np.array_equal(alpha == 255, there)
+    # What is written and erased is seen at once.
+    with open(mount / "d/frames/2.raw", "r+b") as raw:
+        raw.write(image.tobytes())
+    assert (read_png(mount / "d/png/000002.png")[:, :, 3] == 255).all()
+    os.truncate(mount / "d/frames/2.raw", 2 * 300)
+    assert (read_png(mount / "d/png/000002.png")[:, :, 3] == 255).sum() == 300
+
+
+def test_png_of_colours(mounts, tmp_path):
+    arrays = make(tmp_path / "a.h5", **{name: images(*kind) for name, kind in COLOURS.items()})
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    for name, array in arrays.items():
+        for frame, expected in enumerate(array):
+            pixels = read_png(mount / name / f"png/{frame:06}.png")
+            wanted = expected if array.itemsize == 1 else np.round(expected.astype(float) / 257)
+            assert np.array_equal(pixels[:, :, :array.shape[3]], wanted)
+            assert array.shape[3] == 4 or (pixels[:, :, 3] == 255).all()
+
+
+def test_png_of_sparse_colours(mounts, tmp_path):
+    make_sparse(tmp_path / "a.h5", (2, 6, 5, 3), "uint8")
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+png")
+    with open(mount / "d/frames/0.raw", "r+b") as raw:
+        raw.write(bytes(range(1, 32)))  # ten pixels and a third of one
+    pixels = read_png(mount / "d/png/000000.png").reshape(30, 4)
+    assert (pixels[:10, 3] == 255).all() and not pixels[10:].any()
+    assert pixels[:10, :3].tobytes() == bytes(range(1, 31))
+
+
+def test_png_sizes_need_no_data(mounts, tmp_path):
+    """Of a listing with sizes nothing is decoded; of an image its frame, once, whatever is read of it."""
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", data=np.stack([counts((300, 400))] * 200), chunks=(1, 300, 400), compression="gzip")
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    sizes = {entry.stat().st_size for entry in os.scandir(mount / "d/png")}
+    assert len(sizes) == 1 and chunks_decoded(mount) == 0
+    with open(mount / "d/png/000100.png", "rb", buffering=0) as png:
+        content = b"".join(iter(lambda: png.read(5000), b""))
+    assert {len(content)} == sizes
+    assert decode_png(content).shape == (300, 400, 4)
+    assert 1 <= chunks_decoded(mount) < 10  # and of frames behind it, which are decoded ahead
+
+
+def test_png_by_other_programs(mounts, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    make(tmp_path / "a.h5", d=counts())
+    mount = mounts(tmp_path / "a.h5", "views=png")
+    with image.open(mount / "d/png/000000.png") as opened:
+        assert np.array_equal(np.asarray(opened.convert("RGBA")), read_png(mount / "d/png/000000.png"))
+
+
+def test_png_is_only_read(mounts, tmp_path):
+    make(tmp_path / "a.h5", d=counts())
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+png", expect_log=True)
+    refuses_writing(mount, mount / "d/png/000000.png")
+    with pytest.raises(PermissionError):
+        open(mount / "d/png/000001.png", "wb")
+
+
+def test_no_png_of_what_is_no_image(mounts, tmp_path):
+    make(tmp_path / "a.h5", line=images((20,), "<u2"), scalar=np.uint16(7), text=np.full((3, 4), b"abc"),
+         empty=np.zeros((3, 0, 5), "<u2"), none=np.zeros((0, 4, 5), "<u2"), volume=images((2, 3, 4, 5), "<u2"),
+         complex=np.zeros((3, 4), "c8"))
+    mount = mounts(tmp_path / "a.h5", "views=all")
+    for name in os.listdir(mount.root):
+        if name != ".sparsefs":
+            assert "png" not in os.listdir(mount / name), name
