@@ -16,6 +16,7 @@ static const struct entry_name dataset_names[] = {
     {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
     {"png", ENTRY_PNG_DIR, VIEW_PNG},
+    {"cbf", ENTRY_CBF_DIR, VIEW_CBF},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
     {"stack.npy", ENTRY_VIEW + VIEW_STACK_NPY, VIEW_STACK_NPY},
     {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
@@ -39,6 +40,7 @@ static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
 static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
+static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
 
 #define VIEW(kind) (1u << VIEW_##kind)
 #define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
@@ -59,6 +61,7 @@ unsigned entry_views(const char *word, size_t n)
         {"text", VIEW(VALUE_TXT)},
         {"stack.tif", VIEW(STACK_TIFF)},
         {"png", VIEW(PNG)},
+        {"cbf", VIEW(CBF)},
         {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };
@@ -102,6 +105,8 @@ const struct entry_series *entry_series(unsigned directory)
         return &values;
     case ENTRY_PNG_DIR:
         return &png;
+    case ENTRY_CBF_DIR:
+        return &cbf;
     default:
         return NULL;
     }

@@ -25,6 +25,7 @@ enum entry {
     ENTRY_TIFF_DIR,
     ENTRY_VALUES_DIR,
     ENTRY_PNG_DIR,
+    ENTRY_CBF_DIR,
     ENTRY_CSR_DIR,
     ENTRY_CONTROL, /* .sparsefs and its files */
     ENTRY_PID,

@@ -104,6 +104,8 @@ static int make(struct views *views, struct defined_frame *entry)
         return sfs_get_defined(views->dataset, &slab, &entry->defined);
     if (entry->form == DEFINED_PNG)
         return png_make(views, entry->frame, &entry->encoded);
+    if (entry->form == DEFINED_CBF)
+        return cbf_make(views, entry->frame, &entry->encoded);
     void *encoded;
     int error =
         sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &entry->encoded.n);

@@ -40,4 +40,18 @@ int pixel_mask_get(struct views *views, const unsigned char **mask);
  * or in `detectorSpecific` below it; closed with sfs_dataset_close. -ENOENT: there is none. */
 int nexus_open(struct views *views, const char *name, struct sfs_dataset **dataset);
 
+/* A text of the detector, cut to n - 1 bytes. Errors as of sfs_text. */
+int nexus_text(struct views *views, const char *name, char *text, size_t n);
+
+/* The only element of a dataset of the detector, or by its path in the group that the instrument is
+ * in. unit is "m", "s" or "A" (Angstrom): its attribute `units` is converted to that; without one,
+ * and of NULL, the number is as it is. -ENOENT: there is none, or it is no number; -EINVAL: its
+ * units are unknown. */
+enum nexus_place { NEXUS_DETECTOR, NEXUS_ENTRY };
+int nexus_number(struct views *views, enum nexus_place place, const char *name, const char *unit,
+                 double *value);
+
+/* The n-th element of one that has at least as many, in the latter group. -ENOENT. */
+int nexus_number_of(struct views *views, const char *path, uint64_t n, double *value);
+
 #endif

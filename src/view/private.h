@@ -40,6 +40,14 @@ bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
 uint64_t png_bytes(const struct views *views);
 int png_make(struct views *views, uint64_t frame, struct view_head *out);
 
+/* cbf/N.cbf: its size, 0 where there is no such view, of which this much is no hole at least; head
+ * and data of a frame, which the caller frees; and what is behind the padding. Errors as of
+ * sfs_read. */
+uint64_t cbf_bytes(const struct views *views);
+uint64_t cbf_least_bytes(const struct views *views);
+int cbf_make(struct views *views, uint64_t frame, struct view_head *out);
+const char *cbf_tail(size_t *n);
+
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
  * nested (views.c). */
 #define LOOKING_AT(views)                                                                          \
@@ -132,7 +140,7 @@ size_t counts_bytes(const struct counts *counts);
 /* ---- defined.c: what is defined in single frames of a sparse dataset, and what else is made of
  * all of a frame ---- */
 
-enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG };
+enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF };
 
 /* One form of it for one frame, unchanged while it is held. */
 struct defined_frame {

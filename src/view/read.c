@@ -74,7 +74,16 @@ static void put_text(struct views *views, struct kept_text *text)
     pthread_mutex_unlock(&views->lock);
 }
 
-enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
+enum body {
+    BODY_NONE,
+    BODY_FRAME,
+    BODY_STACK,
+    BODY_VALUES,
+    BODY_INDPTR,
+    BODY_INDICES,
+    BODY_DATA,
+    BODY_ZEROS
+};
 
 /* What a view is made of: its head, the kind and size of its body, and what is behind that. */
 struct source {
@@ -83,7 +92,8 @@ struct source {
     struct view_head head;
     enum body body;
     uint64_t body_bytes;
-    uint64_t tail_bytes;           /* of VIEW_STACK_TIFF */
+    uint64_t tail_bytes;
+    const char *tail;              /* NULL: that of VIEW_STACK_TIFF, which is computed */
     struct defined_frame *defined; /* held for the head or the body */
     const struct counts *counts;   /* the same */
     struct kept_text *text;        /* the same */
@@ -174,6 +184,21 @@ static int made_source(struct source *source, enum defined_form form, uint64_t s
     return error;
 }
 
+/* Head and data, padding up to the size that is known before, and the end. */
+static int cbf_source(struct source *source, bool is_read)
+{
+    uint64_t size = cbf_bytes(source->views);
+    size_t tail;
+    int error = made_source(source, DEFINED_CBF, size, is_read);
+    if (error || !is_read)
+        return error;
+    source->tail = cbf_tail(&tail);
+    source->tail_bytes = tail;
+    source->body = BODY_ZEROS;
+    source->body_bytes = size - source->head.n - tail;
+    return 0;
+}
+
 /* Ended by source_end, unless it fails: then nothing is held. is_read: its size alone will not do.
  */
 static int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
@@ -206,6 +231,8 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         return 0;
     case VIEW_PNG:
         return made_source(source, DEFINED_PNG, png_bytes(views), is_read);
+    case VIEW_CBF:
+        return cbf_source(source, is_read);
     case VIEW_STACK_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_STACK;
@@ -410,6 +437,10 @@ static int read_shown(const struct source *source, uint64_t offset, size_t n, ch
 
 static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
 {
+    if (source->body == BODY_ZEROS) {
+        memset(buffer, 0, n);
+        return 0;
+    }
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
     if (source->views->has_padding)
@@ -461,7 +492,9 @@ static int read_source(const struct source *source, uint64_t offset, size_t n, c
     here = bytes_before(end, offset, n);
     if (here > 0 && !error)
         error = read_body(source, offset - head->n, here, buffer);
-    if (n > here && !error)
+    if (n > here && !error && source->tail)
+        memcpy(buffer + here, source->tail + (offset + here - end), n - here);
+    else if (n > here && !error)
         tiff_stack_tail(source->views, offset + here - end, n - here, buffer + here);
     return error;
 }

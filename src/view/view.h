@@ -25,6 +25,7 @@ enum view_kind {
     VIEW_TIFF,    /* dense behind a TIFF header */
     VIEW_VALUES,  /* only the defined values */
     VIEW_PNG,     /* a preview */
+    VIEW_CBF,     /* 32-bit integers as crystallographers have them */
     /* of the whole dataset */
     VIEW_STACK_RAW,
     VIEW_STACK_NPY,
@@ -98,6 +99,7 @@ struct views {
     pthread_mutex_t lock; /* guards what follows, which is made on first use */
     struct kept_text *json, *text;
     struct pixel_mask mask;
+    struct view_head cbf_facts; /* lines of all its headers */
     pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;

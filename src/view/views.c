@@ -242,6 +242,7 @@ void views_close(struct views *views)
     counts_drop(views);
     defined_destroy(views);
     pixel_mask_drop(views);
+    free(views->cbf_facts.bytes);
     text_drop(&views->json);
     text_drop(&views->text);
     free_heads(views->heads);
@@ -319,6 +320,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_bytes && has_frames;
     case VIEW_PNG:
         return png_bytes(views) > 0;
+    case VIEW_CBF:
+        return cbf_bytes(views) > 0;
     case VIEW_STACK_RAW:
         return has_stack;
     case VIEW_STACK_NPY:

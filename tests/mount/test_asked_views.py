@@ -1,9 +1,12 @@
 """Views that are there only if -o views= asks for them, read by the programs that they are for where those are
 installed, otherwise by their specifications; and that the default tree has none of them."""
+import base64
 import errno
+import hashlib
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import zlib
@@ -15,7 +18,7 @@ import pytest
 import files
 
 SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
-ASKED = {"stack.tif": "stack.tif", "png": "png"}  # by the word, what is in the directory of a dataset
+ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf"}  # by the word, what is in the directory of a dataset
 
 
 def images(shape, dtype):
@@ -431,3 +434,206 @@ def test_no_png_of_what_is_no_image(mounts, tmp_path):
     for name in os.listdir(mount.root):
         if name != ".sparsefs":
             assert "png" not in os.listdir(mount / name), name
+
+
+# ---- cbf ----
+
+def decode_cbf(content):
+    """The header's lines, and the pixels, as XDS and DIALS read them: by the lines of the binary section, what
+    follows the magic bytes, and the sum of differences."""
+    head, _, rest = content.partition(b"\x0c\x1a\x04\xd5")
+    assert content.startswith(b"###CBF: VERSION") and b"\r\n\r\n" in head
+    text = head.decode("ascii").replace("\r\n", "\n")
+    mime = dict(re.findall("^(X-Binary-[A-Za-z-]+|Content-[A-Za-z0-9-]+): *(.*)$", text, re.M))
+    assert mime["Content-Transfer-Encoding"] == "BINARY"
+    assert 'conversions="x-CBF_BYTE_OFFSET"' in text
+    assert mime["X-Binary-Element-Type"] == '"signed 32-bit integer"'
+    assert mime["X-Binary-Element-Byte-Order"] == "LITTLE_ENDIAN"
+    n, padding = int(mime["X-Binary-Size"]), int(mime["X-Binary-Size-Padding"])
+    packed = rest[:n]
+    assert rest[n:n + padding] == bytes(padding)
+    assert rest[n + padding:] == b"\r\n--CIF-BINARY-FORMAT-SECTION----\r\n;\r\n\r\n"
+    if "Content-MD5" in mime:  # if it was built with nettle
+        assert base64.b64decode(mime["Content-MD5"]) == hashlib.md5(packed).digest()
+    pixels, value, at = [], 0, 0
+    while at < n:
+        for size, mark in ((1, -2**7), (2, -2**15), (4, -2**31), (8, None)):
+            difference = int.from_bytes(packed[at:at + size], "little", signed=True)
+            at += size
+            if difference != mark:
+                break
+        value += difference
+        pixels.append(value)
+    assert at == n
+    shape = int(mime["X-Binary-Size-Second-Dimension"]), int(mime["X-Binary-Size-Fastest-Dimension"])
+    assert len(pixels) == int(mime["X-Binary-Number-of-Elements"])
+    contents = text.partition("_array_data.header_contents\n;\n")[2].partition("\n;\n")[0]
+    assert max(map(len, text.split("\n"))) <= 80
+    return [line for line in contents.split("\n") if line], np.array(pixels).reshape(shape)
+
+
+def read_cbf(path):
+    content = path.read_bytes()
+    assert len(content) == path.stat().st_size
+    return decode_cbf(content)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "<i2", ">u4", "<u4", "<i4"])
+def test_cbf_of_integers(mounts, tmp_path, dtype):
+    limits = np.iinfo(dtype)
+    edges = np.zeros((20, 30), dtype)
+    edges[:, ::2] = limits.max - (limits.min == 0)  # the largest differences that there are
+    edges[:, 1::2] = limits.min
+    low = counts(dtype=dtype) if np.dtype(dtype).itemsize > 1 else counts().clip(0, 120).astype(dtype)
+    array = np.stack([images((20, 30), dtype), edges, low])
+    make(tmp_path / "a.h5", d=array)
+    mount = mounts(tmp_path / "a.h5", "views=cbf")
+    sizes = {entry.stat().st_size for entry in os.scandir(mount / "d/cbf")}
+    assert len(sizes) == 1
+    for frame, expected in enumerate(array):
+        lines, pixels = read_cbf(mount / f"d/cbf/{frame:06}.cbf")
+        assert lines == []
+        expected = expected.astype(np.int64)
+        if limits.min == 0:
+            expected[expected == limits.max] = -1
+        assert np.array_equal(pixels, np.minimum(expected, 2**31 - 3 if dtype[1:] == "u4" else limits.max)), frame
+
+
+def write_eiger(path, **more):
+    """What EIGER detectors write of themselves, as far as headers of CBF files have it."""
+    array = np.stack([counts() + i for i in range(3)])
+    array[:, 3, 4] = 65535
+    with h5py.File(path, "w") as f:
+        f["entry/data/data"] = array
+        facts = {"detector/description": "Dectris EIGER 4M", "detector/detector_number": "E-08-0102",
+                 "detector/x_pixel_size": 7.5e-5, "detector/y_pixel_size": 7.5e-5, "detector/count_time": 0.0099,
+                 "detector/frame_time": 0.01, "detector/sensor_thickness": 4.5e-4, "detector/sensor_material": "Si",
+                 "detector/detector_distance": 0.2, "detector/beam_center_x": 1030.5,
+                 "detector/beam_center_y": 1064.25, "detector/detectorSpecific/countrate_correction_count_cutoff": 12440,
+                 "beam/incident_wavelength": 0.9794, **more}
+        for name, value in facts.items():
+            if value is not None:
+                f["entry/instrument/" + name] = value
+        f["entry/sample/goniometer/omega"] = np.array([10, 10.5, 11])
+        f["entry/sample/goniometer/omega_range_average"] = 0.5
+    return array
+
+
+def test_cbf_header_of_an_eiger(mounts, tmp_path):
+    array = write_eiger(tmp_path / "a.h5")
+    mount = mounts(tmp_path / "a.h5", "views=cbf")
+    for frame in range(3):
+        lines, pixels = read_cbf(mount / f"entry/data/data/cbf/{frame:06}.cbf")
+        assert lines == ["# Detector: Dectris EIGER 4M, S/N E-08-0102",
+                         "# Pixel_size 75e-6 m x 75e-6 m",
+                         "# Silicon sensor, thickness 0.000450 m",
+                         "# Exposure_time 0.009900 s",
+                         "# Exposure_period 0.010000 s",
+                         "# Count_cutoff 12440 counts",
+                         "# Wavelength 0.979400 A",
+                         "# Detector_distance 0.200000 m",
+                         "# Beam_xy (1030.50, 1064.25) pixels",
+                         f"# Start_angle {10 + frame / 2:.6f} deg.",
+                         "# Angle_increment 0.500000 deg."]
+        expected = array[frame].astype(int)
+        expected[3, 4] = -1
+        assert np.array_equal(pixels, expected)
+
+
+def test_cbf_units_and_odd_texts(mounts, tmp_path):
+    """Units that are said are converted, unknown ones leave the line out; no text breaks the header."""
+    write_eiger(tmp_path / "a.h5", **{"detector/description": "a;b\r\n;\n_loop " + "x" * 3000,
+                                      "detector/sensor_material": np.bytes_("CdTe"), "detector/count_time": None})
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        for name, units in (("x_pixel_size", "um"), ("y_pixel_size", "mm"), ("detector_distance", "mm"),
+                            ("frame_time", "fortnight")):
+            f["entry/instrument/detector/" + name].attrs["units"] = units
+        f["entry/instrument/beam/incident_wavelength"].attrs["units"] = "nm"
+    lines, _ = read_cbf(mounts(tmp_path / "a.h5", "views=cbf") / "entry/data/data/cbf/000000.cbf")
+    assert lines[0].startswith("# Detector: a?b") and len(lines[0]) < 100
+    assert lines[1:6] == ["# Pixel_size 7.5e-05e-6 m x 0.075e-6 m", "# CdTe sensor, thickness 0.000450 m",
+                          "# Count_cutoff 12440 counts", "# Wavelength 9.794000 A", "# Detector_distance 0.000200 m"]
+
+
+def test_cbf_with_a_mask(mounts, tmp_path):
+    """1 is a gap, -1; everything else -2. With a mask the largest number is a number."""
+    array = write_eiger(tmp_path / "a.h5")
+    mask = np.zeros(array.shape[1:], "<u4")
+    mask[:, 7], mask[2, 2], mask[9, 9] = 1, 2, 32
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["entry/instrument/detector/detectorSpecific/pixel_mask"] = mask
+    _, pixels = read_cbf(mounts(tmp_path / "a.h5", "views=cbf") / "entry/data/data/cbf/000002.cbf")
+    expected = array[2].astype(int)
+    expected[:, 7], expected[2, 2], expected[9, 9] = -1, -2, -2
+    assert expected[3, 4] == 65535 and np.array_equal(pixels, expected)
+
+
+def test_cbf_of_a_bit_depth(mounts, tmp_path):
+    write_eiger(tmp_path / "a.h5", **{"detector/bit_depth_image": 9})
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["entry/data/data"][0, 0, :2] = 511, 512
+    _, pixels = read_cbf(mounts(tmp_path / "a.h5", "views=cbf") / "entry/data/data/cbf/000000.cbf")
+    assert list(pixels[0, :2]) == [-1, 512] and pixels[3, 4] == 65535
+
+
+def test_cbf_padding_is_a_hole(mounts, tmp_path):
+    """Sizes need no data, and copies are as small as what is in them."""
+    array = np.stack([counts((500, 500))] * 5)
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", data=array, chunks=(1, 500, 500), compression="gzip")
+    mount = mounts(tmp_path / "a.h5", "views=cbf")
+    for entry in os.scandir(mount / "d/cbf"):
+        assert entry.stat().st_size > 7 * 500 * 500 and entry.stat().st_blocks * 512 < 300 * 1000
+    assert chunks_decoded(mount) == 0
+    path = mount / "d/cbf/000003.cbf"
+    content = path.read_bytes()
+    used = content.rindex(b"\0") + 1 - int(re.search(b"X-Binary-Size-Padding: ([0-9]+)", content)[1])
+    with open(path, "rb") as file:
+        fd = file.fileno()
+        assert os.lseek(fd, 0, os.SEEK_DATA) == 0
+        assert os.lseek(fd, 0, os.SEEK_HOLE) == os.lseek(fd, used - 1, os.SEEK_HOLE) == used
+        data = os.lseek(fd, used, os.SEEK_DATA)
+        assert content[used:data] == bytes(data - used) and content[data:].startswith(b"\r\n--CIF")
+        assert os.lseek(fd, data, os.SEEK_DATA) == data
+        assert os.lseek(fd, data, os.SEEK_HOLE) == len(content)
+        for whence in (os.SEEK_DATA, os.SEEK_HOLE):
+            with pytest.raises(OSError):
+                os.lseek(fd, len(content), whence)
+    subprocess.run(["cp", path, tmp_path / "copy.cbf"], check=True)
+    assert (tmp_path / "copy.cbf").read_bytes() == content
+    assert np.array_equal(decode_cbf(content)[1], array[3])
+    with open(path, "rb", buffering=0) as file:
+        for _ in range(50):
+            at, n = int(files.RNG.integers(0, len(content))), int(files.RNG.integers(1, 100000))
+            assert os.pread(file.fileno(), n, at) == content[at:at + n]
+
+
+def test_cbf_by_fabio(mounts, tmp_path):
+    fabio = pytest.importorskip("fabio")
+    array = write_eiger(tmp_path / "a.h5")
+    mount = mounts(tmp_path / "a.h5", "views=cbf")
+    for frame in range(3):
+        opened = fabio.open(str(mount / f"entry/data/data/cbf/{frame:06}.cbf"))
+        expected = array[frame].astype(int)
+        expected[3, 4] = -1
+        assert np.array_equal(opened.data, expected)
+        assert "# Wavelength 0.979400 A" in opened.header["_array_data.header_contents"]
+
+
+def test_cbf_is_only_read(mounts, tmp_path):
+    make(tmp_path / "a.h5", d=counts())
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+cbf", expect_log=True)
+    before = (mount / "d/cbf/000000.cbf").read_bytes()
+    refuses_writing(mount, mount / "d/cbf/000000.cbf")
+    (mount / "d/frames/0.raw").write_bytes(bytes(1200))
+    assert not decode_cbf((mount / "d/cbf/000000.cbf").read_bytes())[1].any()
+    assert decode_cbf(before)[1].any()
+
+
+def test_no_cbf_of_what_is_no_count(mounts, tmp_path):
+    make(tmp_path / "a.h5", line=images((20,), "<u2"), scalar=np.uint16(7), float=np.ones((3, 4)),
+         long=np.ones((3, 4), "<i8"), empty=np.zeros((3, 0, 5), "<u2"), colours=images((2, 6, 5, 3), "u1"))
+    mount = mounts(tmp_path / "a.h5", "views=all")
+    for name in os.listdir(mount.root):
+        if name != ".sparsefs":
+            assert "cbf" not in os.listdir(mount / name), name
