@@ -22,6 +22,7 @@ static const struct entry_name dataset_names[] = {
     {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
     {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
     {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
+    {"table.csv", ENTRY_VIEW + VIEW_CSV, VIEW_CSV},
     {NULL, 0, 0},
 };
 
@@ -62,6 +63,7 @@ unsigned entry_views(const char *word, size_t n)
         {"stack.tif", VIEW(STACK_TIFF)},
         {"png", VIEW(PNG)},
         {"cbf", VIEW(CBF)},
+        {"csv", VIEW(CSV)},
         {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };

@@ -33,7 +33,7 @@ struct entry_series {
 #define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
 
 /* Those that are shown if nobody says which: who copies a whole tree pays for each. */
-#define ENTRY_ASKED_VIEWS   (1u << VIEW_STACK_TIFF | 1u << VIEW_PNG | 1u << VIEW_CBF)
+#define ENTRY_ASKED_VIEWS   (1u << VIEW_STACK_TIFF | 1u << VIEW_PNG | 1u << VIEW_CBF | 1u << VIEW_CSV)
 #define ENTRY_DEFAULT_VIEWS (ENTRY_ALL_VIEWS & ~ENTRY_ASKED_VIEWS)
 
 /* The kinds that a word stands for ("raw", "stack", ..., "default", "all"); 0: it is none. */

@@ -187,6 +187,10 @@ void text_drop(struct kept_text **kept);
 /* dataset.json */
 int json_of_dataset(struct views *views, struct view_head *head);
 
+/* table.csv, and whether there is one: it takes no more than a few MiB. Errors as of sfs_read. */
+bool csv_exists(const struct views *views);
+int csv_of_dataset(struct views *views, struct view_head *head);
+
 /* A stream whose text becomes the head when head_end closes it; NULL, -ENOMEM: no memory. */
 FILE *head_begin(struct view_head *head);
 int head_end(FILE *out, struct view_head *head);

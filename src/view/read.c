@@ -38,8 +38,9 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
         return -ENOMEM;
     text->changes = sfs_dataset_changes(views->dataset);
     text->users = 1;
-    int error = kind == VIEW_DATASET_JSON
-                    ? json_of_dataset(views, &text->head)
+    int error = kind == VIEW_DATASET_JSON ? json_of_dataset(views, &text->head)
+                : kind == VIEW_CSV
+                    ? csv_of_dataset(views, &text->head)
                     : sfs_text(views->dataset, TEXT_BYTES, &text->head.bytes, &text->head.n);
     if (error)
         free(text);
@@ -48,10 +49,15 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
     return error;
 }
 
+static struct kept_text **place_of(struct views *views, enum view_kind kind)
+{
+    return kind == VIEW_DATASET_JSON ? &views->json : kind == VIEW_CSV ? &views->csv : &views->text;
+}
+
 /* The texts are made on first use and kept as long as nothing changes. */
 static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
 {
-    struct kept_text **kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
+    struct kept_text **kept = place_of(views, kind);
     int error = interrupt_lock(&views->lock); /* it is held while one is made */
     if (error)
         return error;
@@ -213,6 +219,7 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         return 0;
     case VIEW_DATASET_JSON:
     case VIEW_VALUE_TXT:
+    case VIEW_CSV:
         return text_source(source, kind);
     case VIEW_VALUES:
         return values_source(source);

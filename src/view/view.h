@@ -36,6 +36,7 @@ enum view_kind {
     VIEW_CSR_TOML,
     VIEW_DATASET_JSON,
     VIEW_VALUE_TXT,
+    VIEW_CSV,
     VIEW_KINDS,
 };
 
@@ -97,7 +98,7 @@ struct views {
     uint64_t tiff_tail;                 /* bytes behind the frames in stack.tif */
 
     pthread_mutex_t lock; /* guards what follows, which is made on first use */
-    struct kept_text *json, *text;
+    struct kept_text *json, *text, *csv;
     struct pixel_mask mask;
     struct view_head cbf_facts; /* lines of all its headers */
     pthread_mutex_t counting;   /* held by who counts; taken before count_lock */

@@ -160,6 +160,7 @@ static int renew(struct views *views)
     pthread_mutex_lock(&views->lock);
     text_drop(&views->json);
     text_drop(&views->text);
+    text_drop(&views->csv);
     pthread_mutex_unlock(&views->lock);
     views->extent = extent;
     return 0;
@@ -245,6 +246,7 @@ void views_close(struct views *views)
     free(views->cbf_facts.bytes);
     text_drop(&views->json);
     text_drop(&views->text);
+    text_drop(&views->csv);
     free_heads(views->heads);
     sfs_dataset_close(views->dataset);
     free(views->path);
@@ -275,6 +277,7 @@ size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
     size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
+    n += views->csv ? views->csv->head.n : 0;
     n += views->mask.pixels ? views->frame_elements : 0;
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
@@ -340,6 +343,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return true;
     case VIEW_VALUE_TXT:
         return has_text(views);
+    case VIEW_CSV:
+        return csv_exists(views);
     default:
         return false;
     }
@@ -382,6 +387,7 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     LOOKING_AT(views);
     switch (kind) {
     case VIEW_VALUE_TXT:
+    case VIEW_CSV:
     case VIEW_DATASET_JSON:
         return false;
     case VIEW_DEFINED:

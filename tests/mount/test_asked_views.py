@@ -1,6 +1,7 @@
 """Views that are there only if -o views= asks for them, read by the programs that they are for where those are
 installed, otherwise by their specifications; and that the default tree has none of them."""
 import base64
+import csv
 import errno
 import hashlib
 import json
@@ -18,7 +19,7 @@ import pytest
 import files
 
 SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
-ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf"}  # by the word, what is in the directory of a dataset
+ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf", "csv": "table.csv"}  # by the word, what is in the directory of a dataset
 
 
 def images(shape, dtype):
@@ -49,14 +50,17 @@ def refuses_writing(mount, path):
 
 
 def test_what_is_asked_for_is_there(mounts, tmp_path):
-    make(tmp_path / "a.h5", d=images((3, 4, 5), "<u2"))
+    make(tmp_path / "a.h5", d=images((3, 4, 5), "<u2"), table=np.ones((5, 3)))
     default = set(os.listdir(mounts(tmp_path / "a.h5") / "d"))
     assert default == {"dataset.json", "frames", "raw", "npy", "tiff", "values", "stack.raw", "stack.npy", "csr",
                        "value.txt"}
     for word, name in ASKED.items():
-        assert set(os.listdir(mounts(tmp_path / "a.h5", f"views={word}") / "d")) == {"dataset.json", name}
-        assert set(os.listdir(mounts(tmp_path / "a.h5", f"views=default+{word}") / "d")) == default | {name}
-    assert set(os.listdir(mounts(tmp_path / "a.h5", "views=all") / "d")) == default | set(ASKED.values())
+        dataset = "table" if word == "csv" else "d"
+        assert set(os.listdir(mounts(tmp_path / "a.h5", f"views={word}") / dataset)) == {"dataset.json", name}
+        shown = set(os.listdir(mounts(tmp_path / "a.h5", f"views=default+{word}") / dataset))
+        assert shown == default | {name}
+    shown = os.listdir(mounts(tmp_path / "a.h5", "views=all") / "d")
+    assert set(shown) == default | set(ASKED.values()) - {"table.csv"}
 
 
 def make_sparse(path, dims, dtype="uint16"):
@@ -637,3 +641,91 @@ def test_no_cbf_of_what_is_no_count(mounts, tmp_path):
     for name in os.listdir(mount.root):
         if name != ".sparsefs":
             assert "cbf" not in os.listdir(mount / name), name
+
+
+# ---- csv ----
+
+def read_csv(path):
+    content = path.read_bytes()
+    assert len(content) == path.stat().st_size
+    assert content.endswith(b"\n") and b"\r" not in content.replace(b'"a\r"', b"")
+    return list(csv.reader(content.decode().splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<i2", ">u4", ">i8", "<u8", "<f2", ">f4", "<f8", "?"])
+def test_csv_of_numbers(mounts, tmp_path, dtype):
+    """Reading them gives the same numbers again, of floats the same bits."""
+    table = files.RNG.integers(0, 2, (40, 7)).astype("?") if dtype == "?" else images((40, 7), dtype)
+    if table.dtype.kind == "f":
+        table[0] = 0, np.nan, np.inf, -np.inf, np.finfo(dtype).tiny, np.finfo(dtype).max, -0.1
+    make(tmp_path / "a.h5", table=table, line=table[:, 0])
+    mount = mounts(tmp_path / "a.h5", "views=csv")
+    for name, expected in ("table", table), ("line", table[:, :1]):
+        rows = read_csv(mount / name / "table.csv")
+        kind = float if table.dtype.kind == "f" else int
+        again = np.array([[kind(field) for field in row] for row in rows], object).astype(dtype)
+        np.testing.assert_array_equal(again, expected)
+        if kind == float:
+            np.testing.assert_array_equal(np.loadtxt(mount / name / "table.csv", delimiter=",", ndmin=2).astype(dtype),
+                                          expected)
+
+
+def test_csv_of_compounds(mounts, tmp_path):
+    inner = np.dtype([("x", "<f4"), ('q"uote', "<i2")])
+    kind = np.dtype([("n", ">u2"), ("name, it is", "S6"), ("in", inner), ("list", "u1", (2, 2)), ("raw", "V2")])
+    rows = np.zeros(3, kind)
+    rows["n"] = 1, 2, 65535
+    rows["name, it is"] = b"a,b", b' c"', b""
+    rows["in"]["x"] = 0.1, 1e30, -2
+    rows["in"]['q"uote'] = -1, 0, 1
+    rows["list"] = np.arange(12).reshape(3, 2, 2)
+    rows["raw"] = b"\x01\xff"
+    make(tmp_path / "a.h5", d=rows, one=rows[1])
+    mount = mounts(tmp_path / "a.h5", "views=csv")
+    head = ["n", "name, it is", "in.x", 'in.q"uote', "list[0]", "list[1]", "list[2]", "list[3]", "raw"]
+    lines = [["1", "a,b", "0.1", "-1", "0", "1", "2", "3", "01ff"],
+             ["2", ' c"', "1e+30", "0", "4", "5", "6", "7", "01ff"],
+             ["65535", "", "-2", "1", "8", "9", "10", "11", "01ff"]]
+    assert read_csv(mount / "d/table.csv") == [head, *lines]
+    assert read_csv(mount / "one/table.csv") == [head, lines[1]]
+
+
+def test_csv_of_strings(mounts, tmp_path):
+    words = np.array([[b"plain", b"a,b"], [b'say "x"', b"two\nlines"], [b" space ", b""]])
+    make(tmp_path / "a.h5", d=words)
+    assert read_csv(mounts(tmp_path / "a.h5", "views=csv") / "d/table.csv") \
+        == [[word.decode() for word in row] for row in words.tolist()]
+
+
+def test_csv_of_sparse_elements(mounts, tmp_path):
+    make_sparse(tmp_path / "a.h5", (4, 3), "int32")
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+csv", expect_log=True)
+    assert read_csv(mount / "d/table.csv") == [["", "", ""]] * 4
+    with open(mount / "d/frames/0.raw", "r+b") as raw:
+        raw.seek(4 * 4)
+        raw.write(np.array([-5, 0, 7], "<i4").tobytes())
+    assert read_csv(mount / "d/table.csv") == [["", "", ""], ["", "-5", "0"], ["7", "", ""], ["", "", ""]]
+    refuses_writing(mount, mount / "d/table.csv")
+
+
+def test_csv_is_not_made_by_listing(mounts, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", data=np.ones((9000, 100)), chunks=(9000, 1), compression="gzip")
+    mount = mounts(tmp_path / "a.h5", "views=csv")
+    assert [entry.name for entry in os.scandir(mount / "d")] == ["dataset.json", "table.csv"]
+    assert chunks_decoded(mount) == 0
+    size = (mount / "d/table.csv").stat().st_size
+    assert size == 9000 * 200 and chunks_decoded(mount) == 100
+    assert len((mount / "d/table.csv").read_bytes()) == size and chunks_decoded(mount) == 100
+
+
+def test_csv_of_what_is_small(mounts, tmp_path):
+    make(tmp_path / "a.h5", rows=np.zeros(10000), more=np.zeros(10001), square=np.zeros((1024, 1024), "u1"),
+         fields=np.zeros((1025, 1024), "u1"), volume=np.zeros((2, 3, 4)), scalar=np.float32(3), empty=np.zeros((0, 3)),
+         grid=np.zeros((2, 2), [("a", "u1")]), strings=np.array(["a", "b"], object))
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["none"] = h5py.Empty("<f4")
+    mount = mounts(tmp_path / "a.h5", "views=csv")
+    there = {name for name in os.listdir(mount.root) if name != ".sparsefs" and (mount / name / "table.csv").exists()}
+    assert there == {"rows", "square"}
+    assert (mount / "square/table.csv").read_bytes() == (b"0," * 1023 + b"0\n") * 1024
