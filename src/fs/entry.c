@@ -22,6 +22,7 @@ static const struct entry_name dataset_names[] = {
     {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
     {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
     {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
+    {"zarr", ENTRY_ZARR_DIR, VIEW_ZARRAY},
     {"table.csv", ENTRY_VIEW + VIEW_CSV, VIEW_CSV},
     {NULL, 0, 0},
 };
@@ -34,6 +35,12 @@ static const struct entry_name csr_names[] = {
     {NULL, 0, 0},
 };
 
+static const struct entry_name zarr_names[] = {
+    {".zarray", ENTRY_VIEW + VIEW_ZARRAY, VIEW_ZARRAY},
+    {".zattrs", ENTRY_VIEW + VIEW_ZATTRS, VIEW_ZATTRS},
+    {NULL, 0, 0},
+};
+
 static const struct entry_series frames = {
     false, 2, {VIEW_RAW, VIEW_DEFINED}, {".raw", ".defined"}};
 static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
@@ -41,6 +48,7 @@ static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
 static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
+static const struct entry_series chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
 static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
 
 #define VIEW(kind) (1u << VIEW_##kind)
@@ -64,6 +72,7 @@ unsigned entry_views(const char *word, size_t n)
         {"png", VIEW(PNG)},
         {"cbf", VIEW(CBF)},
         {"csv", VIEW(CSV)},
+        {"zarr", VIEW(CHUNK) | VIEW(ZARRAY) | VIEW(ZATTRS)},
         {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };
@@ -89,7 +98,16 @@ bool entry_is_of(const struct entry_name *name, unsigned views)
 
 const struct entry_name *entry_names(unsigned directory)
 {
-    return directory == ENTRY_NODE ? dataset_names : directory == ENTRY_CSR_DIR ? csr_names : NULL;
+    switch (directory) {
+    case ENTRY_NODE:
+        return dataset_names;
+    case ENTRY_CSR_DIR:
+        return csr_names;
+    case ENTRY_ZARR_DIR:
+        return zarr_names;
+    default:
+        return NULL;
+    }
 }
 
 const struct entry_series *entry_series(unsigned directory)
@@ -109,6 +127,8 @@ const struct entry_series *entry_series(unsigned directory)
         return &png;
     case ENTRY_CBF_DIR:
         return &cbf;
+    case ENTRY_ZARR_DIR:
+        return &chunks;
     default:
         return NULL;
     }

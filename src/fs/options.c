@@ -65,7 +65,7 @@ void options_print_help(void)
         "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
         "text;\n"
         "                            default are all these; not shown otherwise: stack.tif,\n"
-        "                            png, cbf, csv; all\n"
+        "                            png, cbf, csv, zarr; all\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
         "as\n"
@@ -151,7 +151,7 @@ static int parse_views(const char *option, const char *value, unsigned *views)
         if (!more)
             return refuse(
                 "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text, "
-                "stack.tif, png, cbf, csv, default and all, with + between them",
+                "stack.tif, png, cbf, csv, zarr, default and all, with + between them",
                 option);
         *views |= more;
         word += n;

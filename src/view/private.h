@@ -32,6 +32,9 @@ void tiff_stack_tail(const struct views *views, uint64_t offset, size_t n, char 
 /* Whether elements are plain numbers: what scipy and image readers can take. */
 bool is_number(const struct sfs_type *type);
 
+/* h5py's complex numbers. */
+bool is_complex(const struct sfs_type *type);
+
 /* Whether pixels of three or four samples are colours: red, green, blue, and alpha (tiff.c). */
 bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
 
@@ -186,6 +189,10 @@ void text_drop(struct kept_text **kept);
 
 /* dataset.json */
 int json_of_dataset(struct views *views, struct view_head *head);
+
+/* zarr/.zarray, empty where there is no such view, and zarr/.zattrs. */
+int zarr_array(const struct views *views, struct view_head *head);
+int zarr_attributes(struct views *views, struct view_head *head);
 
 /* table.csv, and whether there is one: it takes no more than a few MiB. Errors as of sfs_read. */
 bool csv_exists(const struct views *views);

@@ -39,6 +39,7 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
     text->changes = sfs_dataset_changes(views->dataset);
     text->users = 1;
     int error = kind == VIEW_DATASET_JSON ? json_of_dataset(views, &text->head)
+                : kind == VIEW_ZATTRS     ? zarr_attributes(views, &text->head)
                 : kind == VIEW_CSV
                     ? csv_of_dataset(views, &text->head)
                     : sfs_text(views->dataset, TEXT_BYTES, &text->head.bytes, &text->head.n);
@@ -51,7 +52,10 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
 
 static struct kept_text **place_of(struct views *views, enum view_kind kind)
 {
-    return kind == VIEW_DATASET_JSON ? &views->json : kind == VIEW_CSV ? &views->csv : &views->text;
+    return kind == VIEW_DATASET_JSON ? &views->json
+           : kind == VIEW_CSV        ? &views->csv
+           : kind == VIEW_ZATTRS     ? &views->zattrs
+                                     : &views->text;
 }
 
 /* The texts are made on first use and kept as long as nothing changes. */
@@ -215,15 +219,18 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_DEFINED:
         return defined_source(source);
     case VIEW_CSR_TOML:
+    case VIEW_ZARRAY:
         source->head = views->heads[kind];
         return 0;
     case VIEW_DATASET_JSON:
     case VIEW_VALUE_TXT:
     case VIEW_CSV:
+    case VIEW_ZATTRS:
         return text_source(source, kind);
     case VIEW_VALUES:
         return values_source(source);
     case VIEW_RAW:
+    case VIEW_CHUNK:
     case VIEW_NPY:
     case VIEW_TIFF:
         source->head = views->heads[kind];

@@ -26,6 +26,7 @@ enum view_kind {
     VIEW_VALUES,  /* only the defined values */
     VIEW_PNG,     /* a preview */
     VIEW_CBF,     /* 32-bit integers as crystallographers have them */
+    VIEW_CHUNK,   /* as raw, under the name of a chunk of Zarr */
     /* of the whole dataset */
     VIEW_STACK_RAW,
     VIEW_STACK_NPY,
@@ -37,6 +38,8 @@ enum view_kind {
     VIEW_DATASET_JSON,
     VIEW_VALUE_TXT,
     VIEW_CSV,
+    VIEW_ZARRAY, /* texts beside the chunks */
+    VIEW_ZATTRS,
     VIEW_KINDS,
 };
 
@@ -98,7 +101,7 @@ struct views {
     uint64_t tiff_tail;                 /* bytes behind the frames in stack.tif */
 
     pthread_mutex_t lock; /* guards what follows, which is made on first use */
-    struct kept_text *json, *text, *csv;
+    struct kept_text *json, *text, *csv, *zattrs;
     struct pixel_mask mask;
     struct view_head cbf_facts; /* lines of all its headers */
     pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
@@ -126,6 +129,11 @@ size_t views_kept_bytes(struct views *views);
 
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
 bool view_exists(struct views *views, enum view_kind kind);
+
+/* The name of a frame as a chunk of Zarr, of fewer than n bytes, for which 256 are enough; and the
+ * reverse, also of frames behind the last. False: it is no such name. */
+void view_chunk_name(struct views *views, uint64_t frame, char *name, size_t n);
+bool view_chunk_frame(struct views *views, const char *name, uint64_t *frame);
 
 /* Whether its size and allocated bytes are known without reading data, for every frame at the cost
  * of a few look-ups in an index. */

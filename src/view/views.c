@@ -115,6 +115,8 @@ static int make_heads(struct views *views)
         error = numpy_header(&info->type, info->rank, views->dims, &heads[VIEW_STACK_NPY]);
     if (!error)
         error = tiff_stack_head(views, &heads[VIEW_STACK_TIFF], &views->tiff_tail);
+    if (!error)
+        error = zarr_array(views, &heads[VIEW_ZARRAY]);
     if (!error && has_view(views, VIEW_CSR_DATA))
         error = csr_toml(views, &heads[VIEW_CSR_TOML]);
     return error;
@@ -161,6 +163,7 @@ static int renew(struct views *views)
     text_drop(&views->json);
     text_drop(&views->text);
     text_drop(&views->csv);
+    text_drop(&views->zattrs);
     pthread_mutex_unlock(&views->lock);
     views->extent = extent;
     return 0;
@@ -247,6 +250,7 @@ void views_close(struct views *views)
     text_drop(&views->json);
     text_drop(&views->text);
     text_drop(&views->csv);
+    text_drop(&views->zattrs);
     free_heads(views->heads);
     sfs_dataset_close(views->dataset);
     free(views->path);
@@ -278,6 +282,7 @@ size_t views_kept_bytes(struct views *views)
     pthread_mutex_lock(&views->lock);
     size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
     n += views->csv ? views->csv->head.n : 0;
+    n += views->zattrs ? views->zattrs->head.n : 0;
     n += views->mask.pixels ? views->frame_elements : 0;
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
@@ -345,6 +350,10 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_text(views);
     case VIEW_CSV:
         return csv_exists(views);
+    case VIEW_CHUNK:
+    case VIEW_ZARRAY:
+    case VIEW_ZATTRS:
+        return views->heads[VIEW_ZARRAY].n > 0;
     default:
         return false;
     }
@@ -388,6 +397,7 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     switch (kind) {
     case VIEW_VALUE_TXT:
     case VIEW_CSV:
+    case VIEW_ZATTRS:
     case VIEW_DATASET_JSON:
         return false;
     case VIEW_DEFINED:

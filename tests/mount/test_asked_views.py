@@ -19,7 +19,7 @@ import pytest
 import files
 
 SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
-ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf", "csv": "table.csv"}  # by the word, what is in the directory of a dataset
+ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf", "csv": "table.csv", "zarr": "zarr"}  # by the word, what is in the directory of a dataset
 
 
 def images(shape, dtype):
@@ -729,3 +729,119 @@ def test_csv_of_what_is_small(mounts, tmp_path):
     there = {name for name in os.listdir(mount.root) if name != ".sparsefs" and (mount / name / "table.csv").exists()}
     assert there == {"rows", "square"}
     assert (mount / "square/table.csv").read_bytes() == (b"0," * 1023 + b"0\n") * 1024
+
+
+# ---- zarr ----
+
+def read_zarr(folder):
+    """An array by version 2 of the specification, and its attributes."""
+    meta = json.loads((folder / ".zarray").read_text())
+    assert meta["zarr_format"] == 2 and meta["order"] == "C"
+    assert meta["compressor"] is None and meta["filters"] is None
+    assert set(meta) == {"zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters"}
+    array = np.empty(meta["shape"], meta["dtype"])
+    grid = [-(-n // c) for n, c in zip(meta["shape"], meta["chunks"])]
+    names = set()
+    for place in np.ndindex(*grid):
+        name = ".".join(map(str, place)) or "0"
+        content = (folder / name).read_bytes()
+        assert len(content) == (folder / name).stat().st_size
+        where = tuple(slice(i * c, (i + 1) * c) for i, c in zip(place, meta["chunks"]))
+        array[where] = np.frombuffer(content, meta["dtype"]).reshape(meta["chunks"])
+        names.add(name)
+    assert set(os.listdir(folder)) == names | {".zarray", ".zattrs"}
+    return array, meta, json.loads((folder / ".zattrs").read_text())
+
+
+def zarr_arrays():
+    strings = np.array([[b"ab", b"c"], [b"", b"def"]])
+    return {"stack": images((12, 4, 5), "<u2"), "big_endian": images((3, 4, 5), ">i4"), "table": images((4, 5), "<f8"),
+            "line": images((7,), "<f4"), "scalar": np.float32(2.5), "half": images((3, 2), "<f2"), "strings": strings,
+            "bool": np.array([[True, False]]), "complex": np.ones((2, 3, 4), "<c8") * (1 + 2j),
+            "colours": images((2, 6, 5, 3), "u1")}
+
+
+def test_zarr_by_the_specification(mounts, tmp_path):
+    arrays = make(tmp_path / "a.h5", **zarr_arrays())
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["stack"].attrs["units"] = "counts"
+        f["stack"].attrs["offsets"] = np.array([1.5, 2])
+    mount = mounts(tmp_path / "a.h5", "views=zarr", "first=1")
+    for name, expected in arrays.items():
+        array, meta, attributes = read_zarr(mount / name / "zarr")
+        np.testing.assert_array_equal(array, expected)
+        assert array.dtype == np.asarray(expected).dtype
+        assert attributes == ({"units": "counts", "offsets": [1.5, 2]} if name == "stack" else {})
+    assert json.loads((mount / "stack/zarr/.zarray").read_text())["chunks"] == [1, 4, 5]
+    for wrong in "12.0.0", "00.0.0", "1.0", "1.0.0.0", "1.1.0", "1.0.1", "-1.0.0", "1.0.0x", "0.0.", "1", ".zgroup", \
+            "18446744073709551617.0.0":
+        assert not (mount / "stack/zarr" / wrong).exists(), wrong
+
+
+def test_zarr_by_zarr(mounts, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    arrays = make(tmp_path / "a.h5", **zarr_arrays())
+    mount = mounts(tmp_path / "a.h5", "views=zarr")
+    for name, expected in arrays.items():
+        opened = zarr.open(str(mount / name / "zarr"), mode="r")
+        assert opened.shape == np.shape(expected)
+        np.testing.assert_array_equal(opened[...], expected)
+
+
+def test_zarr_by_tensorstore(mounts, tmp_path):
+    tensorstore = pytest.importorskip("tensorstore")
+    arrays = make(tmp_path / "a.h5", **zarr_arrays())
+    mount = mounts(tmp_path / "a.h5", "views=zarr")
+    for name in "stack", "big_endian", "table", "colours":
+        spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(mount / name / "zarr")}}
+        opened = tensorstore.open(spec, read=True).result()
+        np.testing.assert_array_equal(opened.read().result(), arrays[name])
+
+
+@pytest.mark.parametrize("frame_rank", [1, 2, 3, 5])
+def test_zarr_of_a_grid(mounts, tmp_path, frame_rank):
+    arrays = make(tmp_path / "a.h5", d=images((2, 3, 4, 7, 8), "<u2"))
+    mount = mounts(tmp_path / "a.h5", "views=zarr", f"frame_rank={frame_rank}")
+    array, meta, _ = read_zarr(mount / "d/zarr")
+    np.testing.assert_array_equal(array, arrays["d"])
+    assert meta["chunks"] == [1] * (5 - frame_rank) + [2, 3, 4, 7, 8][5 - frame_rank:]
+
+
+def test_zarr_fill_values(mounts, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        for name, dtype, fill, said in (("a", "<f4", np.nan, "NaN"), ("b", "<f8", -np.inf, "-Infinity"),
+                                        ("c", "<f8", 0.1, 0.1), ("d", ">i2", -5, -5), ("e", "<u8", 2**64 - 1, 2**64 - 1),
+                                        ("f", "S3", b"xyz", None)):
+            f.create_dataset(name, (2, 3, 4), dtype, fillvalue=fill).attrs["said"] = json.dumps(said)
+    mount = mounts(tmp_path / "a.h5", "views=zarr")
+    for name in "abcdef":
+        _, meta, attributes = read_zarr(mount / name / "zarr")
+        assert meta["fill_value"] == json.loads(attributes["said"])
+
+
+def test_zarr_shows_what_is_written(mounts, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f.create_dataset("d", data=images((3, 4, 5), "<u2"), chunks=(1, 4, 5), maxshape=(None, 4, 5))
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+zarr", expect_log=True)
+    assert read_zarr(mount / "d/zarr")[0].shape == (3, 4, 5)
+    new = images((4, 5), "<u2")
+    for frame in 1, 4:
+        (mount / f"d/raw/{frame:06}.raw").write_bytes(new.tobytes())
+        array = read_zarr(mount / "d/zarr")[0]
+        assert array.shape == (max(3, frame + 1), 4, 5) and np.array_equal(array[frame], new)
+    for name in ".zarray", ".zattrs", "1.0.0":
+        refuses_writing(mount, mount / "d/zarr" / name)
+    for name in "9.0.0", "9", ".zgroup", "0.0.0.tmp":
+        with pytest.raises(PermissionError):
+            open(mount / "d/zarr" / name, "wb")
+
+
+def test_no_zarr_of_other_types(mounts, tmp_path):
+    make(tmp_path / "a.h5", compound=np.zeros(3, [("a", "u1"), ("b", "<f4")]), opaque=np.zeros(3, "V3"),
+         empty=np.zeros((3, 0, 5)))
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f.create_dataset("strings", data=["a", "b"], dtype=h5py.string_dtype())
+    mount = mounts(tmp_path / "a.h5", "views=zarr")
+    for name in os.listdir(mount.root):
+        if name != ".sparsefs":
+            assert os.listdir(mount / name) == ["dataset.json"], name
