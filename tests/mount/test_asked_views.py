@@ -19,7 +19,8 @@ import pytest
 import files
 
 SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
-ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf", "csv": "table.csv", "zarr": "zarr"}  # by the word, what is in the directory of a dataset
+# By the word, what is in the directory of a dataset.
+ASKED = {"stack.tif": "stack.tif", "png": "png", "cbf": "cbf", "csv": "table.csv", "zarr": "zarr"}
 
 
 def images(shape, dtype):
@@ -513,7 +514,8 @@ def write_eiger(path, **more):
                  "detector/x_pixel_size": 7.5e-5, "detector/y_pixel_size": 7.5e-5, "detector/count_time": 0.0099,
                  "detector/frame_time": 0.01, "detector/sensor_thickness": 4.5e-4, "detector/sensor_material": "Si",
                  "detector/detector_distance": 0.2, "detector/beam_center_x": 1030.5,
-                 "detector/beam_center_y": 1064.25, "detector/detectorSpecific/countrate_correction_count_cutoff": 12440,
+                 "detector/beam_center_y": 1064.25,
+                 "detector/detectorSpecific/countrate_correction_count_cutoff": 12440,
                  "beam/incident_wavelength": 0.9794, **more}
         for name, value in facts.items():
             if value is not None:
@@ -810,7 +812,8 @@ def test_zarr_of_a_grid(mounts, tmp_path, frame_rank):
 def test_zarr_fill_values(mounts, tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as f:
         for name, dtype, fill, said in (("a", "<f4", np.nan, "NaN"), ("b", "<f8", -np.inf, "-Infinity"),
-                                        ("c", "<f8", 0.1, 0.1), ("d", ">i2", -5, -5), ("e", "<u8", 2**64 - 1, 2**64 - 1),
+                                        ("c", "<f8", 0.1, 0.1), ("d", ">i2", -5, -5),
+                                        ("e", "<u8", 2**64 - 1, 2**64 - 1),
                                         ("f", "S3", b"xyz", None)):
             f.create_dataset(name, (2, 3, 4), dtype, fillvalue=fill).attrs["said"] = json.dumps(said)
     mount = mounts(tmp_path / "a.h5", "views=zarr")
