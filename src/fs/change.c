@@ -74,7 +74,8 @@ static int parse_name(struct mount *mount, struct views *views, struct inode dir
     const struct entry_series *series = entry_series(directory.entry);
     uint64_t number;
     enum view_kind view;
-    if (!series || !entry_parse(series, name, &number, &view) || number < mount->options->first)
+    if (!series || series->are_chunks || !entry_parse(series, name, &number, &view) ||
+        number < mount->options->first)
         return refusal_say(mount, node, REFUSAL_NAME);
     if (!view_writable(views, view))
         return refusal_of_view(mount, node, view);

@@ -184,6 +184,16 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
     return 0;
 }
 
+/* How many fixed names a directory can have: they come first. */
+static uint64_t count_fixed(unsigned directory)
+{
+    const struct entry_name *names = entry_names(directory);
+    uint64_t n = 0;
+    while (names && names[n].name)
+        n++;
+    return n;
+}
+
 /* The at-th of the fixed names, if this dataset has it. */
 static int list_fixed(struct mount *mount, const struct directory *directory, uint64_t at,
                       bool plus, struct listed *listed)
@@ -216,8 +226,11 @@ static int list_series(struct mount *mount, const struct directory *directory,
         return -ENOENT;
     if (series->n_views > 1 && !mount_shows(mount, views, series->view[which]))
         return -EAGAIN;
-    entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
-                 listed->name);
+    if (series->are_chunks)
+        view_chunk_name(views, frame, listed->name, sizeof(listed->name));
+    else
+        entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
+                     listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
     listed->type = S_IFREG;
@@ -258,8 +271,10 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
     at -= 2;
     if (directory->inode.entry == ENTRY_CONTROL)
         return list_control(mount, at, listed);
-    return series ? list_series(mount, directory, series, at, plus, listed)
-                  : list_fixed(mount, directory, at, plus, listed);
+    uint64_t n_fixed = count_fixed(directory->inode.entry);
+    if (!series || at < n_fixed)
+        return list_fixed(mount, directory, at, plus, listed);
+    return list_series(mount, directory, series, at - n_fixed, plus, listed);
 }
 
 static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,

@@ -15,10 +15,15 @@ static const struct entry_name dataset_names[] = {
     {"npy", ENTRY_NPY_DIR, VIEW_NPY},
     {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
+    {"png", ENTRY_PNG_DIR, VIEW_PNG},
+    {"cbf", ENTRY_CBF_DIR, VIEW_CBF},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
     {"stack.npy", ENTRY_VIEW + VIEW_STACK_NPY, VIEW_STACK_NPY},
+    {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
     {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
     {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
+    {"zarr", ENTRY_ZARR_DIR, VIEW_ZARRAY},
+    {"table.csv", ENTRY_VIEW + VIEW_CSV, VIEW_CSV},
     {NULL, 0, 0},
 };
 
@@ -30,12 +35,21 @@ static const struct entry_name csr_names[] = {
     {NULL, 0, 0},
 };
 
+static const struct entry_name zarr_names[] = {
+    {".zarray", ENTRY_VIEW + VIEW_ZARRAY, VIEW_ZARRAY},
+    {".zattrs", ENTRY_VIEW + VIEW_ZATTRS, VIEW_ZATTRS},
+    {NULL, 0, 0},
+};
+
 static const struct entry_series frames = {
     false, 2, {VIEW_RAW, VIEW_DEFINED}, {".raw", ".defined"}};
 static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
 static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
+static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
+static const struct entry_series chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
+static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
 
 #define VIEW(kind) (1u << VIEW_##kind)
 #define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
@@ -46,10 +60,20 @@ unsigned entry_views(const char *word, size_t n)
         const char *word;
         unsigned views;
     } words[] = {
-        {"raw", VIEW(RAW)},       {"defined", VIEW(DEFINED)},
-        {"npy", VIEW(NPY)},       {"tiff", VIEW(TIFF)},
-        {"values", VIEW(VALUES)}, {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
-        {"csr", CSR_VIEWS},       {"text", VIEW(VALUE_TXT)},
+        {"raw", VIEW(RAW)},
+        {"defined", VIEW(DEFINED)},
+        {"npy", VIEW(NPY)},
+        {"tiff", VIEW(TIFF)},
+        {"values", VIEW(VALUES)},
+        {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
+        {"csr", CSR_VIEWS},
+        {"text", VIEW(VALUE_TXT)},
+        {"stack.tif", VIEW(STACK_TIFF)},
+        {"png", VIEW(PNG)},
+        {"cbf", VIEW(CBF)},
+        {"csv", VIEW(CSV)},
+        {"zarr", VIEW(CHUNK) | VIEW(ZARRAY) | VIEW(ZATTRS)},
+        {"default", ENTRY_DEFAULT_VIEWS},
         {"all", ENTRY_ALL_VIEWS},
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -74,7 +98,16 @@ bool entry_is_of(const struct entry_name *name, unsigned views)
 
 const struct entry_name *entry_names(unsigned directory)
 {
-    return directory == ENTRY_NODE ? dataset_names : directory == ENTRY_CSR_DIR ? csr_names : NULL;
+    switch (directory) {
+    case ENTRY_NODE:
+        return dataset_names;
+    case ENTRY_CSR_DIR:
+        return csr_names;
+    case ENTRY_ZARR_DIR:
+        return zarr_names;
+    default:
+        return NULL;
+    }
 }
 
 const struct entry_series *entry_series(unsigned directory)
@@ -90,6 +123,12 @@ const struct entry_series *entry_series(unsigned directory)
         return &tiff;
     case ENTRY_VALUES_DIR:
         return &values;
+    case ENTRY_PNG_DIR:
+        return &png;
+    case ENTRY_CBF_DIR:
+        return &cbf;
+    case ENTRY_ZARR_DIR:
+        return &chunks;
     default:
         return NULL;
     }

@@ -10,15 +10,15 @@
 
 #define ENTRY_NAME_BYTES 48
 
-/* One name in the directory of a dataset or in its csr directory. */
+/* One fixed name in the directory of a dataset or in one below it. */
 struct entry_name {
     const char *name;
     unsigned entry;       /* as struct inode has it */
     enum view_kind needs; /* is there if the dataset has this view */
 };
 
-/* The names in a directory of fixed names (ENTRY_NODE of a dataset, ENTRY_CSR_DIR), ended by a NULL
- * name; NULL for other directories. */
+/* The fixed names in a directory (ENTRY_NODE of a dataset, ENTRY_CSR_DIR, ENTRY_ZARR_DIR, where
+ * names of frames follow), ended by a NULL name; NULL for other directories. */
 const struct entry_name *entry_names(unsigned directory);
 
 /* A directory with names for every frame. */
@@ -27,12 +27,19 @@ struct entry_series {
     unsigned n_views; /* names for each frame */
     enum view_kind view[2];
     const char *suffix[2];
+    bool are_chunks; /* names are not numbers, but as view_chunk_name has them */
 };
 
 /* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
 #define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
 
-/* The kinds that a word stands for ("raw", "stack", ..., "all"); 0: it is none. */
+/* Those that are shown if nobody says which: who copies a whole tree pays for each. */
+#define ENTRY_ASKED_VIEWS                                                                          \
+    (1u << VIEW_STACK_TIFF | 1u << VIEW_PNG | 1u << VIEW_CBF | 1u << VIEW_CSV | 1u << VIEW_CHUNK | \
+     1u << VIEW_ZARRAY | 1u << VIEW_ZATTRS)
+#define ENTRY_DEFAULT_VIEWS (ENTRY_ALL_VIEWS & ~ENTRY_ASKED_VIEWS)
+
+/* The kinds that a word stands for ("raw", "stack", ..., "default", "all"); 0: it is none. */
 unsigned entry_views(const char *word, size_t n);
 
 /* Whether a fixed name leads to any of these kinds; dataset.json is always there. */

@@ -24,6 +24,9 @@ enum entry {
     ENTRY_NPY_DIR,
     ENTRY_TIFF_DIR,
     ENTRY_VALUES_DIR,
+    ENTRY_PNG_DIR,
+    ENTRY_CBF_DIR,
+    ENTRY_ZARR_DIR,
     ENTRY_CSR_DIR,
     ENTRY_CONTROL, /* .sparsefs and its files */
     ENTRY_PID,

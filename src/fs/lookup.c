@@ -76,6 +76,24 @@ bool mount_shows_name(const struct mount *mount, struct views *views, const stru
     return entry_is_of(name, mount->options->views) && view_exists(views, name->needs);
 }
 
+/* The view and frame that a name in a directory of frames stands for. */
+static bool find_in_series(const struct mount *mount, struct views *views, unsigned directory,
+                           const char *name, enum view_kind *view, uint64_t *frame)
+{
+    const struct entry_series *series = entry_series(directory);
+    uint64_t first = mount->options->first;
+    if (!series)
+        return false;
+    if (series->are_chunks) {
+        *view = series->view[0];
+        return mount_shows(mount, views, *view) && view_chunk_frame(views, name, frame);
+    }
+    if (!entry_parse(series, name, frame, view) || *frame < first)
+        return false;
+    *frame -= first;
+    return mount_shows(mount, views, *view);
+}
+
 static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode, bool *is_new)
 {
@@ -87,18 +105,15 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
             return 0;
         }
     }
-    const struct entry_series *series = entry_series(directory.entry);
-    uint64_t number;
+    uint64_t frame;
     enum view_kind view;
-    unsigned first = mount->options->first;
-    if (!series || !entry_parse(series, name, &number, &view) || number < first ||
-        !mount_shows(mount, views, view))
+    if (!find_in_series(mount, views, directory.entry, name, &view, &frame))
         return -ENOENT;
-    if (!has_frame(mount, views, directory.node, view, number - first, is_new))
+    if (!has_frame(mount, views, directory.node, view, frame, is_new))
         return -ENOENT;
-    if (number - first >= INODE_MAX_FRAMES)
+    if (frame >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
-    inode->frame = number - first;
+    inode->frame = frame;
     inode->entry = ENTRY_VIEW + view;
     return 0;
 }

@@ -191,7 +191,8 @@ static bool is_text(struct inode inode)
 {
     enum view_kind kind = inode_view(inode);
     return inode_is_view(inode) &&
-           (kind == VIEW_DATASET_JSON || kind == VIEW_VALUE_TXT || kind == VIEW_CSR_TOML);
+           (kind == VIEW_DATASET_JSON || kind == VIEW_VALUE_TXT || kind == VIEW_CSV ||
+            kind == VIEW_ZATTRS || kind == VIEW_CSR_TOML || kind == VIEW_ZARRAY);
 }
 
 /* All of a text, as one reading finds it. */

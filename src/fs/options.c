@@ -61,7 +61,9 @@ void options_print_help(void)
         "     hdf5_timeout=SECONDS   how long it may take for one answer (default: 10)\n"
         "     sparsify               writing an element equal to the fill value erases it\n"
         "     views=KIND[+KIND...]   show only raw, defined, npy, tiff, values, stack, csr or "
-        "text\n"
+        "text;\n"
+        "                            default are all these; not shown otherwise: stack.tif,\n"
+        "                            png, cbf, csv, zarr; all\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
         "as\n"
@@ -146,8 +148,8 @@ static int parse_views(const char *option, const char *value, unsigned *views)
         unsigned more = entry_views(word, n);
         if (!more)
             return refuse(
-                "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text "
-                "and all, with + between them",
+                "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text, "
+                "stack.tif, png, cbf, csv, zarr, default and all, with + between them",
                 option);
         *views |= more;
         word += n;
@@ -349,7 +351,7 @@ int options_parse(int argc, char **argv, struct options *options)
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     *options = (struct options){
         .frame_rank = -1,
-        .views = ENTRY_ALL_VIEWS,
+        .views = ENTRY_DEFAULT_VIEWS,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
         .image_size = load_default_limit(),

@@ -1,5 +1,6 @@
-/* What is defined in single frames of a sparse dataset: worked out once for all who want it at a
- * time, and kept for the next request until others are wanted more. */
+/* What is defined in single frames of a sparse dataset, and views that are made of a whole frame:
+ * worked out once for all who want it at a time, and kept for the next request until others are
+ * wanted more. */
 #include <errno.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -7,7 +8,8 @@
 #include "common/interrupt.h"
 #include "view/private.h"
 
-/* What nobody holds is dropped above either of these. */
+/* What nobody holds is dropped above either of these, but for what was used last: it is read in
+ * pieces. */
 #define MOST_FRAMES 32
 #define MOST_BYTES  ((size_t)16 << 20)
 
@@ -19,7 +21,7 @@ void defined_init(struct views *views)
 
 static size_t bytes_of(const struct defined_frame *entry)
 {
-    return entry->form == DEFINED_ENCODED
+    return entry->form != DEFINED_INTERVALS
                ? entry->encoded.n
                : (entry->defined.n + 1) * sizeof(*entry->defined.interval);
 }
@@ -72,7 +74,7 @@ static void trim(struct defined_frames *frames)
     struct defined_frame *entry = frames->list ? frames->list->prev : NULL; /* the last */
     while (entry && (frames->n > MOST_FRAMES || frames->bytes > MOST_BYTES)) {
         struct defined_frame *before = entry == frames->list ? NULL : entry->prev;
-        if (entry->users == 0)
+        if (entry->users == 0 && before)
             forget(frames, entry);
         entry = before;
     }
@@ -100,6 +102,10 @@ static int make(struct views *views, struct defined_frame *entry)
     struct sfs_slab slab = view_frame_slab(views, entry->frame);
     if (entry->form == DEFINED_INTERVALS)
         return sfs_get_defined(views->dataset, &slab, &entry->defined);
+    if (entry->form == DEFINED_PNG)
+        return png_make(views, entry->frame, &entry->encoded);
+    if (entry->form == DEFINED_CBF)
+        return cbf_make(views, entry->frame, &entry->encoded);
     void *encoded;
     int error =
         sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &entry->encoded.n);

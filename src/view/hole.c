@@ -171,6 +171,26 @@ static int seek(struct walk *walk, uint64_t frame, uint64_t offset, uint64_t siz
     return 0;
 }
 
+/* The padding of a CBF file, which is between its data and its end. */
+static int seek_padding(struct views *views, uint64_t frame, uint64_t offset, uint64_t size,
+                        bool data, uint64_t *found)
+{
+    struct defined_frame *made;
+    size_t tail;
+    int error = defined_get(views, frame, DEFINED_CBF, &made);
+    if (error)
+        return error;
+    uint64_t begin = made->encoded.n;
+    (void)cbf_tail(&tail);
+    bool in_padding = offset >= begin && offset < size - tail;
+    if (data)
+        *found = in_padding ? size - tail : offset;
+    else
+        *found = in_padding ? offset : offset < begin && begin < size - tail ? begin : size;
+    defined_put(views, made);
+    return 0;
+}
+
 int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, bool data,
               uint64_t *found)
 {
@@ -181,6 +201,8 @@ int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
         return error;
     if (offset >= size)
         return -ENXIO;
+    if (kind == VIEW_CBF)
+        return seek_padding(views, frame, offset, size, data, found);
     if (!view_has_holes(views, kind)) {
         *found = data ? offset : size;
         return 0;
@@ -203,6 +225,8 @@ uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame
 {
     LOOKING_AT(views);
     uint64_t elements;
+    if (kind == VIEW_CBF) /* less than it is, so that who copies looks for the hole */
+        return cbf_least_bytes(views);
     if (!view_has_holes(views, kind) ||
         (view_is_stack(kind) ? count_of_all(views, &elements)
                              : count_of_frame(views, frame, &elements)) < 0)

@@ -36,7 +36,7 @@ static void write_string(FILE *out, const char *string, enum numpy_style style)
 }
 
 /* h5py's convention: a compound of two floats "r" and "i" is a complex number. */
-static bool is_complex(const struct sfs_type *type)
+bool is_complex(const struct sfs_type *type)
 {
     if (type->class != SFS_COMPOUND || type->n_members != 2)
         return false;

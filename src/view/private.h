@@ -23,8 +23,33 @@ int numpy_header(const struct sfs_type *type, int rank, const uint64_t *dims,
 int tiff_header(const struct sfs_type *type, int rank, const uint64_t *dims,
                 struct view_head *head);
 
+/* stack.tif: what stands before the frames of the dataset, how many bytes stand behind them, and n
+ * bytes of these, computed. The geometry is looked at, or new; *head stays empty where there is no
+ * such view. -ENOMEM. */
+int tiff_stack_head(const struct views *views, struct view_head *head, uint64_t *tail_bytes);
+void tiff_stack_tail(const struct views *views, uint64_t offset, size_t n, char *out);
+
 /* Whether elements are plain numbers: what scipy and image readers can take. */
 bool is_number(const struct sfs_type *type);
+
+/* h5py's complex numbers. */
+bool is_complex(const struct sfs_type *type);
+
+/* Whether pixels of three or four samples are colours: red, green, blue, and alpha (tiff.c). */
+bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
+
+/* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees. Errors
+ * as of sfs_read. */
+uint64_t png_bytes(const struct views *views);
+int png_make(struct views *views, uint64_t frame, struct view_head *out);
+
+/* cbf/N.cbf: its size, 0 where there is no such view, of which this much is no hole at least; head
+ * and data of a frame, which the caller frees; and what is behind the padding. Errors as of
+ * sfs_read. */
+uint64_t cbf_bytes(const struct views *views);
+uint64_t cbf_least_bytes(const struct views *views);
+int cbf_make(struct views *views, uint64_t frame, struct view_head *out);
+const char *cbf_tail(size_t *n);
 
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
  * nested (views.c). */
@@ -51,7 +76,8 @@ size_t view_head_bytes(const struct views *views, enum view_kind kind);
 bool has_view(const struct views *views, enum view_kind kind);
 int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* Whether a view is of elements of a slab, with a head or none (views.c). */
+/* Whether a view is of elements of a slab, with a head or none: what can be written, too (views.c).
+ */
 bool view_is_dense(enum view_kind kind);
 
 /* Whether a view is of dense bytes with holes where nothing is defined, and of the whole dataset.
@@ -114,9 +140,10 @@ int count_is_wrong(const struct views *views, uint64_t frame);
 void counts_drop(struct views *views);
 size_t counts_bytes(const struct counts *counts);
 
-/* ---- defined.c: what is defined in single frames of a sparse dataset ---- */
+/* ---- defined.c: what is defined in single frames of a sparse dataset, and what else is made of
+ * all of a frame ---- */
 
-enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED };
+enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF };
 
 /* One form of it for one frame, unchanged while it is held. */
 struct defined_frame {
@@ -124,7 +151,7 @@ struct defined_frame {
     enum defined_form form;
     uint64_t changes;           /* the sfs_dataset_changes that it is of */
     struct sfs_defined defined; /* DEFINED_INTERVALS */
-    struct view_head encoded;   /* DEFINED_ENCODED */
+    struct view_head encoded;   /* all other forms */
     /* under the lock of the table: */
     struct defined_frame *prev, *next;
     unsigned users;
@@ -139,8 +166,8 @@ void defined_destroy(struct views *views);
 /* Forgets what is kept. */
 void defined_drop(struct views *views);
 
-/* Reads selections only, once for all who ask at the same time. Given back by defined_put, which
- * accepts NULL. Errors as of sfs_get_defined. */
+/* Made once for all who ask at the same time; of the first two forms selections only are read.
+ * Given back by defined_put, which accepts NULL. Errors as of sfs_get_defined, or sfs_read. */
 int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);
@@ -154,11 +181,22 @@ struct kept_text {
     unsigned users;   /* under the lock of the texts; 1 more while it is kept */
 };
 
+/* Forgets the mask, of which nobody may have the pixels (pixel.c). */
+void pixel_mask_drop(struct views *views);
+
 /* Forgets one of the texts; the lock is held. */
 void text_drop(struct kept_text **kept);
 
 /* dataset.json */
 int json_of_dataset(struct views *views, struct view_head *head);
+
+/* zarr/.zarray, empty where there is no such view, and zarr/.zattrs. */
+int zarr_array(const struct views *views, struct view_head *head);
+int zarr_attributes(struct views *views, struct view_head *head);
+
+/* table.csv, and whether there is one: it takes no more than a few MiB. Errors as of sfs_read. */
+bool csv_exists(const struct views *views);
+int csv_of_dataset(struct views *views, struct view_head *head);
 
 /* A stream whose text becomes the head when head_end closes it; NULL, -ENOMEM: no memory. */
 FILE *head_begin(struct view_head *head);

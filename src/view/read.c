@@ -38,8 +38,10 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
         return -ENOMEM;
     text->changes = sfs_dataset_changes(views->dataset);
     text->users = 1;
-    int error = kind == VIEW_DATASET_JSON
-                    ? json_of_dataset(views, &text->head)
+    int error = kind == VIEW_DATASET_JSON ? json_of_dataset(views, &text->head)
+                : kind == VIEW_ZATTRS     ? zarr_attributes(views, &text->head)
+                : kind == VIEW_CSV
+                    ? csv_of_dataset(views, &text->head)
                     : sfs_text(views->dataset, TEXT_BYTES, &text->head.bytes, &text->head.n);
     if (error)
         free(text);
@@ -48,10 +50,18 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
     return error;
 }
 
+static struct kept_text **place_of(struct views *views, enum view_kind kind)
+{
+    return kind == VIEW_DATASET_JSON ? &views->json
+           : kind == VIEW_CSV        ? &views->csv
+           : kind == VIEW_ZATTRS     ? &views->zattrs
+                                     : &views->text;
+}
+
 /* The texts are made on first use and kept as long as nothing changes. */
 static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
 {
-    struct kept_text **kept = kind == VIEW_DATASET_JSON ? &views->json : &views->text;
+    struct kept_text **kept = place_of(views, kind);
     int error = interrupt_lock(&views->lock); /* it is held while one is made */
     if (error)
         return error;
@@ -74,15 +84,26 @@ static void put_text(struct views *views, struct kept_text *text)
     pthread_mutex_unlock(&views->lock);
 }
 
-enum body { BODY_NONE, BODY_FRAME, BODY_STACK, BODY_VALUES, BODY_INDPTR, BODY_INDICES, BODY_DATA };
+enum body {
+    BODY_NONE,
+    BODY_FRAME,
+    BODY_STACK,
+    BODY_VALUES,
+    BODY_INDPTR,
+    BODY_INDICES,
+    BODY_DATA,
+    BODY_ZEROS
+};
 
-/* What a view is made of: its head, and the kind and size of its body. */
+/* What a view is made of: its head, the kind and size of its body, and what is behind that. */
 struct source {
     struct views *views;
     uint64_t frame;
     struct view_head head;
     enum body body;
     uint64_t body_bytes;
+    uint64_t tail_bytes;
+    const char *tail;              /* NULL: that of VIEW_STACK_TIFF, which is computed */
     struct defined_frame *defined; /* held for the head or the body */
     const struct counts *counts;   /* the same */
     struct kept_text *text;        /* the same */
@@ -160,6 +181,34 @@ static int text_source(struct source *source, enum view_kind kind)
     return error;
 }
 
+/* What is made of a whole frame, of a size that is known before. */
+static int made_source(struct source *source, enum defined_form form, uint64_t size, bool is_read)
+{
+    source->body_bytes = size;
+    if (!is_read)
+        return 0;
+    int error = defined_get(source->views, source->frame, form, &source->defined);
+    if (!error)
+        source->head = source->defined->encoded;
+    source->body_bytes = 0;
+    return error;
+}
+
+/* Head and data, padding up to the size that is known before, and the end. */
+static int cbf_source(struct source *source, bool is_read)
+{
+    uint64_t size = cbf_bytes(source->views);
+    size_t tail;
+    int error = made_source(source, DEFINED_CBF, size, is_read);
+    if (error || !is_read)
+        return error;
+    source->tail = cbf_tail(&tail);
+    source->tail_bytes = tail;
+    source->body = BODY_ZEROS;
+    source->body_bytes = size - source->head.n - tail;
+    return 0;
+}
+
 /* Ended by source_end, unless it fails: then nothing is held. is_read: its size alone will not do.
  */
 static int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
@@ -170,14 +219,18 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_DEFINED:
         return defined_source(source);
     case VIEW_CSR_TOML:
+    case VIEW_ZARRAY:
         source->head = views->heads[kind];
         return 0;
     case VIEW_DATASET_JSON:
     case VIEW_VALUE_TXT:
+    case VIEW_CSV:
+    case VIEW_ZATTRS:
         return text_source(source, kind);
     case VIEW_VALUES:
         return values_source(source);
     case VIEW_RAW:
+    case VIEW_CHUNK:
     case VIEW_NPY:
     case VIEW_TIFF:
         source->head = views->heads[kind];
@@ -189,6 +242,16 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         source->head = views->heads[kind];
         source->body = BODY_STACK;
         source->body_bytes = views->total_bytes;
+        return 0;
+    case VIEW_PNG:
+        return made_source(source, DEFINED_PNG, png_bytes(views), is_read);
+    case VIEW_CBF:
+        return cbf_source(source, is_read);
+    case VIEW_STACK_TIFF:
+        source->head = views->heads[kind];
+        source->body = BODY_STACK;
+        source->body_bytes = views->total_bytes;
+        source->tail_bytes = views->tiff_tail;
         return 0;
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
@@ -205,7 +268,7 @@ int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint6
     int error = source_begin(views, kind, frame, false, &source);
     if (error)
         return error;
-    *size = source.head.n + source.body_bytes;
+    *size = source.head.n + source.body_bytes + source.tail_bytes;
     source_end(&source);
     return 0;
 }
@@ -388,6 +451,10 @@ static int read_shown(const struct source *source, uint64_t offset, size_t n, ch
 
 static int read_body(const struct source *source, uint64_t offset, size_t n, char *buffer)
 {
+    if (source->body == BODY_ZEROS) {
+        memset(buffer, 0, n);
+        return 0;
+    }
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
     if (source->views->has_padding)
@@ -410,29 +477,40 @@ static bool lend_body(const struct source *source, uint64_t offset, size_t n,
     return true;
 }
 
+/* How many of n bytes from offset on lie before `end`. */
+static size_t bytes_before(uint64_t end, uint64_t offset, size_t n)
+{
+    return offset >= end ? 0 : end - offset < n ? (size_t)(end - offset) : n;
+}
+
 static int read_source(const struct source *source, uint64_t offset, size_t n, char *buffer,
                        struct view_part *part)
 {
     const struct view_head *head = &source->head;
-    uint64_t size = head->n + source->body_bytes;
-    uint64_t left = offset < size ? size - offset : 0;
-    int error;
-    *part = (struct view_part){.bytes = buffer, .n = left < n ? (size_t)left : n};
-    if (part->n == 0)
+    uint64_t end = head->n + source->body_bytes;
+    int error = 0;
+    n = bytes_before(end + source->tail_bytes, offset, n);
+    *part = (struct view_part){.bytes = buffer, .n = n};
+    if (n == 0)
         return 0;
-    if (offset >= head->n && lend_body(source, offset - head->n, part->n, part, &error))
+    if (offset >= head->n && bytes_before(end, offset, n) == n &&
+        lend_body(source, offset - head->n, n, part, &error))
         return 0;
-    if (offset >= head->n && error)
-        return error;
 
-    size_t from_head = 0;
-    if (offset < head->n) {
-        from_head = head->n - (size_t)offset < part->n ? head->n - (size_t)offset : part->n;
-        memcpy(buffer, head->bytes + offset, from_head);
-    }
-    if (from_head == part->n)
-        return 0;
-    return read_body(source, offset + from_head - head->n, part->n - from_head, buffer + from_head);
+    size_t here = bytes_before(head->n, offset, n);
+    if (here > 0)
+        memcpy(buffer, head->bytes + offset, here);
+    offset += here;
+    buffer += here;
+    n -= here;
+    here = bytes_before(end, offset, n);
+    if (here > 0 && !error)
+        error = read_body(source, offset - head->n, here, buffer);
+    if (n > here && !error && source->tail)
+        memcpy(buffer + here, source->tail + (offset + here - end), n - here);
+    else if (n > here && !error)
+        tiff_stack_tail(source->views, offset + here - end, n - here, buffer + here);
+    return error;
 }
 
 int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,

@@ -24,15 +24,22 @@ enum view_kind {
     VIEW_NPY,     /* dense behind a NumPy header */
     VIEW_TIFF,    /* dense behind a TIFF header */
     VIEW_VALUES,  /* only the defined values */
+    VIEW_PNG,     /* a preview */
+    VIEW_CBF,     /* 32-bit integers as crystallographers have them */
+    VIEW_CHUNK,   /* as raw, under the name of a chunk of Zarr */
     /* of the whole dataset */
     VIEW_STACK_RAW,
     VIEW_STACK_NPY,
+    VIEW_STACK_TIFF, /* pages behind and before their directories */
     VIEW_CSR_INDPTR,
     VIEW_CSR_INDICES,
     VIEW_CSR_DATA,
     VIEW_CSR_TOML,
     VIEW_DATASET_JSON,
     VIEW_VALUE_TXT,
+    VIEW_CSV,
+    VIEW_ZARRAY, /* texts beside the chunks */
+    VIEW_ZATTRS,
     VIEW_KINDS,
 };
 
@@ -42,11 +49,18 @@ struct view_head {
     size_t n;
 };
 
+/* The pixel mask that belongs to the frames (pixel.h). */
+struct pixel_mask {
+    bool is_known;
+    unsigned char *pixels; /* one for each, 0 is good; NULL: there is no mask */
+};
+
 struct counts;
 struct defined_frame;
 struct kept_text;
 
-/* What is defined in the frames of a sparse dataset that were asked for last (defined.c). */
+/* What is defined in the frames of a sparse dataset that were asked for last, and what was made of
+ * frames (defined.c). */
 struct defined_frames {
     pthread_mutex_t lock;       /* guards what follows */
     pthread_cond_t made;        /* an entry is no longer being made */
@@ -84,9 +98,12 @@ struct views {
     bool has_open_edges;     /* sparse: chunks reach over an edge of frames that may move */
     uint64_t frame_chunks;   /* sparse: that a frame touches */
     struct view_head heads[VIEW_KINDS]; /* that are the same for all frames; n = 0: none */
+    uint64_t tiff_tail;                 /* bytes behind the frames in stack.tif */
 
-    pthread_mutex_t lock; /* guards the texts, which are made on first use */
-    struct kept_text *json, *text;
+    pthread_mutex_t lock; /* guards what follows, which is made on first use */
+    struct kept_text *json, *text, *csv, *zattrs;
+    struct pixel_mask mask;
+    struct view_head cbf_facts; /* lines of all its headers */
     pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;
@@ -112,6 +129,11 @@ size_t views_kept_bytes(struct views *views);
 
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
 bool view_exists(struct views *views, enum view_kind kind);
+
+/* The name of a frame as a chunk of Zarr, of fewer than n bytes, for which 256 are enough; and the
+ * reverse, also of frames behind the last. False: it is no such name. */
+void view_chunk_name(struct views *views, uint64_t frame, char *name, size_t n);
+bool view_chunk_frame(struct views *views, const char *name, uint64_t *frame);
 
 /* Whether its size and allocated bytes are known without reading data, for every frame at the cost
  * of a few look-ups in an index. */

@@ -113,6 +113,10 @@ static int make_heads(struct views *views)
         error = tiff_header(&info->type, views->frame_rank, frame_dims, &heads[VIEW_TIFF]);
     if (!error && views->total_bytes != UINT64_MAX)
         error = numpy_header(&info->type, info->rank, views->dims, &heads[VIEW_STACK_NPY]);
+    if (!error)
+        error = tiff_stack_head(views, &heads[VIEW_STACK_TIFF], &views->tiff_tail);
+    if (!error)
+        error = zarr_array(views, &heads[VIEW_ZARRAY]);
     if (!error && has_view(views, VIEW_CSR_DATA))
         error = csr_toml(views, &heads[VIEW_CSR_TOML]);
     return error;
@@ -135,8 +139,9 @@ bool is_current(const struct views *views, uint64_t changes)
 static int renew(struct views *views)
 {
     uint64_t dims[SFS_MAX_RANK], old_dims[SFS_MAX_RANK];
+    int first = views->info->rank - views->frame_rank; /* of the dims of a frame */
     struct view_head old_heads[VIEW_KINDS];
-    uint64_t extent = sfs_dataset_dims(views->dataset, dims);
+    uint64_t extent = sfs_dataset_dims(views->dataset, dims), old_tail = views->tiff_tail;
     memcpy(old_dims, views->dims, sizeof(old_dims));
     memcpy(old_heads, views->heads, sizeof(old_heads));
     memset(views->heads, 0, sizeof(views->heads));
@@ -145,15 +150,20 @@ static int renew(struct views *views)
     if (error) {
         free_heads(views->heads);
         memcpy(views->heads, old_heads, sizeof(old_heads));
+        views->tiff_tail = old_tail;
         take_dims(views, old_dims);
         return error;
     }
     free_heads(old_heads);
     counts_drop(views);
     defined_drop(views);
+    if (memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
+        pixel_mask_drop(views);
     pthread_mutex_lock(&views->lock);
     text_drop(&views->json);
     text_drop(&views->text);
+    text_drop(&views->csv);
+    text_drop(&views->zattrs);
     pthread_mutex_unlock(&views->lock);
     views->extent = extent;
     return 0;
@@ -235,8 +245,12 @@ void views_close(struct views *views)
         return;
     counts_drop(views);
     defined_destroy(views);
+    pixel_mask_drop(views);
+    free(views->cbf_facts.bytes);
     text_drop(&views->json);
     text_drop(&views->text);
+    text_drop(&views->csv);
+    text_drop(&views->zattrs);
     free_heads(views->heads);
     sfs_dataset_close(views->dataset);
     free(views->path);
@@ -267,6 +281,9 @@ size_t views_kept_bytes(struct views *views)
 {
     pthread_mutex_lock(&views->lock);
     size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
+    n += views->csv ? views->csv->head.n : 0;
+    n += views->zattrs ? views->zattrs->head.n : 0;
+    n += views->mask.pixels ? views->frame_elements : 0;
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
     n += counts_bytes(views->counts);
@@ -309,10 +326,16 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
+    case VIEW_PNG:
+        return png_bytes(views) > 0;
+    case VIEW_CBF:
+        return cbf_bytes(views) > 0;
     case VIEW_STACK_RAW:
         return has_stack;
     case VIEW_STACK_NPY:
         return has_view_behind(&views->heads[kind], views->total_bytes);
+    case VIEW_STACK_TIFF: /* which looked at how large it is itself */
+        return views->heads[kind].n > 0;
     case VIEW_CSR_INDPTR:
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
@@ -325,6 +348,12 @@ bool has_view(const struct views *views, enum view_kind kind)
         return true;
     case VIEW_VALUE_TXT:
         return has_text(views);
+    case VIEW_CSV:
+        return csv_exists(views);
+    case VIEW_CHUNK:
+    case VIEW_ZARRAY:
+    case VIEW_ZATTRS:
+        return views->heads[VIEW_ZARRAY].n > 0;
     default:
         return false;
     }
@@ -367,6 +396,8 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     LOOKING_AT(views);
     switch (kind) {
     case VIEW_VALUE_TXT:
+    case VIEW_CSV:
+    case VIEW_ZATTRS:
     case VIEW_DATASET_JSON:
         return false;
     case VIEW_DEFINED:

@@ -165,14 +165,14 @@ VIEWS = {"raw": {"frames", "raw"}, "defined": {"frames"}, "npy": {"npy"}, "tiff"
          "stack": {"stack.raw", "stack.npy"}, "csr": {"csr"}, "text": {"value.txt"}}
 
 
-@pytest.mark.parametrize("views", [*VIEWS, "raw+tiff", "defined+text+csr", "+".join(VIEWS), "raw+all"])
+@pytest.mark.parametrize("views", [*VIEWS, "raw+tiff", "defined+text+csr", "+".join(VIEWS), "raw+default"])
 def test_views_of_ones_choice(mounts, tmp_path, views):
     with h5py.File(tmp_path / "a.h5", "w") as f:
         f["d"] = files.integers((3, 4, 5))
         f["scalar"] = 7
     every = mounts(tmp_path / "a.h5", "ro")
     mount = mounts(tmp_path / "a.h5", "ro", f"views={views}")
-    kinds = set(VIEWS) if "all" in views else set(views.split("+"))
+    kinds = set(VIEWS) if "default" in views else set(views.split("+"))
     for dataset in "d", "scalar":
         there = set(os.listdir(every / dataset))
         wanted = {name for kind in kinds for name in VIEWS[kind]} | {"dataset.json"}

@@ -9,8 +9,9 @@
 #include "fs/entry.h"
 #include "fs/inode.h"
 
-static const unsigned directories[] = {ENTRY_FRAMES, ENTRY_RAW_DIR, ENTRY_NPY_DIR, ENTRY_TIFF_DIR,
-                                       ENTRY_VALUES_DIR};
+static const unsigned directories[] = {ENTRY_FRAMES,   ENTRY_RAW_DIR,    ENTRY_NPY_DIR,
+                                       ENTRY_TIFF_DIR, ENTRY_VALUES_DIR, ENTRY_PNG_DIR,
+                                       ENTRY_CBF_DIR};
 
 static void every_name_leads_back_to_its_frame(void **state)
 {
@@ -111,11 +112,12 @@ static void only_directories_of_frames_are_series(void **state)
 {
     (void)state;
     for (unsigned entry = 0; entry < ENTRY_VIEW + VIEW_KINDS; entry++) {
-        bool is_series = false;
+        bool is_series = entry == ENTRY_ZARR_DIR; /* whose names are other ones */
         for (size_t d = 0; d < COUNT(directories); d++)
             is_series |= entry == directories[d];
         assert_int_equal(entry_series(entry) != NULL, is_series);
-        assert_int_equal(entry_names(entry) != NULL, entry == ENTRY_NODE || entry == ENTRY_CSR_DIR);
+        assert_int_equal(entry_names(entry) != NULL,
+                         entry == ENTRY_NODE || entry == ENTRY_CSR_DIR || entry == ENTRY_ZARR_DIR);
     }
 }
 

@@ -233,7 +233,7 @@ struct tiff {
     size_t n;
     bool big_endian, big;
     uint64_t tags[400];
-    bool has[400];
+    unsigned counts[400]; /* 0: it is not there */
 };
 
 static uint64_t get(const struct tiff *tiff, uint64_t at, unsigned n)
@@ -266,11 +266,15 @@ static struct tiff read_tiff(const struct view_head *head)
         uint64_t tag = get(&tiff, at, 2), type = get(&tiff, at + 2, 2);
         assert_true(tag > before && tag < COUNT(tiff.tags)); /* ascending */
         before = tag;
-        assert_int_equal(get(&tiff, at + 4, field), 1);
         assert_true(type == 3 || type == 4 || (type == 16 && tiff.big));
         unsigned width = type == 3 ? 2 : type == 4 ? 4 : 8;
-        tiff.tags[tag] = get(&tiff, at + 4 + field, width);
-        tiff.has[tag] = true;
+        tiff.counts[tag] = (unsigned)get(&tiff, at + 4, field);
+        uint64_t value = at + 4 + field;
+        if (width * tiff.counts[tag] > field)
+            value = get(&tiff, value, (unsigned)field);
+        tiff.tags[tag] = get(&tiff, value, width);
+        for (unsigned i = 1; i < tiff.counts[tag]; i++) /* all samples are alike */
+            assert_int_equal(get(&tiff, value + i * width, width), tiff.tags[tag]);
     }
     assert_int_equal(get(&tiff, at, field), 0); /* no second image */
     return tiff;
@@ -289,7 +293,7 @@ static void check_tiff(const struct sfs_type *type, uint64_t rows, uint64_t colu
     assert_int_equal(tiff.tags[257], rows);
     assert_int_equal(tiff.tags[258], 8 * type->size);
     assert_int_equal(tiff.tags[259], 1);
-    assert_true(tiff.has[262]);
+    assert_int_equal(tiff.tags[262], 1);
     assert_int_equal(tiff.tags[273], head.n);
     assert_int_equal(tiff.tags[277], 1);
     assert_int_equal(tiff.tags[278], rows);
@@ -311,6 +315,42 @@ static void images_of_all_numbers_have_a_tiff_header(void **state)
     check_tiff(&(struct sfs_type){.class = SFS_BITFIELD, .size = 8}, 5, 5, false, 1);
 }
 
+static void check_colours(const struct sfs_type *type, uint64_t columns, unsigned samples, bool big)
+{
+    struct view_head head = {0};
+    assert_int_equal(tiff_header(type, 3, (uint64_t[]){70000, columns, samples}, &head), 0);
+    assert_int_equal(head.n, 512);
+    struct tiff tiff = read_tiff(&head);
+    assert_int_equal(tiff.big, big);
+    assert_int_equal(tiff.tags[256], columns);
+    assert_int_equal(tiff.tags[257], 70000);
+    assert_int_equal(tiff.counts[258], samples);
+    assert_int_equal(tiff.tags[258], 8 * type->size);
+    assert_int_equal(tiff.tags[262], 2);
+    assert_int_equal(tiff.tags[273], head.n);
+    assert_int_equal(tiff.tags[277], samples);
+    assert_int_equal(tiff.tags[279], 70000 * columns * samples * type->size);
+    assert_int_equal(tiff.tags[284], 1);
+    assert_int_equal(tiff.counts[338], samples - 3);
+    assert_int_equal(tiff.tags[338], samples == 4 ? 2 : 0);
+    assert_int_equal(tiff.counts[339], 0); /* unsigned, as it is if nobody says so */
+    free(head.bytes);
+}
+
+static void three_and_four_samples_are_colours(void **state)
+{
+    (void)state;
+    const struct sfs_type byte = {.class = SFS_INTEGER, .size = 1};
+    const struct sfs_type big_endian = {.class = SFS_INTEGER, .size = 2, .big_endian = true};
+    for (unsigned samples = 3; samples <= 4; samples++) {
+        check_colours(&byte, 5, samples, false);
+        check_colours(&uint16_type, 1, samples, false);
+        check_colours(&big_endian, 7, samples, false);
+        check_colours(&byte, 30000, samples, true);
+        check_colours(&big_endian, 20000, samples, true);
+    }
+}
+
 static void files_beyond_32_bits_are_big_tiff(void **state)
 {
     (void)state;
@@ -330,14 +370,17 @@ static void what_is_no_image_has_no_tiff_header(void **state)
     static const uint64_t tall[] = {(uint64_t)1 << 32, 1}, huge[] = {UINT32_MAX, UINT32_MAX};
     const struct sfs_type string = {.class = SFS_STRING, .size = 4};
     const struct sfs_type wide_float = {.class = SFS_FLOAT, .size = 16};
+    static const uint64_t colours[] = {2, 2, 3}, flat[] = {0, 2, 3};
+    const struct sfs_type int16 = {.class = SFS_INTEGER, .size = 2, .is_signed = true};
     const struct {
         const struct sfs_type *type;
         int rank;
         const uint64_t *dims;
     } cases[] = {
-        {&uint16_type, 0, square}, {&uint16_type, 1, square}, {&uint16_type, 3, square},
-        {&uint16_type, 2, empty},  {&uint16_type, 2, wide},   {&uint16_type, 2, tall},
-        {&uint16_type, 2, huge},   {&string, 2, square},      {&wide_float, 2, square},
+        {&uint16_type, 0, square},  {&uint16_type, 1, square}, {&uint16_type, 3, square},
+        {&uint16_type, 2, empty},   {&uint16_type, 2, wide},   {&uint16_type, 2, tall},
+        {&uint16_type, 2, huge},    {&string, 2, square},      {&wide_float, 2, square},
+        {&float64_big, 3, colours}, {&int16, 3, colours},      {&uint16_type, 3, flat},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct view_head head = {0};
@@ -441,6 +484,7 @@ TEST_MAIN(cmocka_unit_test(shapes_are_tuples),
           cmocka_unit_test(names_outside_of_ascii_need_version_3),
           cmocka_unit_test(names_that_are_not_utf8_are_taken_as_latin_1),
           cmocka_unit_test(images_of_all_numbers_have_a_tiff_header),
+          cmocka_unit_test(three_and_four_samples_are_colours),
           cmocka_unit_test(files_beyond_32_bits_are_big_tiff),
           cmocka_unit_test(what_is_no_image_has_no_tiff_header),
           cmocka_unit_test(text_stays_as_it_is), cmocka_unit_test(what_json_reserves_is_escaped),
