@@ -168,7 +168,8 @@ static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
     struct starting starting = {.options = options, .loop = loop, .below = below};
     int status = 0;
     if (mount->is_writable)
-        status = notify_create(mount->nodes, session, mount->keeper, &mount->notify);
+        status =
+            notify_create(mount->nodes, mount->temporaries, session, mount->keeper, &mount->notify);
     if (!status)
         status = -thread_start(&starting.thread, watch_start, &starting);
     starting.started = !status;

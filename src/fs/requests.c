@@ -216,21 +216,44 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     view_return(file->views, &part);
 }
 
+/* One that has just become a frame is that for who comes now. */
+static void read_temporary(fuse_req_t request, struct mount *mount, struct open_file *file,
+                           size_t size, off_t offset)
+{
+    size_t n = 0;
+    char *buffer = thread_buffer(size);
+    int error =
+        buffer ? temporary_read(file->temporary, (uint64_t)offset, size, buffer, &n) : -ENOMEM;
+    if (error == -ESTALE)
+        error = open_file_now(mount, &file);
+    if (error)
+        fuse_reply_err(request, -error);
+    else if (file->temporary)
+        fuse_reply_buf(request, buffer, n);
+    else
+        read_view(request, mount, file, size, offset);
+}
+
 static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                     struct fuse_file_info *info)
 {
     LOOKING(request);
     (void)number;
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
-    struct open_file *file = open_file_of(info);
-    open_file_use(file);
-    if (file->views && !file->text)
+    struct open_file *opened = open_file_of(info), *file = opened;
+    open_file_use(opened);
+    int error = open_file_now(mount, &file);
+    if (error)
+        fuse_reply_err(request, -error);
+    else if (file->temporary)
+        read_temporary(request, mount, file, size, offset);
+    else if (file->views && !file->text)
         read_view(request, mount, file, size, offset);
     else if (file->snapshot)
         read_image(request, file, size, offset);
     else
         read_text(request, file, size, offset);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 /* A text has no holes, nor has an image, or a selection, which may be staged; nor has what shows
@@ -257,13 +280,16 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 {
     LOOKING(request);
     struct mount *mount = mount_of(request);
-    struct open_file *file = open_file_of(info);
-    struct inode inode = inode_unpack(number);
+    struct open_file *opened = open_file_of(info), *file = opened;
     bool data = whence == SEEK_DATA;
     uint64_t found = 0;
-    int error;
-    open_file_use(file);
-    if (!data && whence != SEEK_HOLE)
+    (void)number;
+    open_file_use(opened);
+    int error = open_file_now(mount, &file);
+    struct inode inode = file->inode;
+    if (error)
+        ;
+    else if (!data && whence != SEEK_HOLE)
         error = -EINVAL;
     else if (offset < 0)
         error = -ENXIO;
@@ -277,7 +303,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         fuse_reply_err(request, -error);
     else
         fuse_reply_lseek(request, (off_t)found);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)

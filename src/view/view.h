@@ -182,6 +182,14 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                  const void *bytes, size_t n, bool sparsify, size_t *written);
 
+/* The whole new content of a view of one frame that can be written: all of it is taken or nothing,
+ * elements of which there are no bytes are erased, and one behind the last comes to be. Errors as
+ * of view_write, or -EFBIG: it is longer than the view; and as of view_set_defined. If it fails in
+ * the midst, the frame holds what it did before, unless that is more than most_kept bytes or cannot
+ * be written again, which is logged. */
+int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
+             bool sparsify, size_t most_kept);
+
 /* Of a view that can be written: the bytes before its body. */
 size_t view_head_size(struct views *views, enum view_kind kind);
 

@@ -1,0 +1,137 @@
+/* A whole new content for a view of one frame: all of it or nothing. Elements are written chunk by
+ * chunk, and any chunk may turn out to be unreadable: what there was is kept until all is done. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "view/private.h"
+
+/* What a frame held. */
+struct kept {
+    bool is_blank; /* nothing */
+    char *bytes;   /* its dense bytes; NULL: they are not kept */
+    size_t n;
+    struct defined_frame *defined; /* which of them are, of a sparse dataset */
+};
+
+static int read_all(struct views *views, uint64_t frame, struct kept *kept)
+{
+    for (size_t at = 0; at < kept->n;) {
+        struct view_part part;
+        int error = view_read(views, VIEW_RAW, frame, at, kept->n - at, kept->bytes + at, &part);
+        if (error)
+            return error;
+        size_t n = part.n;
+        if (n > 0 && part.bytes != kept->bytes + at)
+            memcpy(kept->bytes + at, part.bytes, n);
+        view_return(views, &part);
+        if (n == 0)
+            return -EIO;
+        at += n;
+    }
+    return 0;
+}
+
+static void release(struct views *views, struct kept *kept)
+{
+    if (kept->defined)
+        view_release_defined(views, kept->defined);
+    free(kept->bytes);
+    *kept = (struct kept){0};
+}
+
+/* Frames of more than most_kept bytes are not kept. */
+static int keep(struct views *views, uint64_t frame, size_t most_kept, struct kept *kept)
+{
+    uint64_t size;
+    *kept = (struct kept){.is_blank = view_is_blank(views, frame)};
+    int error = kept->is_blank ? 0 : view_size(views, VIEW_RAW, frame, &size);
+    if (error || kept->is_blank || size > most_kept)
+        return error;
+    kept->n = (size_t)size;
+    kept->bytes = malloc(kept->n ? kept->n : 1);
+    if (!kept->bytes)
+        return -ENOMEM;
+    error = read_all(views, frame, kept);
+    if (!error && views->is_sparse)
+        error = view_hold_defined(views, frame, &kept->defined);
+    if (error)
+        release(views, kept);
+    return error;
+}
+
+/* After a failure. */
+static void restore(struct views *views, uint64_t frame, const struct kept *kept)
+{
+    size_t written;
+    int error = -EIO;
+    if (kept->is_blank)
+        error = view_truncate(views, VIEW_RAW, frame, 0);
+    else if (kept->bytes)
+        error = view_write(views, VIEW_RAW, frame, 0, kept->bytes, kept->n, false, &written);
+    if (!error && kept->defined) {
+        const struct view_head defined = view_held_bytes(kept->defined);
+        error = view_set_defined(views, frame, defined.bytes, defined.n);
+    }
+    if (error)
+        log_error("%s: %s: frame %llu was replaced in part", sfs_path(views->file), views->path,
+                  (unsigned long long)frame);
+}
+
+/* What can be refused without a look at the frame. */
+static int check(struct views *views, enum view_kind kind, const char *bytes, size_t n)
+{
+    LOOKING_AT(views);
+    const struct view_head *head = &views->heads[kind];
+    size_t in_head = n < head->n ? n : head->n;
+    if (!view_is_dense(kind) || view_is_stack(kind) || !has_view(views, kind))
+        return -EOPNOTSUPP;
+    if (n > head->n + views->frame_bytes)
+        return -EFBIG;
+    return in_head == 0 || memcmp(bytes, head->bytes, in_head) == 0 ? 0 : -EINVAL;
+}
+
+/* Header bytes alone leave an empty frame. */
+static int replace(struct views *views, enum view_kind kind, uint64_t frame, const char *bytes,
+                   size_t n, bool sparsify)
+{
+    size_t written;
+    if (n > view_head_size(views, kind))
+        return view_replace(views, kind, frame, 0, bytes, n, sparsify, &written);
+    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+                                       : views_extend(views, frame + 1);
+}
+
+static int put_dense(struct views *views, enum view_kind kind, uint64_t frame, const char *bytes,
+                     size_t n, bool sparsify, size_t most_kept)
+{
+    struct kept kept = {0};
+    int error = check(views, kind, bytes, n);
+    if (error)
+        return error;
+    bool is_new = frame >= views_frames(views);
+    error = is_new ? 0 : keep(views, frame, most_kept, &kept);
+    /* A frame that cannot be read is none that has to come back, if all of it is written. */
+    uint64_t size;
+    if (error && error != -ENOMEM && view_size(views, kind, frame, &size) == 0 && n == size)
+        error = 0;
+    if (error)
+        return error;
+    error = replace(views, kind, frame, bytes, n, sparsify);
+    if (error && !is_new && error != -EROFS && error != -EOPNOTSUPP)
+        restore(views, frame, &kept);
+    release(views, &kept);
+    return error;
+}
+
+int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
+             bool sparsify, size_t most_kept)
+{
+    if (kind != VIEW_DEFINED)
+        return put_dense(views, kind, frame, bytes, n, sparsify, most_kept);
+    if (n > 0)
+        return view_set_defined(views, frame, bytes, n);
+    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+                                       : views_extend(views, frame + 1);
+}
