@@ -8,18 +8,20 @@ if command -v apt-get >/dev/null; then
     build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 libhdf5-dev
         zlib1g-dev libdeflate-dev uthash-dev"
     # What filters are built with that are run by plugins otherwise; and for confining libhdf5.
-    codec_packages="liblz4-dev libzstd-dev libblosc-dev libblosc2-dev libbz2-dev libaec-dev libseccomp-dev"
+    codec_packages="liblz4-dev libzstd-dev libblosc-dev libblosc2-dev libbz2-dev libaec-dev libtiff-dev
+        libseccomp-dev"
     show_packages="python3-h5py python3-numpy hdf5-tools"
     test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools attr mount
         shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync bubblewrap"
     sanitizer_packages=  # they come with gcc
     # Not in every release: without them tests are skipped, and say so.
-    extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf
+    extra_packages="python3-pil python3-fabio unzip zip hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf
         python3-tables" # which has the filter Blosc2
 else
     build_packages="gcc glibc-devel meson ninja-build pkgconf-pkg-config fuse3-devel fuse3 hdf5-devel
         zlib-devel libdeflate-devel uthash-devel"
-    codec_packages="lz4-devel libzstd-devel blosc-devel blosc2-devel bzip2-devel libaec-devel libseccomp-devel"
+    codec_packages="lz4-devel libzstd-devel blosc-devel blosc2-devel bzip2-devel libaec-devel libtiff-devel
+        libseccomp-devel"
     show_packages="python3-h5py python3-numpy hdf5"
     test_packages="libcmocka-devel python3-pytest python3-scipy attr util-linux mandoc fio e2fsprogs
         openssh-server rsync bubblewrap"

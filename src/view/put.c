@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "view/private.h"
+#include "view/foreign.h"
 
 /* What a frame held. */
 struct kept {
@@ -87,9 +87,9 @@ static int check(struct views *views, enum view_kind kind, const char *bytes, si
     size_t in_head = n < head->n ? n : head->n;
     if (!view_is_dense(kind) || view_is_stack(kind) || !has_view(views, kind))
         return -EOPNOTSUPP;
-    if (n > head->n + views->frame_bytes)
-        return -EFBIG;
-    return in_head == 0 || memcmp(bytes, head->bytes, in_head) == 0 ? 0 : -EINVAL;
+    if (in_head > 0 && memcmp(bytes, head->bytes, in_head) != 0)
+        return -EINVAL;
+    return n > head->n + views->frame_bytes ? -EFBIG : 0;
 }
 
 /* Header bytes alone leave an empty frame. */
@@ -125,11 +125,47 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame, c
     return error;
 }
 
+/* A file with another header, if it is of the same shape and type. */
+static int put_foreign(struct views *views, const struct foreign *file, uint64_t frame,
+                       bool sparsify, size_t most)
+{
+    struct foreign_why why;
+    char *dense;
+    size_t size;
+    int error = foreign_decode(views, file, most, &dense, &size, &why);
+    if (error == -EINVAL)
+        log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
+                    "another form: %s",
+                    sfs_path(views->file), views->path, (unsigned long long)frame,
+                    file->kind == VIEW_NPY ? "NumPy" : "TIFF", why.text);
+    if (error)
+        return error;
+    error = put_dense(views, VIEW_RAW, frame, dense, size, sparsify, most);
+    free(dense);
+    return error;
+}
+
+bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
+{
+    static const char *const tiffs[] = {"II*\0", "MM\0*", "II+\0", "MM\0+"};
+    if (kind == VIEW_NPY)
+        return memcmp(bytes, "\x93NUMPY", n < 6 ? n : 6) == 0;
+    for (size_t i = 0; kind == VIEW_TIFF && i < sizeof(tiffs) / sizeof(*tiffs); i++)
+        if (memcmp(bytes, tiffs[i], n < 4 ? n : 4) == 0)
+            return true;
+    return false;
+}
+
 int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
              bool sparsify, size_t most_kept)
 {
-    if (kind != VIEW_DEFINED)
-        return put_dense(views, kind, frame, bytes, n, sparsify, most_kept);
+    if (kind != VIEW_DEFINED) {
+        const struct foreign file = {kind, bytes, n};
+        int error = put_dense(views, kind, frame, bytes, n, sparsify, most_kept);
+        return error == -EINVAL && view_takes_foreign(kind, bytes, n)
+                   ? put_foreign(views, &file, frame, sparsify, most_kept)
+                   : error;
+    }
     if (n > 0)
         return view_set_defined(views, frame, bytes, n);
     return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)

@@ -190,6 +190,16 @@ int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint6
 int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
              bool sparsify, size_t most_kept);
 
+/* Whether n bytes may be the first ones of another program's NumPy or TIFF file, which view_put
+ * takes, too, if it is of the shape and type of the frame: with any header of such files, either
+ * byte order and order of axes, and of TIFF strips, tiles, and what libtiff can decompress. What
+ * differs is logged, and is -EINVAL. */
+bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n);
+
+/* Starts the process by which TIFF files are decoded: before there are threads, and before files
+ * are opened. memory: that decoding one may take, in bytes; 0: no limit. Errors of fork(2). */
+int views_start_decoder(size_t memory);
+
 /* Of a view that can be written: the bytes before its body. */
 size_t view_head_size(struct views *views, enum view_kind kind);
 

@@ -597,3 +597,166 @@ def test_a_failure_in_the_midst_changes_nothing(mounts, tmp_path):
     os.rename(d / "frames/.x", d / "frames/0.raw")
     assert (d / "frames/0.raw").read_bytes() == bytes(64 * 64 * 2)
     assert (d / "frames/1.raw").read_bytes() == array[1].tobytes()
+
+
+# ---- Files of other programs ----
+
+
+def foreign_numpy(content, path):
+    """The same frame in every form that NumPy writes."""
+    save = np.lib.format.write_array
+    for version in (1, 0), (2, 0), (3, 0):
+        for array in content, content.astype(">u2"), np.asfortranarray(content), np.asfortranarray(content, ">u2"):
+            with open(path, "wb") as file:
+                save(file, array, version)
+            yield path.read_bytes()
+    body = content.tobytes()
+    for text in ("{'shape':(30,41),\"descr\":'<u2','fortran_order':False}\n",
+                 "{'descr': '=u2', 'fortran_order': False, 'shape': (30, 41L), }" + " " * 300 + "\n"):
+        text = text.replace("=", "<" if sys.byteorder == "little" else ">")
+        yield b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + body
+
+
+def foreign_tiffs(content, path):
+    tifffile = pytest.importorskip("tifffile")
+    for options in ({}, {"byteorder": ">"}, {"bigtiff": True}, {"bigtiff": True, "byteorder": ">"}, {"rowsperstrip": 7},
+                    {"tile": (16, 16)}, {"tile": (16, 32), "byteorder": ">"}, {"compression": "zlib"},
+                    {"compression": "zlib", "predictor": True, "rowsperstrip": 4}, {"imagej": True},
+                    {"compression": "adobe_deflate", "tile": (16, 16)}, {"metadata": None}):
+        try:
+            tifffile.imwrite(path, content, **options)
+        except (ImportError, TypeError, ValueError, KeyError):
+            continue  # this tifffile cannot
+        yield options, path.read_bytes()
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    for compression in None, "tiff_lzw", "tiff_adobe_deflate", "packbits":
+        Image.fromarray(content).save(path, format="TIFF", **({"compression": compression} if compression else {}))
+        yield compression, path.read_bytes()
+
+
+def has_libtiff():
+    return b"libtiff" in subprocess.run(["ldd", BUILD / "sparsefs"], capture_output=True).stdout
+
+
+def test_numpy_files_of_others(mounts, data, tmp_path):
+    d = data.mount(mounts)
+    data.check()
+    count = 0
+    for seed, is_last in enumerate([False] * 13 + [True]):
+        content = np.frombuffer(new_content(seed=seed), "<u2").reshape(30, 41)
+        form = list(foreign_numpy(content, tmp_path / "new.npy"))[seed]
+        (d / "npy/.new").write_bytes(form)
+        os.rename(d / "npy/.new", d / "npy/000003.npy")
+        assert (d / "frames/3.raw").read_bytes() == content.tobytes(), form[:100]
+        count += 1
+    data.write(3 * FRAME_BYTES, content.tobytes())
+    assert count == 14
+    data.check_file(mounts)
+
+
+def test_tiff_files_of_others(mounts, data, tmp_path):
+    if not has_libtiff():
+        pytest.skip("built without libtiff")
+    d = data.mount(mounts)
+    data.check()
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    for how, form in foreign_tiffs(content, tmp_path / "new.tif"):
+        os.truncate(d / "frames/3.raw", 0)
+        (d / "tiff/.new").write_bytes(form)
+        os.rename(d / "tiff/.new", d / "tiff/000003.tif")
+        assert (d / "frames/3.raw").read_bytes() == content.tobytes(), how
+    data.write(3 * FRAME_BYTES, content.tobytes())
+    data.check_file(mounts)
+
+
+@pytest.mark.parametrize("dtype", ["<u1", ">i2", "<i4", ">f4", "<f8", "<c8"])
+def test_types_of_files_of_others(mounts, tmp_path, dtype):
+    tifffile = pytest.importorskip("tifffile")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", shape=(2, 40, 50), dtype=dtype, chunks=(1, 16, 50))
+    d = mounts(path, "rw") / "d"
+    content = (np.arange(2000).reshape(40, 50) * 3 - 1000).astype(dtype)
+    for order in "<>":
+        with open(tmp_path / "new.npy", "wb") as file:
+            np.lib.format.write_array(file, np.asfortranarray(content.astype(content.dtype.newbyteorder(order))), (2, 0))
+        (d / "npy/.new").write_bytes((tmp_path / "new.npy").read_bytes())
+        os.rename(d / "npy/.new", d / "npy/000000.npy")
+        assert (d / "frames/0.raw").read_bytes() == content.tobytes()
+        if "c" in dtype or not has_libtiff():
+            continue
+        tifffile.imwrite(tmp_path / "new.tif", content.astype(content.dtype.newbyteorder(order)), byteorder=order,
+                         tile=(16, 16), compression="zlib")
+        (d / "tiff/.new").write_bytes((tmp_path / "new.tif").read_bytes())
+        os.rename(d / "tiff/.new", d / "tiff/000001.tif")
+        assert (d / "frames/1.raw").read_bytes() == content.tobytes()
+
+
+def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    d = data.mount(mounts, expect_log=True)
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+
+    def npy(array):
+        np.save(tmp_path / "x.npy", array)
+        return (tmp_path / "x.npy").read_bytes()
+
+    def tiff(array, **options):
+        tifffile.imwrite(tmp_path / "x.tif", array, **options)
+        return (tmp_path / "x.tif").read_bytes()
+
+    good = tiff(content, compression="zlib", rowsperstrip=10)
+    ways = [("npy", npy(content.astype("<i2")), "elements are <i2, not <u2"),
+            ("npy", npy(content.astype(">f4")), "elements are >f4, not <u2"),
+            ("npy", npy(content.T), "the shape is another one"), ("npy", npy(content[None]), "the shape is another"),
+            ("npy", npy(content.astype(">u2"))[:-1], "elements are missing"),
+            ("npy", npy(content.astype(">u2")) + b"x", "bytes follow"),
+            ("npy", b"\x93NUMPY\1\0\xff\xff{}", "no NumPy header"), ("npy", b"\x93NUMPY\4\0\2\0{}", "no NumPy header")]
+    if has_libtiff():
+        ways += [("tiff", tiff(content.astype("<i2")), "signed numbers of 16 bits, not unsigned ones of 16"),
+                 ("tiff", tiff(content.astype("<f4")), "floating-point numbers of 32 bits"),
+                 ("tiff", tiff(content.T), "the image has 30 x 41 pixels, not 41 x 30"),
+                 ("tiff", tiff(np.stack([content, content]), photometric="minisblack"), "several images"),
+                 ("tiff", tiff(content, photometric="miniswhite"), "black is not 0"),
+                 ("tiff", tiff(np.zeros((30, 41, 3), "u1"), photometric="rgb"), "3 samples"),
+                 ("tiff", good[:len(good) // 2], ""), ("tiff", b"II*\0\x09\0\0\0", ""), ("tiff", b"MM\0*" + b"\xff" * 50, "")]
+    for folder, form, why in ways:
+        name = {"npy": "000001.npy", "tiff": "000001.tif"}[folder]
+        (d / folder / ".new").write_bytes(form)
+        with refused(errno.EINVAL):
+            os.rename(d / folder / ".new", d / folder / name)
+        assert (d / folder / ".new").read_bytes() == form
+        last = data.mounted.log().splitlines()[-1]
+        assert "frame 1 is not changed" in last and why in last, (why, last)
+        os.unlink(d / folder / ".new")
+        still(data)
+    data.check_file(mounts)
+
+
+def test_damaged_files_of_others(mounts, sparse, tmp_path):
+    """Whatever bytes are other, the frame is a whole one or as it was, and the mount goes on."""
+    if not has_libtiff():
+        pytest.skip("built without libtiff")
+    tifffile = pytest.importorskip("tifffile")
+    d = sparse.mount(mounts, expect_log=True)
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    random = np.random.default_rng(1)
+    for n, options in enumerate([{"compression": "zlib", "rowsperstrip": 5}, {"tile": (16, 16)}, {"bigtiff": True}] * 20):
+        tifffile.imwrite(tmp_path / "x.tif", content, **options)
+        form = bytearray((tmp_path / "x.tif").read_bytes())
+        for at in random.integers(0, min(len(form), 400), 1 + n // 10):
+            form[at] = random.integers(0, 256)
+        (d / "tiff/.new").write_bytes(form)
+        before = (d / "frames/1.raw").read_bytes()
+        try:
+            os.rename(d / "tiff/.new", d / "tiff/000001.tif")
+        except OSError as error:
+            assert error.errno in (errno.EINVAL, errno.ENOMEM)
+            assert (d / "frames/1.raw").read_bytes() == before
+    (d / "tiff/.new").write_bytes((tmp_path / "x.tif").read_bytes())
+    os.rename(d / "tiff/.new", d / "tiff/000001.tif")
+    sparse.write(FRAME_BYTES, new_content())
+    sparse.check_file(mounts)
