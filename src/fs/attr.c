@@ -102,8 +102,8 @@ static bool size_of(struct mount *mount, const struct node *node, struct views *
 {
     enum view_kind kind = inode_view(inode);
     bool is_empty = mount_shows_nothing(mount, node, views, inode);
-    if (kind == VIEW_DEFINED &&
-        (staging_size(mount->staging, node, inode.frame, size) || is_empty)) {
+    if (staging_size(mount->staging, node, kind, inode.frame, size) ||
+        (kind == VIEW_DEFINED && is_empty)) {
         *allocated = *size;
         return true;
     }

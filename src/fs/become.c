@@ -65,8 +65,9 @@ static int put(void *context, const void *bytes, size_t n)
     const struct target *target = context;
     const struct options *options = target->mount->options;
     commits_hold(target->mount->commits);
-    int error = view_put(target->views, inode_view(target->inode), target->inode.frame, bytes, n,
-                         options->sparsify, options->staging_size);
+    const struct view_content content = {
+        .bytes = bytes, .n = n, .sparsify = options->sparsify, .most_kept = options->staging_size};
+    int error = view_put(target->views, inode_view(target->inode), target->inode.frame, &content);
     commits_release(target->mount->commits);
     return error;
 }

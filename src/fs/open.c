@@ -427,10 +427,14 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         file = opened->instead;
     pthread_mutex_unlock(&instead_lock);
     uint64_t frames = file->staged ? views_frames(file->views) : 0;
-    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked)))
+    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
+                         staging_is_collected(file->staged)))
         answer.error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
+    if (changed &&
+        !closing) /* nothing of it is to be applied by the last close, unless it is alone */
+        atomic_store(&file->has_asked, false);
     if (closing) {
         answer.kind = ANSWER_CLOSED;
         answer.inode = file->inode;

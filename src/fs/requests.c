@@ -202,8 +202,14 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     int error = buffer ? 0 : -ENOMEM;
     mount_settle(mount, file->node, file->inode);
     notify_read(mount->notify, inode_pack(file->inode), (uint64_t)offset, size);
-    if (!error &&
-        (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
+    uint64_t version;
+    const struct staged_part staged = {inode_view(file->inode), file->inode.frame, (uint64_t)offset,
+                                       size};
+    if (!error && !file->reading &&
+        staging_read(mount->staging, file->node, staged, buffer, &part.n, &version))
+        ;
+    else if (!error &&
+             (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
         error = read_made(mount, file, size, offset, buffer, &part.n);
     else if (!error)
         error = view_read(file->views, inode_view(file->inode), file->inode.frame, (uint64_t)offset,
@@ -294,6 +300,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
     else if (offset < 0)
         error = -ENXIO;
     else if (file->views && inode_view(inode) != VIEW_DEFINED &&
+             !staging_size(mount->staging, file->node, inode_view(inode), inode.frame, &found) &&
              !mount_shows_nothing(mount, file->node, file->views, inode))
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);

@@ -157,7 +157,7 @@ static int take(struct temporaries *temporaries, size_t n)
     return 0;
 }
 
-static int take_room(struct temporaries *temporaries, size_t n)
+int temporaries_take(struct temporaries *temporaries, size_t n)
 {
     pthread_mutex_lock(&temporaries->lock);
     int error = take(temporaries, n);
@@ -165,7 +165,7 @@ static int take_room(struct temporaries *temporaries, size_t n)
     return error;
 }
 
-static void give_room(struct temporaries *temporaries, size_t n)
+void temporaries_give(struct temporaries *temporaries, size_t n)
 {
     pthread_mutex_lock(&temporaries->lock);
     temporaries->taken -= n;
@@ -458,14 +458,14 @@ static int make_room(struct temporaries *temporaries, struct temporary *temporar
     size_t more = n / 4, room = n > SIZE_MAX - more ? n : n + more;
     if (n <= temporary->room)
         return 0;
-    if (take_room(temporaries, room - temporary->room) != 0) {
+    if (temporaries_take(temporaries, room - temporary->room) != 0) {
         room = n;
-        if (take_room(temporaries, room - temporary->room) != 0)
+        if (temporaries_take(temporaries, room - temporary->room) != 0)
             return -ENOSPC;
     }
     char *bytes = realloc(temporary->bytes, room);
     if (!bytes) {
-        give_room(temporaries, room - temporary->room);
+        temporaries_give(temporaries, room - temporary->room);
         return -ENOMEM;
     }
     temporary->bytes = bytes;
@@ -522,7 +522,7 @@ int temporary_resize(struct temporaries *temporaries, struct temporary *temporar
     if (!error && size > temporary->n)
         error = grow(temporaries, temporary, size);
     if (!error && size == 0) {
-        give_room(temporaries, temporary->room);
+        temporaries_give(temporaries, temporary->room);
         free(temporary->bytes);
         temporary->bytes = NULL;
         temporary->room = 0;

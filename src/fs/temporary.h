@@ -102,6 +102,10 @@ int temporary_become(struct temporaries *temporaries, struct temporary *temporar
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime);
 
+/* Takes so many bytes from the limit for something else, and gives them back. -ENOSPC. */
+int temporaries_take(struct temporaries *temporaries, size_t n);
+void temporaries_give(struct temporaries *temporaries, size_t n);
+
 /* The inodes of files that have become views of the frames first to last of an object, and are open
  * still: the kernel may have pages of them. In memory that the caller frees; returns how many.
  * views: bits, 1 << enum view_kind. */

@@ -40,6 +40,16 @@ static int write_staged(struct mount *mount, struct open_file *file, const char 
     return 0;
 }
 
+/* The other views show it when it is applied. */
+static void note_collected(struct mount *mount, struct open_file *file, struct change *change)
+{
+    mount_asked(mount, file->node, file->inode.frame);
+    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    change->views = 1u << inode_view(file->inode);
+    atomic_store(&file->has_staged, true);
+    atomic_store(&file->has_asked, true);
+}
+
 static int write_view(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
                       uint64_t offset, size_t *written, struct change *change)
 {
@@ -51,6 +61,10 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
                                     mount->options->sparsify, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
+    if (!error && staging_is_collected(file->staged)) {
+        note_collected(mount, file, change);
+        return 0;
+    }
     if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
@@ -290,6 +304,11 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     int error = 0;
     (file ? mount_settle : mount_settle_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
+    if (file && file->staged && size > 0 &&
+        staging_resize(mount->staging, file->staged, size, &error)) {
+        note_collected(mount, file, change);
+        return error;
+    }
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
@@ -423,6 +442,24 @@ static int allocate_temporary(struct mount *mount, struct open_file *file, int m
                : 0;
 }
 
+/* The same of what another program writes to a view. */
+static int allocate_collected(struct mount *mount, struct open_file *file, int mode,
+                              uint64_t offset, uint64_t n)
+{
+    uint64_t size, end;
+    int error = 0;
+    if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
+        return -EOPNOTSUPP;
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    if (mode == 0 &&
+        staging_size(mount->staging, file->node, inode_view(file->inode), file->inode.frame,
+                     &size) &&
+        end > size)
+        (void)staging_resize(mount->staging, file->staged, end, &error);
+    return error;
+}
+
 static int allocate(struct mount *mount, struct open_file *file, int mode, uint64_t offset,
                     uint64_t n, struct change *change)
 {
@@ -434,6 +471,8 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
     if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
         return refusal_say(mount, file->node, REFUSAL_RANGE);
+    if (staging_is_collected(file->staged))
+        return allocate_collected(mount, file, mode, offset, n);
     int error = punch ? 0 : reserve(mount, file, offset, n);
     if (error || reserves)
         return error;

@@ -103,22 +103,23 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame, con
                                        : views_extend(views, frame + 1);
 }
 
-static int put_dense(struct views *views, enum view_kind kind, uint64_t frame, const char *bytes,
-                     size_t n, bool sparsify, size_t most_kept)
+static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
+                     const struct view_content *content)
 {
     struct kept kept = {0};
-    int error = check(views, kind, bytes, n);
+    size_t n = content->n;
+    int error = check(views, kind, content->bytes, n);
     if (error)
         return error;
     bool is_new = frame >= views_frames(views);
-    error = is_new ? 0 : keep(views, frame, most_kept, &kept);
+    error = is_new ? 0 : keep(views, frame, content->most_kept, &kept);
     /* A frame that cannot be read is none that has to come back, if all of it is written. */
     uint64_t size;
     if (error && error != -ENOMEM && view_size(views, kind, frame, &size) == 0 && n == size)
         error = 0;
     if (error)
         return error;
-    error = replace(views, kind, frame, bytes, n, sparsify);
+    error = replace(views, kind, frame, content->bytes, n, content->sparsify);
     if (error && !is_new && error != -EROFS && error != -EOPNOTSUPP)
         restore(views, frame, &kept);
     release(views, &kept);
@@ -126,21 +127,23 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame, c
 }
 
 /* A file with another header, if it is of the same shape and type. */
-static int put_foreign(struct views *views, const struct foreign *file, uint64_t frame,
-                       bool sparsify, size_t most)
+static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
+                       const struct view_content *content)
 {
+    const struct foreign file = {kind, content->bytes, content->n};
+    struct view_content decoded = *content;
     struct foreign_why why;
     char *dense;
-    size_t size;
-    int error = foreign_decode(views, file, most, &dense, &size, &why);
-    if (error == -EINVAL)
+    int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
+    if (error == -EINVAL && !content->is_tentative)
         log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
                     "another form: %s",
                     sfs_path(views->file), views->path, (unsigned long long)frame,
-                    file->kind == VIEW_NPY ? "NumPy" : "TIFF", why.text);
+                    kind == VIEW_NPY ? "NumPy" : "TIFF", why.text);
     if (error)
         return error;
-    error = put_dense(views, VIEW_RAW, frame, dense, size, sparsify, most);
+    decoded.bytes = dense;
+    error = put_dense(views, VIEW_RAW, frame, &decoded);
     free(dense);
     return error;
 }
@@ -156,18 +159,17 @@ bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
     return false;
 }
 
-int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
-             bool sparsify, size_t most_kept)
+int view_put(struct views *views, enum view_kind kind, uint64_t frame,
+             const struct view_content *content)
 {
     if (kind != VIEW_DEFINED) {
-        const struct foreign file = {kind, bytes, n};
-        int error = put_dense(views, kind, frame, bytes, n, sparsify, most_kept);
-        return error == -EINVAL && view_takes_foreign(kind, bytes, n)
-                   ? put_foreign(views, &file, frame, sparsify, most_kept)
+        int error = put_dense(views, kind, frame, content);
+        return error == -EINVAL && view_takes_foreign(kind, content->bytes, content->n)
+                   ? put_foreign(views, kind, frame, content)
                    : error;
     }
-    if (n > 0)
-        return view_set_defined(views, frame, bytes, n);
+    if (content->n > 0)
+        return view_set_defined(views, frame, content->bytes, content->n);
     return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
                                        : views_extend(views, frame + 1);
 }

@@ -187,8 +187,15 @@ int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint6
  * of view_write, or -EFBIG: it is longer than the view; and as of view_set_defined. If it fails in
  * the midst, the frame holds what it did before, unless that is more than most_kept bytes or cannot
  * be written again, which is logged. */
-int view_put(struct views *views, enum view_kind kind, uint64_t frame, const void *bytes, size_t n,
-             bool sparsify, size_t most_kept);
+struct view_content {
+    const void *bytes;
+    size_t n;
+    bool sparsify;
+    size_t most_kept;
+    bool is_tentative; /* it is not logged why another program's file is refused */
+};
+int view_put(struct views *views, enum view_kind kind, uint64_t frame,
+             const struct view_content *content);
 
 /* Whether n bytes may be the first ones of another program's NumPy or TIFF file, which view_put
  * takes, too, if it is of the shape and type of the frame: with any header of such files, either

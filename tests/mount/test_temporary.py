@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, START_SECONDS
+from conftest import BUILD, START_SECONDS, wait_until
 from model import refused
 from test_sparse import Expected, check_sparse
 from test_writing import FRAME_BYTES, Data, data, do, kill, new_content, shell, sparse  # noqa: F401
@@ -758,5 +758,128 @@ def test_damaged_files_of_others(mounts, sparse, tmp_path):
             assert (d / "frames/1.raw").read_bytes() == before
     (d / "tiff/.new").write_bytes((tmp_path / "x.tif").read_bytes())
     os.rename(d / "tiff/.new", d / "tiff/000001.tif")
+    sparse.write(FRAME_BYTES, new_content())
+    sparse.check_file(mounts)
+
+
+# ---- The same written in place ----
+
+
+IN_PLACE = {
+    "cp": "cp {new} {path}", "cat": "cat {new} > {path}", "dd": "dd if={new} of={path} bs=37 status=none",
+    "dd, synced": "dd if={new} of={path} bs=1000 conv=fsync,notrunc status=none",
+    "rsync": "rsync --inplace -I -W {new} {path}", "cp -a": "cp -a {new} {path}",
+    "tee": "tee {path} < {new} > /dev/null",
+}
+
+
+@pytest.mark.parametrize("way", IN_PLACE)
+@pytest.mark.parametrize("kind", ["npy", "tiff"])
+def test_files_of_others_in_place(mounts, data, tmp_path, kind, way):
+    if kind == "tiff" and not has_libtiff():
+        pytest.skip("built without libtiff")
+    if way == "rsync" and not shutil.which("rsync"):
+        pytest.skip("rsync is not here")
+    d = data.mount(mounts)
+    data.check()
+    path = view(d, 3, kind)[0]
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    forms = [form for form in foreign_numpy(content, tmp_path / "new")] if kind == "npy" else \
+        [form for _, form in foreign_tiffs(content, tmp_path / "new")]
+    new = tmp_path / "new"
+    if "notrunc" in IN_PLACE[way]:  # the end of a longer file would stay
+        forms = [form for form in forms if len(form) >= path.stat().st_size]
+    assert forms
+    for form in forms:
+        new.write_bytes(form)
+        os.truncate(d / "frames/3.raw", 0)
+        do(IN_PLACE[way].format(new=new, path=path))
+        assert (d / "frames/3.raw").read_bytes() == content.tobytes(), form[:200]
+        assert path.read_bytes() == view(d, 3, kind)[1] + content.tobytes()
+    data.write(3 * FRAME_BYTES, content.tobytes())
+    data.check_file(mounts)
+
+
+def test_programs_that_write_their_own_files(mounts, data, tmp_path):
+    """Straight into the view; and new frames."""
+    data = Data(tmp_path, False, maxshape=(9, 30, 41)) if not data.is_sparse and data.fill == 0 else data
+    d = data.mount(mounts)
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    np.save(d / "npy/000001.npy", content.astype(">u2"))
+    np.save(d / "npy/000002.npy", np.asfortranarray(content))
+    frames = [1, 2]
+    if (tifffile := pytest.importorskip("tifffile")) and has_libtiff():
+        tifffile.imwrite(d / "tiff/000003.tif", content)
+        tifffile.imwrite(d / "tiff/000004.tif", content, compression="zlib", bigtiff=True)
+        frames += [3, 4]
+        try:
+            from PIL import Image
+            Image.fromarray(content).save(d / "tiff/000000.tif", compression="tiff_lzw")
+            frames.append(0)
+        except ImportError:
+            pass
+        try:
+            import fabio.tifimage
+            # In place it would add an image to the one that it finds: frames have their size.
+            fabio.tifimage.TifImage(data=content[::-1].copy()).write(str(d / "tiff/.new.tif"))
+            os.replace(d / "tiff/.new.tif", d / "tiff/000000.tif")
+            assert (d / "frames/0.raw").read_bytes() == content[::-1].tobytes()
+            Image.fromarray(content).save(d / "tiff/000000.tif", compression="tiff_deflate")
+        except ImportError:
+            pass
+    for frame in frames:
+        data.write(frame * FRAME_BYTES, content.tobytes())
+    data.check()
+    if "dense0" in data.path.name and len(os.listdir(d / "npy")) == 5:
+        np.save(d / "npy/000007.npy", content.astype(">u2"))
+        assert len(os.listdir(d / "npy")) == 8 and (d / "frames/7.raw").read_bytes() == content.tobytes()
+        data.mounted.unmount()
+        return
+    data.check_file(mounts)
+
+
+def test_what_is_written_in_place_and_does_not_fit(mounts, data, tmp_path):
+    """Closing and syncing say so; frame and size are what they were."""
+    d = data.mount(mounts, expect_log=True)
+    data.check()
+    path = d / "npy/000001.npy"
+    size = path.stat().st_size
+    np.save(tmp_path / "x.npy", np.frombuffer(new_content(), "<u2").astype("<i4"))
+    bad = (tmp_path / "x.npy").read_bytes()
+    fd = os.open(path, os.O_RDWR | os.O_TRUNC)
+    assert os.write(fd, bad) == len(bad)
+    assert os.fstat(fd).st_size == len(bad) and os.pread(fd, 1 << 20, 0) == bad
+    with refused(errno.EINVAL):
+        os.fsync(fd)
+    os.lseek(fd, 0, os.SEEK_SET)
+    assert os.read(fd, 1 << 20) == path.read_bytes() and os.fstat(fd).st_size == size
+    data.check()
+    os.pwrite(fd, bad, 0)
+    with refused(errno.EINVAL):
+        os.close(fd)
+    data.check()
+    wait_until(lambda: data.mounted.log().count("frame 1 is not changed") == 2)
+    # What can be no such file is refused at once, as ever.
+    with open(path, "wb", buffering=0) as file, refused(errno.EINVAL):
+        file.write(b"hello")
+    with open(path, "r+b", buffering=0) as file, refused(errno.EINVAL):
+        os.pwrite(file.fileno(), b"x", 20)
+    data.check()
+    assert shell(f"cp {tmp_path}/x.npy {path}").returncode and shell(f"cat {tmp_path}/x.npy > {path}").returncode
+    data.check_file(mounts)
+
+
+def test_no_room_for_what_is_written_in_place(mounts, sparse, tmp_path):
+    d = sparse.mount(mounts, "staging_size=64K", expect_log=True)
+    np.save(tmp_path / "x.npy", np.zeros(100_000, "u1"))
+    assert "too large" in shell(f"cp {tmp_path}/x.npy {d}/npy/000001.npy").stderr
+    assert "it would need more than staging_size=65536" in sparse.mounted.log()
+    (d / "frames/.x").write_bytes(bytes(40_000))
+    np.save(tmp_path / "x.npy", np.zeros(50_000, "u1"))
+    assert "No space" in shell(f"cp {tmp_path}/x.npy {d}/npy/000001.npy").stderr
+    os.unlink(d / "frames/.x")
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    for _ in range(50):
+        np.save(d / "npy/000001.npy", content.astype(">u2"))
     sparse.write(FRAME_BYTES, new_content())
     sparse.check_file(mounts)
