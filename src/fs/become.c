@@ -6,6 +6,7 @@
 #include "fs/entry.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
+#include "fs/refusal.h"
 
 static bool has_writable_view(struct views *views, const struct entry_series *series)
 {
@@ -49,14 +50,13 @@ static int check(const struct target *target, bool replaces)
     uint64_t frame = target->inode.frame;
     if (!mount_shows(target->mount, target->views, view) ||
         frame > UINT64_MAX - target->mount->options->first)
-        return -EPERM;
+        return refusal_say(target->mount, target->node, REFUSAL_NAME);
     if (!view_writable(target->views, view))
-        return view == VIEW_DEFINED ? -EOPNOTSUPP : -EPERM;
-    if (frame >= INODE_MAX_FRAMES)
-        return -EFBIG;
+        return refusal_of_view(target->mount, target->node, view);
     if (frame < views_frames(target->views))
         return replaces ? 0 : -EEXIST;
-    return views_may_extend(target->views, frame + 1);
+    int error = frame < INODE_MAX_FRAMES ? views_may_extend(target->views, frame + 1) : -EFBIG;
+    return error == -EFBIG ? refusal_say(target->mount, target->node, REFUSAL_GROWTH) : error;
 }
 
 /* A commit has all of it or nothing. */
@@ -91,6 +91,8 @@ static int become(const struct target *target, struct temporary *temporary)
                              put, &context);
     pthread_mutex_unlock(lock_of(target));
     sfs_end_writing(target->mount->file);
+    if (error == -EFBIG)
+        error = refusal_say(target->mount, target->node, REFUSAL_END);
     return error;
 }
 

@@ -8,6 +8,7 @@
 
 #include "fs/name.h"
 #include "fs/open.h"
+#include "fs/refusal.h"
 #include "fs/requests.h"
 
 static struct mount *mount_of(fuse_req_t request)
@@ -21,13 +22,15 @@ static bool is_frame(struct mount *mount, struct inode directory, const char *na
     return mount_parse_name(mount, directory, name, &inode);
 }
 
-/* The place of a name that can be a temporary file's. */
+/* The place of a name that can be a temporary file's; else -EPERM is told so. */
 static int place_of_name(struct mount *mount, struct inode directory, const char *name,
-                         struct temporary_place *place)
+                         enum refusal refusal, struct temporary_place *place)
 {
     int error = mount_place(mount, directory, place);
     if (!error && is_frame(mount, directory, name))
         error = -EPERM;
+    if (error == -EPERM)
+        error = refusal_say(mount, node_get(mount->nodes, directory.node), refusal);
     if (!error && strlen(name) >= NAME_BYTES)
         error = -ENAMETOOLONG;
     return error;
@@ -59,7 +62,7 @@ static int make(struct mount *mount, struct inode directory, const char *name,
                 struct temporary **temporary, struct change *change)
 {
     struct temporary_place place;
-    int error = place_of_name(mount, directory, name, &place);
+    int error = place_of_name(mount, directory, name, REFUSAL_NAME, &place);
     if (!error)
         error = temporary_make(mount->temporaries, place, name, temporary);
     if (!error)
@@ -141,7 +144,9 @@ void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     struct temporary *temporary = NULL;
     struct change change = {0};
     answer.error =
-        S_ISREG(mode) ? make(mount, inode_unpack(parent), name, &temporary, &change) : -EPERM;
+        S_ISREG(mode)
+            ? make(mount, inode_unpack(parent), name, &temporary, &change)
+            : refusal_say(mount, node_get(mount->nodes, inode_unpack(parent).node), REFUSAL_NAME);
     if (!answer.error)
         answer.error = entry_of(mount, temporary, &answer.entry);
     if (!answer.error)
@@ -158,7 +163,7 @@ void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct answer answer = {.kind = ANSWER_ERROR};
     struct temporary_place place;
     struct change change = {0};
-    answer.error = place_of_name(mount, inode_unpack(parent), name, &place);
+    answer.error = place_of_name(mount, inode_unpack(parent), name, REFUSAL_REMOVAL, &place);
     if (!answer.error)
         answer.error = temporary_unlink(mount->temporaries, place, name);
     if (!answer.error)
@@ -171,6 +176,8 @@ static int rename_file(struct mount *mount, struct temporary *temporary, struct 
 {
     struct temporary_place place;
     int error = mount_place(mount, directory, &place);
+    if (error == -EPERM)
+        return refusal_say(mount, node_get(mount->nodes, directory.node), REFUSAL_NAME);
     if (error)
         return error;
     if (is_frame(mount, directory, name))
@@ -192,7 +199,7 @@ void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino
     struct temporary *temporary = NULL;
     struct temporary_place place;
     struct change change = {0}, left = {0};
-    answer.error = place_of_name(mount, inode_unpack(parent), name, &place);
+    answer.error = place_of_name(mount, inode_unpack(parent), name, REFUSAL_RENAMING, &place);
     if (!answer.error && flags & ~(unsigned)RENAME_NOREPLACE)
         answer.error = -EINVAL;
     if (!answer.error) {
