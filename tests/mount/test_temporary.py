@@ -2,7 +2,6 @@
 what they hold becomes a frame, all of it or nothing."""
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -22,7 +21,7 @@ from model import refused
 from test_sparse import Expected, check_sparse
 from test_writing import FRAME_BYTES, Data, data, do, kill, new_content, shell, sparse  # noqa: F401
 
-NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
+NOREPLACE, EXCHANGE = 1, 2
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -354,8 +353,7 @@ def test_flags_and_links(mounts, data):
     a.write_bytes(new_content())
     b.write_bytes(b"b")
     for new, flags, error in ((b, NOREPLACE, errno.EEXIST), (frame, NOREPLACE, errno.EEXIST),
-                              (b, EXCHANGE, errno.EINVAL), (frame, EXCHANGE, errno.EINVAL),
-                              (d / "frames/.c", WHITEOUT, errno.EINVAL)):
+                              (b, EXCHANGE, errno.EINVAL), (frame, EXCHANGE, errno.EINVAL)):
         with refused(error):
             renameat2(a, new, flags)
     for attempt in (lambda: os.rename(frame, a), lambda: os.rename(frame, d / "frames/2.raw"),
@@ -580,6 +578,8 @@ def test_a_failure_in_the_midst_changes_nothing(mounts, tmp_path):
     array = np.arange(2 * 64 * 64, dtype="<u2").reshape(2, 64, 64)
     with h5py.File(path, "w") as f:
         f.create_dataset("d", data=array, chunks=(1, 16, 64), compression="gzip")
+        if not hasattr(f["d"].id, "get_chunk_info"):
+            pytest.skip("this h5py cannot say where a chunk is")
         where = f["d"].id.get_chunk_info(2)
     with open(path, "r+b") as file:
         file.seek(where.byte_offset)
