@@ -7,22 +7,22 @@
 if command -v apt-get >/dev/null; then
     build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 libhdf5-dev
         zlib1g-dev libdeflate-dev uthash-dev"
-    # What filters are built with that are run by plugins otherwise; for confining libhdf5; and for
-    # the MD5 sums of CBF files.
+    # What filters are built with that are run by plugins otherwise; for confining libhdf5; for TIFF
+    # files of other programs; and for the MD5 sums of CBF files.
     codec_packages="liblz4-dev libzstd-dev libblosc-dev libblosc2-dev libbz2-dev libaec-dev libseccomp-dev
-        nettle-dev"
+        libtiff-dev nettle-dev"
     show_packages="python3-h5py python3-numpy hdf5-tools"
     test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools attr mount
         shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync bubblewrap"
     sanitizer_packages=  # they come with gcc
     # Not in every release: without them tests are skipped, and say so.
-    extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf
+    extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf unzip zip
         python3-tables python3-fabio python3-pil python3-zarr" # python3-tables has the filter Blosc2
 else
     build_packages="gcc glibc-devel meson ninja-build pkgconf-pkg-config fuse3-devel fuse3 hdf5-devel
         zlib-devel libdeflate-devel uthash-devel"
     codec_packages="lz4-devel libzstd-devel blosc-devel blosc2-devel bzip2-devel libaec-devel libseccomp-devel
-        nettle-devel"
+        libtiff-devel nettle-devel"
     show_packages="python3-h5py python3-numpy hdf5"
     test_packages="libcmocka-devel python3-pytest python3-scipy attr util-linux mandoc fio e2fsprogs
         openssh-server rsync bubblewrap"

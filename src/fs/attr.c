@@ -77,9 +77,9 @@ static bool is_doubtful(const struct mount *mount, struct inode inode)
 
 double mount_name_timeout(const struct mount *mount, struct inode inode)
 {
-    return is_doubtful(mount, inode) ? 0
-           : mount->follow           ? follow_timeout(mount->follow)
-                                     : MOUNT_TIMEOUT_SECONDS;
+    return is_doubtful(mount, inode) || inode.entry == ENTRY_TEMPORARY ? 0
+           : mount->follow ? follow_timeout(mount->follow)
+                           : MOUNT_TIMEOUT_SECONDS;
 }
 
 static double timeout_of(const struct mount *mount, struct inode inode)
@@ -102,8 +102,8 @@ static bool size_of(struct mount *mount, const struct node *node, struct views *
 {
     enum view_kind kind = inode_view(inode);
     bool is_empty = mount_shows_nothing(mount, node, views, inode);
-    if (kind == VIEW_DEFINED &&
-        (staging_size(mount->staging, node, inode.frame, size) || is_empty)) {
+    if (staging_size(mount->staging, node, kind, inode.frame, size) ||
+        (kind == VIEW_DEFINED && is_empty)) {
         *allocated = *size;
         return true;
     }
@@ -189,6 +189,27 @@ static void directory_attributes(struct mount *mount, const struct node *node, s
     as_directory(st);
 }
 
+/* What has become a frame has its attributes. */
+static int temporary_attributes(struct mount *mount, const struct node *node, struct inode inode,
+                                struct stat *st, double *timeout)
+{
+    struct temporary_state state;
+    struct temporary *temporary = temporary_get(mount->temporaries, inode);
+    if (!temporary)
+        return -ESTALE;
+    temporary_state(temporary, &state);
+    int error = state.has_become ? mount_attributes(mount, state.became, st, timeout) : 0;
+    *timeout = 0;
+    if (!state.has_become) {
+        common(mount, node, inode, true, st);
+        as_file(st, state.size, state.size);
+        st->st_atim = state.atime;
+        st->st_mtim = st->st_ctim = state.mtime;
+    }
+    temporary_put(mount->temporaries, temporary);
+    return error;
+}
+
 int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, double *timeout)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
@@ -199,6 +220,8 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
     notify_known(mount->notify, inode);
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
+    if (inode.entry == ENTRY_TEMPORARY)
+        return temporary_attributes(mount, node, inode, st, timeout);
     if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW)
         return control_attributes(mount, node, inode, st);
     int error = node_get_views(mount->nodes, node, &views);

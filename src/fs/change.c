@@ -66,22 +66,30 @@ void mount_settle_names(struct mount *mount, const struct node *node)
     settle(mount, node, VIEW_KINDS, 0, false);
 }
 
+bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
+                      struct inode *inode)
+{
+    const struct entry_series *series = entry_series(directory.entry);
+    uint64_t number;
+    enum view_kind view;
+    if (!series || series->are_chunks || !entry_parse(series, name, &number, &view))
+        return false;
+    *inode = (struct inode){.node = directory.node,
+                            .frame = number - mount->options->first, /* before the first: huge */
+                            .entry = ENTRY_VIEW + view};
+    return true;
+}
+
 /* The view and frame that a name in a directory stands for, whether the frame is there or not. */
 static int parse_name(struct mount *mount, struct views *views, struct inode directory,
                       const char *name, struct inode *inode)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
-    const struct entry_series *series = entry_series(directory.entry);
-    uint64_t number;
-    enum view_kind view;
-    if (!series || series->are_chunks || !entry_parse(series, name, &number, &view) ||
-        number < mount->options->first)
+    if (!mount_parse_name(mount, directory, name, inode) ||
+        inode->frame > UINT64_MAX - mount->options->first)
         return refusal_say(mount, node, REFUSAL_NAME);
-    if (!view_writable(views, view))
-        return refusal_of_view(mount, node, view);
-    *inode = (struct inode){.node = directory.node,
-                            .frame = number - mount->options->first,
-                            .entry = ENTRY_VIEW + view};
+    if (!view_writable(views, inode_view(*inode)))
+        return refusal_of_view(mount, node, inode_view(*inode));
     return inode->frame < INODE_MAX_FRAMES ? 0 : refusal_say(mount, node, REFUSAL_GROWTH);
 }
 

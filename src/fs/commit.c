@@ -16,6 +16,7 @@ struct commits {
     struct fresh *fresh;
     unsigned seconds;
     atomic_bool has_changes; /* since the last commit */
+    pthread_rwlock_t held;   /* for writing while something is committed */
     pthread_t thread;        /* if seconds > 0 */
     pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t ending;
@@ -27,8 +28,10 @@ struct commits {
 int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 {
     fresh_finish_closed(commits->fresh);
+    pthread_rwlock_wrlock(&commits->held);
     atomic_store(&commits->has_changes, false);
     int error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
+    pthread_rwlock_unlock(&commits->held);
     if (error)
         atomic_store(&commits->has_changes, true);
     return error;
@@ -58,8 +61,10 @@ static void commit_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
+    pthread_rwlock_wrlock(&commits->held);
     int error =
         atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
+    pthread_rwlock_unlock(&commits->held);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
@@ -89,6 +94,16 @@ static void *commit_regularly(void *data)
     return NULL;
 }
 
+/* Who holds commits back one after the other does not hold them back for ever. */
+static void init_held(pthread_rwlock_t *held)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(held, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **out)
 {
@@ -97,6 +112,7 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
         return -ENOMEM;
     clock_init_condition(&commits->ending);
     pthread_mutex_init(&commits->lock, NULL);
+    init_held(&commits->held);
     commits->file = file;
     commits->fresh = fresh;
     commits->seconds = seconds;
@@ -120,9 +136,20 @@ void commits_destroy(struct commits *commits)
     pthread_mutex_unlock(&commits->lock);
     if (commits->seconds)
         pthread_join(commits->thread, NULL);
+    pthread_rwlock_destroy(&commits->held);
     pthread_cond_destroy(&commits->ending);
     pthread_mutex_destroy(&commits->lock);
     free(commits);
+}
+
+void commits_hold(struct commits *commits)
+{
+    pthread_rwlock_rdlock(&commits->held);
+}
+
+void commits_release(struct commits *commits)
+{
+    pthread_rwlock_unlock(&commits->held);
 }
 
 void commits_note(struct commits *commits)

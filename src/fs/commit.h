@@ -21,6 +21,11 @@ void commits_note(struct commits *commits);
  * this returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
+/* Between the two there is no commit: what is written then is durable as a whole or not at all. Not
+ * while committing, and not to be nested. */
+void commits_hold(struct commits *commits);
+void commits_release(struct commits *commits);
+
 /* How many commits in the background have failed so far; for a new reader of commits_error. */
 unsigned commits_failures(struct commits *commits);
 

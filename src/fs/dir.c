@@ -5,7 +5,8 @@
  * the offset that he goes on from, and two of the four requests for every directory are saved. The
  * offset of an entry, which is where it and what follows is found, holds for as long as the mount:
  * "." and ".." come first; then in a group links by their places, behind .sparsefs at the root; in
- * other directories names by their places in the table, or by frame. Of files that are followed
+ * other directories names by their places in the table, or by frame, and far behind all frames
+ * temporary files by their numbers. Of files that are followed
  * others change the links, and nobody says which: there directories are open, and who has one open
  * sees the links as they were when he began to read it. */
 #include <errno.h>
@@ -18,6 +19,11 @@
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
 #define AT_LINKS   3 /* and that of a group's first link */
+
+/* Of temporary files, less the first two: offsets that old programs can take, if frames leave any.
+ */
+#define AT_TEMPORARY     ((uint64_t)1 << 30)
+#define AT_TEMPORARY_FAR ((uint64_t)1 << 61)
 
 /* A directory while it is read, or open. */
 struct directory {
@@ -213,6 +219,29 @@ static int list_fixed(struct mount *mount, const struct directory *directory, ui
     return 0;
 }
 
+static uint64_t place_of_temporaries(const struct entry_series *series, uint64_t frames)
+{
+    return frames <= AT_TEMPORARY / series->n_views ? AT_TEMPORARY : AT_TEMPORARY_FAR;
+}
+
+static int list_temporary(struct mount *mount, const struct directory *directory, uint64_t begin,
+                          uint64_t at, struct listed *listed)
+{
+    const struct temporary_place place = {directory->node, directory->inode.entry};
+    struct temporary *temporary = temporary_next(mount->temporaries, place, at, &listed->next);
+    if (!temporary)
+        return -ENOENT;
+    listed->next += begin + 2;
+    listed->inode = temporary_inode(temporary);
+    listed->type = S_IFREG;
+    temporary_name(mount->temporaries, temporary, listed->name);
+    listed->is_held = *listed->name; /* or it has just lost it */
+    if (listed->is_held)
+        node_hold(mount->nodes, listed->inode.node);
+    temporary_put(mount->temporaries, temporary);
+    return listed->is_held ? 0 : -EAGAIN;
+}
+
 /* The at-th name of a series: all views of the first frame, then all of the second. */
 static int list_series(struct mount *mount, const struct directory *directory,
                        const struct entry_series *series, uint64_t at, bool plus,
@@ -222,8 +251,13 @@ static int list_series(struct mount *mount, const struct directory *directory,
     unsigned first = mount->options->first;
     uint64_t frame = at / series->n_views;
     unsigned which = (unsigned)(at % series->n_views);
-    if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES)
-        return -ENOENT;
+    uint64_t temporaries = place_of_temporaries(series, views_frames(views));
+    if (at >= temporaries)
+        return list_temporary(mount, directory, temporaries, at - temporaries, listed);
+    if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES) {
+        listed->next = temporaries + 2;
+        return -EAGAIN;
+    }
     if (series->n_views > 1 && !mount_shows(mount, views, series->view[which]))
         return -EAGAIN;
     if (series->are_chunks)

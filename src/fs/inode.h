@@ -5,6 +5,8 @@
  *   frame  which frame of a dataset, 0 where there is none
  *   entry  which directory or view below the node
  *
+ * Of a temporary file (temporary.h), entry ENTRY_TEMPORARY, frame is its number in their table.
+ *
  * From a number one gets all three, and so the content. What one cannot get from it is the name by
  * which it was looked up: 42.raw, 000042.raw and raw/000042.raw have one number. Numbers hold for
  * as long as somebody uses them, and mostly for much longer (node.h). FUSE's root, 1, is the root
@@ -43,7 +45,9 @@ enum entry {
 #define INODE_MAX_FRAMES ((uint64_t)1 << INODE_FRAME_BITS)
 #define INODE_MAX_NODES  ((uint64_t)1 << INODE_NODE_BITS)
 
-_Static_assert(ENTRY_VIEW + VIEW_KINDS <= 1 << INODE_ENTRY_BITS, "entries fit");
+#define ENTRY_TEMPORARY ((1u << INODE_ENTRY_BITS) - 1)
+
+_Static_assert(ENTRY_VIEW + VIEW_KINDS <= ENTRY_TEMPORARY, "entries fit");
 _Static_assert(INODE_ENTRY_BITS + INODE_FRAME_BITS + INODE_NODE_BITS == 64, "all bits are used");
 
 struct inode {
@@ -69,7 +73,7 @@ static inline struct inode inode_unpack(uint64_t number)
 
 static inline bool inode_is_view(struct inode inode)
 {
-    return inode.entry >= ENTRY_VIEW;
+    return inode.entry >= ENTRY_VIEW && inode.entry != ENTRY_TEMPORARY;
 }
 
 static inline enum view_kind inode_view(struct inode inode)

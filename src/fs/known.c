@@ -22,18 +22,20 @@ struct lookups {
 
 struct known {
     struct nodes *nodes;
+    struct temporaries *temporaries;
     struct lookups lookups;
     /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
     _Atomic uint64_t inodes[KNOWN_BITS / 64];
     _Atomic uint64_t blocks[BLOCK_BITS / 64];
 };
 
-int known_create(struct nodes *nodes, struct known **out)
+int known_create(struct nodes *nodes, struct temporaries *temporaries, struct known **out)
 {
     struct known *known = calloc(1, sizeof(*known));
     if (!known)
         return -ENOMEM;
     known->nodes = nodes;
+    known->temporaries = temporaries;
     pthread_mutex_init(&known->lookups.waiting, NULL);
     pthread_mutex_init(&known->lookups.lock, NULL);
     pthread_cond_init(&known->lookups.ended, NULL);
@@ -174,6 +176,20 @@ static bool visit_node(const struct walk *walk, uint32_t number)
     return visit_frames(walk, number);
 }
 
+/* Temporary files that have become frames, for those who have them open still. */
+static bool visit_temporaries(const struct walk *walk)
+{
+    const struct change *change = walk->change;
+    struct inode *inodes;
+    bool ended = false;
+    size_t n = temporaries_that_became(walk->known->temporaries, change->node->object,
+                                       change->first, change->last, change->views, &inodes);
+    for (size_t i = 0; i < n && !ended; i++)
+        ended = inode_pack(inodes[i]) != walk->except && walk->visit(walk->context, inodes[i]);
+    free(inodes);
+    return ended;
+}
+
 bool known_visit(struct known *known, const struct change *change, uint64_t except,
                  known_visit_function visit, void *context)
 {
@@ -184,14 +200,14 @@ bool known_visit(struct known *known, const struct change *change, uint64_t exce
     for (size_t i = 0; i < n && !ended; i++)
         ended = visit_node(&walk, numbers[i]);
     free(numbers);
-    return ended;
+    return ended || visit_temporaries(&walk);
 }
 
 bool change_concerns(const struct change *change, const struct node *node, struct inode inode)
 {
     unsigned kind = inode_view(inode);
-    return change->node->type == NODE_DATASET && node->object == change->node->object &&
-           change->views >> kind & 1 &&
+    return change->node->type == NODE_DATASET && inode_is_view(inode) &&
+           node->object == change->node->object && change->views >> kind & 1 &&
            (!is_view_of_frame(kind) ||
             (inode.frame >= change->first && inode.frame <= change->last));
 }

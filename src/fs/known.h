@@ -4,10 +4,12 @@
 #define SPARSEFS_FS_KNOWN_H
 
 #include "fs/notify.h"
+#include "fs/temporary.h"
 
 struct known;
 
-int known_create(struct nodes *nodes, struct known **known);
+/* temporaries: of which some have become frames; or NULL. */
+int known_create(struct nodes *nodes, struct temporaries *temporaries, struct known **known);
 void known_destroy(struct known *known);
 
 void known_add(struct known *known, struct inode inode);

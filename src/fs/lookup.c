@@ -94,6 +94,20 @@ static bool find_in_series(const struct mount *mount, struct views *views, unsig
     return mount_shows(mount, views, *view);
 }
 
+/* The node of the inode is held then. */
+static bool lookup_temporary(struct mount *mount, const struct node *node, struct inode directory,
+                             const char *name, struct inode *inode)
+{
+    const struct temporary_place place = {node, directory.entry};
+    struct temporary *temporary = temporary_find(mount->temporaries, place, name);
+    if (!temporary)
+        return false;
+    *inode = temporary_inode(temporary);
+    node_hold(mount->nodes, inode->node);
+    temporary_put(mount->temporaries, temporary);
+    return true;
+}
+
 static int lookup_in_dataset(struct mount *mount, struct views *views, struct inode directory,
                              const char *name, struct inode *inode, bool *is_new)
 {
@@ -150,7 +164,11 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
 {
     struct views *views;
     bool exists = inode.entry == ENTRY_NODE && inode.frame == 0;
-    if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
+    if (inode.entry == ENTRY_TEMPORARY) {
+        struct temporary *temporary = temporary_get(mount->temporaries, inode);
+        exists = temporary;
+        temporary_put(mount->temporaries, temporary);
+    } else if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
         exists = exists_in_control(mount, inode);
     } else if (inode.entry != ENTRY_NODE && node->type == NODE_DATASET) {
         int error = node_get_views(mount->nodes, node, &views);
@@ -218,6 +236,8 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
         return error;
     if (node->type != NODE_DATASET)
         return -EIO;
+    if (lookup_temporary(mount, node, directory, name, inode))
+        return 0;
     error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;

@@ -26,6 +26,7 @@
 
 #define READAHEAD_KIB 1024 /* first reads through the page cache are twice as fast as with 128 */
 #define LINE_BYTES    1024 /* of a message */
+#define DECODER_BYTES ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 static atomic_bool use_syslog;
 static atomic_int log_level;
@@ -168,7 +169,8 @@ static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
     struct starting starting = {.options = options, .loop = loop, .below = below};
     int status = 0;
     if (mount->is_writable)
-        status = notify_create(mount->nodes, session, mount->keeper, &mount->notify);
+        status =
+            notify_create(mount->nodes, mount->temporaries, session, mount->keeper, &mount->notify);
     if (!status)
         status = -thread_start(&starting.thread, watch_start, &starting);
     starting.started = !status;
@@ -349,6 +351,16 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     return close_file(file, is_writable, status);
 }
 
+/* A file, its frame, what is between them, and the program itself. */
+static size_t decoder_memory(size_t staging)
+{
+    size_t memory;
+    return __builtin_mul_overflow(staging, (size_t)3, &memory) ||
+                   __builtin_add_overflow(memory, DECODER_BYTES, &memory)
+               ? 0
+               : memory;
+}
+
 /* A mount that cannot be written needs no keeper: it invalidates nothing. */
 static int run(struct options *options)
 {
@@ -360,6 +372,8 @@ static int run(struct options *options)
     int error = options->read_only ? 0 : keeper_create(&keeper);
     if (!error && !options->hdf5_inside)
         error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
+    if (!error && !options->read_only)
+        error = views_start_decoder(decoder_memory(options->staging_size));
     if (!error)
         return open_and_serve(options, keeper);
     daemon_fail("fork", strerror(-error));

@@ -11,6 +11,8 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 {
     *mount = (struct mount){.options = options, .file = file, .is_writable = sfs_is_writable(file)};
     pthread_rwlock_init(&mount->tree_lock, NULL);
+    for (size_t i = 0; i < MOUNT_BECOMING; i++)
+        pthread_mutex_init(&mount->becoming[i], NULL);
     atomic_init(&mount->removals, 0);
     int error = nodes_create(file, options->external_links, options->frame_rank, &mount->nodes);
     mount->listings = error ? NULL : listings_create();
@@ -20,6 +22,12 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
         error = times_create(&mount->times);
     if (!error && mount->is_writable)
         error = staging_create(mount->nodes, &mount->staging);
+    if (!error && mount->is_writable)
+        error = temporaries_create(mount->nodes, sfs_path(file), options->staging_size,
+                                   &mount->temporaries);
+    if (!error && mount->is_writable)
+        staging_collect(mount->staging, mount->temporaries, options->staging_size,
+                        options->sparsify);
     if (!error && mount->is_writable)
         error = fresh_create(mount->nodes, options->cache_size / FRESH_SHARE, &mount->fresh);
     if (!error && mount->is_writable)
@@ -36,9 +44,12 @@ void mount_destroy(struct mount *mount)
     follow_destroy(mount->follow);
     commits_destroy(mount->commits);
     fresh_destroy(mount->fresh);
+    temporaries_destroy(mount->temporaries);
     staging_destroy(mount->staging);
     times_destroy(mount->times);
     listings_destroy(mount->listings);
     nodes_destroy(mount->nodes);
+    for (size_t i = 0; i < MOUNT_BECOMING; i++)
+        pthread_mutex_destroy(&mount->becoming[i]);
     pthread_rwlock_destroy(&mount->tree_lock);
 }

@@ -21,7 +21,10 @@
 #include "fs/notify.h"
 #include "fs/options.h"
 #include "fs/staging.h"
+#include "fs/temporary.h"
 #include "fs/times.h"
+
+#define MOUNT_BECOMING 16
 
 struct mount {
     const struct options *options;
@@ -35,11 +38,14 @@ struct mount {
     bool is_writable;
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
     atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
+    /* Of a frame, by a hash: held while a temporary file becomes it. */
+    pthread_mutex_t becoming[MOUNT_BECOMING];
     /* NULL on a mount that is not: */
     struct times *times;
     struct fresh *fresh;
     struct commits *commits;
     struct staging *staging;
+    struct temporaries *temporaries;
     struct notify *notify;
     struct keeper *keeper;
     struct loop *loop;     /* that serves it; not NULL */
@@ -127,6 +133,22 @@ void mount_settle_names(struct mount *mount, const struct node *node);
  * name stands for none; -EFBIG: the dataset cannot be so large. */
 int mount_new_frame(struct mount *mount, struct inode directory, const char *name,
                     struct inode *inode);
+
+/* Whether a name in a directory is one of a view of a frame, which may be there or not. */
+bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
+                      struct inode *inode);
+
+/* ---- become.c: temporary files (temporary.h) and the frames that they become ---- */
+
+/* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it. */
+int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place);
+
+/* A temporary file becomes the view that a name stands for in a directory, which must be such a
+ * one: all of its content is checked as if it was written there, or nothing changes. *change: what
+ * has changed; its node is NULL if nothing has. -EEXIST: the frame is there, and replaces is false;
+ * -EPERM and -EOPNOTSUPP: the view cannot be written; errors as of view_put. */
+int mount_become(struct mount *mount, struct temporary *temporary, struct inode directory,
+                 const char *name, bool replaces, struct change *change);
 
 /* ---- control.c: .sparsefs and its files ---- */
 

@@ -158,18 +158,6 @@ static void refuse(fuse_req_t request, fuse_ino_t parent, enum refusal refusal)
     fuse_reply_err(request, -refusal_say(mount, node, refusal));
 }
 
-void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
-{
-    (void)name;
-    refuse(request, parent, REFUSAL_REMOVAL);
-}
-
-void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
-{
-    (void)name, (void)mode, (void)device;
-    refuse(request, parent, REFUSAL_NAME);
-}
-
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)
 {
     (void)target, (void)name;
@@ -180,11 +168,4 @@ void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const cha
 {
     (void)number, (void)name;
     refuse(request, parent, REFUSAL_LINK);
-}
-
-void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
-               const char *new_name, unsigned flags)
-{
-    (void)name, (void)new_parent, (void)new_name, (void)flags;
-    refuse(request, parent, REFUSAL_RENAMING);
 }

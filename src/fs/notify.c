@@ -562,8 +562,8 @@ static void join_workers(struct notify *notify)
         pthread_join(notify->worker[i], NULL);
 }
 
-int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
-                  struct notify **out)
+int notify_create(struct nodes *nodes, struct temporaries *temporaries,
+                  struct fuse_session *session, struct keeper *keeper, struct notify **out)
 {
     struct notify *notify = calloc(1, sizeof(*notify));
     if (!notify)
@@ -573,7 +573,7 @@ int notify_create(struct nodes *nodes, struct fuse_session *session, struct keep
     notify->keeper = keeper;
     init_locks(notify);
     notify->recent = recent_create();
-    int error = notify->recent ? known_create(nodes, &notify->known) : -ENOMEM;
+    int error = notify->recent ? known_create(nodes, temporaries, &notify->known) : -ENOMEM;
     if (error)
         goto failed;
     notify->most_workers = MOST_WORKERS;

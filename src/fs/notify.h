@@ -51,10 +51,12 @@
 #include "fs/node.h"
 
 struct notify;
+struct temporaries;
 
-/* Of a session that is mounted. keeper: for the threads that tell the kernel. */
-int notify_create(struct nodes *nodes, struct fuse_session *session, struct keeper *keeper,
-                  struct notify **notify);
+/* Of a session that is mounted. keeper: for the threads that tell the kernel. temporaries: or NULL.
+ */
+int notify_create(struct nodes *nodes, struct temporaries *temporaries,
+                  struct fuse_session *session, struct keeper *keeper, struct notify **notify);
 
 /* After the session's loop has ended: answers what is unanswered. Serves the requests that are
  * still there, because an invalidation may wait for them. */

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "fs/interrupt.h"
 #include "fs/refusal.h"
+#include "fs/requests.h"
 #include "fs/selection.h"
 #include "config.h"
 
@@ -19,6 +20,8 @@
 /* What is still open when the mount ends gets no release. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct open_file *open_files;
+
+static pthread_mutex_t instead_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct open_file *open_file_of(const struct fuse_file_info *info)
 {
@@ -122,6 +125,9 @@ void open_file_put(struct mount *mount, struct open_file *file)
     pthread_mutex_lock(&open_lock);
     DL_DELETE(open_files, file);
     pthread_mutex_unlock(&open_lock);
+    if (file->instead)
+        open_file_put(mount, file->instead);
+    temporary_put(mount->temporaries, file->temporary);
     if (file->staged)
         end_staging(mount, file);
     if (fresh_end(mount->fresh, file->fresh))
@@ -245,6 +251,11 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
         return -EROFS;
     if (inode_is_view(file->inode))
         return open_view(mount, file, read, write);
+    if (file->inode.entry == ENTRY_TEMPORARY) {
+        file->temporary = temporary_get(mount->temporaries, file->inode);
+        file->access = is_new ? O_RDWR : access;
+        return file->temporary ? 0 : -ESTALE;
+    }
     if (write)
         return refusal_say(mount, file->node, REFUSAL_COMPUTED);
     if (file->inode.entry == ENTRY_IMAGE)
@@ -254,9 +265,34 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     return open_datatype(file);
 }
 
+int open_file_now(struct mount *mount, struct open_file **file)
+{
+    struct open_file *was = *file;
+    struct temporary_state state;
+    int error = 0;
+    if (!was->temporary)
+        return 0;
+    temporary_state(was->temporary, &state);
+    if (!state.has_become)
+        return 0;
+    pthread_mutex_lock(&instead_lock);
+    if (!was->instead) {
+        struct open_file *instead = open_file_new(mount, inode_pack(state.became));
+        error = instead ? open_content(mount, instead, was->access, false) : -ENOMEM;
+        if (error && instead)
+            open_file_put(mount, instead);
+        else
+            was->instead = instead;
+    }
+    if (!error)
+        *file = was->instead;
+    pthread_mutex_unlock(&instead_lock);
+    return error;
+}
+
 /* A frame that is not there yet comes to be, even if it is not opened for writing. */
-static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
-                          struct fuse_file_info *info, struct open_file **out)
+int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
+                   struct fuse_file_info *info, struct open_file **out)
 {
     struct open_file *file = open_file_new(mount, number);
     if (!file)
@@ -274,7 +310,7 @@ static int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t nu
     info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views)) &&
                        (!mount->follow || atomic_load(&mount->times_drop_pages));
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
-    info->noflush = !file->is_for_writing;
+    info->noflush = !file->is_for_writing && !file->temporary;
 #endif
 #if HAVE_PARALLEL_DIRECT_WRITES
     info->parallel_direct_writes = mount->options->direct_io && !open_file_is_selection(file);
@@ -336,6 +372,11 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     bool is_there = !error && !is_new, is_held = !error;
+    if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {
+        create_temporary(request, parent, name, info);
+        notify_end_lookup(mount->notify);
+        return;
+    }
     if (error == -ENOENT) {
         is_new = true;
         error = mount_new_frame(mount, inode_unpack(parent), name, &inode);
@@ -346,7 +387,9 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
         error = open_file_open(mount, request, inode_pack(inode), is_new, info, &file);
-    if (!error && is_there && info->flags & O_TRUNC && file->is_for_writing)
+    if (!error && is_there && info->flags & O_TRUNC && file->temporary)
+        error = temporary_resize(mount->temporaries, file->temporary, 0);
+    else if (!error && is_there && info->flags & O_TRUNC && file->is_for_writing)
         error = truncate_opened(mount, file);
     if (error) {
         if (file)
@@ -376,15 +419,23 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
 {
     (void)number;
     struct mount *mount = fuse_req_userdata(request);
-    struct open_file *file = open_file_of(info);
+    struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
     bool changed = false, closing = false;
+    open_file_use(opened);
+    pthread_mutex_lock(&instead_lock);
+    if (opened->instead) /* else nothing was done with what it has become, if anything */
+        file = opened->instead;
+    pthread_mutex_unlock(&instead_lock);
     uint64_t frames = file->staged ? views_frames(file->views) : 0;
-    open_file_use(file);
-    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked)))
+    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
+                         staging_is_collected(file->staged)))
         answer.error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
+    if (changed &&
+        !closing) /* nothing of it is to be applied by the last close, unless it is alone */
+        atomic_store(&file->has_asked, false);
     if (closing) {
         answer.kind = ANSWER_CLOSED;
         answer.inode = file->inode;
@@ -399,7 +450,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)

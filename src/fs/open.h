@@ -30,6 +30,9 @@ struct open_file {
     unsigned commits_seen;     /* for writing: see commits_error */
     pid_t opener;              /* for writing: the thread that has opened it, */
     atomic_bool is_unused;     /* and nothing was done with it since */
+    struct temporary *temporary;
+    int access;                /* of a temporary one: of O_ACCMODE */
+    struct open_file *instead; /* of one that has become a frame: under a lock of open.c */
 };
 
 struct open_file *open_file_of(const struct fuse_file_info *info);
@@ -38,6 +41,14 @@ struct open_file *open_file_of(const struct fuse_file_info *info);
 struct open_file *open_file_new(struct mount *mount, fuse_ino_t number);
 void open_file_use(struct open_file *file);
 void open_file_put(struct mount *mount, struct open_file *file);
+
+/* Opens an inode, for *info to be answered; is_new: it is made by that, to be written. */
+int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
+                   struct fuse_file_info *info, struct open_file **file);
+
+/* What an open file is now: of a temporary one that has become a frame, its view, opened in place
+ * of it and for as long; of others themselves. Errors of opening. */
+int open_file_now(struct mount *mount, struct open_file **file);
 
 bool open_file_is_selection(const struct open_file *file);
 

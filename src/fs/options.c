@@ -15,9 +15,10 @@
 #include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
-#define DEFAULT_FOLLOW 1.0 /* seconds */
-#define LEAST_FOLLOW   0.01
-#define MOST_FOLLOW    86400.0
+#define DEFAULT_FOLLOW  1.0 /* seconds */
+#define DEFAULT_STAGING ((size_t)256 << 20)
+#define LEAST_FOLLOW    0.01
+#define MOST_FOLLOW     86400.0
 
 void options_print_help(void)
 {
@@ -64,6 +65,8 @@ void options_print_help(void)
         "text;\n"
         "                            default are all these; not shown otherwise: stack.tif,\n"
         "                            png, cbf, csv, zarr; all\n"
+        "     staging_size=SIZE      memory for files that are renamed to frames, and for those of\n"
+        "                            other programs until they are closed (default: 256M)\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
         "as\n"
@@ -176,6 +179,8 @@ static int take_value(struct options *options, const char *option)
         error = parse_size(option, value, &options->chunk_memory);
     } else if ((value = value_of(option, "image_size"))) {
         error = parse_size(option, value, &options->image_size);
+    } else if ((value = value_of(option, "staging_size"))) {
+        error = parse_size(option, value, &options->staging_size);
     } else if ((value = value_of(option, "threads"))) {
         error = parse_number(option, value, 10, 1024, &number);
         if (!error && number == 0)
@@ -355,6 +360,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
         .image_size = load_default_limit(),
+        .staging_size = DEFAULT_STAGING,
         .commit_interval = 5,
         .threads = processors > 2 ? (unsigned)processors : 2,
         .fuse = FUSE_ARGS_INIT(argc, argv),

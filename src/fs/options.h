@@ -39,6 +39,7 @@ struct options {
     size_t cache_size;
     size_t chunk_memory; /* bytes; 0: default */
     size_t image_size;   /* bytes */
+    size_t staging_size; /* bytes, of temporary files */
     unsigned threads, workers;
     int log_level; /* of syslog(3) */
     bool has_uid, has_gid, has_umask;

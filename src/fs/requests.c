@@ -202,8 +202,14 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     int error = buffer ? 0 : -ENOMEM;
     mount_settle(mount, file->node, file->inode);
     notify_read(mount->notify, inode_pack(file->inode), (uint64_t)offset, size);
-    if (!error &&
-        (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
+    uint64_t version;
+    const struct staged_part staged = {inode_view(file->inode), file->inode.frame, (uint64_t)offset,
+                                       size};
+    if (!error && !file->reading &&
+        staging_read(mount->staging, file->node, staged, buffer, &part.n, &version))
+        ;
+    else if (!error &&
+             (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
         error = read_made(mount, file, size, offset, buffer, &part.n);
     else if (!error)
         error = view_read(file->views, inode_view(file->inode), file->inode.frame, (uint64_t)offset,
@@ -216,21 +222,44 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     view_return(file->views, &part);
 }
 
+/* One that has just become a frame is that for who comes now. */
+static void read_temporary(fuse_req_t request, struct mount *mount, struct open_file *file,
+                           size_t size, off_t offset)
+{
+    size_t n = 0;
+    char *buffer = thread_buffer(size);
+    int error =
+        buffer ? temporary_read(file->temporary, (uint64_t)offset, size, buffer, &n) : -ENOMEM;
+    if (error == -ESTALE)
+        error = open_file_now(mount, &file);
+    if (error)
+        fuse_reply_err(request, -error);
+    else if (file->temporary)
+        fuse_reply_buf(request, buffer, n);
+    else
+        read_view(request, mount, file, size, offset);
+}
+
 static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                     struct fuse_file_info *info)
 {
     LOOKING(request);
     (void)number;
     struct mount *mount = mount_of(request); /* the request is gone with its reply */
-    struct open_file *file = open_file_of(info);
-    open_file_use(file);
-    if (file->views && !file->text)
+    struct open_file *opened = open_file_of(info), *file = opened;
+    open_file_use(opened);
+    int error = open_file_now(mount, &file);
+    if (error)
+        fuse_reply_err(request, -error);
+    else if (file->temporary)
+        read_temporary(request, mount, file, size, offset);
+    else if (file->views && !file->text)
         read_view(request, mount, file, size, offset);
     else if (file->snapshot)
         read_image(request, file, size, offset);
     else
         read_text(request, file, size, offset);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 /* A text has no holes, nor has an image, or a selection, which may be staged; nor has what shows
@@ -257,17 +286,21 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 {
     LOOKING(request);
     struct mount *mount = mount_of(request);
-    struct open_file *file = open_file_of(info);
-    struct inode inode = inode_unpack(number);
+    struct open_file *opened = open_file_of(info), *file = opened;
     bool data = whence == SEEK_DATA;
     uint64_t found = 0;
-    int error;
-    open_file_use(file);
-    if (!data && whence != SEEK_HOLE)
+    (void)number;
+    open_file_use(opened);
+    int error = open_file_now(mount, &file);
+    struct inode inode = file->inode;
+    if (error)
+        ;
+    else if (!data && whence != SEEK_HOLE)
         error = -EINVAL;
     else if (offset < 0)
         error = -ENXIO;
     else if (file->views && inode_view(inode) != VIEW_DEFINED &&
+             !staging_size(mount->staging, file->node, inode_view(inode), inode.frame, &found) &&
              !mount_shows_nothing(mount, file->node, file->views, inode))
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
@@ -277,7 +310,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         fuse_reply_err(request, -error);
     else
         fuse_reply_lseek(request, (off_t)found);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)

@@ -20,12 +20,19 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
-void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
-void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
+
+/* ---- temporary_requests.c ---- */
+
+void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
+void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);
 void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned flags);
+
+/* CREATE of a name that is not there and stands for no frame. */
+void create_temporary(fuse_req_t request, fuse_ino_t parent, const char *name,
+                      struct fuse_file_info *info);
 
 /* ---- xattr.c ---- */
 

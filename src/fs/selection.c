@@ -81,8 +81,8 @@ static int read_selection(struct mount *mount, const struct open_file *file,
         *got = copy(encoded.bytes, encoded.n, offset, n, buffer);
         return 0;
     }
-    if (staging_read(mount->staging, file->node, file->inode.frame, offset, n, buffer, got,
-                     &version))
+    const struct staged_part part = {VIEW_DEFINED, file->inode.frame, offset, n};
+    if (staging_read(mount->staging, file->node, part, buffer, got, &version))
         return goes_on(reading, version, offset) ? 0 : -ESTALE;
     *got = 0;
     if (mount_shows_nothing(mount, file->node, file->views, file->inode))

@@ -11,6 +11,8 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/log.h"
+#include "fs/temporary.h"
 
 /* The kernel tells of the last close before close(2) returns. Who has waited so long for that looks
  * at a file of which another descriptor is open. */
@@ -40,7 +42,11 @@ struct staged {
     unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
     bool is_looked_at;     /* meanwhile, at another view */
     bool is_closed;        /* the same, and answered: perhaps nobody has it open any more */
-    /* VIEW_DEFINED, once is_staged, the new content: */
+    uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
+    atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
+                               * both locks */
+    int failure;              /* of one that is no such file, as far as it was written; or 0 */
+    /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
     bool is_written;  /* not just truncated to nothing */
     uint64_t version; /* another one after each change; odd */
     char *bytes;      /* mapped: what was never written costs no memory */
@@ -49,6 +55,9 @@ struct staged {
 
 struct staging {
     struct nodes *nodes;
+    struct temporaries *temporaries; /* NULL: nothing is collected */
+    size_t limit;                    /* of one file, bytes */
+    bool sparsify;
     pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
     struct staged *table;
     pthread_cond_t changed; /* what waits, or who closes */
@@ -67,6 +76,14 @@ int staging_create(struct nodes *nodes, struct staging **out)
     clock_init_condition(&staging->changed);
     *out = staging;
     return 0;
+}
+
+void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
+                     bool sparsify)
+{
+    staging->temporaries = temporaries;
+    staging->limit = limit;
+    staging->sparsify = sparsify;
 }
 
 void staging_destroy(struct staging *staging)
@@ -127,6 +144,7 @@ static int add(struct staging *staging, const struct node *node, enum view_kind 
         goto failed;
     }
     atomic_init(&staged->waits, false);
+    atomic_init(&staged->is_collected, false);
     pthread_mutex_init(&staged->order, NULL);
     *out = staged;
     return 0;
@@ -136,10 +154,27 @@ failed:
     return error;
 }
 
-static void free_content(struct staged *staged)
+bool staging_is_collected(const struct staged *staged)
+{
+    return atomic_load(&staged->is_collected);
+}
+
+/* Whether there is a content, of whatever kind. */
+static bool has_content(const struct staged *staged)
+{
+    return staged->is_staged && staged->failure == 0 &&
+           (is_selection(staged) || staging_is_collected(staged));
+}
+
+static void free_content(struct staging *staging, struct staged *staged)
 {
     if (staged->bytes)
         munmap(staged->bytes, staged->room);
+    if (staged->bytes && !is_selection(staged))
+        temporaries_give(staging->temporaries, staged->room);
+    atomic_store(&staged->is_collected, false);
+    staged->failure = 0;
+    staged->head_written = 0;
     staged->bytes = NULL;
     staged->n = staged->room = 0;
 }
@@ -156,31 +191,9 @@ static void unlist(struct staging *staging, struct staged *staged)
 static void destroy(struct staging *staging, struct staged *staged)
 {
     node_put_views(staging->nodes, staged->node);
-    free_content(staged);
+    free_content(staging, staged);
     pthread_mutex_destroy(&staged->order);
     free(staged);
-}
-
-int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
-                  uint64_t frame, struct staged **out)
-{
-    int error = 0;
-    pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find(staging, node, view, frame);
-    if (!staged)
-        error = add(staging, node, view, frame, &staged);
-    if (!error) {
-        staged->writers++;
-        if (is_missing(staged)) {
-            staged->is_new = true;
-            staged->is_refused = false;
-            staged->is_staged |= is_selection(staged);
-            note(staging, staged);
-        }
-        *out = staged;
-    }
-    pthread_mutex_unlock(&staging->lock);
-    return error;
 }
 
 /* From here on nothing else of a dense view is applied. */
@@ -207,6 +220,20 @@ static int apply_selection(struct staged *staged)
                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
 }
 
+/* Nobody else writes to it meanwhile. The lock is dropped. */
+static int apply_collected(struct staging *staging, struct staged *staged, bool is_tentative)
+{
+    const struct view_content content = {.bytes = staged->n ? staged->bytes : "",
+                                         .n = staged->n,
+                                         .sparsify = staging->sparsify,
+                                         .most_kept = staging->limit,
+                                         .is_tentative = is_tentative};
+    pthread_mutex_unlock(&staging->lock);
+    int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);
+    pthread_mutex_lock(&staging->lock);
+    return error;
+}
+
 /* Of a frame that was to come to be, and is there by now, nothing is erased. The lock is dropped
  * meanwhile. */
 static int apply_dense(struct staging *staging, struct staged *staged)
@@ -219,16 +246,66 @@ static int apply_dense(struct staging *staging, struct staged *staged)
     return error;
 }
 
-/* Applied or not, nothing waits afterwards. It has been entered. */
-static int apply(struct staging *staging, struct staged *staged, bool *changed)
+static void end_content(struct staging *staging, struct staged *staged, int error, bool *changed)
 {
-    int error = is_selection(staged) ? apply_selection(staged) : apply_dense(staging, staged);
-    free_content(staged);
+    free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_new &= error != 0;
     staged->is_refused = staged->is_new;
     note(staging, staged);
     *changed = true; /* what the file shows is something else now in any case */
+}
+
+/* Applied or not, nothing waits afterwards. It has been entered. */
+static int apply(struct staging *staging, struct staged *staged, bool *changed)
+{
+    int error = is_selection(staged)           ? apply_selection(staged)
+                : staging_is_collected(staged) ? apply_collected(staging, staged, false)
+                                               : apply_dense(staging, staged);
+    end_content(staging, staged, error, changed);
+    return error;
+}
+
+/* By closing a descriptor that may not be the last one: what is no file yet may become one. Until
+ * then it is not shown. It has been entered. */
+static int try_collected(struct staging *staging, struct staged *staged, bool *changed)
+{
+    int error = apply_collected(staging, staged, true);
+    if (!error) {
+        end_content(staging, staged, error, changed);
+        return 0;
+    }
+    staged->failure = error;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
+    *changed = true;
+    return error;
+}
+
+int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, struct staged **out)
+{
+    int error = 0;
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, view, frame);
+    if (!staged)
+        error = add(staging, node, view, frame, &staged);
+    if (!error && staged->failure) { /* by somebody else, who has closed it */
+        free_content(staging, staged);
+        staged->is_staged = staged->is_written = false;
+        note(staging, staged);
+    }
+    if (!error) {
+        staged->writers++;
+        if (is_missing(staged)) {
+            staged->is_new = true;
+            staged->is_refused = false;
+            staged->is_staged |= is_selection(staged);
+            note(staging, staged);
+        }
+        *out = staged;
+    }
+    pthread_mutex_unlock(&staging->lock);
     return error;
 }
 
@@ -248,9 +325,11 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
     *changed = *closing = false;
     if (!atomic_load(&staged->waits))
         return 0;
-    pthread_mutex_lock(&staging->lock);
+    enter(staging, staged);
     if (staged->is_staged && staged->is_written && wrote)
-        error = apply(staging, staged, changed);
+        error = (staging_is_collected(staged) ? try_collected : apply)(staging, staged, changed);
+    else if (staged->failure) /* nobody who closes it now is told that it is done */
+        error = staged->failure;
     else if (atomic_load(&staged->waits) && !staged->is_written)
         *changed = *closing = true;
     if (*closing && staged->closing++ == 0)
@@ -259,7 +338,7 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
         staged->is_closed = false;
         pthread_cond_broadcast(&staging->changed);
     }
-    pthread_mutex_unlock(&staging->lock);
+    leave(staging, staged);
     return error;
 }
 
@@ -312,16 +391,169 @@ bool staging_waits(const struct staged *staged)
 
 void staging_refuse(struct staging *staging, struct staged *staged, bool *changed)
 {
-    pthread_mutex_lock(&staging->lock);
+    enter(staging, staged);
     *changed = atomic_load(&staged->waits);
-    free_content(staged);
+    free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_refused = staged->is_new;
     note(staging, staged);
-    pthread_mutex_unlock(&staging->lock);
+    leave(staging, staged);
+}
+
+/* ---- Contents ---- */
+
+/* Clears what lies behind n bytes, and gives its memory back. */
+static void clear_behind(struct staged *staged, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
+    size_t end = staged->n < whole ? staged->n : whole;
+    if (end > n)
+        memset(staged->bytes + n, 0, end - n);
+    if (staged->n > whole)
+        (void)madvise(staged->bytes + whole, staged->room - whole, MADV_DONTNEED);
+}
+
+/* Room for a content of n bytes; what is new of it is zero. */
+static int resize(struct staging *staging, struct staged *staged, uint64_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    bool takes = !is_selection(staged);
+    uint64_t limit = takes ? staging->limit : views_selection_limit(staged->views);
+    if (n > limit || n > SIZE_MAX - page)
+        return -EFBIG;
+    if (n < staged->n)
+        clear_behind(staged, (size_t)n);
+    if (n > staged->room) {
+        size_t room = ((size_t)n + page - 1) / page * page, more = room - staged->room;
+        if (takes && temporaries_take(staging->temporaries, more) != 0)
+            return -ENOSPC;
+        char *bytes = staged->bytes ? mremap(staged->bytes, staged->room, room, MREMAP_MAYMOVE)
+                                    : mmap(NULL, room, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (bytes == MAP_FAILED) {
+            if (takes)
+                temporaries_give(staging->temporaries, more);
+            return -ENOMEM;
+        }
+        staged->bytes = bytes;
+        staged->room = room;
+    }
+    staged->n = (size_t)n;
+    return 0;
+}
+
+/* Begins a new content with the present one. The lock must be held. */
+static int stage_present(struct staging *staging, struct staged *staged)
+{
+    uint64_t size = 0, frame = staged->key.frame;
+    enum view_kind view = staged->key.view;
+    int error = is_missing(staged) ? 0 : view_size(staged->views, view, frame, &size);
+    if (!error)
+        error = resize(staging, staged, size);
+    for (uint64_t at = 0; at < size && !error;) {
+        struct view_part part;
+        error = view_read(staged->views, view, frame, at, (size_t)size - (size_t)at,
+                          staged->bytes + at, &part);
+        if (error)
+            break;
+        if (part.bytes != staged->bytes + at)
+            memcpy(staged->bytes + at, part.bytes, part.n);
+        at += part.n;
+        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
+        view_return(staged->views, &part);
+        if (is_end)
+            break;
+    }
+    if (error)
+        staged->n = 0;
+    else
+        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
+    return error;
 }
 
 /* ---- Dense views ---- */
+
+/* What is written. */
+struct piece {
+    const void *bytes;
+    size_t n;
+    uint64_t offset;
+};
+
+/* Whether a piece that has other header bytes than those shown can be one of another program's
+ * file: the first one, or one behind others like that. */
+static bool may_collect(const struct staging *staging, const struct staged *staged,
+                        const struct piece *piece)
+{
+    enum view_kind view = staged->key.view;
+    if (!staging->temporaries || (view != VIEW_NPY && view != VIEW_TIFF))
+        return false;
+    if (staging_is_collected(staged))
+        return true;
+    return piece->offset == 0
+               ? view_takes_foreign(view, piece->bytes, piece->n)
+               : atomic_load(&staged->waits) && piece->offset < view_head_size(staged->views, view);
+}
+
+/* Begins to collect, with what was written before. */
+static int begin_collecting(struct staging *staging, struct staged *staged)
+{
+    size_t got;
+    uint64_t n = staged->head_written;
+    if (!staged->is_staged && !staged->is_new)
+        return stage_present(staging, staged);
+    int error = resize(staging, staged, n);
+    return error || n == 0 ? error
+                           : view_read_empty(staged->views, staged->key.view, 0, (size_t)n,
+                                             staged->bytes, &got);
+}
+
+/* It has been entered. */
+static int collect(struct staging *staging, struct staged *staged, const struct piece *piece)
+{
+    uint64_t end;
+    bool begins = !staging_is_collected(staged);
+    int error = __builtin_add_overflow(piece->offset, piece->n, &end) ? -EFBIG : 0;
+    if (!error && begins)
+        error = begin_collecting(staging, staged);
+    if (!error && end > staged->n)
+        error = resize(staging, staged, end);
+    if (error == -EFBIG || error == -ENOSPC)
+        log_warning("no room for a file of another program that is written to %s frame %llu: it "
+                    "would need more than staging_size=%zu",
+                    staged->node->name, (unsigned long long)staged->key.frame, staging->limit);
+    if (error)
+        return error;
+    memcpy(staged->bytes + piece->offset, piece->bytes, piece->n);
+    staged->failure = 0;
+    staged->is_refused = false;
+    atomic_store(&staged->is_collected, true);
+    staged->is_staged = staged->is_written = true;
+    staged->is_closed = false;
+    note(staging, staged);
+    return 0;
+}
+
+/* To one that is truncated or new. It has been entered; the lock is dropped meanwhile. */
+static int write_waiting(struct staging *staging, struct staged *staged, const struct piece *piece,
+                         bool sparsify, size_t *written)
+{
+    struct views *views = staged->views;
+    enum view_kind view = staged->key.view;
+    bool is_truncated = staged->is_staged && !staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = (is_truncated ? view_replace : view_write)(
+        views, view, staged->key.frame, piece->offset, piece->bytes, piece->n, sparsify, written);
+    uint64_t end = error ? 0 : piece->offset + *written;
+    bool counts = !error && end > view_head_size(views, view);
+    pthread_mutex_lock(&staging->lock);
+    staged->is_closed = false;
+    staged->head_written = end > staged->head_written ? end : staged->head_written;
+    if (counts)
+        staged->is_staged = staged->is_new = staged->is_refused = false;
+    note(staging, staged);
+    return error;
+}
 
 int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                         uint64_t offset, bool sparsify, size_t *written)
@@ -329,28 +561,44 @@ int staging_write_dense(struct staging *staging, struct staged *staged, const vo
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
     uint64_t frame = staged->key.frame;
-    if (!atomic_load(&staged->waits))
-        return view_write(views, view, frame, offset, bytes, n, sparsify, written);
+    const struct piece piece = {bytes, n, offset};
+    if (!atomic_load(&staged->waits)) {
+        int error = view_write(views, view, frame, offset, bytes, n, sparsify, written);
+        if (error != -EINVAL || !may_collect(staging, staged, &piece))
+            return error;
+    }
     enter(staging, staged);
-    bool is_truncated = staged->is_staged && !staged->is_new;
-    pthread_mutex_unlock(&staging->lock);
-    int error = (is_truncated ? view_replace : view_write)(views, view, frame, offset, bytes, n,
-                                                           sparsify, written);
-    bool counts = !error && offset + *written > view_head_size(views, view);
-    pthread_mutex_lock(&staging->lock);
-    staged->is_closed = false;
-    if (counts)
-        staged->is_staged = staged->is_new = staged->is_refused = false;
-    note(staging, staged);
+    int error = staging_is_collected(staged)
+                    ? -EINVAL
+                    : write_waiting(staging, staged, &piece, sparsify, written);
+    if (error == -EINVAL && may_collect(staging, staged, &piece)) {
+        error = collect(staging, staged, &piece);
+        *written = n;
+    }
     leave(staging, staged);
     return error;
+}
+
+bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error)
+{
+    if (!staging_is_collected(staged))
+        return false;
+    enter(staging, staged);
+    bool is_collected = staging_is_collected(staged);
+    *error = is_collected ? resize(staging, staged, size) : 0;
+    if (is_collected)
+        note(staging, staged);
+    leave(staging, staged);
+    return is_collected;
 }
 
 void staging_truncate_dense(struct staging *staging, struct staged *staged)
 {
     enter(staging, staged);
+    free_content(staging, staged);
     staged->is_new &= is_missing(staged);
     staged->is_staged = true;
+    staged->is_written = false;
     staged->is_closed = false;
     note(staging, staged);
     leave(staging, staged);
@@ -363,7 +611,8 @@ bool staging_is_empty(struct staging *staging, const struct node *node, enum vie
         return false;
     pthread_mutex_lock(&staging->lock);
     const struct staged *staged = find(staging, node, view, frame);
-    bool is_empty = staged && staged->is_staged && !is_selection(staged);
+    bool is_empty =
+        staged && staged->is_staged && !is_selection(staged) && !staging_is_collected(staged);
     pthread_mutex_unlock(&staging->lock);
     return is_empty;
 }
@@ -382,68 +631,6 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 
 /* ---- Selections ---- */
 
-/* Clears what lies behind n bytes, and gives its memory back. */
-static void clear_behind(struct staged *staged, size_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
-    size_t end = staged->n < whole ? staged->n : whole;
-    if (end > n)
-        memset(staged->bytes + n, 0, end - n);
-    if (staged->n > whole)
-        (void)madvise(staged->bytes + whole, staged->room - whole, MADV_DONTNEED);
-}
-
-/* Room for a content of n bytes; what is new of it is zero. */
-static int resize(struct staged *staged, uint64_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uint64_t limit = views_selection_limit(staged->views);
-    if (n > limit || n > SIZE_MAX - page)
-        return -EFBIG;
-    if (n < staged->n)
-        clear_behind(staged, (size_t)n);
-    if (n > staged->room) {
-        size_t room = ((size_t)n + page - 1) / page * page;
-        char *bytes = staged->bytes ? mremap(staged->bytes, staged->room, room, MREMAP_MAYMOVE)
-                                    : mmap(NULL, room, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (bytes == MAP_FAILED)
-            return -ENOMEM;
-        staged->bytes = bytes;
-        staged->room = room;
-    }
-    staged->n = (size_t)n;
-    return 0;
-}
-
-/* Begins a new content with the present one. The lock must be held. */
-static int stage_present(struct staged *staged)
-{
-    uint64_t size = 0, frame = staged->key.frame;
-    int error = is_missing(staged) ? 0 : view_size(staged->views, VIEW_DEFINED, frame, &size);
-    if (!error)
-        error = resize(staged, size);
-    for (uint64_t at = 0; at < size && !error;) {
-        struct view_part part;
-        error =
-            view_read(staged->views, VIEW_DEFINED, frame, at, size - at, staged->bytes + at, &part);
-        if (error)
-            break;
-        if (part.bytes != staged->bytes + at)
-            memcpy(staged->bytes + at, part.bytes, part.n);
-        at += part.n;
-        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
-        view_return(staged->views, &part);
-        if (is_end)
-            break;
-    }
-    if (error)
-        staged->n = 0;
-    else
-        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
-    return error;
-}
-
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                   uint64_t offset)
 {
@@ -451,9 +638,9 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
     pthread_mutex_lock(&staging->lock);
-    int error = staged->is_staged ? 0 : stage_present(staged);
+    int error = staged->is_staged ? 0 : stage_present(staging, staged);
     if (!error && end > staged->n)
-        error = resize(staged, end);
+        error = resize(staging, staged, end);
     if (!error) {
         memcpy(staged->bytes + offset, bytes, n);
         staged->is_written = true; /* also after a truncation to nothing */
@@ -466,9 +653,9 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
 
 static int truncate_to(struct staging *staging, struct staged *staged, uint64_t size)
 {
-    int error = staged->is_staged || size == 0 ? 0 : stage_present(staged);
+    int error = staged->is_staged || size == 0 ? 0 : stage_present(staging, staged);
     if (!error)
-        error = resize(staged, size);
+        error = resize(staging, staged, size);
     if (!error) {
         staged->is_staged = true;
         staged->is_written = size > 0;
@@ -501,33 +688,34 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     return error;
 }
 
-bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size)
+bool staging_size(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, uint64_t *size)
 {
     if (!staging || atomic_load(&staging->waiting) == 0)
         return false;
     pthread_mutex_lock(&staging->lock);
-    const struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
-    bool is_staged = staged && staged->is_staged;
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_staged = staged && has_content(staged);
     if (is_staged)
         *size = staged->n;
     pthread_mutex_unlock(&staging->lock);
     return is_staged;
 }
 
-bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
-                  size_t n, void *buffer, size_t *got, uint64_t *version)
+bool staging_read(struct staging *staging, const struct node *node, struct staged_part part,
+                  void *buffer, size_t *got, uint64_t *version)
 {
     if (!staging || atomic_load(&staging->waiting) == 0)
         return false;
     pthread_mutex_lock(&staging->lock);
-    const struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
-    bool is_staged = staged && staged->is_staged;
+    const struct staged *staged = find(staging, node, part.view, part.frame);
+    bool is_staged = staged && has_content(staged);
     if (is_staged) {
-        size_t left = offset < staged->n ? staged->n - (size_t)offset : 0;
-        *got = left < n ? left : n;
+        size_t left = part.offset < staged->n ? staged->n - (size_t)part.offset : 0;
+        *got = left < part.n ? left : part.n;
         *version = staged->version;
         if (*got > 0)
-            memcpy(buffer, staged->bytes + offset, *got);
+            memcpy(buffer, staged->bytes + part.offset, *got);
     }
     pthread_mutex_unlock(&staging->lock);
     return is_staged;

@@ -6,6 +6,10 @@
  * dataset when one of them who has written syncs or closes. Until then it is what reading the file
  * shows.
  *
+ * New contents of NumPy and TIFF views with another header than the one that is shown. What other
+ * programs write is collected likewise from the first bytes on that are not those shown, in the
+ * memory of temporary files, and decoded as a whole (view_put).
+ *
  * Truncations to nothing, and frames behind the last one, of files that are open for writing. Who
  * copies a file truncates or creates it first, and only then may it turn out that what he writes is
  * refused. So the truncation is shown by the file itself and the new frame by nobody, until the
@@ -34,9 +38,15 @@
 #include "fs/node.h"
 
 struct staging;
+struct temporaries;
 struct staged;
 
 int staging_create(struct nodes *nodes, struct staging **staging);
+
+/* What is collected of files of other programs takes of the limit of these, and is no longer than
+ * `limit` bytes; sparsify as view_put has it. Without this nothing is. */
+void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
+                     bool sparsify);
 
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);
@@ -79,9 +89,16 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 
 /* ---- Dense views ---- */
 
-/* As view_write, or as view_replace if the view is truncated. */
+/* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
+ * and -EFBIG, which are logged. */
 int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                         uint64_t offset, bool sparsify, size_t *written);
+
+/* Whether what is written to it is collected. */
+bool staging_is_collected(const struct staged *staged);
+
+/* Cuts what is collected of a view, or adds zeros; false: nothing is. *error as of writing. */
+bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error);
 
 /* Truncates it to nothing; *staged is of the file by which that was asked for. */
 void staging_truncate_dense(struct staging *staging, struct staged *staged);
@@ -103,13 +120,21 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
                      uint64_t size, bool by_name, bool *changed);
 
-/* Whether something is staged for the frame, and its size in bytes. */
-bool staging_size(struct staging *staging, const struct node *node, uint64_t frame, uint64_t *size);
+/* Whether a selection is staged for the frame, or what is written to another view collected, and
+ * its size in bytes. */
+bool staging_size(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, uint64_t *size);
 
 /* Up to n bytes of it into buffer, *got in all; false if nothing is staged. Contents are the same
  * as long as the version, which is odd, is. */
-bool staging_read(struct staging *staging, const struct node *node, uint64_t frame, uint64_t offset,
-                  size_t n, void *buffer, size_t *got, uint64_t *version);
+struct staged_part {
+    enum view_kind view;
+    uint64_t frame;
+    uint64_t offset;
+    size_t n;
+};
+bool staging_read(struct staging *staging, const struct node *node, struct staged_part part,
+                  void *buffer, size_t *got, uint64_t *version);
 
 /* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: whether nobody may have
  * closed another one that shows the same, or (itself: he is about to change it) that one, and

@@ -40,6 +40,16 @@ static int write_staged(struct mount *mount, struct open_file *file, const char 
     return 0;
 }
 
+/* The other views show it when it is applied. */
+static void note_collected(struct mount *mount, struct open_file *file, struct change *change)
+{
+    mount_asked(mount, file->node, file->inode.frame);
+    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    change->views = 1u << inode_view(file->inode);
+    atomic_store(&file->has_staged, true);
+    atomic_store(&file->has_asked, true);
+}
+
 static int write_view(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
                       uint64_t offset, size_t *written, struct change *change)
 {
@@ -51,6 +61,10 @@ static int write_view(struct mount *mount, struct open_file *file, const char *b
                                     mount->options->sparsify, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
+    if (!error && staging_is_collected(file->staged)) {
+        note_collected(mount, file, change);
+        return 0;
+    }
     if (!may_have_changed(error))
         return error;
     view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
@@ -102,18 +116,36 @@ static bool is_appending(const struct fuse_file_info *info)
     return info->flags & O_APPEND && !info->writepage;
 }
 
+/* Writes to a temporary file. What else *file may be, or has become, is for the caller to write to.
+ */
+static int write_temporary(struct mount *mount, struct open_file **file, const char *bytes,
+                           size_t n, uint64_t offset)
+{
+    int error = open_file_now(mount, file);
+    if (error || !(*file)->temporary)
+        return error;
+    error = temporary_write(mount->temporaries, (*file)->temporary, bytes, n, offset);
+    return error == -ESTALE ? open_file_now(mount, file) : error;
+}
+
 void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
               struct fuse_file_info *info)
 {
     struct mount *mount = mount_of(request);
-    struct open_file *file = open_file_of(info);
+    struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_WRITTEN,
                             .written = n,
                             .offset = (uint64_t)offset,
                             .is_of_map = info->writepage};
     struct change change = {0};
+    open_file_use(opened);
+    answer.error = write_temporary(mount, &file, bytes, n, (uint64_t)offset);
+    if (answer.error || file->temporary) {
+        answer_now(request, &answer);
+        open_file_put(mount, opened);
+        return;
+    }
     bool is_selection = open_file_is_selection(file);
-    open_file_use(file);
     selection_forget(file);
     atomic_store(&file->has_written, true);
     fresh_written(mount->fresh, file->fresh);
@@ -141,7 +173,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer_now(request, &answer);
     if (is_refused)
         notify_refused(mount, file);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 /* ---- setattr ---- */
@@ -186,6 +218,39 @@ static void choose_time(bool set, bool set_now, const struct timespec *wanted,
         *time = *wanted;
 }
 
+static int set_temporary_times(struct mount *mount, struct inode inode,
+                               const struct timespec *atime, const struct timespec *mtime)
+{
+    struct temporary *temporary = temporary_get(mount->temporaries, inode);
+    if (!temporary)
+        return -ESTALE;
+    temporary_set_times(temporary, atime, mtime);
+    temporary_put(mount->temporaries, temporary);
+    return 0;
+}
+
+static int truncate_temporary(struct mount *mount, struct inode inode, uint64_t size)
+{
+    struct temporary *temporary = temporary_get(mount->temporaries, inode);
+    if (!temporary)
+        return -ESTALE;
+    int error = temporary_resize(mount->temporaries, temporary, size);
+    temporary_put(mount->temporaries, temporary);
+    return error;
+}
+
+/* What a temporary file is now: itself, or the view that it has become. */
+static struct inode inode_now(struct mount *mount, struct inode inode)
+{
+    struct temporary_state state = {0};
+    struct temporary *temporary =
+        inode.entry == ENTRY_TEMPORARY ? temporary_get(mount->temporaries, inode) : NULL;
+    if (temporary)
+        temporary_state(temporary, &state);
+    temporary_put(mount->temporaries, temporary);
+    return state.has_become ? state.became : inode;
+}
+
 /* Mode, owner and times are those of the HDF5 file. The kernel has seen that whoever sets them may;
  * times of views are kept as long as the mount, for programs that compare them, all else is let be.
  */
@@ -196,12 +261,16 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
     struct timespec atime = answer->st.st_atim, mtime = answer->st.st_mtim;
     const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME |
                       FUSE_SET_ATTR_MTIME_NOW;
-    if (!node || !mount->times || !inode_is_view(inode) || !(to_set & times))
+    if (!node || !mount->times || !(to_set & times))
         return;
     choose_time(to_set & FUSE_SET_ATTR_ATIME, to_set & FUSE_SET_ATTR_ATIME_NOW,
                 &attributes->st_atim, &atime);
     choose_time(to_set & FUSE_SET_ATTR_MTIME, to_set & FUSE_SET_ATTR_MTIME_NOW,
                 &attributes->st_mtim, &mtime);
+    if (inode.entry == ENTRY_TEMPORARY)
+        answer->error = set_temporary_times(mount, inode, &atime, &mtime);
+    if (!inode_is_view(inode))
+        return;
     uint64_t frame = mount_frame_of_times(inode);
     times_set(mount->times, node->object, frame, &atime, &mtime);
     if (!change->node && frame != TIMES_ANY_FRAME) { /* other views of it show the same */
@@ -235,6 +304,11 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     int error = 0;
     (file ? mount_settle : mount_settle_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
+    if (file && file->staged && size > 0 &&
+        staging_resize(mount->staging, file->staged, size, &error)) {
+        note_collected(mount, file, change);
+        return error;
+    }
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
@@ -272,6 +346,8 @@ static int truncate_inode(struct mount *mount, struct inode inode, struct open_f
         return -ESTALE;
     if (!mount->is_writable)
         return -EROFS;
+    if (inode.entry == ENTRY_TEMPORARY)
+        return truncate_temporary(mount, inode, size);
     if (!inode_is_view(inode))
         return refusal_say(mount, node, REFUSAL_COMPUTED);
     int error = node_get_views(mount->nodes, node, &views);
@@ -287,16 +363,20 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
 {
     CHANGING(request);
     struct mount *mount = mount_of(request);
-    struct inode inode = inode_unpack(number);
-    struct open_file *file = info ? open_file_of(info) : NULL;
-    bool by_opening = !file && to_set & FUSE_SET_ATTR_SIZE && attributes->st_size == 0;
-    if (file)
-        open_file_use(file);
+    struct inode inode = inode_now(mount, inode_unpack(number));
+    struct open_file *opened = info ? open_file_of(info) : NULL;
+    bool by_opening = !opened && to_set & FUSE_SET_ATTR_SIZE && attributes->st_size == 0;
+    if (opened)
+        open_file_use(opened);
     else if (by_opening)
-        file = open_file_just_opened(number, fuse_req_ctx(request)->pid);
+        opened = open_file_just_opened(number, fuse_req_ctx(request)->pid);
     struct answer answer = {.kind = ANSWER_ATTRIBUTES};
     struct change change = {0};
-    answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
+    struct open_file *file = opened && inode_is_view(inode) ? opened : NULL;
+    if (file)
+        answer.error = open_file_now(mount, &file);
+    if (!answer.error)
+        answer.error = mount_attributes(mount, inode, &answer.st, &answer.timeout);
     bool is_other = !answer.error && !is_same(&answer.st, attributes, to_set);
     if (is_other && mount->options->is_strict)
         answer.error = refusal_say(mount, node_get(mount->nodes, inode.node), REFUSAL_STRICT);
@@ -318,8 +398,8 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
         notify_change(mount->notify, &change, number, request, &answer);
     else
         answer_now(request, &answer);
-    if (file)
-        open_file_put(mount, file);
+    if (opened)
+        open_file_put(mount, opened);
 }
 
 /* ---- fallocate ---- */
@@ -346,6 +426,40 @@ static int apply_before(struct mount *mount, struct open_file *file, struct chan
     return error;
 }
 
+/* Memory is taken when it is written to. */
+static int allocate_temporary(struct mount *mount, struct open_file *file, int mode,
+                              uint64_t offset, uint64_t n)
+{
+    struct temporary_state state;
+    uint64_t end;
+    if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
+        return -EOPNOTSUPP;
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    temporary_state(file->temporary, &state);
+    return mode == 0 && end > state.size
+               ? temporary_resize(mount->temporaries, file->temporary, end)
+               : 0;
+}
+
+/* The same of what another program writes to a view. */
+static int allocate_collected(struct mount *mount, struct open_file *file, int mode,
+                              uint64_t offset, uint64_t n)
+{
+    uint64_t size, end;
+    int error = 0;
+    if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
+        return -EOPNOTSUPP;
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    if (mode == 0 &&
+        staging_size(mount->staging, file->node, inode_view(file->inode), file->inode.frame,
+                     &size) &&
+        end > size)
+        (void)staging_resize(mount->staging, file->staged, end, &error);
+    return error;
+}
+
 static int allocate(struct mount *mount, struct open_file *file, int mode, uint64_t offset,
                     uint64_t n, struct change *change)
 {
@@ -357,6 +471,8 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
     if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
         return refusal_say(mount, file->node, REFUSAL_RANGE);
+    if (staging_is_collected(file->staged))
+        return allocate_collected(mount, file, mode, offset, n);
     int error = punch ? 0 : reserve(mount, file, offset, n);
     if (error || reserves)
         return error;
@@ -388,13 +504,17 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
     CHANGING(request);
     (void)number;
     struct mount *mount = mount_of(request);
-    struct open_file *file = open_file_of(info);
+    struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
     struct change change = {0};
-    open_file_use(file);
-    answer.error = file->is_for_writing
-                       ? allocate(mount, file, mode, (uint64_t)offset, (uint64_t)n, &change)
-                       : -EBADF;
+    open_file_use(opened);
+    answer.error = open_file_now(mount, &file);
+    if (!answer.error && file->temporary)
+        answer.error = allocate_temporary(mount, file, mode, (uint64_t)offset, (uint64_t)n);
+    else if (!answer.error)
+        answer.error = file->is_for_writing
+                           ? allocate(mount, file, mode, (uint64_t)offset, (uint64_t)n, &change)
+                           : -EBADF;
     if (change.node) {
         notify_change(mount->notify, &change, 0, request, &answer);
         change.views = 1u << inode_view(file->inode);
@@ -403,7 +523,7 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
     } else {
         answer_now(request, &answer);
     }
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 /* ---- fsync, of a file or a directory ---- */
@@ -412,10 +532,11 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
 {
     (void)number, (void)data_only;
     struct mount *mount = mount_of(request);
-    struct open_file *file = open_file_of(info);
+    struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
     struct change change = {0};
-    open_file_use(file);
+    open_file_use(opened);
+    answer.error = open_file_now(mount, &file);
     if (file->staged) {
         answer.error = apply_before(mount, file, &change);
         selection_forget(file);
@@ -424,7 +545,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     if (change.node)
         mount_applied(mount, file->node, change.first, change.last);
     fresh_finish(mount->fresh, file->fresh);
-    if (!answer.error && mount->commits)
+    if (!answer.error && mount->commits && !file->temporary)
         answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
         int earlier = commits_error(mount->commits, &file->commits_seen);
@@ -435,7 +556,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         notify_change(mount->notify, &change, 0, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
-    open_file_put(mount, file);
+    open_file_put(mount, opened);
 }
 
 /* Of any directory: all that was written before. */

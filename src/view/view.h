@@ -204,6 +204,31 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                  const void *bytes, size_t n, bool sparsify, size_t *written);
 
+/* The whole new content of a view of one frame that can be written: all of it is taken or nothing,
+ * elements of which there are no bytes are erased, and one behind the last comes to be. Errors as
+ * of view_write, or -EFBIG: it is longer than the view; and as of view_set_defined. If it fails in
+ * the midst, the frame holds what it did before, unless that is more than most_kept bytes or cannot
+ * be written again, which is logged. */
+struct view_content {
+    const void *bytes;
+    size_t n;
+    bool sparsify;
+    size_t most_kept;
+    bool is_tentative; /* it is not logged why another program's file is refused */
+};
+int view_put(struct views *views, enum view_kind kind, uint64_t frame,
+             const struct view_content *content);
+
+/* Whether n bytes may be the first ones of another program's NumPy or TIFF file, which view_put
+ * takes, too, if it is of the shape and type of the frame: with any header of such files, either
+ * byte order and order of axes, and of TIFF strips, tiles, and what libtiff can decompress. What
+ * differs is logged, and is -EINVAL. */
+bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n);
+
+/* Starts the process by which TIFF files are decoded: before there are threads, and before files
+ * are opened. memory: that decoding one may take, in bytes; 0: no limit. Errors of fork(2). */
+int views_start_decoder(size_t memory);
+
 /* Of a view that can be written: the bytes before its body. */
 size_t view_head_size(struct views *views, enum view_kind kind);
 

@@ -737,7 +737,32 @@ class Worker:
         os.chmod(path, self.random.choice([0o600, os.stat(path).st_mode & 0o7777]))
         os.utime(path, (self.random.randrange(10**9),) * 2)
 
-    OPERATIONS = {"write": 30, "copy_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6, "store": 8,
+    def rename_over(self):
+        """A temporary file becomes the frame; another header, or a byte more, is refused."""
+        dataset = self.pick_dataset()
+        with self.frame(dataset) as frame:
+            view = self.pick_view()
+            path = self.path(dataset, view, frame)
+            new = path.with_name(f".{frame}.{view}.new")
+            end = self.random.choice([dataset.bytes, self.random.randrange(dataset.bytes + 1)]) // dataset.item
+            self.note(f"rename over {dataset.kind.path}/{view} {frame}: {end} elements")
+            head = read_file(path)[:-dataset.bytes]
+            data = self.data(dataset, 0, end * dataset.item)
+            new.write_bytes(head + data + bytes(dataset.bytes + 1 - len(data)))
+            with refused(errno.EFBIG):
+                os.rename(new, path)
+            if head:
+                with open(new, "r+b", buffering=0) as file:
+                    file.write(bytes([head[0] ^ 1]))
+                    with refused(errno.EINVAL, errno.EFBIG):
+                        os.rename(new, path)
+                    os.pwrite(file.fileno(), head[:1], 0)
+            os.truncate(new, len(head) + len(data))
+            os.rename(new, path)
+            dataset.erase(frame, 0, dataset.bytes)
+            dataset.write(frame, 0, data)
+
+    OPERATIONS = {"write": 30, "copy_over": 3, "rename_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6, "store": 8,
                   "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6,
                   "truncate_defined": 2, "spoil_defined": 1, "write_stack": 8, "read_stack": 5,
                   "punch_stack": 3, "extend": 1, "change_groups": 2, "sync": 2, "forbidden": 1,

@@ -47,7 +47,7 @@ def reserve(path):
 
 
 CASES = {
-    "a new name": (errno.EPERM, lambda root: (root / "dense/frames/notes.txt").write_text("hello"),
+    "a new name": (errno.EPERM, lambda root: (root / "dense/notes.txt").write_text("hello"),
                    "new files are frames, as frames/7.raw"),
     "a device": (errno.EPERM, lambda root: os.mkfifo(root / "pipe"), "new files are frames, as frames/7.raw"),
     "rm": (errno.EPERM, lambda root: os.unlink(root / "sparse/frames/1.raw"), "truncate -s 0 frames/N.raw erases"),

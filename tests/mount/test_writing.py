@@ -211,7 +211,7 @@ def test_headers_stay_as_they_are(mounts, data):
             assert file.write(before[:40]) == 40
             file.seek(0)
             with refused(errno.EINVAL):
-                file.write(before[:5] + b"?" + before[6:])
+                file.write(before[:1] + b"?" + before[2:])
         assert (d / name).read_bytes() == before
     data.check_file(mounts)
 
@@ -371,14 +371,16 @@ REFUSED_WAYS = ["cp bad {0}", "cat bad > {0}", "dd if=bad of={0} bs=101 status=n
 
 @pytest.mark.parametrize("way", REFUSED_WAYS)
 def test_a_refused_write_changes_nothing(mounts, data, tmp_path, way):
-    d = data.mount(mounts)
+    """What may be a file of another program is refused when it is closed, of which Python says nothing there."""
+    d = data.mount(mounts, expect_log=True)
     data.check()
     for bad in other_headers(new_content(), d):
         (tmp_path / "bad").write_bytes(bad)
         for name in "npy/000001.npy", "tiff/000001.tif", "stack.npy":
             if "tiff" in name and not bad.startswith(b"II"):
                 continue
-            assert shell(way.format(d / name), cwd=tmp_path).returncode
+            is_late = bad[:6] == b"\x93NUMPY" and "stack" not in name or bad[:2] == b"II" and "tiff" in name
+            assert shell(way.format(d / name), cwd=tmp_path).returncode or (is_late and "open(" in way)
             assert np.array_equal(np.load(d / "npy/000001.npy"), data.array[1])
             assert (d / "frames/1.raw").read_bytes() == data.array[1].tobytes()
     data.check_file(mounts)
@@ -435,7 +437,7 @@ def test_datasets_that_cannot_be_written(mounts, tmp_path):
 
 def test_numpy_saves_what_does_not_fit(mounts, tmp_path):
     data = Data(tmp_path, True, maxshape=(20, 30, 41))
-    d = data.mount(mounts)
+    d = data.mount(mounts, expect_log=True)
     for name in "npy/000001.npy", "npy/000014.npy", "stack.npy":
         for array in np.ones(SHAPE[1:], "f4"), np.ones((41, 30), "u2"), np.ones(SHAPE[1:], "u2", "F").T:
             with refused(errno.EINVAL):
@@ -884,7 +886,7 @@ def test_new_frames(mounts, tmp_path, is_sparse):
     for name in "frames/13.raw", "raw/13.raw", f"raw/{2**34}.raw", f"raw/{2**62}.raw":
         with refused(errno.EFBIG):
             open(d / name, "wb")
-    for name in "frames/0.raw", "frames/x.raw", "frames/1", "frames/9.npy", "values/10.values", "raw/1.txt":
+    for name in "frames/0.raw", "values/10.values", "values/x", "csr/x":
         with refused(errno.EPERM):
             open(d / name, "wb")
     with refused(errno.EEXIST):
@@ -1012,7 +1014,8 @@ def test_names_cannot_be_changed(mounts, data):
     for attempt in (lambda: os.unlink(frame), lambda: os.rename(frame, d / "frames/2.raw"),
                     lambda: os.rename(data.mounted / "sparse", data.mounted / "new"),
                     lambda: open(data.mounted / "new", "w"), lambda: open(d / "new", "w"),
-                    lambda: os.link(frame, d / "frames/new"), lambda: os.symlink("x", data.mounted / "new"),
+                    lambda: os.link(frame, d / "frames/new"),
+                    lambda: os.rename(frame, d / "frames/new"), lambda: os.symlink("x", data.mounted / "new"),
                     lambda: os.mkfifo(data.mounted / "new"), lambda: os.mknod(data.mounted / "new"),
                     lambda: open(d / "dataset.json", "w"), lambda: open(d / "values/1.values", "r+b"),
                     lambda: open(d / "csr/data.raw", "r+b"), lambda: open(data.mounted / ".sparsefs/pid", "w"),

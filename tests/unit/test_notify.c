@@ -59,7 +59,7 @@ static struct mounted begin(void)
     assert_int_equal(pipe2(mounted.ends, O_CLOEXEC), 0);
     snprintf(connection, sizeof(connection), "/dev/fd/%d", mounted.ends[0]);
     assert_int_equal(fuse_session_mount(mounted.session, connection), 0);
-    assert_int_equal(notify_create(mounted.nodes, mounted.session, NULL, &mounted.notify), 0);
+    assert_int_equal(notify_create(mounted.nodes, NULL, mounted.session, NULL, &mounted.notify), 0);
     return mounted;
 }
 

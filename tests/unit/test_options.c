@@ -67,6 +67,7 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_int_equal(options.frame_rank, -1);
     assert_int_equal(options.first, 0);
     assert_int_equal(options.cache_size, SFS_DEFAULT_CACHE_SIZE);
+    assert_int_equal(options.staging_size, 256 << 20);
     assert_true(options.threads >= 2);
     assert_int_equal(options.log_level, LOG_WARNING);
     assert_false(options.foreground || options.debug || options.show_help || options.show_version);
@@ -230,12 +231,32 @@ static void options_of_mount_and_systemd_are_ignored(void **state)
 static void unknown_options_are_refused(void **state)
 {
     (void)state;
-    static const char *const words[] = {
-        "no_such_option", "Ro",         "directio",  "direct_io=1", "first",
-        "threads",        "cache_size", "uid",       "frame_rank",  "fsname",
-        "nosuid=1",       "userx",      "x",         "autox",       "follow=",
-        "follow=0",       "follow=x",   "follow=1s", "follow=-1",   "follow=nan",
-        "image_size=0",   "image_size", "ro=1",      "firstx=1",    "-x"};
+    static const char *const words[] = {"no_such_option",
+                                        "Ro",
+                                        "directio",
+                                        "direct_io=1",
+                                        "first",
+                                        "threads",
+                                        "cache_size",
+                                        "uid",
+                                        "frame_rank",
+                                        "fsname",
+                                        "nosuid=1",
+                                        "userx",
+                                        "x",
+                                        "autox",
+                                        "follow=",
+                                        "follow=0",
+                                        "follow=x",
+                                        "follow=1s",
+                                        "follow=-1",
+                                        "follow=nan",
+                                        "staging_size=0",
+                                        "image_size=0",
+                                        "image_size",
+                                        "ro=1",
+                                        "firstx=1",
+                                        "-x"};
     for (size_t i = 0; i < COUNT(words); i++)
         expect_refused(words[i]);
 
@@ -397,10 +418,11 @@ static void kinds_of_views_are_added(void **state)
 {
     (void)state;
     struct options options;
-    assert_int_equal(PARSE(&options, "-o", "views=raw+stack,strict", "a.h5", "/mnt"), 0);
-    assert_int_equal(options.views,
-                     1u << VIEW_RAW | 1u << VIEW_STACK_RAW | 1u << VIEW_STACK_NPY);
+    assert_int_equal(
+        PARSE(&options, "-o", "views=raw+stack,strict,staging_size=3M", "a.h5", "/mnt"), 0);
+    assert_int_equal(options.views, 1u << VIEW_RAW | 1u << VIEW_STACK_RAW | 1u << VIEW_STACK_NPY);
     assert_true(options.is_strict);
+    assert_int_equal(options.staging_size, 3 << 20);
     options_free(&options);
     assert_int_equal(PARSE(&options, "-o", "views=npy+all", "a.h5", "/mnt"), 0);
     assert_int_equal(options.views, ENTRY_ALL_VIEWS);

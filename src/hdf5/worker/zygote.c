@@ -45,6 +45,8 @@ struct zygote zygote_of_libhdf5 = {false, "sparsefs-hdf5z", "sparsefs-hdf5", -1,
                                    PTHREAD_MUTEX_INITIALIZER};
 struct zygote zygote_of_plugins = {true, "sparsefs-plugz", "sparsefs-plugin", -1,
                                    PTHREAD_MUTEX_INITIALIZER};
+struct zygote zygote_of_images = {false, "sparsefs-imagez", "sparsefs-image", -1,
+                                  PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- The zygote ---- */
 
@@ -115,7 +117,7 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     if (!zygote->is_open)
         confine_surroundings();
     prctl(PR_SET_DUMPABLE, 0);
-    zygote_of_libhdf5.control = zygote_of_plugins.control = -1;
+    zygote_of_libhdf5.control = zygote_of_plugins.control = zygote_of_images.control = -1;
     life->prepare();
     while (descriptor_receive(CONTROL, &request, sizeof(request), &fd)) {
         struct answer answer = request.end > 0 ? end_one(request.end) : fork_one(zygote, life, fd);

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The workers of libhdf5 are confined from the beginning; those for plugins still have to load
+/* The workers of libhdf5, and those for images, are confined from the beginning; those for plugins still have to load
  * them, and do it themselves then. */
 struct zygote;
-extern struct zygote zygote_of_libhdf5, zygote_of_plugins;
+extern struct zygote zygote_of_libhdf5, zygote_of_plugins, zygote_of_images;
 
 /* Forks it. prepare: what is done in it once; work: what a worker does with its socket; memory: see
  * confine.h, of those that are confined. -EALREADY: it runs; errors of fork(2). Not for threads. */

@@ -1,0 +1,641 @@
+/* A table by name and by number, and a list in the order of numbers for listings. The limit is a
+ * count of bytes under the table's lock; a file's own lock guards what it holds, and is taken
+ * before that of the table. */
+#include "fs/temporary.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "common/hash.h"
+#include "common/log.h"
+#include "fs/name.h"
+
+#define NAMED_IN_LOG 3 /* of what is lost */
+
+struct name {
+    UT_hash_handle hh;
+    struct temporary *file;
+    const struct node *place; /* held */
+    uint64_t object;          /* of the dataset: where the hash key begins */
+    uint64_t directory;
+    char name[]; /* without a NUL in the hash key */
+};
+
+struct temporary {
+    /* Under the lock of the table: */
+    UT_hash_handle hh_number;
+    struct temporary *prev, *next; /* in the list, while it has a name */
+    struct name *name;             /* NULL: it has none */
+    size_t taken;                  /* of the limit: all but the content */
+    unsigned users;                /* its name is one */
+    /* Never changed: */
+    uint64_t number;
+    const struct node *home; /* by which it was made; held */
+    pthread_mutex_t lock;    /* guards what follows */
+    char *bytes;
+    size_t n, room;
+    struct timespec atime, mtime;
+    bool has_atime, has_mtime; /* somebody has set it */
+    bool is_told;              /* that there is no room */
+    bool has_become;
+    struct inode became;                         /* whose node is held */
+    struct temporary *prev_became, *next_became; /* under the lock of the table */
+    uint64_t object;                             /* what it has become is of */
+};
+
+struct temporaries {
+    struct nodes *nodes;
+    const char *label;
+    size_t limit;
+    atomic_uint n;        /* with a name; read without the lock by those who only look */
+    atomic_uint n_became; /* and are still used; the same */
+    pthread_mutex_t lock; /* guards what follows */
+    struct name *names;
+    struct temporary *by_number, *list;
+    struct temporary *became;
+    uint64_t numbers; /* that were given */
+    size_t taken;     /* bytes */
+};
+
+int temporaries_create(struct nodes *nodes, const char *label, size_t limit,
+                       struct temporaries **out)
+{
+    struct temporaries *temporaries = calloc(1, sizeof(*temporaries));
+    if (!temporaries)
+        return -ENOMEM;
+    temporaries->nodes = nodes;
+    temporaries->label = label;
+    temporaries->limit = limit;
+    atomic_init(&temporaries->n, 0);
+    atomic_init(&temporaries->n_became, 0);
+    pthread_mutex_init(&temporaries->lock, NULL);
+    *out = temporaries;
+    return 0;
+}
+
+/* ---- Names ---- */
+
+static size_t key_bytes(const char *name)
+{
+    return offsetof(struct name, name) - offsetof(struct name, object) + strlen(name);
+}
+
+/* Of no file yet; NULL: no memory. */
+static struct name *new_name(struct temporary_place place, const char *string)
+{
+    struct name *name = calloc(1, sizeof(*name) + strlen(string) + 1);
+    if (!name)
+        return NULL;
+    name->place = place.node;
+    name->object = place.node->object;
+    name->directory = place.directory;
+    strcpy(name->name, string);
+    return name;
+}
+
+/* The lock of the table must be held, here and in what follows. */
+static struct name *find(struct temporaries *temporaries, const struct name *like)
+{
+    struct name *name;
+    HASH_FIND(hh, temporaries->names, &like->object, key_bytes(like->name), name);
+    return name;
+}
+
+static struct temporary *find_number(struct temporaries *temporaries, uint64_t number)
+{
+    struct temporary *temporary;
+    HASH_FIND(hh_number, temporaries->by_number, &number, sizeof(number), temporary);
+    return temporary;
+}
+
+/* -ENOMEM. Another one with the same key may still be there, and is to be dropped then. */
+static int add_name(struct temporaries *temporaries, struct temporary *temporary, struct name *name)
+{
+    HASH_ADD_KEYPTR(hh, temporaries->names, &name->object, key_bytes(name->name), name);
+    if (hash_failed())
+        return -ENOMEM;
+    name->file = temporary;
+    temporary->name = name;
+    node_hold(temporaries->nodes, name->place->number);
+    return 0;
+}
+
+/* The file has no name any more. Returns the one that it had, for free_name. */
+static struct name *end_name(struct temporaries *temporaries, struct temporary *temporary)
+{
+    struct name *name = temporary->name;
+    HASH_DELETE(hh, temporaries->names, name);
+    temporary->name = NULL;
+    DL_DELETE(temporaries->list, temporary);
+    atomic_fetch_sub(&temporaries->n, 1);
+    temporary->users--;
+    return name;
+}
+
+/* One that was a file's; without the lock. */
+static void free_name(struct temporaries *temporaries, struct name *name)
+{
+    if (name)
+        node_put(temporaries->nodes, name->place->number);
+    free(name);
+}
+
+/* ---- The limit ---- */
+
+/* -ENOSPC. The lock must be held. */
+static int take(struct temporaries *temporaries, size_t n)
+{
+    if (n > temporaries->limit - temporaries->taken)
+        return -ENOSPC;
+    temporaries->taken += n;
+    return 0;
+}
+
+int temporaries_take(struct temporaries *temporaries, size_t n)
+{
+    pthread_mutex_lock(&temporaries->lock);
+    int error = take(temporaries, n);
+    pthread_mutex_unlock(&temporaries->lock);
+    return error;
+}
+
+void temporaries_give(struct temporaries *temporaries, size_t n)
+{
+    pthread_mutex_lock(&temporaries->lock);
+    temporaries->taken -= n;
+    pthread_mutex_unlock(&temporaries->lock);
+}
+
+static void tell_of_limit(const struct temporaries *temporaries, const char *name, int error)
+{
+    log_warning("%s: no room for the temporary file %s:%s it would need more than staging_size=%zu",
+                temporaries->label, name, error == -EFBIG ? "" : " with the others",
+                temporaries->limit);
+}
+
+/* ---- Files ---- */
+
+/* When nobody uses it any more; it is in no table. */
+static void destroy(struct temporaries *temporaries, struct temporary *temporary)
+{
+    if (temporary->has_become)
+        node_put(temporaries->nodes, temporary->became.node);
+    node_put(temporaries->nodes, temporary->home->number);
+    pthread_mutex_destroy(&temporary->lock);
+    free(temporary->bytes);
+    free(temporary);
+}
+
+static void log_lost(struct temporaries *temporaries)
+{
+    const struct temporary *temporary;
+    char *names = NULL;
+    size_t size, n = 0;
+    FILE *out = temporaries->list ? open_memstream(&names, &size) : NULL;
+    if (!out)
+        return;
+    DL_FOREACH (temporaries->list, temporary) {
+        char *path = n < NAMED_IN_LOG ? node_path(temporary->name->place) : NULL;
+        if (n < NAMED_IN_LOG)
+            fprintf(out, "%s%s: %s (%zu bytes)", n ? ", " : "", path ? path : "",
+                    temporary->name->name, temporary->n);
+        free(path);
+        n++;
+    }
+    if (fclose(out) == 0)
+        log_warning("%s: lost with the mount: %zu temporary file%s, renamed to no frame: %s%s",
+                    temporaries->label, n, n == 1 ? "" : "s", names,
+                    n > NAMED_IN_LOG ? ", ..." : "");
+    free(names);
+}
+
+void temporaries_destroy(struct temporaries *temporaries)
+{
+    if (!temporaries)
+        return;
+    struct temporary *temporary, *next;
+    log_lost(temporaries);
+    HASH_CLEAR(hh, temporaries->names);
+    HASH_ITER (hh_number, temporaries->by_number, temporary, next) {
+        HASH_DELETE(hh_number, temporaries->by_number, temporary);
+        free_name(temporaries, temporary->name);
+        destroy(temporaries, temporary);
+    }
+    pthread_mutex_destroy(&temporaries->lock);
+    free(temporaries);
+}
+
+static int add(struct temporaries *temporaries, struct temporary *temporary, struct name *name)
+{
+    if (find(temporaries, name))
+        return -EEXIST;
+    if (temporaries->numbers == INODE_MAX_FRAMES || take(temporaries, temporary->taken) != 0)
+        return -ENOSPC;
+    temporary->number = temporaries->numbers;
+    HASH_ADD(hh_number, temporaries->by_number, number, sizeof(temporary->number), temporary);
+    if (!hash_failed()) {
+        if (add_name(temporaries, temporary, name) == 0) {
+            temporaries->numbers++;
+            DL_APPEND(temporaries->list, temporary);
+            atomic_fetch_add(&temporaries->n, 1);
+            node_hold(temporaries->nodes, temporary->home->number);
+            return 0;
+        }
+        HASH_DELETE(hh_number, temporaries->by_number, temporary);
+    }
+    temporaries->taken -= temporary->taken;
+    return -ENOMEM;
+}
+
+int temporary_make(struct temporaries *temporaries, struct temporary_place place,
+                   const char *string, struct temporary **out)
+{
+    struct temporary *temporary = calloc(1, sizeof(*temporary));
+    struct name *name = new_name(place, string);
+    int error = temporary && name ? 0 : -ENOMEM;
+    if (!error) {
+        temporary->home = place.node;
+        temporary->users = 2; /* its name, and the caller */
+        temporary->taken = sizeof(*temporary) + sizeof(*name) + strlen(string);
+        clock_gettime(CLOCK_REALTIME, &temporary->mtime);
+        temporary->atime = temporary->mtime;
+        pthread_mutex_init(&temporary->lock, NULL);
+        pthread_mutex_lock(&temporaries->lock);
+        error = add(temporaries, temporary, name);
+        pthread_mutex_unlock(&temporaries->lock);
+        if (error)
+            pthread_mutex_destroy(&temporary->lock);
+    }
+    if (error == -ENOSPC)
+        tell_of_limit(temporaries, string, error);
+    if (error) {
+        free(name);
+        free(temporary);
+        return error;
+    }
+    *out = temporary;
+    return 0;
+}
+
+struct temporary *temporary_find(struct temporaries *temporaries, struct temporary_place place,
+                                 const char *name)
+{
+    if (!temporaries || atomic_load(&temporaries->n) == 0)
+        return NULL;
+    struct name *like = new_name(place, name);
+    if (!like)
+        return NULL;
+    pthread_mutex_lock(&temporaries->lock);
+    const struct name *found = find(temporaries, like);
+    struct temporary *temporary = found ? found->file : NULL;
+    if (temporary)
+        temporary->users++;
+    pthread_mutex_unlock(&temporaries->lock);
+    free(like);
+    return temporary;
+}
+
+struct temporary *temporary_get(struct temporaries *temporaries, struct inode inode)
+{
+    if (!temporaries)
+        return NULL;
+    pthread_mutex_lock(&temporaries->lock);
+    struct temporary *temporary = find_number(temporaries, inode.frame);
+    if (temporary && temporary->home->number != inode.node)
+        temporary = NULL;
+    if (temporary)
+        temporary->users++;
+    pthread_mutex_unlock(&temporaries->lock);
+    return temporary;
+}
+
+static bool is_in(const struct temporary *temporary, struct temporary_place place)
+{
+    return temporary->name && temporary->name->object == place.node->object &&
+           temporary->name->directory == place.directory;
+}
+
+/* Who reads a listing comes back with the place of the next one: mostly nothing is gone through. */
+struct temporary *temporary_next(struct temporaries *temporaries, struct temporary_place place,
+                                 uint64_t at, uint64_t *next)
+{
+    if (!temporaries || atomic_load(&temporaries->n) == 0)
+        return NULL;
+    pthread_mutex_lock(&temporaries->lock);
+    struct temporary *temporary = find_number(temporaries, at);
+    const struct temporary *behind;
+    if (!temporary || !is_in(temporary, place))
+        for (temporary = temporaries->list; temporary; temporary = temporary->next)
+            if (temporary->number >= at && is_in(temporary, place))
+                break;
+    if (temporary) {
+        temporary->users++;
+        for (behind = temporary->next; behind && !is_in(behind, place); behind = behind->next)
+            ;
+        *next = behind ? behind->number : temporary->number + 1;
+    }
+    pthread_mutex_unlock(&temporaries->lock);
+    return temporary;
+}
+
+void temporary_put(struct temporaries *temporaries, struct temporary *temporary)
+{
+    if (!temporary)
+        return;
+    pthread_mutex_lock(&temporaries->lock);
+    bool is_gone = --temporary->users == 0;
+    if (is_gone) {
+        HASH_DELETE(hh_number, temporaries->by_number, temporary);
+        if (temporary->has_become) {
+            DL_DELETE2(temporaries->became, temporary, prev_became, next_became);
+            atomic_fetch_sub(&temporaries->n_became, 1);
+        }
+        temporaries->taken -= temporary->taken + temporary->room;
+    }
+    pthread_mutex_unlock(&temporaries->lock);
+    if (is_gone)
+        destroy(temporaries, temporary);
+}
+
+struct inode temporary_inode(const struct temporary *temporary)
+{
+    return (struct inode){
+        .node = temporary->home->number, .frame = temporary->number, .entry = ENTRY_TEMPORARY};
+}
+
+void temporary_name(struct temporaries *temporaries, const struct temporary *temporary, char *name)
+{
+    pthread_mutex_lock(&temporaries->lock);
+    strcpy(name, temporary->name ? temporary->name->name : "");
+    pthread_mutex_unlock(&temporaries->lock);
+}
+
+int temporary_unlink(struct temporaries *temporaries, struct temporary_place place,
+                     const char *string)
+{
+    struct temporary *temporary = temporary_find(temporaries, place, string);
+    struct name *name = NULL;
+    if (!temporary)
+        return -ENOENT;
+    pthread_mutex_lock(&temporaries->lock);
+    if (is_in(temporary, place) && !strcmp(temporary->name->name, string))
+        name = end_name(temporaries, temporary);
+    pthread_mutex_unlock(&temporaries->lock);
+    int error = name ? 0 : -ENOENT;
+    free_name(temporaries, name);
+    temporary_put(temporaries, temporary);
+    return error;
+}
+
+/* The file gets the name, of which it had *old before, and *other, to be put by the caller, had
+ * the name until now. */
+static int rename_locked(struct temporaries *temporaries, struct temporary *temporary,
+                         struct name *name, bool replaces, struct temporary **other,
+                         struct name *old[2])
+{
+    if (!temporary->name)
+        return -ENOENT;
+    struct name *found = find(temporaries, name), *before = temporary->name;
+    if (found && !replaces)
+        return -EEXIST;
+    if (found && found->file == temporary)
+        return 0;
+    int error = add_name(temporaries, temporary, name);
+    if (error)
+        return error;
+    HASH_DELETE(hh, temporaries->names, before);
+    old[0] = before;
+    if (found) {
+        *other = found->file;
+        (*other)->users++;
+        old[1] = end_name(temporaries, *other);
+    }
+    return 0;
+}
+
+int temporary_rename(struct temporaries *temporaries, struct temporary *temporary,
+                     struct temporary_place place, const char *string, bool replaces)
+{
+    struct name *old[2] = {0};
+    struct temporary *other = NULL;
+    struct name *name = new_name(place, string);
+    if (!name)
+        return -ENOMEM;
+    pthread_mutex_lock(&temporaries->lock);
+    int error = rename_locked(temporaries, temporary, name, replaces, &other, old);
+    bool is_used = temporary->name == name;
+    pthread_mutex_unlock(&temporaries->lock);
+    free_name(temporaries, old[0]);
+    free_name(temporaries, old[1]);
+    temporary_put(temporaries, other);
+    if (!is_used)
+        free(name);
+    return error;
+}
+
+/* ---- Contents ---- */
+
+void temporary_state(struct temporary *temporary, struct temporary_state *state)
+{
+    pthread_mutex_lock(&temporary->lock);
+    *state = (struct temporary_state){.size = temporary->n,
+                                      .atime = temporary->atime,
+                                      .mtime = temporary->mtime,
+                                      .has_become = temporary->has_become,
+                                      .became = temporary->became};
+    pthread_mutex_unlock(&temporary->lock);
+}
+
+/* Memory for n bytes, and for more if it grows by small pieces. Its lock must be held. */
+static int make_room(struct temporaries *temporaries, struct temporary *temporary, size_t n)
+{
+    size_t more = n / 4, room = n > SIZE_MAX - more ? n : n + more;
+    if (n <= temporary->room)
+        return 0;
+    if (temporaries_take(temporaries, room - temporary->room) != 0) {
+        room = n;
+        if (temporaries_take(temporaries, room - temporary->room) != 0)
+            return -ENOSPC;
+    }
+    char *bytes = realloc(temporary->bytes, room);
+    if (!bytes) {
+        temporaries_give(temporaries, room - temporary->room);
+        return -ENOMEM;
+    }
+    temporary->bytes = bytes;
+    temporary->room = room;
+    return 0;
+}
+
+/* Its lock must be held. What is new is zero. */
+static int grow(struct temporaries *temporaries, struct temporary *temporary, uint64_t n)
+{
+    bool is_too_long = n > temporaries->limit - temporary->taken;
+    int error = is_too_long ? -EFBIG : make_room(temporaries, temporary, (size_t)n);
+    if ((error == -EFBIG || error == -ENOSPC) && !temporary->is_told) {
+        char name[NAME_BYTES];
+        temporary_name(temporaries, temporary, name);
+        tell_of_limit(temporaries, name, error);
+        temporary->is_told = true;
+    }
+    if (error)
+        return error;
+    memset(temporary->bytes + temporary->n, 0, (size_t)n - temporary->n);
+    temporary->n = (size_t)n;
+    return 0;
+}
+
+static void is_written(struct temporary *temporary)
+{
+    clock_gettime(CLOCK_REALTIME, &temporary->mtime);
+    temporary->has_atime = temporary->has_mtime = false;
+}
+
+int temporary_write(struct temporaries *temporaries, struct temporary *temporary, const void *bytes,
+                    size_t n, uint64_t offset)
+{
+    uint64_t end;
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    pthread_mutex_lock(&temporary->lock);
+    int error = temporary->has_become ? -ESTALE : 0;
+    if (!error && end > temporary->n)
+        error = grow(temporaries, temporary, end);
+    if (!error && n > 0) {
+        memcpy(temporary->bytes + offset, bytes, n);
+        is_written(temporary);
+    }
+    pthread_mutex_unlock(&temporary->lock);
+    return error;
+}
+
+int temporary_resize(struct temporaries *temporaries, struct temporary *temporary, uint64_t size)
+{
+    pthread_mutex_lock(&temporary->lock);
+    int error = temporary->has_become ? -ESTALE : 0;
+    if (!error && size > temporary->n)
+        error = grow(temporaries, temporary, size);
+    if (!error && size == 0) {
+        temporaries_give(temporaries, temporary->room);
+        free(temporary->bytes);
+        temporary->bytes = NULL;
+        temporary->room = 0;
+    }
+    if (!error) {
+        temporary->n = (size_t)size;
+        is_written(temporary);
+    }
+    pthread_mutex_unlock(&temporary->lock);
+    return error;
+}
+
+int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void *buffer,
+                   size_t *got)
+{
+    pthread_mutex_lock(&temporary->lock);
+    int error = temporary->has_become ? -ESTALE : 0;
+    size_t left = offset < temporary->n ? temporary->n - (size_t)offset : 0;
+    *got = left < n ? left : n;
+    if (!error && *got > 0)
+        memcpy(buffer, temporary->bytes + offset, *got);
+    pthread_mutex_unlock(&temporary->lock);
+    return error;
+}
+
+void temporary_set_times(struct temporary *temporary, const struct timespec *atime,
+                         const struct timespec *mtime)
+{
+    pthread_mutex_lock(&temporary->lock);
+    if (atime)
+        temporary->atime = *atime;
+    if (mtime)
+        temporary->mtime = *mtime;
+    temporary->has_atime |= atime != NULL;
+    temporary->has_mtime |= mtime != NULL;
+    pthread_mutex_unlock(&temporary->lock);
+}
+
+bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
+                             struct timespec *mtime)
+{
+    pthread_mutex_lock(&temporary->lock);
+    bool are_set = temporary->has_atime || temporary->has_mtime;
+    *atime = temporary->atime;
+    *mtime = temporary->mtime;
+    pthread_mutex_unlock(&temporary->lock);
+    return are_set;
+}
+
+/* Its lock must be held. Returns the name that it had. */
+static struct name *end_content(struct temporaries *temporaries, struct temporary *temporary,
+                                const struct node *node, struct inode became)
+{
+    struct name *name = NULL;
+    node_hold(temporaries->nodes, became.node);
+    pthread_mutex_lock(&temporaries->lock);
+    temporary->became = became;
+    temporary->has_become = true;
+    temporary->object = node->object;
+    DL_APPEND2(temporaries->became, temporary, prev_became, next_became);
+    atomic_fetch_add(&temporaries->n_became, 1);
+    temporaries->taken -= temporary->room;
+    temporary->room = 0;
+    if (temporary->name)
+        name = end_name(temporaries, temporary);
+    pthread_mutex_unlock(&temporaries->lock);
+    free(temporary->bytes);
+    temporary->bytes = NULL;
+    temporary->n = 0;
+    return name;
+}
+
+static bool has_name(struct temporaries *temporaries, const struct temporary *temporary)
+{
+    pthread_mutex_lock(&temporaries->lock);
+    bool has = temporary->name;
+    pthread_mutex_unlock(&temporaries->lock);
+    return has;
+}
+
+int temporary_become(struct temporaries *temporaries, struct temporary *temporary,
+                     const struct node *node, struct inode became, temporary_use use, void *context)
+{
+    struct name *name = NULL;
+    pthread_mutex_lock(&temporary->lock);
+    int error = temporary->has_become || !has_name(temporaries, temporary) ? -ENOENT : 0;
+    if (!error)
+        error = use(context, temporary->bytes ? temporary->bytes : "", temporary->n);
+    if (!error)
+        name = end_content(temporaries, temporary, node, became);
+    pthread_mutex_unlock(&temporary->lock);
+    free_name(temporaries, name);
+    return error;
+}
+
+size_t temporaries_that_became(struct temporaries *temporaries, uint64_t object, uint64_t first,
+                               uint64_t last, unsigned views, struct inode **inodes)
+{
+    const struct temporary *temporary;
+    size_t n = 0, room;
+    *inodes = NULL;
+    if (!temporaries || atomic_load(&temporaries->n_became) == 0)
+        return 0;
+    pthread_mutex_lock(&temporaries->lock);
+    DL_COUNT2(temporaries->became, temporary, room, next_became);
+    *inodes = room ? calloc(room, sizeof(**inodes)) : NULL;
+    for (temporary = *inodes ? temporaries->became : NULL; temporary;
+         temporary = temporary->next_became) {
+        const struct inode *became = &temporary->became;
+        if (temporary->object == object && became->frame >= first && became->frame <= last &&
+            views >> inode_view(*became) & 1)
+            (*inodes)[n++] = temporary_inode(temporary);
+    }
+    pthread_mutex_unlock(&temporaries->lock);
+    return n;
+}

@@ -1,0 +1,52 @@
+/* Frames in the files of other programs: NumPy and TIFF files with another header than the one that
+ * is shown, of the same shape and type. For the files of src/view. */
+#ifndef SPARSEFS_VIEW_FOREIGN_H
+#define SPARSEFS_VIEW_FOREIGN_H
+
+#include <stdint.h>
+
+#include "view/private.h"
+
+/* Why something is no file of a frame: what differs. */
+#define WHY_BYTES 160
+struct foreign_why {
+    char text[WHY_BYTES];
+};
+
+/* foreign.c: the dense bytes of a frame, in the dataset's byte order, out of n bytes of such a
+ * file. *size of them, which the caller frees. -EINVAL: they are none of such a frame, and *why
+ * says why; -EFBIG: a frame has more than most_bytes; -ENOMEM; -EOPNOTSUPP: not of this kind of
+ * view; errors of image_decode. */
+struct foreign {
+    enum view_kind kind;
+    const char *bytes;
+    size_t n;
+};
+int foreign_decode(struct views *views, const struct foreign *file, size_t most_bytes, char **dense,
+                   size_t *size, struct foreign_why *why);
+
+/* ---- numpy_read.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
+
+/* *dense has room for frame_bytes. head: the one that is shown. */
+int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
+                 char *dense, struct foreign_why *why);
+
+/* ---- images.c, tiff_read.c: what a decoder is asked for ---- */
+
+struct image {
+    uint32_t width, height; /* elements */
+    uint16_t bits;          /* of an element: 8, 16, 32 or 64 */
+    uint16_t format;        /* SampleFormat of TIFF 6.0: 1 unsigned, 2 signed, 3 floating point */
+};
+
+/* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
+ * gets its rows, elements in this machine's byte order. -EINVAL and -ENOMEM as above; -EOPNOTSUPP:
+ * there is no decoder; -EIO: its process has ended, which is logged. */
+int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
+                 struct foreign_why *why);
+
+/* The same in the calling process, which should be such a one. */
+int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,
+                struct foreign_why *why);
+
+#endif

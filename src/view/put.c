@@ -1,0 +1,175 @@
+/* A whole new content for a view of one frame: all of it or nothing. Elements are written chunk by
+ * chunk, and any chunk may turn out to be unreadable: what there was is kept until all is done. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "view/foreign.h"
+
+/* What a frame held. */
+struct kept {
+    bool is_blank; /* nothing */
+    char *bytes;   /* its dense bytes; NULL: they are not kept */
+    size_t n;
+    struct defined_frame *defined; /* which of them are, of a sparse dataset */
+};
+
+static int read_all(struct views *views, uint64_t frame, struct kept *kept)
+{
+    for (size_t at = 0; at < kept->n;) {
+        struct view_part part;
+        int error = view_read(views, VIEW_RAW, frame, at, kept->n - at, kept->bytes + at, &part);
+        if (error)
+            return error;
+        size_t n = part.n;
+        if (n > 0 && part.bytes != kept->bytes + at)
+            memcpy(kept->bytes + at, part.bytes, n);
+        view_return(views, &part);
+        if (n == 0)
+            return -EIO;
+        at += n;
+    }
+    return 0;
+}
+
+static void release(struct views *views, struct kept *kept)
+{
+    if (kept->defined)
+        view_release_defined(views, kept->defined);
+    free(kept->bytes);
+    *kept = (struct kept){0};
+}
+
+/* Frames of more than most_kept bytes are not kept. */
+static int keep(struct views *views, uint64_t frame, size_t most_kept, struct kept *kept)
+{
+    uint64_t size;
+    *kept = (struct kept){.is_blank = view_is_blank(views, frame)};
+    int error = kept->is_blank ? 0 : view_size(views, VIEW_RAW, frame, &size);
+    if (error || kept->is_blank || size > most_kept)
+        return error;
+    kept->n = (size_t)size;
+    kept->bytes = malloc(kept->n ? kept->n : 1);
+    if (!kept->bytes)
+        return -ENOMEM;
+    error = read_all(views, frame, kept);
+    if (!error && views->is_sparse)
+        error = view_hold_defined(views, frame, &kept->defined);
+    if (error)
+        release(views, kept);
+    return error;
+}
+
+/* After a failure. */
+static void restore(struct views *views, uint64_t frame, const struct kept *kept)
+{
+    size_t written;
+    int error = -EIO;
+    if (kept->is_blank)
+        error = view_truncate(views, VIEW_RAW, frame, 0);
+    else if (kept->bytes)
+        error = view_write(views, VIEW_RAW, frame, 0, kept->bytes, kept->n, false, &written);
+    if (!error && kept->defined) {
+        const struct view_head defined = view_held_bytes(kept->defined);
+        error = view_set_defined(views, frame, defined.bytes, defined.n);
+    }
+    if (error)
+        log_error("%s: %s: frame %llu was replaced in part", sfs_path(views->file), views->path,
+                  (unsigned long long)frame);
+}
+
+/* What can be refused without a look at the frame. */
+static int check(struct views *views, enum view_kind kind, const char *bytes, size_t n)
+{
+    LOOKING_AT(views);
+    const struct view_head *head = &views->heads[kind];
+    size_t in_head = n < head->n ? n : head->n;
+    if (!view_is_dense(kind) || view_is_stack(kind) || !has_view(views, kind))
+        return -EOPNOTSUPP;
+    if (in_head > 0 && memcmp(bytes, head->bytes, in_head) != 0)
+        return -EINVAL;
+    return n > head->n + views->frame_bytes ? -EFBIG : 0;
+}
+
+/* Header bytes alone leave an empty frame. */
+static int replace(struct views *views, enum view_kind kind, uint64_t frame, const char *bytes,
+                   size_t n, bool sparsify)
+{
+    size_t written;
+    if (n > view_head_size(views, kind))
+        return view_replace(views, kind, frame, 0, bytes, n, sparsify, &written);
+    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+                                       : views_extend(views, frame + 1);
+}
+
+static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
+                     const struct view_content *content)
+{
+    struct kept kept = {0};
+    size_t n = content->n;
+    int error = check(views, kind, content->bytes, n);
+    if (error)
+        return error;
+    bool is_new = frame >= views_frames(views);
+    error = is_new ? 0 : keep(views, frame, content->most_kept, &kept);
+    /* A frame that cannot be read is none that has to come back, if all of it is written. */
+    uint64_t size;
+    if (error && error != -ENOMEM && view_size(views, kind, frame, &size) == 0 && n == size)
+        error = 0;
+    if (error)
+        return error;
+    error = replace(views, kind, frame, content->bytes, n, content->sparsify);
+    if (error && !is_new && error != -EROFS && error != -EOPNOTSUPP)
+        restore(views, frame, &kept);
+    release(views, &kept);
+    return error;
+}
+
+/* A file with another header, if it is of the same shape and type. */
+static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
+                       const struct view_content *content)
+{
+    const struct foreign file = {kind, content->bytes, content->n};
+    struct view_content decoded = *content;
+    struct foreign_why why;
+    char *dense;
+    int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
+    if (error == -EINVAL && !content->is_tentative)
+        log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
+                    "another form: %s",
+                    sfs_path(views->file), views->path, (unsigned long long)frame,
+                    kind == VIEW_NPY ? "NumPy" : "TIFF", why.text);
+    if (error)
+        return error;
+    decoded.bytes = dense;
+    error = put_dense(views, VIEW_RAW, frame, &decoded);
+    free(dense);
+    return error;
+}
+
+bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
+{
+    static const char *const tiffs[] = {"II*\0", "MM\0*", "II+\0", "MM\0+"};
+    if (kind == VIEW_NPY)
+        return memcmp(bytes, "\x93NUMPY", n < 6 ? n : 6) == 0;
+    for (size_t i = 0; kind == VIEW_TIFF && i < sizeof(tiffs) / sizeof(*tiffs); i++)
+        if (memcmp(bytes, tiffs[i], n < 4 ? n : 4) == 0)
+            return true;
+    return false;
+}
+
+int view_put(struct views *views, enum view_kind kind, uint64_t frame,
+             const struct view_content *content)
+{
+    if (kind != VIEW_DEFINED) {
+        int error = put_dense(views, kind, frame, content);
+        return error == -EINVAL && view_takes_foreign(kind, content->bytes, content->n)
+                   ? put_foreign(views, kind, frame, content)
+                   : error;
+    }
+    if (content->n > 0)
+        return view_set_defined(views, frame, content->bytes, content->n);
+    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+                                       : views_extend(views, frame + 1);
+}

@@ -1,0 +1,229 @@
+/* TIFF files by libtiff, in memory: one image of the size and type that is wanted, in strips or
+ * tiles, plain or by a codec that loses nothing. Sizes are compared before anything is made of
+ * them. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tiffio.h>
+
+#include "config.h"
+#include "view/foreign.h"
+
+#define MOST_TILE_BYTES  ((uint64_t)64 << 20)
+#define MOST_OTHER_BYTES ((size_t)256 << 20) /* that libtiff takes at once */
+
+/* The file. */
+struct source {
+    const char *bytes;
+    size_t n;
+    uint64_t at;
+};
+
+static tmsize_t read_source(thandle_t handle, void *buffer, tmsize_t n)
+{
+    struct source *source = (struct source *)handle;
+    size_t left = source->at < source->n ? source->n - (size_t)source->at : 0;
+    size_t got = n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
+    if (got > 0)
+        memcpy(buffer, source->bytes + source->at, got);
+    source->at += got;
+    return (tmsize_t)got;
+}
+
+static tmsize_t write_nothing(thandle_t handle, void *buffer, tmsize_t n)
+{
+    (void)handle, (void)buffer, (void)n;
+    return -1;
+}
+
+static toff_t seek_source(thandle_t handle, toff_t offset, int whence)
+{
+    struct source *source = (struct source *)handle;
+    uint64_t base = whence == SEEK_CUR ? source->at : whence == SEEK_END ? source->n : 0;
+    source->at = base + offset; /* behind the end nothing is read */
+    return source->at;
+}
+
+static int close_nothing(thandle_t handle)
+{
+    (void)handle;
+    return 0;
+}
+
+static toff_t size_of_source(thandle_t handle)
+{
+    return ((struct source *)handle)->n;
+}
+
+/* ---- Messages: the first one is the reason ---- */
+
+static struct foreign_why *reason;
+
+static void take_error(const char *module, const char *format, va_list arguments)
+{
+    (void)module;
+    if (reason && !*reason->text)
+        vsnprintf(reason->text, sizeof(reason->text), format, arguments);
+}
+
+static int refuse(struct foreign_why *why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!*why->text)
+        vsnprintf(why->text, sizeof(why->text), format, arguments);
+    va_end(arguments);
+    return -EINVAL;
+}
+
+/* ---- What it is ---- */
+
+static bool is_codec(uint16_t compression)
+{
+    return compression == COMPRESSION_NONE || compression == COMPRESSION_LZW ||
+           compression == COMPRESSION_ADOBE_DEFLATE || compression == COMPRESSION_DEFLATE ||
+           compression == COMPRESSION_PACKBITS;
+}
+
+static int check_type(TIFF *tiff, const struct image *image, struct foreign_why *why)
+{
+    static const char *const formats[] = {"other", "unsigned", "signed", "floating-point", "other"};
+    uint16_t bits = 1, samples = 1, format = SAMPLEFORMAT_UINT;
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &bits);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &samples);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &format);
+    if (samples != 1)
+        return refuse(why, "a pixel has %u samples, not 1", samples);
+    if (bits != image->bits || format != image->format)
+        return refuse(why, "elements are %s numbers of %u bits, not %s ones of %u",
+                      formats[format < 4 ? format : 4], bits, formats[image->format], image->bits);
+    return 0;
+}
+
+static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
+{
+    uint32_t width = 0, height = 0;
+    uint16_t compression = COMPRESSION_NONE, photometric = PHOTOMETRIC_MINISBLACK;
+    uint16_t orientation = ORIENTATION_TOPLEFT;
+    TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &width);
+    TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &height);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_ORIENTATION, &orientation);
+    TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &photometric);
+    if (width != image->width || height != image->height)
+        return refuse(why, "the image has %u x %u pixels, not %u x %u", width, height, image->width,
+                      image->height);
+    int error = check_type(tiff, image, why);
+    if (error)
+        return error;
+    if (!is_codec(compression))
+        return refuse(why, "compression %u is none of those that are taken", compression);
+    if (photometric != PHOTOMETRIC_MINISBLACK)
+        return refuse(why, "black is not 0 (PhotometricInterpretation %u)", photometric);
+    if (orientation != ORIENTATION_TOPLEFT)
+        return refuse(why, "the first row is not the top (Orientation %u)", orientation);
+    if (!TIFFLastDirectory(tiff))
+        return refuse(why, "it has several images");
+    return TIFFScanlineSize64(tiff) == (uint64_t)width * (image->bits / 8)
+               ? 0
+               : refuse(why, "a row has another size than its pixels");
+}
+
+/* ---- Its elements ---- */
+
+static int read_strips(TIFF *tiff, const struct image *image, char *dense, struct foreign_why *why)
+{
+    uint32_t rows = 0;
+    size_t row_bytes = (size_t)image->width * (image->bits / 8);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
+    if (rows == 0)
+        return refuse(why, "strips have no rows");
+    rows = rows < image->height ? rows : image->height;
+    if (TIFFNumberOfStrips(tiff) != (image->height - 1) / rows + 1)
+        return refuse(why, "the number of strips is not that of the rows");
+    for (uint32_t first = 0, strip = 0; first < image->height; first += rows, strip++) {
+        uint32_t left = image->height - first;
+        size_t n = (left < rows ? left : rows) * row_bytes;
+        if (TIFFReadEncodedStrip(tiff, strip, dense + first * row_bytes, (tmsize_t)n) !=
+            (tmsize_t)n)
+            return refuse(why, "strip %u cannot be read", strip);
+        if (left <= rows)
+            break;
+    }
+    return 0;
+}
+
+static void copy_tile(const struct image *image, const char *tile, uint32_t x, uint32_t y,
+                      uint32_t tile_width, uint32_t tile_height, char *dense)
+{
+    size_t item = image->bits / 8;
+    uint32_t width = image->width - x < tile_width ? image->width - x : tile_width;
+    uint32_t height = image->height - y < tile_height ? image->height - y : tile_height;
+    for (uint32_t row = 0; row < height; row++)
+        memcpy(dense + (((size_t)y + row) * image->width + x) * item,
+               tile + (size_t)row * tile_width * item, width * item);
+}
+
+static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct foreign_why *why)
+{
+    uint32_t width = 0, height = 0;
+    TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
+    TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
+    uint64_t size = (uint64_t)width * height; /* of 32 bits each */
+    if (size == 0 || size > MOST_TILE_BYTES / (image->bits / 8) ||
+        TIFFTileSize64(tiff) != size * (image->bits / 8))
+        return refuse(why, "tiles of %u x %u pixels are not taken", width, height);
+    size *= image->bits / 8;
+    char *tile = malloc((size_t)size);
+    int error = tile ? 0 : -ENOMEM;
+    for (uint64_t y = 0; y < image->height && !error; y += height) {
+        for (uint64_t x = 0; x < image->width && !error; x += width) {
+            uint32_t number = TIFFComputeTile(tiff, (uint32_t)x, (uint32_t)y, 0, 0);
+            if (TIFFReadEncodedTile(tiff, number, tile, (tmsize_t)size) != (tmsize_t)size)
+                error = refuse(why, "tile %u cannot be read", number);
+            else
+                copy_tile(image, tile, (uint32_t)x, (uint32_t)y, width, height, dense);
+        }
+    }
+    free(tile);
+    return error;
+}
+
+/* Without a map: what is read is copied, and checked against the end. */
+static TIFF *open_source(struct source *source)
+{
+#if HAVE_TIFF_OPTIONS
+    TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
+    if (options)
+        TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)MOST_OTHER_BYTES);
+    TIFF *tiff = TIFFClientOpenExt("frame", "rm", (thandle_t)source, read_source, write_nothing,
+                                   seek_source, close_nothing, size_of_source, NULL, NULL, options);
+    TIFFOpenOptionsFree(options);
+    return tiff;
+#else
+    return TIFFClientOpen("frame", "rm", (thandle_t)source, read_source, write_nothing, seek_source,
+                          close_nothing, size_of_source, NULL, NULL);
+#endif
+}
+
+int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,
+                struct foreign_why *why)
+{
+    struct source source = {bytes, n, 0};
+    *why = (struct foreign_why){""};
+    reason = why;
+    TIFFSetErrorHandler(take_error);
+    TIFFSetWarningHandler(NULL); /* tags that it does not know are no fault */
+    TIFF *tiff = open_source(&source);
+    int error = tiff ? check(tiff, image, why) : refuse(why, "it is no TIFF file");
+    if (!error)
+        error = TIFFIsTiled(tiff) ? read_tiles(tiff, image, dense, why)
+                                  : read_strips(tiff, image, dense, why);
+    if (tiff)
+        TIFFClose(tiff);
+    reason = NULL;
+    return error;
+}
