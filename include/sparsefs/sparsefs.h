@@ -175,7 +175,8 @@ SFS_API void sfs_end_writing(struct sfs_file *file);
 /* Flushes and settles, and gives the exclusive lock back for a shared one. -EBUSY: somebody is
  * changing something, or has said that he will; or, when it was shared already, another program has
  * the lock, by which it was lost for a moment: what is not in memory is -ESTALE then if that has
- * changed the file. Other errors are those of sfs_flush, and the lock stays. */
+ * changed the file. Other errors are those of sfs_flush, and the lock stays. Of a file that is not
+ * opened with options->share nothing is done. */
 SFS_API int sfs_share(struct sfs_file *file);
 
 /* The lock that is held on the file; none also where the file system has no locks. */

@@ -131,7 +131,8 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     init_commit_lock(&file->commit_lock);
     pthread_mutex_init(&file->guard.lock, NULL);
     pthread_mutex_init(&file->writing.lock, NULL);
-    file->writing.is_writer = !store_is_shared(store);
+    file->writing.can_end = store_is_shared(store);
+    file->writing.is_writer = !file->writing.can_end;
     file->store = store;
     file->follows = store_is_following(store);
     int error = use_init(&file->use);

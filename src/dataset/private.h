@@ -88,6 +88,7 @@ struct sfs_file {
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* calls that may change the file, and who said that they will */
         atomic_bool is_writer; /* the store has begun to write */
+        bool can_end;          /* it was opened with options->share */
     } writing;
     bool follows;
     struct use use;               /* of a followed file: calls on it and its datasets; ALONE: who

@@ -76,7 +76,7 @@ static int give_back(struct sfs_file *file)
 
 int sfs_share(struct sfs_file *file)
 {
-    if (!store_is_writable(file->store))
+    if (!file->writing.can_end)
         return 0;
     pthread_mutex_lock(&file->writing.lock);
     int error = atomic_load(&file->writing.is_writer) ? give_back(file) : store_share(file->store);

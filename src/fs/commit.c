@@ -16,7 +16,7 @@ struct commits {
     struct fresh *fresh;
     unsigned seconds;
     atomic_bool has_changes; /* since the last commit */
-    pthread_rwlock_t held;   /* for writing while something is committed */
+    pthread_rwlock_t held;   /* for reading while something is committed: many share one commit */
     pthread_t thread;        /* if seconds > 0 */
     pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t ending;
@@ -28,7 +28,7 @@ struct commits {
 int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 {
     fresh_finish_closed(commits->fresh);
-    pthread_rwlock_wrlock(&commits->held);
+    pthread_rwlock_rdlock(&commits->held);
     atomic_store(&commits->has_changes, false);
     int error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
     pthread_rwlock_unlock(&commits->held);
@@ -61,7 +61,7 @@ static void commit_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
-    pthread_rwlock_wrlock(&commits->held);
+    pthread_rwlock_rdlock(&commits->held);
     int error =
         atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
     pthread_rwlock_unlock(&commits->held);
@@ -94,7 +94,7 @@ static void *commit_regularly(void *data)
     return NULL;
 }
 
-/* Who holds commits back one after the other does not hold them back for ever. */
+/* However many commit one after the other, who holds them back gets his turn. */
 static void init_held(pthread_rwlock_t *held)
 {
     pthread_rwlockattr_t attributes;
@@ -144,7 +144,7 @@ void commits_destroy(struct commits *commits)
 
 void commits_hold(struct commits *commits)
 {
-    pthread_rwlock_rdlock(&commits->held);
+    pthread_rwlock_wrlock(&commits->held);
 }
 
 void commits_release(struct commits *commits)

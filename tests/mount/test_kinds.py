@@ -1,4 +1,5 @@
 """Every kind of datatype, layout, dataspace, group and file version, all views, against h5py."""
+import errno
 import json
 import os
 import pathlib

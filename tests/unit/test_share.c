@@ -383,6 +383,18 @@ static void who_said_that_he_writes_keeps_it(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void who_did_not_open_it_to_share_keeps_it(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true};
+    make_file();
+    open_file(&options);
+    assert_int_equal(sfs_share(file), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_EXCLUSIVE);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +408,7 @@ static int all_tests(void)
         cmocka_unit_test(a_journal_is_carried_out_first),
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
+        cmocka_unit_test(who_did_not_open_it_to_share_keeps_it),
     };
     log_quietly();
     return cmocka_run_group_tests(tests, NULL, NULL);
