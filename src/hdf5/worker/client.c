@@ -26,7 +26,6 @@
 #define MOST_OTHERS  256 /* files that a worker may have open besides its own */
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
-#define SEVERAL_PART 4                  /* of the time of a call: for several objects at once */
 #define TRY_PART     4                  /* of the time of a call: for more than is needed */
 
 /* How often asking for an object has ended a worker. */
@@ -469,9 +468,9 @@ static int tell_size(struct client *client)
 
 static int send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
-    enum message_kind kind = MESSAGE_LOG;
     if (client->in.room > MOST_KEPT)
         wire_free(&client->in);
+    client->call = call;
     client->until = clock_now() + client->timeout;
     client->lines = 0;
     client->has_moved = client->read_failed = false;
