@@ -497,7 +497,7 @@ static int receive_reply(struct client *client, struct cursor *results, bool *is
     error = take_reply(client, results);
     if (!error && is_changing(client) && results->left != sizeof(uint64_t))
         error = -EPROTO;
-    if (!error && is_changing(client) && !client->spoiled)
+    if (!error && client->transaction && is_changing(client) && !client->spoiled)
         error = note_change(client, transaction_check(client->transaction));
     *is_lost = error == -EPROTO;
     return error;
