@@ -38,10 +38,19 @@ static void print_help(void)
          "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
          "                  bytes or with K, M or G (default: 4G, or a quarter of the machine's\n"
          "                  if that is less)\n"
-         "  -V, --version   print the version\n"
+         "  -V, --version   print the version, and those of libraries\n"
          "  -h, --help      print this\n"
          "\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
+}
+
+static void print_version(void)
+{
+    char library[64];
+    printf("sparsectl %s (libhdf5 %s)\nfilters by ", SPARSEFS_VERSION, sfs_hdf5_version());
+    for (size_t i = 0; sfs_filter_library(i, library, sizeof(library)); i++)
+        printf("%s%s", i > 0 ? ", " : "", library);
+    putchar('\n');
 }
 
 /* The value of an option as --option=value or --option value; NULL: it is another one, or none.
@@ -108,7 +117,7 @@ int main(int argc, char **argv)
         return finish_output(DONE);
     }
     if (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version")) {
-        printf("sparsectl %s (libhdf5 %s)\n", SPARSEFS_VERSION, sfs_hdf5_version());
+        print_version();
         return finish_output(DONE);
     }
     for (size_t i = 0; i < N_COMMANDS; i++) {
