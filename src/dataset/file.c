@@ -130,6 +130,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     pthread_cond_init(&file->flushing.ended_one, NULL);
     init_commit_lock(&file->commit_lock);
     pthread_mutex_init(&file->writing.lock, NULL);
+    pthread_mutex_init(&file->renewing, NULL);
     file->writing.is_writer = !store_is_shared(store);
     file->store = store;
     file->follows = store_is_following(store);
@@ -290,7 +291,8 @@ int file_make_sources(struct sfs_file *file)
 int file_open_source(struct sfs_file *from, const struct store_found *found,
                      struct sources *sources, struct sfs_file **file)
 {
-    const struct sfs_options options = {.fill_missing = from->fill_missing,
+    const struct sfs_options options = {.follow = from->follows,
+                                        .fill_missing = from->fill_missing,
                                         .hdf5_worker = from->has_worker};
     int error = open_found(from, found, &options, false, file);
     if (!error)
@@ -504,6 +506,7 @@ static int close_file(struct sfs_file *file)
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
     pthread_mutex_destroy(&file->writing.lock);
+    pthread_mutex_destroy(&file->renewing);
     use_destroy(&file->use);
     free(file);
     return error;
