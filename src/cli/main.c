@@ -1,4 +1,5 @@
 /* sparsectl: chooses the command and runs it. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,8 +101,17 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* Selections, encoded ones and what is found in blocks are of some hundred KiB to megabytes, and
+ * come and go with every chunk: given back to the kernel each time they would cost page faults. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 32 << 20);
+}
+
 int main(int argc, char **argv)
 {
+    keep_memory();
     sfs_leave_hdf5_at_exit();
     int taken = take_options(argc, argv);
     if (taken < 0)
