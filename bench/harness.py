@@ -139,11 +139,15 @@ class Bench:
         command = [self.sparsectl, *map(str, arguments)]
         return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
-    def inflater(self):
-        """The library that this build inflates with."""
+    def libraries(self):
+        """Those that this build runs filters with, and their versions."""
         version = subprocess.run([self.sparsefs, "-V"], check=True, text=True,
                                  stdout=subprocess.PIPE).stdout
-        return version.split()[-1]
+        return version.splitlines()[1]
+
+    def inflater(self):
+        """The library that this build inflates with."""
+        return "libdeflate" if " libdeflate " in self.libraries() else "zlib"
 
     def read_files(self, mount, numbers, *options):
         """Seconds per file, and seconds in all."""
@@ -212,6 +216,7 @@ def print_machine(bench):
     print(f"machine   {os.cpu_count()} x {model or os.uname().machine}, "
           f"Linux {os.uname().release}")
     print(f"sparsefs  {linked_libraries(bench.sparsefs)}")
+    print(f"          {bench.libraries()}")
     print(f"h5py      {h5py.version.version}, HDF5 {h5py.version.hdf5_version}")
     kind = subprocess.run(["findmnt", "-n", "-o", "FSTYPE", "-T", bench.directory], check=True,
                           text=True, stdout=subprocess.PIPE).stdout

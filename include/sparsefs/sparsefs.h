@@ -867,6 +867,11 @@ SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_
  * has. Parameters are those that stand in a file (struct sfs_dataset_info). -EOPNOTSUPP: not all of
  * them are built in with these parameters. */
 
+/* Puts the name of the i-th library that they are made with into text, and its version as it says
+ * it when it is used, e.g. "liblz4 1.9.4"; cut to n bytes with the zero behind. libaec does not say
+ * its version. false: there are no more. */
+SFS_API bool sfs_filter_library(size_t i, char *text, size_t n);
+
 /* Applies filters to n bytes, first to last. The caller frees *encoded, which is NULL of 0 bytes;
  * bit i of *mask: filter i, which is optional, was not applied. -EINVAL: a filter does not take
  * these bytes, or its parameters; -ENOMEM. */

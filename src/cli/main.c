@@ -1,4 +1,5 @@
 /* sparsectl: chooses the command and runs it. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,10 +39,19 @@ static void print_help(void)
          "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
          "                  bytes or with K, M or G (default: 4G, or a quarter of the machine's\n"
          "                  if that is less)\n"
-         "  -V, --version   print the version\n"
+         "  -V, --version   print the version, and those of libraries\n"
          "  -h, --help      print this\n"
          "\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
+}
+
+static void print_version(void)
+{
+    char library[64];
+    printf("sparsectl %s (libhdf5 %s)\nfilters by ", SPARSEFS_VERSION, sfs_hdf5_version());
+    for (size_t i = 0; sfs_filter_library(i, library, sizeof(library)); i++)
+        printf("%s%s", i > 0 ? ", " : "", library);
+    putchar('\n');
 }
 
 /* The value of an option as --option=value or --option value; NULL: it is another one, or none.
@@ -91,8 +101,17 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* Selections, encoded ones and what is found in blocks are of some hundred KiB to megabytes, and
+ * come and go with every chunk: given back to the kernel each time they would cost page faults. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 32 << 20);
+}
+
 int main(int argc, char **argv)
 {
+    keep_memory();
     sfs_leave_hdf5_at_exit();
     int taken = take_options(argc, argv);
     if (taken < 0)
@@ -108,7 +127,7 @@ int main(int argc, char **argv)
         return finish_output(DONE);
     }
     if (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version")) {
-        printf("sparsectl %s (libhdf5 %s)\n", SPARSEFS_VERSION, sfs_hdf5_version());
+        print_version();
         return finish_output(DONE);
     }
     for (size_t i = 0; i < N_COMMANDS; i++) {

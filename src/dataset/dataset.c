@@ -35,6 +35,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     hdf5_info_free(&dataset->info);
     hdf5_segments_free(dataset->storage.n_segments, dataset->storage.segments);
     use_destroy(&dataset->use);
+    series_free(dataset->series);
     free(dataset->path);
     free(dataset);
 }
@@ -142,11 +143,16 @@ static int open_header(struct sfs_dataset *dataset)
     return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
 }
 
-/* The same of a series, whose description is taken over. */
-static int open_series(struct sfs_dataset *dataset, struct series *series)
+/* The same of a series, whose description is taken over, and all of it if it may grow. */
+static int open_series(struct sfs_dataset *dataset, struct series **of)
 {
+    struct series *series = *of;
     dataset->info = series->info;
     series->info = (struct sfs_dataset_info){0};
+    if (dataset->file->follows) {
+        dataset->series = series;
+        *of = NULL;
+    }
     return virtual_open(dataset, series, &dataset->virtual);
 }
 
@@ -173,9 +179,10 @@ const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
     return missing ? missing : first_missing(info->n_filters, info->filters);
 }
 
-/* series: NULL, or what it is then. */
+/* series: *series is NULL, or what it is then, which is taken from the caller if it is NULL after
+ * that. Here and in what follows. */
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                        struct series *series, struct sfs_dataset **out)
+                        struct series **series, struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
@@ -187,7 +194,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    int error = series ? open_series(dataset, series) : open_header(dataset);
+    int error = *series ? open_series(dataset, series) : open_header(dataset);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
@@ -221,7 +228,7 @@ static bool is_open(struct sfs_file *file, uint64_t address)
 }
 
 static int add_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                       struct series *series, struct sfs_dataset **out)
+                       struct series **series, struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset;
     int error = open_dataset(file, address, path, series, &dataset);
@@ -241,13 +248,13 @@ static int add_dataset(struct sfs_file *file, uint64_t address, const char *path
 
 /* *out is NULL if it is a series that is not open, and was not looked at. */
 static int find_or_open(struct sfs_file *file, uint64_t address, const char *path,
-                        struct series *series, struct sfs_dataset **out)
+                        struct series **series, struct sfs_dataset **out)
 {
     struct sfs_dataset *dataset;
     int error = 0;
     pthread_mutex_lock(&file->lock);
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
-    if (!dataset && (series || !series_is_address(address))) {
+    if (!dataset && (*series || !series_is_address(address))) {
         error = add_dataset(file, address, path, series, &dataset);
     } else if (dataset && dataset->users == 0) {
         DL_DELETE(file->unused, dataset);
@@ -272,7 +279,7 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
         if (series_is_address(address) && !is_open(file, address))
             error = series_open(file, address, path, &series);
         if (!error)
-            error = find_or_open(file, address, path, series, dataset);
+            error = find_or_open(file, address, path, &series, dataset);
         series_free(series);
     }
     return error;

@@ -133,6 +133,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
     pthread_mutex_init(&file->writing.lock, NULL);
     file->writing.can_end = store_is_shared(store);
     file->writing.is_writer = !file->writing.can_end;
+    pthread_mutex_init(&file->renewing, NULL);
     file->store = store;
     file->follows = store_is_following(store);
     int error = use_init(&file->use);
@@ -294,7 +295,8 @@ int file_make_sources(struct sfs_file *file)
 int file_open_source(struct sfs_file *from, const struct store_found *found,
                      struct sources *sources, struct sfs_file **file)
 {
-    const struct sfs_options options = {.fill_missing = from->fill_missing,
+    const struct sfs_options options = {.follow = from->follows,
+                                        .fill_missing = from->fill_missing,
                                         .hdf5_worker = from->has_worker};
     int error = open_found(from, found, &options, false, file);
     if (!error)
@@ -509,6 +511,7 @@ static int close_file(struct sfs_file *file)
     pthread_mutex_destroy(&file->lock);
     pthread_mutex_destroy(&file->guard.lock);
     pthread_mutex_destroy(&file->writing.lock);
+    pthread_mutex_destroy(&file->renewing);
     use_destroy(&file->use);
     free(file);
     return error;

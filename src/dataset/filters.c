@@ -5,6 +5,11 @@
 #include "dataset/private.h"
 #include "filter/filter.h"
 
+bool sfs_filter_library(size_t i, char *text, size_t n)
+{
+    return filter_library(i, text, n);
+}
+
 int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *bytes,
                        size_t n, void **encoded, size_t *n_encoded, uint32_t *mask)
 {

@@ -38,7 +38,7 @@ static bool is_same_sparse(const struct sparse *a, const struct sparse *b)
     return same;
 }
 
-static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     size_t bytes = (size_t)dataset->info.rank * sizeof(*dims);
     if (dataset->info.rank == 0 || !memcmp(dataset->info.dims, dims, bytes))
@@ -83,7 +83,7 @@ static int renew_sparse(struct sfs_dataset *dataset)
     sparse_close(dataset->sparse);
     dataset->sparse = dataset->layout.sparse = sparse;
     dataset->layout.is_gone = false;
-    take_dims(dataset, sparse->header.dataspace.dims);
+    follow_take_dims(dataset, sparse->header.dataspace.dims);
     return 0;
 }
 
@@ -100,12 +100,12 @@ static int renew_dense(struct sfs_dataset *dataset)
         return error;
     dataset->layout.is_gone = false;
     dataset->layout.data_address = address;
-    take_dims(dataset, dims);
+    follow_take_dims(dataset, dims);
     return 0;
 }
 
-/* Another state may have other bytes at the same addresses. Members of a series are in other files:
- * it stays what it was. */
+/* Another state may have other bytes at the same addresses. Members of a series are in other files,
+ * and looked at by series_refresh. */
 static int renew_dataset(struct sfs_dataset *dataset)
 {
     if (series_is_address(dataset->address))
@@ -202,7 +202,8 @@ static int refresh(struct sfs_file *file)
 
 int sfs_refresh(struct sfs_file *file)
 {
-    return file->follows ? refresh(file) : 0;
+    int error = file->follows ? refresh(file) : 0;
+    return error || !file->follows ? error : series_refresh(file);
 }
 
 void sfs_hold_state(struct sfs_file *file, bool hold)

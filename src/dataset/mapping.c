@@ -355,6 +355,38 @@ int virtual_open(struct sfs_dataset *dataset, const struct series *series, struc
     return error;
 }
 
+static void free_mappings(size_t n, struct mapping *mappings)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct mapping *mapping = &mappings[i];
+        free(mapping->shown.axis);
+        free(mapping->source.axis);
+        free(mapping->file);
+        free(mapping->dataset);
+    }
+    free(mappings);
+}
+
+/* Sources stay, as something may be lent of them. */
+int virtual_show(struct virtual *virtual, const struct series *series)
+{
+    size_t n = virtual->n;
+    struct mapping *mapping = virtual->mapping;
+    int axis = virtual->axis;
+    virtual->n = 0;
+    virtual->mapping = NULL;
+    int error = take_series(virtual, series);
+    if (error) {
+        free_mappings(virtual->n, virtual->mapping);
+        virtual->n = n;
+        virtual->mapping = mapping;
+        virtual->axis = axis;
+    } else {
+        free_mappings(n, mapping);
+    }
+    return error;
+}
+
 void virtual_close(struct virtual *virtual)
 {
     struct known *known, *next;
@@ -366,14 +398,7 @@ void virtual_close(struct virtual *virtual)
         free(known->key);
         free(known);
     }
-    for (size_t i = 0; i < virtual->n; i++) {
-        struct mapping *mapping = &virtual->mapping[i];
-        free(mapping->shown.axis);
-        free(mapping->source.axis);
-        free(mapping->file);
-        free(mapping->dataset);
-    }
-    free(virtual->mapping);
+    free_mappings(virtual->n, virtual->mapping);
     pthread_mutex_destroy(&virtual->lock);
     free(virtual);
 }

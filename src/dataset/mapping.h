@@ -14,7 +14,7 @@ struct known {
     UT_hash_handle hh;
 };
 
-/* One mapping, simplified. It stays as it is. */
+/* One mapping, simplified. It stays as it is; those of a series give way to others. */
 struct mapping {
     struct hdf5_slab shown, source;
     struct source *of; /* NULL: numbered */

@@ -40,6 +40,7 @@ struct sfs_dataset {
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
+    struct series *series;       /* of a followed file: what it consists of; else NULL */
     struct use use;
     atomic_bool said_missing; /* the log says that a filter is missing */
     struct {
@@ -105,6 +106,7 @@ struct sfs_file {
     bool owns_cache;         /* and what is ahead in it */
     struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;       /* else they are those of the file that it is a source of */
+    pthread_mutex_t renewing; /* held while series are looked at again; taken first */
     bool fill_missing;       /* sfs_options */
     bool has_worker;         /* libhdf5 works on it in another process */
     struct flushing flushing;
@@ -136,7 +138,7 @@ void guard_remove(struct sfs_dataset *dataset);
 int file_make_sources(struct sfs_file *file);
 
 /* Opens a file for reading that was found as named by a virtual dataset of `from`, over the same
- * cache; it has the same sources. */
+ * cache; it has the same sources, and is followed if `from` is. */
 int file_open_source(struct sfs_file *from, const struct store_found *found,
                      struct sources *sources, struct sfs_file **file);
 
@@ -228,6 +230,9 @@ bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
  * as what was copied counts for nothing. */
 int follow_begin_copy(struct sfs_file *from);
 int follow_end_copy(struct sfs_file *from, int error);
+
+/* A dataset of a followed file gets other dims; nobody else is in a call on the file. */
+void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* In a call: whether libhdf5 knows the state that the file is in; else STORE_MOVED, and it will. */
 int library_current(struct sfs_file *file);

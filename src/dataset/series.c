@@ -27,6 +27,8 @@ struct survey {
     struct sources *sources;
     const char *path; /* of the series, for messages */
     struct series *series;
+    const struct series *old;            /* NULL, or as it was when it was looked at last */
+    const struct sfs_dataset_info *info; /* of the series, once a member was looked at */
     struct why why;
 };
 
@@ -136,11 +138,12 @@ static int look_at(struct survey *survey, size_t i, member_function each)
     const struct series_source *at = &survey->series->source[i];
     struct sfs_dataset *dataset;
     struct source *source =
-        source_create(survey->sources, survey->file, survey->path,
-                      &survey->series->info.encoded_type, at->file, at->group, at->dataset);
+        source_create(survey->sources, survey->file, survey->path, &survey->info->encoded_type,
+                      at->file, at->group, at->dataset);
     int error = source ? source_get(source, true, &dataset) : -ENOMEM;
     if (!error) {
-        error = each(survey, member, dataset, source_is_of_type(source));
+        bool is_alike = source_is_of_type(source);
+        error = FOLLOWING(dataset->file, each(survey, member, dataset, is_alike));
         source_put(source);
     } else if (source && source_state(source) == SFS_SOURCE_REFUSED) {
         error = why_refused(&survey->why, -EILSEQ, "its file, %s, may not be opened", at->file);
@@ -182,6 +185,9 @@ static int begin_survey(struct survey *survey, uint64_t group, struct sfs_links 
     if (!survey->series)
         return -ENOMEM;
     survey->series->group = group;
+    survey->series->states = sfs_states(survey->file);
+    if (!survey->info)
+        survey->info = &survey->series->info;
     pthread_mutex_lock(&survey->file->lock);
     int error = file_make_sources(survey->file);
     survey->sources = survey->file->sources;
@@ -357,6 +363,7 @@ static int take_first(struct survey *survey, struct series_member *member,
 {
     USING(dataset);
     int error = can_be_first(survey, member, dataset, is_alike);
+    hdf5_info_free(&survey->series->info); /* of a time before, when its file moved */
     if (!error)
         error = describe(&dataset->info, &survey->series->info);
     member->frames = dataset->info.dims[0];
@@ -367,7 +374,7 @@ static int take_other(struct survey *survey, struct series_member *member,
                       struct sfs_dataset *dataset, bool is_alike)
 {
     USING(dataset);
-    const struct sfs_dataset_info *info = &survey->series->info;
+    const struct sfs_dataset_info *info = survey->info;
     if (dataset->info.rank != info->rank || memcmp(dataset->info.dims + 1, info->dims + 1,
                                                    (size_t)(info->rank - 1) * sizeof(*info->dims)))
         return why_damaged(&survey->why, "its frames have other dims than those of the first");
@@ -401,6 +408,61 @@ static int look_at_all(struct survey *survey)
     return error;
 }
 
+/* ---- Looking again ---- */
+
+/* Where it is in the series as it was, under the same names; its n: it was not there. */
+static size_t find_old(const struct survey *survey, size_t i)
+{
+    const struct series *old = survey->old;
+    const struct series_source *at = &survey->series->source[i];
+    size_t k = 0;
+    while (k < old->n && old->member[k].number < survey->series->member[i].number)
+        k++;
+    bool is_same = k < old->n && old->member[k].number == survey->series->member[i].number &&
+                   !strcmp(old->source[k].file, at->file) &&
+                   !strcmp(old->source[k].dataset, at->dataset);
+    return is_same ? k : old->n;
+}
+
+/* A change that comes with the same time of change as the one before is seen the next time. */
+static int look_at_again(struct survey *survey, size_t i)
+{
+    const struct series *old = survey->old;
+    struct series_member *member = &survey->series->member[i];
+    struct series_source *at = &survey->series->source[i];
+    size_t k = find_old(survey, i);
+    bool is_same = k < old->n && !memcmp(&at->stamp, &old->source[k].stamp, sizeof(at->stamp));
+    at->is_settled = is_same;
+    if (is_same && old->source[k].is_settled) {
+        *member = old->member[k];
+        return 0;
+    }
+    int error = tell_member(survey, i, look_at(survey, i, take_other));
+    if (!error && member->is_missing && k < old->n)
+        *member = old->member[k];
+    return error;
+}
+
+static void take_stamps(struct survey *survey)
+{
+    struct series *series = survey->series;
+    for (size_t i = 0; survey->file->follows && i < series->n; i++)
+        source_stamp(survey->file, series->source[i].file, &series->source[i].stamp);
+}
+
+/* The last member that is there may be growing: what it is to have in the end is not shown before
+ * it is there. */
+static void end_where_it_ends(struct series *series)
+{
+    size_t n = series->n;
+    while (n > 0 && series->member[n - 1].is_missing)
+        n--;
+    struct series_member *last = n > 0 ? &series->member[n - 1] : NULL;
+    if (last && last->has_low && last->has_high && last->high >= last->low &&
+        last->high - last->low >= last->frames)
+        last->has_high = false;
+}
+
 /* What is not there behind the last that is has no known size. */
 static void tell_missing_end(const struct survey *survey)
 {
@@ -416,19 +478,35 @@ static void tell_missing_end(const struct survey *survey)
                 sfs_path(survey->file), survey->path, name);
 }
 
+/* Puts the members, all of which were looked at, in their places. */
+static int place_all(struct survey *survey, uint64_t *elements)
+{
+    struct series *series = survey->series;
+    uint64_t dims[SFS_MAX_RANK];
+    if (survey->file->follows)
+        end_where_it_ends(series);
+    int error = series_place(series->member, series->n, &series->parts, &survey->why);
+    if (error)
+        return error;
+    memcpy(dims, survey->info->dims, sizeof(dims));
+    dims[0] = series->parts.frames;
+    if (!box_product(dims, survey->info->rank, 1, elements))
+        return why_damaged(&survey->why, "its elements exceed 63 bits");
+    return 0;
+}
+
 static int make_series(struct survey *survey)
 {
     struct series *series = survey->series;
     struct sfs_dataset_info *info = &series->info;
+    take_stamps(survey);
     int error = look_at_all(survey);
     if (!error)
-        error = series_place(series->member, series->n, &series->parts, &survey->why);
+        error = place_all(survey, &info->elements);
     if (error)
         return error;
     info->dims[0] = series->parts.frames;
     memcpy(info->max_dims, info->dims, sizeof(info->max_dims));
-    if (!box_product(info->dims, info->rank, 1, &info->elements))
-        return why_damaged(&survey->why, "its elements exceed 63 bits");
     tell_missing_end(survey);
     return 0;
 }
@@ -454,4 +532,67 @@ int series_open(struct sfs_file *file, uint64_t address, const char *path, struc
     }
     *out = survey.series;
     return 0;
+}
+
+/* Whether the stamps of all members are what they were two times. */
+static bool is_unchanged(const struct sfs_dataset *dataset)
+{
+    const struct series *series = dataset->series;
+    bool is_same = series->states == sfs_states(dataset->file);
+    for (size_t i = 0; i < series->n && is_same; i++) {
+        struct source_stamp stamp;
+        source_stamp(dataset->file, series->source[i].file, &stamp);
+        is_same = series->source[i].is_settled &&
+                  !memcmp(&stamp, &series->source[i].stamp, sizeof(stamp));
+    }
+    return is_same;
+}
+
+static int look_at_all_again(struct survey *survey)
+{
+    uint64_t elements;
+    int error = 0;
+    take_stamps(survey);
+    for (size_t i = 0; i < survey->series->n && !error; i++)
+        error = look_at_again(survey, i);
+    return error ? error : place_all(survey, &elements);
+}
+
+static int look_again_once(struct sfs_dataset *dataset, struct survey *survey)
+{
+    struct sfs_file *file = dataset->file;
+    struct sfs_links links;
+    uint64_t group = dataset->address & ~MARK_BITS;
+    FOLLOWED(file);
+    int error = library_current(file);
+    if (error)
+        return error;
+    *survey = (struct survey){
+        .file = file, .path = dataset->path, .old = dataset->series, .info = &dataset->info};
+    error = hdf5_list(file->hdf5, group, &links);
+    if (error)
+        return object_failed(file, "group", group, error);
+    error = begin_survey(survey, group, &links);
+    sfs_links_free(&links);
+    if (!error)
+        error = look_at_all_again(survey);
+    if (error)
+        series_free(survey->series);
+    return error;
+}
+
+int series_look_again(struct sfs_dataset *dataset, struct series **series)
+{
+    struct survey survey;
+    *series = NULL;
+    if (is_unchanged(dataset))
+        return 0;
+    int error = FOLLOWING(dataset->file, look_again_once(dataset, &survey));
+    if (!error)
+        *series = survey.series;
+    else if (error == -EILSEQ && !dataset->series->was_said)
+        log_error("%s: %s: the series stays as it is: %s", sfs_path(dataset->file), dataset->path,
+                  survey.why.text);
+    dataset->series->was_said |= error == -EILSEQ;
+    return error;
 }

@@ -6,7 +6,11 @@
  * A group has a series if no link of it is named so and the first member that can be opened has two
  * axes or more, and elements without pointers; that all others fit is found out when the series is
  * opened. Members in a file that is followed do not count, those that external links lead to do.
- * Nothing is kept: the address of a series is made from that of its group. */
+ * The address of a series is made from that of its group.
+ *
+ * The files of members of a followed file are followed, too, and its open series are looked at
+ * again after it: they show members that came or grew. A member that was there and cannot be looked
+ * at counts as it was. */
 #ifndef SPARSEFS_DATASET_SERIES_H
 #define SPARSEFS_DATASET_SERIES_H
 
@@ -28,6 +32,8 @@ int series_find(struct sfs_file *file, uint64_t group, const char *path, uint64_
 
 /* What a series consists of. */
 struct series {
+    uint64_t states;              /* sfs_states of the file, before it was looked at */
+    bool was_said;                /* the log says why it stays as it is */
     struct sfs_dataset_info info; /* of the virtual dataset, to be freed by hdf5_info_free */
     uint64_t group;
     size_t n;
@@ -41,12 +47,23 @@ struct series_source {
     const char *file, *dataset; /* as of source_create */
     uint64_t group;             /* the same */
     char *own_file, *own_dataset;
+    struct source_stamp stamp; /* of a followed file: from before the member was looked at */
+    bool is_settled;           /* the stamp was the same the time before, too */
 };
 
 /* Looks at all members. -EIO: the log says why they are no series; -ENOMEM, -EINTR. Not with the
  * file's lock held. path: of the series, for messages. The caller frees it with series_free. */
 int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **series);
 void series_free(struct series *series);
+
+/* Looks again at an open series of a followed file. *series is NULL if nothing has changed, else
+ * what it is now; its info is empty. -EILSEQ: it cannot be shown so, which the log says once; other
+ * errors as of series_open. By one thread at a time. */
+int series_look_again(struct sfs_dataset *dataset, struct series **series);
+
+/* In series_follow.c: looks again at all open series of a followed file, and takes the last state
+ * of the files that they are in. -ENOMEM, -EINTR, -EIO. */
+int series_refresh(struct sfs_file *file);
 
 /* Where the member of a part is. name has room for what is written there and used. */
 struct series_source series_source_of(const struct series *series, const struct series_part *part,

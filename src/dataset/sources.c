@@ -29,7 +29,8 @@ struct identity {
 struct linked {
     struct identity identity; /* all of its bytes are set */
     struct sfs_file *file;
-    unsigned users;             /* sources that are in use */
+    uint64_t states;            /* of the file, that sources_refresh has seen */
+    unsigned users;             /* sources that are in use, and who refreshes it */
     struct linked *prev, *next; /* longest unused first */
     UT_hash_handle hh;
 };
@@ -166,8 +167,21 @@ void sources_destroy(struct sources *sources)
     free(sources);
 }
 
-/* Closes files that nobody uses, as far as there are too many. `opening` is held: none is just
- * being taken into use but by sources that are open, of which it has none then. */
+/* Takes a file out of the table, which nobody uses; with the lock held, and `opening`: none is just
+ * being taken into use but by sources that are open, of which it has none then. The caller closes
+ * it without the lock. */
+static void remove_linked(struct sources *sources, struct linked *linked)
+{
+    struct source *source, *next;
+    HASH_DEL(sources->by_identity, linked);
+    DL_DELETE(sources->by_age, linked);
+    DL_FOREACH_SAFE (sources->open, source, next) {
+        if (source->linked == linked)
+            (void)detach(source); /* closed with the file */
+    }
+}
+
+/* Closes files that nobody uses, as far as there are too many. `opening` is held. */
 static void close_some(struct sources *sources)
 {
     struct linked *linked, *victim;
@@ -181,19 +195,62 @@ static void close_some(struct sources *sources)
             }
             victim = linked;
         }
-        if (victim) {
-            struct source *source, *next;
-            HASH_DEL(sources->by_identity, victim);
-            DL_DELETE(sources->by_age, victim);
-            DL_FOREACH_SAFE (sources->open, source, next) {
-                if (source->linked == victim)
-                    (void)detach(source); /* closed with the file */
-            }
-        }
+        if (victim)
+            remove_linked(sources, victim);
         pthread_mutex_unlock(&sources->lock);
         if (victim)
             close_linked(victim);
     } while (victim);
+}
+
+/* ---- Following ---- */
+
+/* All files, which stay open until they are let go. NULL: no memory. */
+static struct linked **hold_files(struct sources *sources, size_t *n)
+{
+    struct linked *linked, **held;
+    *n = 0;
+    pthread_mutex_lock(&sources->lock);
+    held = calloc(HASH_COUNT(sources->by_identity) + 1, sizeof(*held));
+    DL_FOREACH (sources->by_age, linked) {
+        if (!held)
+            break;
+        linked->users++;
+        held[(*n)++] = linked;
+    }
+    pthread_mutex_unlock(&sources->lock);
+    return held;
+}
+
+/* What has the name of a file that is gone is opened as soon as nobody uses that any more. */
+static void let_go(struct sources *sources, struct linked *linked, bool is_gone)
+{
+    pthread_mutex_lock(&sources->opening);
+    pthread_mutex_lock(&sources->lock);
+    is_gone &= --linked->users == 0;
+    if (is_gone)
+        remove_linked(sources, linked);
+    pthread_mutex_unlock(&sources->lock);
+    pthread_mutex_unlock(&sources->opening);
+    if (is_gone)
+        close_linked(linked);
+}
+
+int sources_refresh(struct sources *sources, bool *moved)
+{
+    size_t n;
+    struct linked **held = hold_files(sources, &n);
+    *moved = false;
+    for (size_t i = 0; i < n; i++) {
+        struct linked *linked = held[i];
+        bool is_gone = sfs_refresh(linked->file) == -ESTALE;
+        uint64_t states = sfs_states(linked->file);
+        *moved |= is_gone || states != linked->states;
+        linked->states = states;
+        let_go(sources, linked, is_gone);
+    }
+    free(held);
+    return held ? 0 : -ENOMEM;
 }
 
 /* ---- Opening ---- */
@@ -245,6 +302,7 @@ static int open_file(struct sources *sources, struct sfs_file *from,
             return error;
         }
         linked->identity = identity_of(st);
+        linked->states = sfs_states(linked->file);
         pthread_mutex_lock(&sources->lock);
         HASH_ADD(hh, sources->by_identity, identity, sizeof(linked->identity), linked);
         error = hash_failed() ? -ENOMEM : 0;
@@ -549,4 +607,18 @@ enum sfs_source_state source_state(struct source *source)
     return error                         ? state_of_error(error, store_refusal(error))
            : state == SFS_SOURCE_MISSING ? SFS_SOURCE_MISSING
                                          : SFS_SOURCE_OK;
+}
+
+void source_stamp(const struct sfs_file *file, const char *file_name, struct source_stamp *stamp)
+{
+    struct store_found found;
+    memset(stamp, 0, sizeof(*stamp));
+    stamp->error = store_find(file->store, STORE_SOURCE, file_name, &found);
+    if (stamp->error)
+        return;
+    stamp->changed = (struct stat_time){found.st.st_mtim.tv_sec, found.st.st_mtim.tv_nsec};
+    stamp->device = found.st.st_dev;
+    stamp->inode = found.st.st_ino;
+    stamp->size = (uint64_t)found.st.st_size;
+    store_found_free(&found);
 }

@@ -53,6 +53,21 @@ void source_is_short(struct source *source);
 /* What is known of it; of one that was not opened yet, only whether there is such a file. */
 enum sfs_source_state source_state(struct source *source);
 
+/* Takes the last state of the files that are followed; *moved: one of them was in another one since
+ * this was called last, or is no longer there and was closed. What is wrong with one is told to who
+ * reads it. No lock of a file is held, and none is in a call of this thread. -ENOMEM. */
+int sources_refresh(struct sources *sources, bool *moved);
+
+/* What tells whether a file that is named in this one has changed. All of its bytes are set. */
+struct source_stamp {
+    int error; /* of looking for it; then the rest is 0 */
+    struct stat_time {
+        int64_t seconds, nanoseconds;
+    } changed;
+    uint64_t device, inode, size;
+};
+void source_stamp(const struct sfs_file *file, const char *file_name, struct source_stamp *stamp);
+
 const char *source_file_name(const struct source *source);
 const char *source_dataset_name(const struct source *source);
 

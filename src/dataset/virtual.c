@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/workers.h"
 #include "dataset/virtual_part.h"
+#include "store/store.h"
 
 /* Less is not worth waking threads for. */
 #define SHARED_BYTES ((size_t)256 << 10)
@@ -314,7 +315,7 @@ static int lend_part(struct virtual_part *part, const struct box *box, const voi
         *holder = loan;
     else
         free(loan);
-    return lent;
+    return lent == STORE_MOVED ? 0 : lent; /* reading it takes the source's last state */
 }
 
 int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,

@@ -13,6 +13,10 @@
 int virtual_open(struct sfs_dataset *dataset, const struct series *series,
                  struct virtual **virtual);
 
+/* Shows another series than before, with the dims that the dataset has now; nobody else is in a
+ * call on it. -ENOMEM: it is as it was. */
+int virtual_show(struct virtual *virtual, const struct series *series);
+
 /* Not with the lock of a file held. NULL is nothing. */
 void virtual_close(struct virtual *virtual);
 

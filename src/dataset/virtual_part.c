@@ -105,10 +105,14 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
     part->dataset = source_get_open(part->source);
     if (!part->dataset)
         return false;
-    if (use_try_begin(&part->dataset->use, call)) {
-        if (source_is_of_type(part->source) && translate(part, block) == 0)
-            return true;
-        use_end(call);
+    struct sfs_file *file = part->dataset->file;
+    if (use_try_begin(file->follows ? &file->use : NULL, &part->file_call)) {
+        if (use_try_begin(&part->dataset->use, call)) {
+            if (source_is_of_type(part->source) && translate(part, block) == 0)
+                return true;
+            use_end(call);
+        }
+        use_end(&part->file_call);
     }
     source_put(part->source);
     return false;
@@ -117,6 +121,7 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
 void part_try_end(struct virtual_part *part, struct call *call)
 {
     use_end(call);
+    use_end(&part->file_call);
     source_put(part->source);
 }
 
@@ -355,13 +360,13 @@ static int read_from(const struct wanted *wanted, int axis, uint64_t *first, uin
 }
 
 /* What of a box a part of a mapping shows. */
-int part_read(struct virtual_part *part, const struct box *box, const struct place *place,
-              int depth)
+static int read_once(struct virtual_part *part, const struct box *box, const struct place *place,
+                     int depth)
 {
     struct translation *translation = &part->translation;
-    if (!part->dataset || !translation_want(translation, box))
-        return 0;
     USING(part->dataset);
+    if (!translation_want(translation, box))
+        return 0;
     if (translation_clip(translation, part->dataset->layout.dims)) {
         if (!part->mapping->is_unlimited)
             source_is_short(part->source);
@@ -375,4 +380,13 @@ int part_read(struct virtual_part *part, const struct box *box, const struct pla
     memcpy(first, translation->first, sizeof(first));
     memcpy(end, translation->end, sizeof(end));
     return read_from(&wanted, 0, first, end);
+}
+
+/* A source that is followed may move while the file of the virtual dataset does not. */
+int part_read(struct virtual_part *part, const struct box *box, const struct place *place,
+              int depth)
+{
+    if (!part->dataset)
+        return 0;
+    return FOLLOWING(part->dataset->file, read_once(part, box, place, depth));
 }

@@ -13,6 +13,7 @@ struct virtual_part {
     const struct mapping *mapping;
     struct source *source;
     struct sfs_dataset *dataset; /* NULL: it is missing, and reads as the fill value */
+    struct call file_call;       /* of part_try_begin */
     struct translation translation;
     struct hdf5_axis shown[SFS_MAX_RANK], all[SFS_MAX_RANK]; /* where they are not the mapping's */
 };

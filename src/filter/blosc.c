@@ -95,6 +95,11 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
     return 0;
 }
 
+static const char *version(void)
+{
+    return blosc_get_version_string();
+}
+
 const struct filter_kind filter_blosc = {
     .id = FILTER_BLOSC,
     .effect = COMPRESSES,
@@ -104,4 +109,6 @@ const struct filter_kind filter_blosc = {
     .complete = complete,
     .decode = decode,
     .encode = encode,
+    .library = "libblosc",
+    .version = version,
 };

@@ -183,6 +183,11 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
     return 0;
 }
 
+static const char *version(void)
+{
+    return blosc2_get_version_string();
+}
+
 const struct filter_kind filter_blosc2 = {
     .id = FILTER_BLOSC2,
     .effect = COMPRESSES,
@@ -193,4 +198,6 @@ const struct filter_kind filter_blosc2 = {
     .complete = complete,
     .decode = decode,
     .encode = encode,
+    .library = "libblosc2",
+    .version = version,
 };

@@ -10,6 +10,14 @@
 
 #include <libdeflate.h>
 
+#define LIBRARY "libdeflate"
+
+/* There is no call for it. */
+static const char *version(void)
+{
+    return LIBDEFLATE_VERSION_STRING;
+}
+
 /* Making one costs more than a small chunk: every thread keeps those that it has used. */
 struct coders {
     struct libdeflate_decompressor *decompressor;
@@ -74,6 +82,13 @@ int deflate_encode(unsigned level, const void *in, size_t size, void *out, size_
 
 #include <limits.h>
 #include <zlib.h>
+
+#define LIBRARY      "zlib"
+
+static const char *version(void)
+{
+    return zlibVersion();
+}
 
 /* The highest level at which zlib takes the first match that is long enough, which is inflated
  * twice as fast as what it finds by looking for a longer one at the next byte. It looks at 32
@@ -170,4 +185,6 @@ const struct filter_kind filter_deflate = {
     .decode = decode,
     .encode = encode,
     .decode_most = decode_most,
+    .library = LIBRARY,
+    .version = version,
 };

@@ -76,6 +76,9 @@ int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t 
 int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
                    void **out, size_t *out_size, uint32_t *mask);
 
+/* The i-th of the libraries that filters are made with, as sfs_filter_library. */
+bool filter_library(size_t i, char *text, size_t n);
+
 /* Lets libhdf5 use our filters where it has no plugin for them, in all of the process. */
 void filters_provide(void);
 

@@ -54,6 +54,11 @@ struct filter_kind {
     int (*encode)(const struct sfs_filter *filter, const void *in, size_t size, void *out,
                   size_t capacity, size_t *out_size);
 
+    /* The library that it is made with; NULL: none, or the kind of another one says it. version:
+     * what it says itself, perhaps with a comma and more behind it; NULL: it does not say. */
+    const char *library;
+    const char *(*version)(void);
+
     /* COMPRESSES, for those whose bytes do not say what plain_size wants to know: as decode, of at
      * most `room` bytes, so many as come out; more are -EILSEQ. */
     int (*decode_most)(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,

@@ -1,4 +1,7 @@
 /* The filters that are ours. */
+#include <stdio.h>
+#include <string.h>
+
 #include "filter/kind.h"
 
 const struct filter_kind *const filter_kinds[] = {
@@ -52,6 +55,19 @@ const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
             return kind;
     }
     return NULL;
+}
+
+bool filter_library(size_t i, char *text, size_t n)
+{
+    size_t k = 0;
+    while (k < filter_n_kinds && (!filter_kinds[k]->library || i-- > 0))
+        k++;
+    if (k == filter_n_kinds)
+        return false;
+    const char *version = filter_kinds[k]->version ? filter_kinds[k]->version() : "";
+    snprintf(text, n, "%s%s%.*s", filter_kinds[k]->library, *version ? " " : "",
+             (int)strcspn(version, ","), version);
+    return true;
 }
 
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)

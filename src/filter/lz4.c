@@ -3,6 +3,7 @@
  * is. Parameter: bytes of a block, 0 or none: 1 GiB (HDF5_LZ4.pdf of the HDF Group, and what its
  * plugin does). */
 #include <errno.h>
+#include <lz4.h>
 #include <string.h>
 
 #include "filter/kind.h"
@@ -117,4 +118,6 @@ const struct filter_kind filter_lz4 = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
+    .library = "liblz4",
+    .version = LZ4_versionString,
 };

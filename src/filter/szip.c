@@ -1,6 +1,6 @@
 /* The szip filter: 4 bytes little-endian for the number of bytes, and what libaec makes of them.
  * Parameters as in H5Zszip of libhdf5: options, pixels of a block, bits of a pixel, pixels of a
- * line. libaec has no state between calls. */
+ * line. libaec has no state between calls, and no call that tells its version. */
 #include <errno.h>
 #include <szlib.h>
 
@@ -104,4 +104,5 @@ const struct filter_kind filter_szip = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
+    .library = "libaec",
 };

@@ -408,6 +408,16 @@ static void keep_memory(void)
     mallopt(M_ARENA_MAX, 2);
 }
 
+static void print_version(void)
+{
+    char library[64];
+    printf("sparsefs %s, libfuse %s, HDF5 %s\nfilters by ", SPARSEFS_VERSION, fuse_pkgversion(),
+           sfs_hdf5_version());
+    for (size_t i = 0; sfs_filter_library(i, library, sizeof(library)); i++)
+        printf("%s%s", i > 0 ? ", " : "", library);
+    putchar('\n');
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -422,8 +432,7 @@ int main(int argc, char **argv)
     if (status == 0 && options.show_help)
         options_print_help();
     else if (status == 0 && options.show_version)
-        printf("sparsefs %s, libfuse %s, HDF5 %s, inflating with %s\n", SPARSEFS_VERSION,
-               fuse_pkgversion(), sfs_hdf5_version(), HAVE_LIBDEFLATE ? "libdeflate" : "zlib");
+        print_version();
     else if (status == 0)
         status = start(&options);
     options_free(&options);

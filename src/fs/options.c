@@ -78,7 +78,7 @@ void options_print_help(void)
         "  -f                        stay in the foreground\n"
         "  -d                        print every request (implies -f)\n"
         "  --log=LEVEL               error, warning, info or debug (default: warning)\n"
-        "  -V, --version             print the version\n"
+        "  -V, --version             print the version, and those of libraries\n"
         "  -h, --help                print this\n"
         "\n"
         "Exit codes: 0 success, 1 usage or permission, 2 system error, 4 internal bug,\n"

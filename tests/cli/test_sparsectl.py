@@ -96,10 +96,36 @@ def files_in(path):
 
 def test_help_and_version():
     assert done("--help").startswith("usage: sparsectl [--external-files DIR] [--chunk-memory SIZE]")
-    assert re.match(r"sparsectl \d+\.\d+\.\d+ \(libhdf5 1\.\d+\.\d+\)\n$", done("--version"))
     for command in COMMANDS:
         assert command in done("--help")
         assert done(command, "--help").startswith(f"usage: sparsectl {command}")
+
+
+# The library of each filter, as the linker names it, and what its version looks like.
+FILTER_LIBRARIES = {"libdeflate": ("libdeflate", "HAVE_LIBDEFLATE"), "liblz4": ("liblz4", "HAVE_LZ4"),
+                    "libzstd": ("libzstd", "HAVE_ZSTD"), "libblosc": ("libblosc", "HAVE_BLOSC"),
+                    "libblosc2": ("libblosc2", "HAVE_BLOSC2"), "libbz2": ("libbz2", "HAVE_BZIP2"),
+                    "libaec": ("libsz", "HAVE_SZIP")}
+
+
+def test_version_names_the_libraries_of_filters():
+    first, second = done("--version").splitlines()
+    assert re.fullmatch(r"sparsectl \d+\.\d+\.\d+ \(libhdf5 1\.\d+\.\d+\)", first)
+    words, libraries = second.split("by ", 1)
+    assert words == "filters "
+    named = dict((library.split(" ") + [None])[:2] for library in libraries.split(", "))
+    config = (BUILD / "config.h").read_text()
+    built = {name for name, (_, macro) in FILTER_LIBRARIES.items() if f"#define {macro} 1" in config}
+    assert set(named) == built | (set() if "libdeflate" in built else {"zlib"})
+    for name, version in named.items():
+        assert name == "libaec" and version is None or re.fullmatch(r"\d+\.\d+(\.\S+)?", version)
+    linked = subprocess.run(["ldd", BUILD / "sparsectl"], text=True, stdout=subprocess.PIPE).stdout
+    for name in built:
+        assert f"{FILTER_LIBRARIES[name][0]}.so" in linked
+    for name in "liblz4", "libblosc":  # their files are called by the same version
+        path = re.search(rf"{name}\.so\S* => (\S+)", linked)
+        if name in built and path:
+            assert named[name] in os.path.basename(os.path.realpath(path[1]))
 
 
 def test_every_option_is_in_the_help_and_in_the_manual():

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import files
-from conftest import SPARSEFS, START_SECONDS, is_mounted, wait_for_end
+from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, wait_for_end
 
 MOST_UNUSED_NODES = 16384  # src/fs/node.h
 GETDENTS64 = {"x86_64": 217, "aarch64": 61, "riscv64": 61}  # syscall numbers
@@ -170,6 +170,11 @@ def test_busy_mount_stays(daemons, small):
         assert len(frame.read()) == 84
 
 
+def sparsectl_filters():
+    return subprocess.run([BUILD / "sparsectl", "--version"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.splitlines()[1]
+
+
 def test_help_and_version(run):
     for option in ("-h", "--help"):
         shown = run(option)
@@ -180,6 +185,9 @@ def test_help_and_version(run):
     for option in ("-V", "--version"):
         shown = run(option)
         assert shown.returncode == 0 and "libfuse 3" in shown.stdout and "HDF5 1" in shown.stdout
+        first, second = shown.stdout.splitlines()
+        assert first.startswith("sparsefs ")
+        assert second == sparsectl_filters()
 
 
 def test_mount_table_entry(mounts, tmp_path, small):

@@ -432,8 +432,221 @@ def test_another_mount_shows_what_has_come(mounts, tmp_path):
     check(mounts(path), content)
 
 
-def test_a_followed_master_grows(mounts, tmp_path):
-    """The series stays what it was when it was opened, and all else goes on."""
+def shows(mount, content, path="entry/data/data"):
+    """Waits until the series has as many frames, and looks at all of them."""
+    wait_until(lambda: (mount / path / "frames").exists()
+               and len(os.listdir(mount / path / "frames")) == 2 * len(content) and
+               described(mount, path)["frames"] == len(content))
+    check(mount, content, path)
+
+
+def shown(mount, content, path="entry/data/data"):
+    """Waits until the bytes are these, of as many frames as there were."""
+    wait_until(lambda: (mount / path / "stack.raw").read_bytes() == content.tobytes())
+    check(mount, content, path)
+
+
+class Arriving:
+    """A master whose data files are elsewhere at first."""
+
+    def __init__(self, folder, counts, **options):
+        self.path, self.content = make_master(folder, counts, **options)
+        self.folder, self.away = folder, folder / "away"
+        self.ends = np.cumsum(counts)
+        self.away.mkdir()
+        for i in range(len(counts)):
+            os.rename(self.folder / f"a_data_{i + 1:06}.h5", self.away / f"{i + 1}.h5")
+
+    def bring(self, i):
+        os.rename(self.away / f"{i}.h5", self.folder / f"a_data_{i:06}.h5")
+        return self.content[:self.ends[i - 1]]
+
+
+FOLLOW = "follow=0.05"
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "in order"])
+@pytest.mark.parametrize("options", [(), ("hdf5=inside",)], ids=["apart", "inside"])
+def test_members_come(mounts, tmp_path, numbered, options):
+    """Into a series that is there, is open, and is cached by the kernel."""
+    made = Arriving(tmp_path, (4, 5, 1, 3), numbered=numbered)
+    made.bring(1)
+    mount = mounts(made.path, FOLLOW, *options, expect_log=True)
+    root = mount / "entry/data/data"
+    with open(root / "frames/0.raw", "rb") as frame, open(root / "stack.raw", "rb") as stack:
+        for i in 2, 3, 4:
+            content = made.bring(i)
+            shows(mount, content)
+            assert os.fstat(stack.fileno()).st_size == content.nbytes
+            assert os.pread(stack.fileno(), content.nbytes, 0) == content.tobytes()
+            assert states(mount) == ["ok"] * i + ["missing"] * (4 - i)
+        assert frame.read() == made.content[0].tobytes()
+    assert os.listdir(mount / "entry/data").count("data") == 1
+
+
+def test_a_member_comes_before_others(mounts, tmp_path):
+    """By the numbers of its images it has a place, where frames were missing."""
+    made = Arriving(tmp_path, (2, 3, 2))
+    made.bring(1), made.bring(3)
+    mount = mounts(made.path, FOLLOW, expect_log=True)
+    wait_until(lambda: described(mount)["frames"] == 7)
+    with pytest.raises(OSError):
+        read(mount, 3)
+    assert read(mount, 6) == made.content[6].tobytes()
+    made.bring(2)
+    shown(mount, made.content)
+
+
+def test_the_first_member_comes(mounts, tmp_path):
+    made = Arriving(tmp_path, (3, 2))
+    mount = mounts(made.path, FOLLOW, expect_log=True)
+    assert "data" not in os.listdir(mount / "entry/data")
+    assert not (mount / "entry/data/data").exists()
+    for i in 1, 2:
+        shows(mount, made.bring(i))
+    assert "data" in os.listdir(mount / "entry/data")
+
+
+def grow(dataset, frames):
+    n = len(dataset)
+    dataset.resize(n + len(frames), axis=0)
+    dataset[n:] = frames
+
+
+@pytest.mark.parametrize("high", [None, 8, 20], ids=["", "reached", "not reached"])
+def test_the_last_member_grows(mounts, tmp_path, high):
+    """By a detector's writer in SWMR mode, which says before how many images it is to have."""
+    frames = frames_of((9, 6, 7), 0)
+    path, _ = make_master(tmp_path, (2, 1), maxshape=(None, 6, 7), chunks=(1, 6, 7))
+    for i, numbers in (1, (0, 1)), (2, (2, high)):
+        with h5py.File(tmp_path / f"a_data_{i:06}.h5", "r+", libver="latest") as f:
+            data = f["entry/data/data"]
+            data[:] = frames[2 * (i - 1):][:len(data)]
+            for key in list(data.attrs):
+                del data.attrs[key]
+            for key, value in zip(("image_nr_low", "image_nr_high"), numbers):
+                if high is not None:
+                    data.attrs[key] = value
+    with h5py.File(tmp_path / "a_data_000002.h5", "r+", libver="latest") as f:
+        f.swmr_mode = True
+        f.flush()
+        mount = mounts(path, FOLLOW)
+        shows(mount, frames[:3])
+        data = f["entry/data/data"]
+        for end in 4, 7, 9:
+            grow(data, frames[2 + len(data):end])
+            f.flush()
+            shows(mount, frames[:end])
+        frames[4] += 1  # one that was cached
+        data[2] = frames[4]
+        f.flush()
+        shown(mount, frames)
+    check(mount, frames)
+
+
+def test_members_grow_between_closings(mounts, tmp_path):
+    """Also another than the last one, which are not numbered: what is behind it moves."""
+    path, content = make_master(tmp_path, (2, 3), numbered=False, maxshape=(None, 6, 7), chunks=(1, 6, 7))
+    mount = mounts(path, FOLLOW, expect_log=True)
+    check(mount, content)
+    more = frames_of((4, 6, 7), 50)
+    for i, place in (2, 5), (1, 2):
+        with h5py.File(tmp_path / f"a_data_{i:06}.h5", "r+", libver="latest") as f:
+            grow(f["entry/data/data"], more[2 * i - 2:2 * i])
+        content = np.concatenate([content[:place], more[2 * i - 2:2 * i], content[place:]])
+        shows(mount, content)
+
+
+def test_a_member_is_replaced_by_a_longer_one(mounts, tmp_path):
+    """As rsync does it."""
+    path, content = make_master(tmp_path, (2, 2))
+    mount = mounts(path, FOLLOW, expect_log=True)
+    with open(mount / "entry/data/data/stack.raw", "rb") as stack:
+        assert stack.read() == content.tobytes()
+        content = np.concatenate([content, frames_of((3, 6, 7), 90)])
+        make_member(tmp_path / "new.h5", content[2:], 3, 7)
+        os.rename(tmp_path / "new.h5", tmp_path / "a_data_000002.h5")
+        shows(mount, content)
+        assert os.pread(stack.fileno(), content.nbytes, 0) == content.tobytes()
+
+
+def test_the_master_gets_another_link(mounts, tmp_path):
+    path, content = make_master(tmp_path, (2, 2, 2))
+    with h5py.File(path, "r+", libver="latest") as f:
+        del f["entry/data/data_000003"]
+    mount = mounts(path, FOLLOW, expect_log=True)
+    shows(mount, content[:4])
+    with h5py.File(path, "r+", libver="latest") as f:
+        f["entry/data/data_000003"] = h5py.ExternalLink("a_data_000003.h5", "/entry/data/data")
+    shows(mount, content)
+
+
+def test_a_member_that_goes_counts(mounts, tmp_path):
+    """Who reads numbers of frames is not told fewer; what it had cannot be read."""
+    path, content = make_master(tmp_path, (2, 2, 2))
+    mount = mounts(path, FOLLOW, expect_log=True)
+    check(mount, content)
+    os.rename(tmp_path / "a_data_000002.h5", tmp_path / "gone.h5")
+
+    def is_gone():
+        try:
+            return bool(read(mount, 2)) and False
+        except OSError:
+            return True
+    wait_until(is_gone)
+    assert described(mount)["frames"] == 6
+    assert read(mount, 5) == content[5].tobytes()
+    os.rename(tmp_path / "gone.h5", tmp_path / "a_data_000002.h5")
+    wait_until(lambda: not is_gone())
+    shown(mount, content)
+
+
+def test_what_does_not_fit_is_left_out(mounts, tmp_path):
+    path, content = make_master(tmp_path, (2, 2))
+    with h5py.File(path, "r+", libver="latest") as f:
+        f["entry/data/data_000003"] = h5py.ExternalLink("late.h5", "/entry/data/data")
+    mount = mounts(path, FOLLOW, expect_log=True)
+    check(mount, content)
+    make_member(tmp_path / "odd.h5", frames_of((2, 3, 3), 0), 5, 6)
+    os.rename(tmp_path / "odd.h5", tmp_path / "late.h5")
+    wait_until(lambda: "data_000003: its frames have other dims than those of the first" in mount.log())
+    check(mount, content)
+    right = frames_of((2, 6, 7), 4)
+    make_member(tmp_path / "odd.h5", right, 5, 6)
+    os.rename(tmp_path / "odd.h5", tmp_path / "late.h5")
+    shows(mount, np.concatenate([content, right]))
+    assert mount.log().count("the series stays as it is") == 1
+
+
+def test_a_mount_writes_a_member(mounts, tmp_path):
+    path, content = make_master(tmp_path, (2, 1), numbered=False)
+    subprocess.run([BUILD / "sparsectl", "create", tmp_path / "new.h5", "/entry/data/data", "--dims", "0,6,7",
+                    "--maxdims", "inf,6,7", "--chunk", "1,6,7", "--dtype", "uint16"], check=True)
+    os.rename(tmp_path / "new.h5", tmp_path / "a_data_000002.h5")
+    writer, mount = mounts(tmp_path / "a_data_000002.h5", "rw"), mounts(path, FOLLOW)
+    shows(mount, content[:2])
+    content = content[:2]
+    for i in range(3):
+        frame = frames_of((1, 6, 7), 70 + i)
+        (writer / f"entry/data/data/frames/{i}.raw").write_bytes(frame.tobytes())
+        descriptor = os.open(writer.root, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        content = np.concatenate([content, frame])
+        shows(mount, content)
+
+
+def test_a_series_without_follow_stays(mounts, tmp_path):
+    made = Arriving(tmp_path, (2, 2))
+    content = made.bring(1)
+    mount = mounts(made.path, expect_log=True)
+    check(mount, content)
+    made.bring(2)
+    check(mount, content)
+
+
+def test_a_followed_master_is_written(mounts, tmp_path):
+    """The series stays what it was, and all else goes on."""
     path, content = make_master(tmp_path, (5, 5))
     subprocess.run([BUILD / "sparsectl", "create", tmp_path / "b_master.h5", "/new", "--dims", "0,4,4",
                     "--maxdims", "inf,4,4", "--chunk", "1,4,4", "--dtype", "uint16"], check=True)
