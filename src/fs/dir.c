@@ -190,12 +190,12 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
     return 0;
 }
 
-/* How many fixed names a directory can have: they come first. */
-static uint64_t count_fixed(unsigned directory)
+/* Where the names of a series begin: behind "." and "..", and fixed names. */
+static uint64_t begin_of_series(unsigned directory)
 {
     const struct entry_name *names = entry_names(directory);
-    uint64_t n = 0;
-    while (names && names[n].name)
+    uint64_t n = 2;
+    for (; names && names->name; names++)
         n++;
     return n;
 }
@@ -231,7 +231,7 @@ static int list_temporary(struct mount *mount, const struct directory *directory
     struct temporary *temporary = temporary_next(mount->temporaries, place, at, &listed->next);
     if (!temporary)
         return -ENOENT;
-    listed->next += begin + 2;
+    listed->next += begin;
     listed->inode = temporary_inode(temporary);
     listed->type = S_IFREG;
     temporary_name(mount->temporaries, temporary, listed->name);
@@ -252,10 +252,11 @@ static int list_series(struct mount *mount, const struct directory *directory,
     uint64_t frame = at / series->n_views;
     unsigned which = (unsigned)(at % series->n_views);
     uint64_t temporaries = place_of_temporaries(series, views_frames(views));
+    uint64_t begin = begin_of_series(directory->inode.entry) + temporaries;
     if (at >= temporaries)
-        return list_temporary(mount, directory, temporaries, at - temporaries, listed);
+        return list_temporary(mount, directory, begin, at - temporaries, listed);
     if (frame >= views_frames(views) || frame >= INODE_MAX_FRAMES) {
-        listed->next = temporaries + 2;
+        listed->next = begin;
         return -EAGAIN;
     }
     if (series->n_views > 1 && !mount_shows(mount, views, series->view[which]))
@@ -302,13 +303,12 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
     }
     if (directory->listing)
         return list_group(mount, directory, at, plus, listed);
-    at -= 2;
     if (directory->inode.entry == ENTRY_CONTROL)
-        return list_control(mount, at, listed);
-    uint64_t n_fixed = count_fixed(directory->inode.entry);
-    if (!series || at < n_fixed)
-        return list_fixed(mount, directory, at, plus, listed);
-    return list_series(mount, directory, series, at - n_fixed, plus, listed);
+        return list_control(mount, at - 2, listed);
+    uint64_t begin = begin_of_series(directory->inode.entry);
+    if (!series || at < begin)
+        return list_fixed(mount, directory, at - 2, plus, listed);
+    return list_series(mount, directory, series, at - begin, plus, listed);
 }
 
 static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const struct listed *listed,
