@@ -284,10 +284,11 @@ def test_attribute_of_endless_empty_lists(mounts, tmp_path):
         space = h5py.h5s.create_simple((2**40, 0))
         h5py.h5a.create(f["d"].id, b"brackets", h5py.h5t.NATIVE_INT32, space)
         f["d"].attrs["few"] = np.zeros((2, 0), "i4")
-    mount = mounts(path)
+    mount = mounts(path, expect_log=True)
     assert os.listxattr(mount / "d") == ["user.few"]
     assert json.loads((mount / "d/dataset.json").read_text())["attributes"] == {
         "brackets": None, "few": [[], []]}
+    assert "is left out, as it is too large: brackets" in mount.log()
 
 
 def test_file_that_shrinks_under_the_mount(mounts, tmp_path):
