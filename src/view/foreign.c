@@ -20,7 +20,8 @@ static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
     }
 }
 
-/* Frames that have a TIFF view have two dims of 32 bits, and such numbers. */
+/* Frames that have a TIFF view have two dims of 32 bits, or a third one of colours, and such
+ * numbers. */
 static int decode_tiff(const struct views *views, const char *bytes, size_t n, char *dense,
                        struct foreign_why *why)
 {
@@ -28,11 +29,12 @@ static int decode_tiff(const struct views *views, const char *bytes, size_t n, c
     const uint64_t *dims = views->dims + views->info->rank - views->frame_rank;
     const struct image image = {.width = (uint32_t)dims[1],
                                 .height = (uint32_t)dims[0],
+                                .samples = views->frame_rank == 3 ? (uint16_t)dims[2] : 1,
                                 .bits = (uint16_t)(8 * type->size),
                                 .format = type->class == SFS_FLOAT ? 3
                                           : type->is_signed        ? 2
                                                                    : 1};
-    if (views->frame_rank != 2 || (type->size & (type->size - 1)) != 0)
+    if ((views->frame_rank != 2 && views->frame_rank != 3) || (type->size & (type->size - 1)) != 0)
         return -EOPNOTSUPP;
     int error = image_decode(&image, bytes, n, dense, why);
     if (!error)

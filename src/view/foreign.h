@@ -34,13 +34,14 @@ int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char 
 /* ---- images.c, tiff_read.c: what a decoder is asked for ---- */
 
 struct image {
-    uint32_t width, height; /* elements */
+    uint32_t width, height; /* pixels */
+    uint16_t samples;       /* elements of a pixel: 1, or 3 or 4 of a colour */
     uint16_t bits;          /* of an element: 8, 16, 32 or 64 */
     uint16_t format;        /* SampleFormat of TIFF 6.0: 1 unsigned, 2 signed, 3 floating point */
 };
 
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
- * gets its rows, elements in this machine's byte order. -EINVAL and -ENOMEM as above; -EOPNOTSUPP:
+ * gets its rows of pixels, elements in this machine's byte order. -EINVAL and -ENOMEM as above; -EOPNOTSUPP:
  * there is no decoder; -EIO: its process has ended, which is logged. */
 int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
                  struct foreign_why *why);

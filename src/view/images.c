@@ -61,7 +61,7 @@ static bool receive_all(int socket, char *bytes, size_t n)
 
 static size_t bytes_of(const struct image *image)
 {
-    return (size_t)image->width * image->height * (image->bits / 8);
+    return (size_t)image->width * image->height * image->samples * (image->bits / 8);
 }
 
 /* ---- The process ---- */

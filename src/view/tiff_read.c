@@ -95,24 +95,44 @@ static int check_type(TIFF *tiff, const struct image *image, struct foreign_why 
     TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &bits);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &samples);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &format);
-    if (samples != 1)
-        return refuse(why, "a pixel has %u samples, not 1", samples);
+    if (samples != image->samples)
+        return refuse(why, "a pixel has %u samples, not %u", samples, image->samples);
     if (bits != image->bits || format != image->format)
         return refuse(why, "elements are %s numbers of %u bits, not %s ones of %u",
                       formats[format < 4 ? format : 4], bits, formats[image->format], image->bits);
     return 0;
 }
 
+static size_t pixel_bytes(const struct image *image)
+{
+    return (size_t)image->samples * (image->bits / 8);
+}
+
+/* What the samples of a pixel mean, and that they stand together. */
+static int check_pixels(TIFF *tiff, const struct image *image, struct foreign_why *why)
+{
+    uint16_t photometric = image->samples > 1 ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK;
+    uint16_t wanted = photometric, planes = PLANARCONFIG_CONTIG;
+    TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &photometric);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_PLANARCONFIG, &planes);
+    if (photometric != wanted)
+        return refuse(why, "%s (PhotometricInterpretation %u)",
+                      image->samples > 1 ? "its colours are not red, green and blue"
+                                         : "black is not 0",
+                      photometric);
+    return planes == PLANARCONFIG_CONTIG || image->samples == 1
+               ? 0
+               : refuse(why, "each colour is an image of its own (PlanarConfiguration %u)", planes);
+}
+
 static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
 {
     uint32_t width = 0, height = 0;
-    uint16_t compression = COMPRESSION_NONE, photometric = PHOTOMETRIC_MINISBLACK;
-    uint16_t orientation = ORIENTATION_TOPLEFT;
+    uint16_t compression = COMPRESSION_NONE, orientation = ORIENTATION_TOPLEFT;
     TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &width);
     TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &height);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_ORIENTATION, &orientation);
-    TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &photometric);
     if (width != image->width || height != image->height)
         return refuse(why, "the image has %u x %u pixels, not %u x %u", width, height, image->width,
                       image->height);
@@ -121,13 +141,14 @@ static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
         return error;
     if (!is_codec(compression))
         return refuse(why, "compression %u is none of those that are taken", compression);
-    if (photometric != PHOTOMETRIC_MINISBLACK)
-        return refuse(why, "black is not 0 (PhotometricInterpretation %u)", photometric);
+    error = check_pixels(tiff, image, why);
+    if (error)
+        return error;
     if (orientation != ORIENTATION_TOPLEFT)
         return refuse(why, "the first row is not the top (Orientation %u)", orientation);
     if (!TIFFLastDirectory(tiff))
         return refuse(why, "it has several images");
-    return TIFFScanlineSize64(tiff) == (uint64_t)width * (image->bits / 8)
+    return TIFFScanlineSize64(tiff) == (uint64_t)width * pixel_bytes(image)
                ? 0
                : refuse(why, "a row has another size than its pixels");
 }
@@ -137,7 +158,7 @@ static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
 static int read_strips(TIFF *tiff, const struct image *image, char *dense, struct foreign_why *why)
 {
     uint32_t rows = 0;
-    size_t row_bytes = (size_t)image->width * (image->bits / 8);
+    size_t row_bytes = image->width * pixel_bytes(image);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
     if (rows == 0)
         return refuse(why, "strips have no rows");
@@ -159,7 +180,7 @@ static int read_strips(TIFF *tiff, const struct image *image, char *dense, struc
 static void copy_tile(const struct image *image, const char *tile, uint32_t x, uint32_t y,
                       uint32_t tile_width, uint32_t tile_height, char *dense)
 {
-    size_t item = image->bits / 8;
+    size_t item = pixel_bytes(image);
     uint32_t width = image->width - x < tile_width ? image->width - x : tile_width;
     uint32_t height = image->height - y < tile_height ? image->height - y : tile_height;
     for (uint32_t row = 0; row < height; row++)
@@ -173,10 +194,10 @@ static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct
     TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
     TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
     uint64_t size = (uint64_t)width * height; /* of 32 bits each */
-    if (size == 0 || size > MOST_TILE_BYTES / (image->bits / 8) ||
-        TIFFTileSize64(tiff) != size * (image->bits / 8))
+    if (size == 0 || size > MOST_TILE_BYTES / pixel_bytes(image) ||
+        TIFFTileSize64(tiff) != size * pixel_bytes(image))
         return refuse(why, "tiles of %u x %u pixels are not taken", width, height);
-    size *= image->bits / 8;
+    size *= pixel_bytes(image);
     char *tile = malloc((size_t)size);
     int error = tile ? 0 : -ENOMEM;
     for (uint64_t y = 0; y < image->height && !error; y += height) {

@@ -695,6 +695,33 @@ def test_types_of_files_of_others(mounts, tmp_path, dtype):
         assert (d / "frames/1.raw").read_bytes() == content.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["<u1", ">u2"])
+@pytest.mark.parametrize("samples", [3, 4])
+def test_colours_of_others(mounts, tmp_path, dtype, samples):
+    """Which stand together in a pixel; images of single colours do not fit."""
+    tifffile = pytest.importorskip("tifffile")
+    if not has_libtiff():
+        pytest.skip("built without libtiff")
+    path, content = tmp_path / "a.h5", np.arange(37 * 45 * samples).reshape(37, 45, samples).astype(dtype)
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", shape=(2, 37, 45, samples), dtype=dtype, chunks=(1, 16, 45, samples))
+    d = mounts(path, "rw", expect_log=True) / "d"
+    native = content.astype(content.dtype.newbyteorder("="))
+    more = {"extrasamples": ["unassalpha"]} if samples == 4 else {}
+    for options in {"byteorder": ">"}, {"tile": (16, 16)}, {"compression": "zlib", "rowsperstrip": 5}, {"bigtiff": True}:
+        os.truncate(d / "frames/1.raw", 0)
+        tifffile.imwrite(tmp_path / "new.tif", native, photometric="rgb", **options, **more)
+        shutil.copy(tmp_path / "new.tif", d / "tiff/000001.tif")
+        assert (d / "frames/1.raw").read_bytes() == content.tobytes(), options
+    for array, options in ((native[:, :, 0], {}),
+                           (np.moveaxis(native, -1, 0), {"photometric": "rgb", "planarconfig": "separate", **more})):
+        tifffile.imwrite(tmp_path / "new.tif", np.ascontiguousarray(array), **options)
+        with pytest.raises(OSError) as refusal:
+            shutil.copy(tmp_path / "new.tif", d / "tiff/000001.tif")
+        assert refusal.value.errno == errno.EINVAL
+        assert (d / "frames/1.raw").read_bytes() == content.tobytes()
+
+
 def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
     tifffile = pytest.importorskip("tifffile")
     d = data.mount(mounts, expect_log=True)
