@@ -149,6 +149,9 @@ PARTS = {"layouts": add_layouts, "indexes": add_indexes, "attributes": add_attri
 FORMATS = {"old": {}, "new": {"libver": "latest"}}
 
 
+HAS_PAGES = h5py.version.version_tuple[0] >= 3  # before it had no word for the strategy
+
+
 def sound_files(folder):
     """Names, bytes, and the bytes when there was only the dataset beside."""
     for kind, add in PARTS.items():
@@ -158,12 +161,13 @@ def sound_files(folder):
             add(group)
             file.close()
             yield path.stem, path.read_bytes(), before
-    path = folder / "paged.h5"
-    file, group, before = begin(path, libver="latest", fs_strategy="page", fs_persist=True)
-    add_layouts(group)
-    del group["chunked"]
-    file.close()
-    yield path.stem, path.read_bytes(), before
+    if HAS_PAGES:
+        path = folder / "paged.h5"
+        file, group, before = begin(path, libver="latest", fs_strategy="page", fs_persist=True)
+        add_layouts(group)
+        del group["chunked"]
+        file.close()
+        yield path.stem, path.read_bytes(), before
     for i, deflate in enumerate(((0, 0), (6, 6))):
         path = folder / f"sparse{i}.h5"
         file = sparse_files.File("sparse", "other")

@@ -724,9 +724,10 @@ def test_csv_is_not_made_by_listing(mounts, tmp_path):
 def test_csv_of_what_is_small(mounts, tmp_path):
     make(tmp_path / "a.h5", rows=np.zeros(10000), more=np.zeros(10001), square=np.zeros((1024, 1024), "u1"),
          fields=np.zeros((1025, 1024), "u1"), volume=np.zeros((2, 3, 4)), scalar=np.float32(3), empty=np.zeros((0, 3)),
-         grid=np.zeros((2, 2), [("a", "u1")]), strings=np.array(["a", "b"], object))
+         grid=np.zeros((2, 2), [("a", "u1")]))
     with h5py.File(tmp_path / "a.h5", "r+") as f:
-        f["none"] = h5py.Empty("<f4")
+        f["none"] = h5py.Empty(np.dtype("<f4"))
+        f.create_dataset("strings", data=np.array(["a", "b"], object), dtype=h5py.string_dtype())
     mount = mounts(tmp_path / "a.h5", "views=csv")
     there = {name for name in os.listdir(mount.root) if name != ".sparsefs" and (mount / name / "table.csv").exists()}
     assert there == {"rows", "square"}
@@ -843,7 +844,7 @@ def test_no_zarr_of_other_types(mounts, tmp_path):
     make(tmp_path / "a.h5", compound=np.zeros(3, [("a", "u1"), ("b", "<f4")]), opaque=np.zeros(3, "V3"),
          empty=np.zeros((3, 0, 5)))
     with h5py.File(tmp_path / "a.h5", "r+") as f:
-        f.create_dataset("strings", data=["a", "b"], dtype=h5py.string_dtype())
+        f.create_dataset("strings", data=np.array(["a", "b"], object), dtype=h5py.string_dtype())
     mount = mounts(tmp_path / "a.h5", "views=zarr")
     for name in os.listdir(mount.root):
         if name != ".sparsefs":
