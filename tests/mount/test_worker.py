@@ -575,6 +575,15 @@ def test_a_followed_virtual_dataset_of_many_files(mounts, tmp_path):
     assert len(workers(mount)) == 1
 
 
+def test_the_processes_hold_no_mount(mounts, path):
+    """Their namespaces began with copies of all: a daemon ends only when nobody has its mount."""
+    first = mounts(path)
+    second = mounts(path)
+    check_others(second)
+    first.unmount()
+    check_others(second)
+
+
 def test_the_processes_end_with_the_daemon(mounts, path):
     mount = mounts(path)
     found = children(mount.process.pid) + workers(mount)

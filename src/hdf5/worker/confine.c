@@ -42,18 +42,15 @@
 /* Any folder that is everywhere: nobody else sees what is mounted over it. */
 #define PLACE "/proc"
 
-/* Copies of the mounts of others would keep those busy after they were unmounted: so they go first,
- * all of them, that of the new root too, which lives on as ours. pivot_root(2) would do the same,
- * but looks at each task of the machine. */
+/* Copies of the mounts of others would keep those busy after they were unmounted: so they go first.
+ */
 static void empty_root(void)
 {
-    unsigned long how = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("none", PLACE, "tmpfs", how, "size=4k,mode=0555") < 0 ||
-        mount("none", PLACE, NULL, how | MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0 ||
-        chdir("/") < 0 || chroot(PLACE) < 0)
+        mount("none", PLACE, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,mode=0555") < 0 ||
+        chdir(PLACE) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
         return; /* Landlock and the filter stand alone then */
-    (void)umount2(".", MNT_DETACH);
+    (void)mount("none", "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOEXEC, NULL);
 }
 
 void confine_surroundings(void)
