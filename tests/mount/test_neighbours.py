@@ -469,5 +469,6 @@ def test_exchanged_while_it_is_opened(mounts, path, tmp_path, ending):
     for ending in ".journal", ".commits":
         if os.path.lexists(beside(path, ending)) and beside(path, ending).lstat().st_uid != 0:
             beside(path, ending).unlink()
-    with h5py.File(path, "r", locking=False) as f:
+    shutil.copyfile(path, beside(path, ".copy"))  # whoever still has the file itself
+    with h5py.File(beside(path, ".copy"), "r") as f:
         assert f["d"].shape == (4, 32, 32)

@@ -633,7 +633,7 @@ def foreign_tiffs(content, path):
     except ImportError:
         return
     for compression in None, "tiff_lzw", "tiff_adobe_deflate", "packbits":
-        Image.fromarray(content).save(path, format="TIFF", **({"compression": compression} if compression else {}))
+        Image.fromarray(content).save(str(path), format="TIFF", **({"compression": compression} if compression else {}))
         yield compression, path.read_bytes()
 
 
@@ -841,7 +841,7 @@ def test_programs_that_write_their_own_files(mounts, data, tmp_path):
         frames += [3, 4]
         try:
             from PIL import Image
-            Image.fromarray(content).save(d / "tiff/000000.tif", compression="tiff_lzw")
+            Image.fromarray(content).save(str(d / "tiff/000000.tif"), compression="tiff_lzw")
             frames.append(0)
         except ImportError:
             pass
@@ -851,7 +851,7 @@ def test_programs_that_write_their_own_files(mounts, data, tmp_path):
             fabio.tifimage.TifImage(data=content[::-1].copy()).write(str(d / "tiff/.new.tif"))
             os.replace(d / "tiff/.new.tif", d / "tiff/000000.tif")
             assert (d / "frames/0.raw").read_bytes() == content[::-1].tobytes()
-            Image.fromarray(content).save(d / "tiff/000000.tif", compression="tiff_deflate")
+            Image.fromarray(content).save(str(d / "tiff/000000.tif"), compression="tiff_deflate")
         except ImportError:
             pass
     for frame in frames:
