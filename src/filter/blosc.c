@@ -109,6 +109,6 @@ const struct filter_kind filter_blosc = {
     .complete = complete,
     .decode = decode,
     .encode = encode,
-    .library = "libblosc",
+    .made_with = "libblosc",
     .version = version,
 };

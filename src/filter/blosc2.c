@@ -198,6 +198,6 @@ const struct filter_kind filter_blosc2 = {
     .complete = complete,
     .decode = decode,
     .encode = encode,
-    .library = "libblosc2",
+    .made_with = "libblosc2",
     .version = version,
 };

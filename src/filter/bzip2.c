@@ -81,6 +81,6 @@ const struct filter_kind filter_bzip2 = {
     .decode = decode,
     .encode = encode,
     .decode_most = decode_most,
-    .library = "libbz2",
+    .made_with = "libbz2",
     .version = BZ2_bzlibVersion,
 };

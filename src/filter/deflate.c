@@ -185,6 +185,6 @@ const struct filter_kind filter_deflate = {
     .decode = decode,
     .encode = encode,
     .decode_most = decode_most,
-    .library = LIBRARY,
+    .made_with = LIBRARY,
     .version = version,
 };

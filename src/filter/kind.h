@@ -56,7 +56,7 @@ struct filter_kind {
 
     /* The library that it is made with; NULL: none, or the kind of another one says it. version:
      * what it says itself, perhaps with a comma and more behind it; NULL: it does not say. */
-    const char *library;
+    const char *made_with;
     const char *(*version)(void);
 
     /* COMPRESSES, for those whose bytes do not say what plain_size wants to know: as decode, of at

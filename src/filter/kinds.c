@@ -60,12 +60,12 @@ const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
 bool filter_library(size_t i, char *text, size_t n)
 {
     size_t k = 0;
-    while (k < filter_n_kinds && (!filter_kinds[k]->library || i-- > 0))
+    while (k < filter_n_kinds && (!filter_kinds[k]->made_with || i-- > 0))
         k++;
     if (k == filter_n_kinds)
         return false;
     const char *version = filter_kinds[k]->version ? filter_kinds[k]->version() : "";
-    snprintf(text, n, "%s%s%.*s", filter_kinds[k]->library, *version ? " " : "",
+    snprintf(text, n, "%s%s%.*s", filter_kinds[k]->made_with, *version ? " " : "",
              (int)strcspn(version, ","), version);
     return true;
 }

@@ -118,6 +118,6 @@ const struct filter_kind filter_lz4 = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
-    .library = "liblz4",
+    .made_with = "liblz4",
     .version = LZ4_versionString,
 };

@@ -104,5 +104,5 @@ const struct filter_kind filter_szip = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
-    .library = "libaec",
+    .made_with = "libaec",
 };

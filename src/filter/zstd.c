@@ -45,6 +45,6 @@ const struct filter_kind filter_zstd = {
     .plain_size = plain_size,
     .decode = decode,
     .encode = encode,
-    .library = "libzstd",
+    .made_with = "libzstd",
     .version = ZSTD_versionString,
 };

@@ -21,8 +21,6 @@
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct open_file *open_files;
 
-static pthread_mutex_t instead_lock = PTHREAD_MUTEX_INITIALIZER;
-
 struct open_file *open_file_of(const struct fuse_file_info *info)
 {
     return (struct open_file *)(uintptr_t)info->fh;
@@ -125,8 +123,9 @@ void open_file_put(struct mount *mount, struct open_file *file)
     pthread_mutex_lock(&open_lock);
     DL_DELETE(open_files, file);
     pthread_mutex_unlock(&open_lock);
-    if (file->instead)
-        open_file_put(mount, file->instead);
+    struct open_file *instead = atomic_load(&file->instead);
+    if (instead)
+        open_file_put(mount, instead);
     temporary_put(mount->temporaries, file->temporary);
     if (file->staged)
         end_staging(mount, file);
@@ -267,26 +266,26 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
 
 int open_file_now(struct mount *mount, struct open_file **file)
 {
-    struct open_file *was = *file;
+    struct open_file *was = *file, *there = atomic_load(&was->instead);
     struct temporary_state state;
-    int error = 0;
     if (!was->temporary)
         return 0;
+    if (there) {
+        *file = there;
+        return 0;
+    }
     temporary_state(was->temporary, &state);
     if (!state.has_become)
         return 0;
-    pthread_mutex_lock(&instead_lock);
-    if (!was->instead) {
-        struct open_file *instead = open_file_new(mount, inode_pack(state.became));
-        error = instead ? open_content(mount, instead, was->access, false) : -ENOMEM;
-        if (error && instead)
-            open_file_put(mount, instead);
-        else
-            was->instead = instead;
-    }
+    struct open_file *instead = open_file_new(mount, inode_pack(state.became));
+    if (!instead)
+        return -ENOMEM;
+    int error = open_content(mount, instead, was->access, false);
+    bool is_first = !error && atomic_compare_exchange_strong(&was->instead, &there, instead);
     if (!error)
-        *file = was->instead;
-    pthread_mutex_unlock(&instead_lock);
+        *file = is_first ? instead : there;
+    if (!is_first)
+        open_file_put(mount, instead);
     return error;
 }
 
@@ -423,18 +422,17 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct answer answer = {.kind = ANSWER_ERROR};
     bool changed = false, closing = false;
     open_file_use(opened);
-    pthread_mutex_lock(&instead_lock);
-    if (opened->instead) /* else nothing was done with what it has become, if anything */
-        file = opened->instead;
-    pthread_mutex_unlock(&instead_lock);
+    struct open_file *instead = atomic_load(&opened->instead);
+    if (instead) /* else nothing was done with what it has become, if anything */
+        file = instead;
     uint64_t frames = file->staged ? views_frames(file->views) : 0;
     if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
                          staging_is_collected(file->staged)))
         answer.error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
-    if (changed &&
-        !closing) /* nothing of it is to be applied by the last close, unless it is alone */
+    /* The last close applies nothing of what this one has. */
+    if (changed && !closing)
         atomic_store(&file->has_asked, false);
     if (closing) {
         answer.kind = ANSWER_CLOSED;

@@ -31,8 +31,10 @@ struct open_file {
     pid_t opener;              /* for writing: the thread that has opened it, */
     atomic_bool is_unused;     /* and nothing was done with it since */
     struct temporary *temporary;
-    int access;                /* of a temporary one: of O_ACCMODE */
-    struct open_file *instead; /* of one that has become a frame: under a lock of open.c */
+    int access; /* of a temporary one: of O_ACCMODE */
+    /* Of one that has become a frame, which this is, from its first use on. It is opened without a
+     * lock, for which a close that it may have to wait for would wait. */
+    struct open_file *_Atomic instead;
 };
 
 struct open_file *open_file_of(const struct fuse_file_info *info);

@@ -508,6 +508,19 @@ static int begin_collecting(struct staging *staging, struct staged *staged)
                                              staged->bytes, &got);
 }
 
+/* What is told of an error that want of room is; -ENOSPC: the size of the frame is another matter.
+ */
+static int tell_of_room(const struct staging *staging, const struct staged *staged, int error)
+{
+    if (error != -EFBIG && error != -ENOSPC)
+        return error;
+    log_warning("%s: %s: no room for another program's file for frame %llu: it would need more "
+                "than staging_size=%zu",
+                sfs_path(staged->node->file), staged->views->path,
+                (unsigned long long)staged->key.frame, staging->limit);
+    return -ENOSPC;
+}
+
 /* It has been entered. */
 static int collect(struct staging *staging, struct staged *staged, const struct piece *piece)
 {
@@ -518,12 +531,8 @@ static int collect(struct staging *staging, struct staged *staged, const struct 
         error = begin_collecting(staging, staged);
     if (!error && end > staged->n)
         error = resize(staging, staged, end);
-    if (error == -EFBIG || error == -ENOSPC)
-        log_warning("no room for a file of another program that is written to %s frame %llu: it "
-                    "would need more than staging_size=%zu",
-                    staged->node->name, (unsigned long long)staged->key.frame, staging->limit);
     if (error)
-        return error;
+        return tell_of_room(staging, staged, error);
     memcpy(staged->bytes + piece->offset, piece->bytes, piece->n);
     staged->failure = 0;
     staged->is_refused = false;
@@ -585,7 +594,7 @@ bool staging_resize(struct staging *staging, struct staged *staged, uint64_t siz
         return false;
     enter(staging, staged);
     bool is_collected = staging_is_collected(staged);
-    *error = is_collected ? resize(staging, staged, size) : 0;
+    *error = is_collected ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
     if (is_collected)
         note(staging, staged);
     leave(staging, staged);
