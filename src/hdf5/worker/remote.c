@@ -1,22 +1,13 @@
-/* Asking a worker for what libhdf5 knows of a file. What is known of open datasets is kept here:
- * another worker is told of them when it does not know them, and what it then says must be the
- * same. */
+/* Asking a worker for what libhdf5 knows of a file: its groups, and what is in them. */
 #include "hdf5/worker/remote.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/box.h"
-#include "format/datatype_message.h"
-#include "format/why.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
 #include "store/store.h"
-
-#define MOST_TRIES  3 /* of a call on a dataset that a worker does not know */
-#define BATCHES     8 /* that are kept of a dataset */
-#define TYPE_PREFIX 2 /* bytes of an encoded datatype before its message */
 
 int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint64_t *root)
 {
@@ -37,14 +28,6 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
     return error;
 }
 
-static void free_dataset(struct remote_dataset *dataset)
-{
-    free(dataset->path);
-    free(dataset->text);
-    free(dataset->batches);
-    free(dataset);
-}
-
 void remote_close(struct remote *remote)
 {
     if (!remote)
@@ -52,7 +35,7 @@ void remote_close(struct remote *remote)
     struct remote_dataset *dataset, *next;
     HASH_ITER (hh, remote->datasets, dataset, next) {
         HASH_DEL(remote->datasets, dataset);
-        free_dataset(dataset);
+        remote_dataset_free(dataset);
     }
     listed_clear(&remote->listed);
     client_destroy(remote->client);
@@ -100,6 +83,22 @@ void remote_request(struct wire *request, enum worker_call call, uint64_t object
     wire_uint(request, object);
 }
 
+int remote_take_text(struct cursor *results, void *out)
+{
+    struct remote_text *text = out;
+    size_t n = take_count(results, 1);
+    const unsigned char *bytes = cursor_bytes(results, n);
+    if (results->failed)
+        return -EIO;
+    text->bytes = malloc(n + 1);
+    if (!text->bytes)
+        return -ENOMEM;
+    memcpy(text->bytes, bytes, n);
+    text->bytes[n] = '\0';
+    text->n = n;
+    return 0;
+}
+
 /* ---- Groups ---- */
 
 static int take_links_of(struct cursor *results, void *out)
@@ -133,7 +132,7 @@ int remote_lookup(struct remote *remote, uint64_t group, const char *name, struc
     return remote_ask(remote, WORKER_LOOKUP, group, &request, take_link_of, link);
 }
 
-static int take_address(struct cursor *results, void *out)
+int remote_take_number(struct cursor *results, void *out)
 {
     *(uint64_t *)out = take_uint(results, UINT64_MAX);
     return take_end(results, false);
@@ -144,7 +143,7 @@ int remote_find(struct remote *remote, uint64_t group, const char *path, uint64_
     struct wire request;
     remote_request(&request, WORKER_FIND, group);
     wire_string(&request, path);
-    return remote_ask(remote, WORKER_FIND, group, &request, take_address, address);
+    return remote_ask(remote, WORKER_FIND, group, &request, remote_take_number, address);
 }
 
 /* ---- What is asked for of many objects, one after the other ---- */
@@ -153,7 +152,7 @@ static const enum worker_call calls_ahead[LISTED_WHATS] = {
     [LISTED_TYPE] = WORKER_OBJECT_TYPE, [LISTED_ATTRIBUTES] = WORKER_ATTRIBUTES};
 
 /* Nobody but us changes the file, and nothing that we change is among it but by a worker. */
-static bool may_ask_ahead(const struct remote *remote, enum listed_what what)
+bool remote_may_ask_ahead(const struct remote *remote, enum listed_what what)
 {
     return !store_is_live(remote->store) &&
            (what == LISTED_TYPE || !store_is_writable(remote->store));
@@ -243,7 +242,8 @@ static int ask_listed(struct remote *remote, enum listed_what what, uint64_t add
     struct wire request;
     enum worker_call call = calls_ahead[what];
     client_lock(remote->client);
-    int error = may_ask_ahead(remote, what) ? ask_ahead(remote, what, address, take, out) : -EAGAIN;
+    int error =
+        remote_may_ask_ahead(remote, what) ? ask_ahead(remote, what, address, take, out) : -EAGAIN;
     if (error == -EAGAIN) {
         remote_request(&request, call, address);
         error = remote_ask_locked(remote, call, address, &request, take, out);
@@ -272,682 +272,4 @@ static int take_attributes_of(struct cursor *results, void *out)
 int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attributes *attributes)
 {
     return ask_listed(remote, LISTED_ATTRIBUTES, address, take_attributes_of, attributes);
-}
-
-static int take_text_of(struct cursor *results, void *out)
-{
-    return take_string(results, true, out);
-}
-
-int remote_datatype_text(struct remote *remote, uint64_t address, char **text)
-{
-    struct wire request;
-    remote_request(&request, WORKER_DATATYPE_TEXT, address);
-    return remote_ask(remote, WORKER_DATATYPE_TEXT, address, &request, take_text_of, text);
-}
-
-/* ---- Datasets ---- */
-
-struct text {
-    char *bytes;
-    size_t n;
-};
-
-/* With a NUL behind it. */
-static int take_long_text(struct cursor *results, void *out)
-{
-    struct text *text = out;
-    size_t n = take_count(results, 1);
-    const unsigned char *bytes = cursor_bytes(results, n);
-    if (results->failed)
-        return -EIO;
-    text->bytes = malloc(n + 1);
-    if (!text->bytes)
-        return -ENOMEM;
-    memcpy(text->bytes, bytes, n);
-    text->bytes[n] = '\0';
-    text->n = n;
-    return 0;
-}
-
-struct described {
-    struct sfs_dataset_info *info;
-    struct hdf5_storage *storage;
-};
-
-static int take_described(struct cursor *results, void *out)
-{
-    struct described *described = out;
-    int error = take_info(results, described->info);
-    if (error)
-        return error;
-    error = take_storage(results, described->info, described->storage);
-    if (error)
-        hdf5_info_free(described->info);
-    return error;
-}
-
-void remote_forget_text(struct remote_dataset *dataset)
-{
-    free(dataset->text);
-    dataset->text = NULL;
-}
-
-void remote_forget_chunks(struct remote_dataset *dataset)
-{
-    for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
-        dataset->batches[i].n = 0;
-}
-
-void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
-{
-    uint64_t n;
-    memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
-    remote_forget_chunks(dataset);
-    remote_forget_text(dataset);
-    dataset->has_numbers = false;
-    if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
-        return;
-    for (int i = 0; i < dataset->rank; i++)
-        dataset->grid[i] =
-            dims[i] / dataset->chunk_dims[i] + (dims[i] % dataset->chunk_dims[i] != 0);
-    dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
-}
-
-/* It may be the text that is taken over. */
-static int keep_dataset(struct remote *remote, uint64_t address,
-                        const struct sfs_dataset_info *info, struct text *text)
-{
-    struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
-    if (!dataset)
-        return -ENOMEM;
-    dataset->address = address;
-    dataset->rank = info->rank;
-    dataset->element_size = info->type.size;
-    if (info->layout == SFS_CHUNKED)
-        memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
-    remote_set_dims(dataset, info->dims);
-    HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
-    if (hash_failed()) {
-        free_dataset(dataset);
-        return -ENOMEM;
-    }
-    dataset->text = text->bytes;
-    dataset->text_n = text->n;
-    dataset->text_limit = remote->text_limit;
-    text->bytes = NULL;
-    return 0;
-}
-
-struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
-{
-    struct remote_dataset *dataset;
-    HASH_FIND(hh, remote->datasets, &address, sizeof(address), dataset);
-    return dataset;
-}
-
-static int describe(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
-                    struct hdf5_storage *storage)
-{
-    struct described described = {info, storage};
-    struct wire request;
-    remote_request(&request, WORKER_DATASET_OPEN, address);
-    int error = remote_ask_locked(remote, WORKER_DATASET_OPEN, address, &request, take_described,
-                                  &described);
-    wire_free(&request);
-    return error;
-}
-
-static void forget(struct sfs_dataset_info *info, struct hdf5_storage *storage)
-{
-    hdf5_info_free(info);
-    hdf5_segments_free(storage->n_segments, storage->segments);
-    *storage = (struct hdf5_storage){0};
-}
-
-static int take_shown(struct cursor *results, struct described *described, struct text *text)
-{
-    int error = take_described(results, described);
-    if (error)
-        return error;
-    if (take_bool(results))
-        error = take_long_text(results, text);
-    if (!error && (take_end(results, true) < 0 || text->n > LISTED_MOST_BYTES))
-        error = -EIO;
-    if (error) {
-        forget(described->info, described->storage);
-        free(text->bytes);
-        *text = (struct text){0};
-    }
-    return error;
-}
-
-/* The description of a dataset, and its text if those of others were wanted, too. -EAGAIN: it is to
- * be asked for by itself. */
-static int show(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
-                struct hdf5_storage *storage, struct text *text)
-{
-    struct described described = {info, storage};
-    struct wire request;
-    struct cursor results;
-    if (remote->text_limit == 0 || !may_ask_ahead(remote, LISTED_ATTRIBUTES) ||
-        !listed_may_fail(&remote->listed) || client_is_struck(remote->client, address))
-        return -EAGAIN;
-    remote_request(&request, WORKER_SHOW, address);
-    wire_uint(&request, remote->text_limit);
-    int error = client_try(remote->client, WORKER_SHOW, address, &request, &results);
-    if (!error) {
-        error = take_shown(&results, &described, text);
-        if (error == -EIO)
-            error = client_distrust_try(remote->client, WORKER_SHOW, address);
-    }
-    wire_free(&request);
-    if (error == -EPIPE)
-        listed_failed(&remote->listed, NULL);
-    return error == -EPIPE ? -EAGAIN : error;
-}
-
-int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
-                        struct hdf5_storage *storage)
-{
-    *info = (struct sfs_dataset_info){0};
-    *storage = (struct hdf5_storage){0};
-    struct text text = {0};
-    client_lock(remote->client);
-    int error = show(remote, address, info, storage, &text);
-    if (error == -EAGAIN)
-        error = describe(remote, address, info, storage);
-    if (!error && !remote_dataset_find(remote, address))
-        error = keep_dataset(remote, address, info, &text);
-    if (error)
-        forget(info, storage);
-    client_unlock(remote->client);
-    free(text.bytes);
-    return error;
-}
-
-void remote_dataset_close(struct remote *remote, uint64_t address)
-{
-    struct wire request;
-    client_lock(remote->client);
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    if (dataset) {
-        if (dataset->text) /* nobody has wanted it */
-            remote->text_limit = 0;
-        HASH_DEL(remote->datasets, dataset);
-        free_dataset(dataset);
-        remote_request(&request, WORKER_DATASET_CLOSE, address);
-        client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
-        wire_free(&request);
-    }
-    client_unlock(remote->client);
-}
-
-static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
-{
-    struct wire request;
-    remote_request(&request, WORKER_CACHE_SOURCES, dataset->address);
-    wire_uint(&request, dataset->source_bytes);
-    wire_string(&request, dataset->path);
-    int error =
-        remote_ask_locked(remote, WORKER_CACHE_SOURCES, dataset->address, &request, NULL, NULL);
-    wire_free(&request);
-    return error;
-}
-
-/* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
-static int open_again(struct remote *remote, const struct remote_dataset *dataset)
-{
-    struct sfs_dataset_info info;
-    struct hdf5_storage storage;
-    int error = describe(remote, dataset->address, &info, &storage);
-    if (error)
-        return error;
-    bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
-                   !memcmp(info.dims, dataset->dims, sizeof(info.dims));
-    forget(&info, &storage);
-    if (!is_same && store_is_live(remote->store))
-        return STORE_MOVED;
-    if (!is_same)
-        return client_distrust(remote->client, WORKER_DATASET_OPEN, dataset->address);
-    return dataset->path ? tell_caches(remote, dataset) : 0;
-}
-
-/* What it is now, by what a worker says that does not know what it was. */
-static int renew_from_scratch(struct remote *remote, const struct remote_dataset *dataset,
-                              uint64_t *dims, uint64_t *data_address)
-{
-    struct sfs_dataset_info info;
-    struct hdf5_storage storage;
-    int error = describe(remote, dataset->address, &info, &storage);
-    if (error)
-        return error;
-    if (info.rank != dataset->rank || info.type.size != dataset->element_size)
-        error = -ESTALE;
-    memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
-    *data_address = storage.address;
-    forget(&info, &storage);
-    return error;
-}
-
-struct renewed {
-    int rank;
-    uint64_t dims[SFS_MAX_RANK], data_address;
-};
-
-static int take_renewed(struct cursor *results, void *out)
-{
-    struct renewed *renewed = out;
-    take_uints(results, renewed->dims, renewed->rank);
-    renewed->data_address = take_uint(results, UINT64_MAX);
-    return take_end(results, true);
-}
-
-static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
-                         uint64_t *data_address)
-{
-    struct renewed renewed = {.rank = dataset->rank};
-    struct wire request;
-    remote_request(&request, WORKER_DATASET_RENEW, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    int error = remote_ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request,
-                                  take_renewed, &renewed);
-    wire_free(&request);
-    if (error == -EBADF)
-        error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
-    if (error)
-        return error;
-    memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
-    *data_address = renewed.data_address;
-    remote_set_dims(dataset, dims);
-    return 0;
-}
-
-int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
-                         uint64_t *data_address)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset && dataset->rank == rank
-                    ? renew_dataset(remote, dataset, dims, data_address)
-                    : -ESTALE;
-    client_unlock(remote->client);
-    return error;
-}
-
-int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
-                       enum worker_call call, struct wire *request, take_function take, void *out)
-{
-    int error = -EBADF;
-    for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
-        error = i > 0 ? open_again(remote, dataset) : 0;
-        if (!error)
-            error = remote_ask_locked(remote, call, dataset->address, request, take, out);
-    }
-    return error == -EBADF ? -EIO : error;
-}
-
-int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? 0 : -EBADF;
-    if (!error) {
-        free(dataset->path);
-        dataset->path = strdup(path);
-        dataset->source_bytes = bytes;
-        error = dataset->path ? tell_caches(remote, dataset) : -ENOMEM;
-    }
-    if (error == -EBADF && dataset)
-        error = open_again(remote, dataset); /* which tells it, too */
-    client_unlock(remote->client);
-    return error;
-}
-
-static int ask_open(struct remote *remote, uint64_t address, enum worker_call call,
-                    struct wire *request, take_function take, void *out)
-{
-    client_lock(remote->client);
-    const struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
-    client_unlock(remote->client);
-    wire_free(request);
-    return error;
-}
-
-static int take_mappings_of(struct cursor *results, void *out)
-{
-    return take_mappings(results, out);
-}
-
-int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings)
-{
-    struct wire request;
-    *mappings = (struct hdf5_mappings){0};
-    remote_request(&request, WORKER_MAPPINGS, address);
-    return ask_open(remote, address, WORKER_MAPPINGS, &request, take_mappings_of, mappings);
-}
-
-/* What came with the description is handed out once. */
-static bool take_kept_text(struct remote *remote, uint64_t address, size_t limit, struct text *text)
-{
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    remote->text_limit = limit;
-    if (!dataset || !dataset->text || dataset->text_limit != limit)
-        return false;
-    *text = (struct text){dataset->text, dataset->text_n};
-    dataset->text = NULL;
-    return true;
-}
-
-int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
-{
-    struct text text = {0};
-    struct wire request;
-    int error = 0;
-    client_lock(remote->client);
-    bool is_kept = take_kept_text(remote, dataset, limit, &text);
-    client_unlock(remote->client);
-    if (!is_kept) {
-        remote_request(&request, WORKER_TEXT, dataset);
-        wire_uint(&request, limit);
-        error = ask_open(remote, dataset, WORKER_TEXT, &request, take_long_text, &text);
-    }
-    if (!error) {
-        *out = text.bytes;
-        *n = text.n;
-    }
-    return error;
-}
-
-/* ---- Chunks ---- */
-
-struct located {
-    struct batch *batch;
-    unsigned wanted;
-};
-
-static int take_located(struct cursor *results, void *out)
-{
-    const struct located *located = out;
-    struct batch *batch = located->batch;
-    for (batch->n = 0; batch->n < located->wanted && results->left > 0; batch->n++)
-        if (take_chunk(results, &batch->chunk[batch->n]) < 0)
-            break;
-    if (!results->failed && batch->n > 0)
-        return 0;
-    batch->n = 0;
-    return -EIO;
-}
-
-static uint64_t number_of(const struct remote_dataset *dataset, const uint64_t *start)
-{
-    uint64_t number = 0;
-    for (int i = 0; i < dataset->rank; i++)
-        number = number * dataset->grid[i] + start[i] / dataset->chunk_dims[i];
-    return number;
-}
-
-/* The coordinates of the first element of the n-th chunk behind one; false: there is none. */
-static bool start_behind(const struct remote_dataset *dataset, const uint64_t *start, uint64_t n,
-                         uint64_t *behind)
-{
-    for (int i = dataset->rank - 1; i >= 0; i--) {
-        uint64_t scaled = start[i] / dataset->chunk_dims[i] + n;
-        n = scaled / dataset->grid[i];
-        behind[i] = scaled % dataset->grid[i] * dataset->chunk_dims[i];
-    }
-    return n == 0;
-}
-
-/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
- * few, of others more, the longer they are read in their order. */
-static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
-{
-    uint64_t all = 1;
-    for (int i = 0; i < dataset->rank; i++)
-        all *= dataset->grid[i]; /* which is no more than a number can say */
-    *wanted = number == 0 && all <= MOST_BATCH ? (unsigned)all : 1;
-    for (unsigned i = 0; i < BATCHES; i++) {
-        struct batch *batch = &dataset->batches[i];
-        uint64_t behind = number - batch->first;
-        if (batch->n > 0 && behind < batch->n) {
-            *wanted = 0;
-            return batch;
-        }
-        if (batch->n > 0 && behind < 2 * (uint64_t)batch->n && 2 * batch->n > *wanted)
-            *wanted = 2 * batch->n;
-    }
-    *wanted = *wanted < MOST_BATCH ? *wanted : MOST_BATCH;
-    return &dataset->batches[dataset->next_batch++ % BATCHES];
-}
-
-static int fill_batch(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
-                      uint64_t number, unsigned wanted, struct batch *batch)
-{
-    uint64_t behind[SFS_MAX_RANK];
-    struct wire request, starts = {0};
-    unsigned n = 0;
-    wire_uints(&starts, start, dataset->rank);
-    for (n = 1; n < wanted && start_behind(dataset, start, n, behind); n++)
-        wire_uints(&starts, behind, dataset->rank);
-    remote_request(&request, WORKER_LOCATE, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uint(&request, n);
-    wire_put(&request, starts.bytes, starts.n);
-    request.failed |= starts.failed;
-    struct located located = {batch, n};
-    batch->first = number;
-    batch->n = 0;
-    int error =
-        remote_ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
-    wire_free(&starts);
-    wire_free(&request);
-    return error;
-}
-
-static int locate(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
-                  struct hdf5_chunk *chunk)
-{
-    struct batch alone = {0}, *batch = &alone;
-    unsigned wanted = 1;
-    uint64_t number = 0;
-    if (!dataset->batches && dataset->has_numbers)
-        dataset->batches = calloc(BATCHES, sizeof(*dataset->batches));
-    if (dataset->batches) {
-        number = number_of(dataset, start);
-        batch = batch_of(dataset, number, &wanted);
-    }
-    int error = wanted ? fill_batch(remote, dataset, start, number, wanted, batch) : 0;
-    if (!error)
-        *chunk = batch->chunk[number - batch->first];
-    return error;
-}
-
-int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start,
-                  struct hdf5_chunk *chunk)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
-    client_unlock(remote->client);
-    return error;
-}
-
-/* ---- Elements ---- */
-
-struct box_taken {
-    const struct remote_dataset *dataset;
-    const uint64_t *count, *memory_dims;
-    uint64_t bytes;
-    void *buffer;
-};
-
-static int take_box(struct cursor *results, void *out)
-{
-    const struct box_taken *box = out;
-    const struct remote_dataset *dataset = box->dataset;
-    const unsigned char *bytes = cursor_bytes(results, box->bytes);
-    if (!bytes)
-        return -EIO;
-    if (dataset->rank == 0)
-        memcpy(box->buffer, bytes, box->bytes);
-    else
-        box_copy(dataset->rank, box->count, dataset->element_size, box->buffer, box->memory_dims,
-                 NULL, bytes, box->count, NULL);
-    return 0;
-}
-
-static int read_box(struct remote *remote, const struct remote_dataset *dataset,
-                    const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
-                    void *buffer)
-{
-    struct box_taken box = {dataset, count, memory_dims, dataset->element_size, buffer};
-    struct wire request;
-    if (!box_product(count, dataset->rank, dataset->element_size, &box.bytes) ||
-        box.bytes > WIRE_MOST_BYTES) {
-        library_reason("it is too large for one answer of libhdf5's process");
-        return -EFBIG;
-    }
-    remote_request(&request, WORKER_READ, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uints(&request, start, dataset->rank);
-    wire_uints(&request, count, dataset->rank);
-    wire_uint(&request, box.bytes);
-    int error = remote_ask_dataset(remote, dataset, WORKER_READ, &request, take_box, &box);
-    wire_free(&request);
-    return error;
-}
-
-int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
-                const uint64_t *count, const uint64_t *memory_dims, void *buffer)
-{
-    client_lock(remote->client);
-    struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
-    client_unlock(remote->client);
-    return error;
-}
-
-uint64_t remote_number(const void *bytes, size_t n)
-{
-    uint64_t number = 0xcbf29ce484222325;
-    for (size_t i = 0; i < n; i++)
-        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
-    return number;
-}
-
-/* ---- Datatypes ---- */
-
-static int ask_type(struct remote *remote, enum worker_call call, struct wire *request,
-                    take_function take, void *out)
-{
-    uint64_t number = request->failed ? 0 : remote_number(request->bytes, request->n);
-    return remote_ask(remote, call, number, request, take, out);
-}
-
-int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
-                           size_t *type_n)
-{
-    struct text bytes = {0};
-    struct wire request;
-    client_request(&request, WORKER_TYPE_OF_MESSAGE);
-    wire_bytes(&request, message, n);
-    int error = ask_type(remote, WORKER_TYPE_OF_MESSAGE, &request, take_long_text, &bytes);
-    if (!error) {
-        *type = bytes.bytes;
-        *type_n = bytes.n;
-    }
-    return error;
-}
-
-static int take_type_of(struct cursor *results, void *out)
-{
-    return take_type(results, out);
-}
-
-int remote_type_describe(struct remote *remote, const void *type, size_t n,
-                         struct sfs_type *description)
-{
-    struct wire request;
-    client_request(&request, WORKER_TYPE_DESCRIBE);
-    wire_bytes(&request, type, n);
-    return ask_type(remote, WORKER_TYPE_DESCRIBE, &request, take_type_of, description);
-}
-
-int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *size)
-{
-    uint64_t found;
-    struct wire request;
-    client_request(&request, WORKER_TYPE_SIZE);
-    wire_bytes(&request, type, n);
-    int error = ask_type(remote, WORKER_TYPE_SIZE, &request, take_address, &found);
-    if (!error && found > SIZE_MAX)
-        error = -EIO;
-    if (!error)
-        *size = (size_t)found;
-    return error;
-}
-
-bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const void *b, size_t b_n)
-{
-    uint64_t equal = 0;
-    struct wire request;
-    client_request(&request, WORKER_TYPE_EQUAL);
-    wire_bytes(&request, a, a_n);
-    wire_bytes(&request, b, b_n);
-    return ask_type(remote, WORKER_TYPE_EQUAL, &request, take_address, &equal) == 0 && equal == 1;
-}
-
-/* The size of an element, of which so many bytes are in our memory: a worker cannot be asked. */
-static int element_size(const void *type, size_t n, uint64_t *size)
-{
-    struct why why;
-    const unsigned char *bytes = type;
-    int error =
-        n < TYPE_PREFIX ? -EINVAL : datatype_check(bytes + TYPE_PREFIX, n - TYPE_PREFIX, &why);
-    if (error) {
-        library_reason(n < TYPE_PREFIX ? "not an encoded datatype" : why.text);
-        return -EINVAL;
-    }
-    *size = datatype_stored_size(bytes + TYPE_PREFIX);
-    return 0;
-}
-
-int remote_element_json(struct remote *remote, const void *type, size_t n, const void *element,
-                        char **json)
-{
-    uint64_t size;
-    struct wire request;
-    int error = element_size(type, n, &size);
-    if (error)
-        return error;
-    client_request(&request, WORKER_ELEMENT_JSON);
-    wire_bytes(&request, type, n);
-    wire_bytes(&request, element, (size_t)size);
-    return ask_type(remote, WORKER_ELEMENT_JSON, &request, take_text_of, json);
-}
-
-int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
-                         uint64_t n, uint64_t row_length, const void *elements, char **out,
-                         size_t *out_n)
-{
-    uint64_t bytes, size;
-    struct text text = {0};
-    struct wire request;
-    int error = element_size(type->bytes, type->n, &size);
-    if (!error && (!box_product(&n, 1, size, &bytes) || bytes > WIRE_MOST_BYTES))
-        error = -EFBIG;
-    if (error)
-        return error;
-    client_request(&request, WORKER_ELEMENTS_TEXT);
-    wire_bytes(&request, type->bytes, type->n);
-    wire_uints(&request, (uint64_t[]){first, n, row_length}, 3);
-    wire_bytes(&request, elements, (size_t)bytes);
-    error = ask_type(remote, WORKER_ELEMENTS_TEXT, &request, take_long_text, &text);
-    if (!error) {
-        *out = text.bytes;
-        *out_n = text.n;
-    }
-    return error;
 }

@@ -1,4 +1,4 @@
-/* Shared by remote.c and remote_change.c only: what is known of a worker's file, and asking. */
+/* Shared by the files remote*.c only: what is known of a worker's file, and asking. */
 #ifndef SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
 #define SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
 
@@ -39,13 +39,23 @@ struct remote {
     /* Under the client's lock: */
     struct remote_dataset *datasets;
     struct listed listed;
-    unsigned starts; /* of workers, when listed was used last */
-    size_t
-        text_limit; /* of datasets that are opened now the text is asked for, too; 0: it is not */
+    unsigned starts;   /* of workers, when listed was used last */
+    size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
 };
 
 /* Takes out of results what it wants of them. -EIO: they cannot be. */
 typedef int (*take_function)(struct cursor *results, void *out);
+
+/* For remote_take_text: bytes, with a NUL behind them, and their number. The caller frees them. */
+struct remote_text {
+    char *bytes;
+    size_t n;
+};
+int remote_take_text(struct cursor *results, void *text);
+int remote_take_number(struct cursor *results, void *number); /* uint64_t */
+
+/* Whether answers about more than is asked for will still be right when they are. */
+bool remote_may_ask_ahead(const struct remote *remote, enum listed_what what);
 
 /* Starts a request about an object. */
 void remote_request(struct wire *request, enum worker_call call, uint64_t object);
@@ -58,6 +68,8 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
                       struct wire *request, take_function take, void *out);
 
 /* ---- All of these with the client's lock held ---- */
+
+void remote_dataset_free(struct remote_dataset *dataset); /* in no table */
 
 /* One that is open here, or NULL. */
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address);

@@ -1,0 +1,550 @@
+/* Asking a worker for what libhdf5 knows of datasets. What is known of open ones is kept here:
+ * another worker is told of them when it does not know them, and what it then says must be the
+ * same. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/remote_private.h"
+#include "store/store.h"
+
+#define MOST_TRIES 3 /* of a call on a dataset that a worker does not know */
+#define BATCHES    8 /* that are kept of a dataset */
+
+void remote_dataset_free(struct remote_dataset *dataset)
+{
+    free(dataset->path);
+    free(dataset->text);
+    free(dataset->batches);
+    free(dataset);
+}
+
+struct described {
+    struct sfs_dataset_info *info;
+    struct hdf5_storage *storage;
+};
+
+static int take_described(struct cursor *results, void *out)
+{
+    struct described *described = out;
+    int error = take_info(results, described->info);
+    if (error)
+        return error;
+    error = take_storage(results, described->info, described->storage);
+    if (error)
+        hdf5_info_free(described->info);
+    return error;
+}
+
+void remote_forget_text(struct remote_dataset *dataset)
+{
+    free(dataset->text);
+    dataset->text = NULL;
+}
+
+void remote_forget_chunks(struct remote_dataset *dataset)
+{
+    for (unsigned i = 0; dataset->batches && i < BATCHES; i++)
+        dataset->batches[i].n = 0;
+}
+
+void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
+{
+    uint64_t n;
+    memcpy(dataset->dims, dims, (size_t)dataset->rank * sizeof(*dims));
+    remote_forget_chunks(dataset);
+    remote_forget_text(dataset);
+    dataset->has_numbers = false;
+    if (dataset->rank == 0 || dataset->chunk_dims[0] == 0)
+        return;
+    for (int i = 0; i < dataset->rank; i++)
+        dataset->grid[i] =
+            dims[i] / dataset->chunk_dims[i] + (dims[i] % dataset->chunk_dims[i] != 0);
+    dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
+}
+
+/* It may be the text that is taken over. */
+static int keep_dataset(struct remote *remote, uint64_t address,
+                        const struct sfs_dataset_info *info, struct remote_text *text)
+{
+    struct remote_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return -ENOMEM;
+    dataset->address = address;
+    dataset->rank = info->rank;
+    dataset->element_size = info->type.size;
+    if (info->layout == SFS_CHUNKED)
+        memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
+    remote_set_dims(dataset, info->dims);
+    HASH_ADD(hh, remote->datasets, address, sizeof(address), dataset);
+    if (hash_failed()) {
+        remote_dataset_free(dataset);
+        return -ENOMEM;
+    }
+    dataset->text = text->bytes;
+    dataset->text_n = text->n;
+    dataset->text_limit = remote->text_limit;
+    text->bytes = NULL;
+    return 0;
+}
+
+struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
+{
+    struct remote_dataset *dataset;
+    HASH_FIND(hh, remote->datasets, &address, sizeof(address), dataset);
+    return dataset;
+}
+
+static int describe(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                    struct hdf5_storage *storage)
+{
+    struct described described = {info, storage};
+    struct wire request;
+    remote_request(&request, WORKER_DATASET_OPEN, address);
+    int error = remote_ask_locked(remote, WORKER_DATASET_OPEN, address, &request, take_described,
+                                  &described);
+    wire_free(&request);
+    return error;
+}
+
+static void forget(struct sfs_dataset_info *info, struct hdf5_storage *storage)
+{
+    hdf5_info_free(info);
+    hdf5_segments_free(storage->n_segments, storage->segments);
+    *storage = (struct hdf5_storage){0};
+}
+
+static int take_shown(struct cursor *results, struct described *described, struct remote_text *text)
+{
+    int error = take_described(results, described);
+    if (error)
+        return error;
+    if (take_bool(results))
+        error = remote_take_text(results, text);
+    if (!error && (take_end(results, true) < 0 || text->n > LISTED_MOST_BYTES))
+        error = -EIO;
+    if (error) {
+        forget(described->info, described->storage);
+        free(text->bytes);
+        *text = (struct remote_text){0};
+    }
+    return error;
+}
+
+/* The description of a dataset, and its text if those of others were wanted, too. -EAGAIN: it is to
+ * be asked for by itself. */
+static int show(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                struct hdf5_storage *storage, struct remote_text *text)
+{
+    struct described described = {info, storage};
+    struct wire request;
+    struct cursor results;
+    if (remote->text_limit == 0 || !remote_may_ask_ahead(remote, LISTED_ATTRIBUTES) ||
+        !listed_may_fail(&remote->listed) || client_is_struck(remote->client, address))
+        return -EAGAIN;
+    remote_request(&request, WORKER_SHOW, address);
+    wire_uint(&request, remote->text_limit);
+    int error = client_try(remote->client, WORKER_SHOW, address, &request, &results);
+    if (!error) {
+        error = take_shown(&results, &described, text);
+        if (error == -EIO)
+            error = client_distrust_try(remote->client, WORKER_SHOW, address);
+    }
+    wire_free(&request);
+    if (error == -EPIPE)
+        listed_failed(&remote->listed, NULL);
+    return error == -EPIPE ? -EAGAIN : error;
+}
+
+int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
+                        struct hdf5_storage *storage)
+{
+    *info = (struct sfs_dataset_info){0};
+    *storage = (struct hdf5_storage){0};
+    struct remote_text text = {0};
+    client_lock(remote->client);
+    int error = show(remote, address, info, storage, &text);
+    if (error == -EAGAIN)
+        error = describe(remote, address, info, storage);
+    if (!error && !remote_dataset_find(remote, address))
+        error = keep_dataset(remote, address, info, &text);
+    if (error)
+        forget(info, storage);
+    client_unlock(remote->client);
+    free(text.bytes);
+    return error;
+}
+
+void remote_dataset_close(struct remote *remote, uint64_t address)
+{
+    struct wire request;
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    if (dataset) {
+        if (dataset->text) /* nobody has wanted it */
+            remote->text_limit = 0;
+        HASH_DEL(remote->datasets, dataset);
+        remote_dataset_free(dataset);
+        remote_request(&request, WORKER_DATASET_CLOSE, address);
+        client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
+        wire_free(&request);
+    }
+    client_unlock(remote->client);
+}
+
+static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
+{
+    struct wire request;
+    remote_request(&request, WORKER_CACHE_SOURCES, dataset->address);
+    wire_uint(&request, dataset->source_bytes);
+    wire_string(&request, dataset->path);
+    int error =
+        remote_ask_locked(remote, WORKER_CACHE_SOURCES, dataset->address, &request, NULL, NULL);
+    wire_free(&request);
+    return error;
+}
+
+/* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
+static int open_again(struct remote *remote, const struct remote_dataset *dataset)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = describe(remote, dataset->address, &info, &storage);
+    if (error)
+        return error;
+    bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
+                   !memcmp(info.dims, dataset->dims, sizeof(info.dims));
+    forget(&info, &storage);
+    if (!is_same && store_is_live(remote->store))
+        return STORE_MOVED;
+    if (!is_same)
+        return client_distrust(remote->client, WORKER_DATASET_OPEN, dataset->address);
+    return dataset->path ? tell_caches(remote, dataset) : 0;
+}
+
+/* What it is now, by what a worker says that does not know what it was. */
+static int renew_from_scratch(struct remote *remote, const struct remote_dataset *dataset,
+                              uint64_t *dims, uint64_t *data_address)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = describe(remote, dataset->address, &info, &storage);
+    if (error)
+        return error;
+    if (info.rank != dataset->rank || info.type.size != dataset->element_size)
+        error = -ESTALE;
+    memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = storage.address;
+    forget(&info, &storage);
+    return error;
+}
+
+struct renewed {
+    int rank;
+    uint64_t dims[SFS_MAX_RANK], data_address;
+};
+
+static int take_renewed(struct cursor *results, void *out)
+{
+    struct renewed *renewed = out;
+    take_uints(results, renewed->dims, renewed->rank);
+    renewed->data_address = take_uint(results, UINT64_MAX);
+    return take_end(results, true);
+}
+
+static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    struct renewed renewed = {.rank = dataset->rank};
+    struct wire request;
+    remote_request(&request, WORKER_DATASET_RENEW, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    int error = remote_ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request,
+                                  take_renewed, &renewed);
+    wire_free(&request);
+    if (error == -EBADF)
+        error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
+    if (error)
+        return error;
+    memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
+    *data_address = renewed.data_address;
+    remote_set_dims(dataset, dims);
+    return 0;
+}
+
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
+                         uint64_t *data_address)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset && dataset->rank == rank
+                    ? renew_dataset(remote, dataset, dims, data_address)
+                    : -ESTALE;
+    client_unlock(remote->client);
+    return error;
+}
+
+int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
+                       enum worker_call call, struct wire *request, take_function take, void *out)
+{
+    int error = -EBADF;
+    for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
+        error = i > 0 ? open_again(remote, dataset) : 0;
+        if (!error)
+            error = remote_ask_locked(remote, call, dataset->address, request, take, out);
+    }
+    return error == -EBADF ? -EIO : error;
+}
+
+int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset ? 0 : -EBADF;
+    if (!error) {
+        free(dataset->path);
+        dataset->path = strdup(path);
+        dataset->source_bytes = bytes;
+        error = dataset->path ? tell_caches(remote, dataset) : -ENOMEM;
+    }
+    if (error == -EBADF && dataset)
+        error = open_again(remote, dataset); /* which tells it, too */
+    client_unlock(remote->client);
+    return error;
+}
+
+static int ask_open(struct remote *remote, uint64_t address, enum worker_call call,
+                    struct wire *request, take_function take, void *out)
+{
+    client_lock(remote->client);
+    const struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
+    client_unlock(remote->client);
+    wire_free(request);
+    return error;
+}
+
+static int take_mappings_of(struct cursor *results, void *out)
+{
+    return take_mappings(results, out);
+}
+
+int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings)
+{
+    struct wire request;
+    *mappings = (struct hdf5_mappings){0};
+    remote_request(&request, WORKER_MAPPINGS, address);
+    return ask_open(remote, address, WORKER_MAPPINGS, &request, take_mappings_of, mappings);
+}
+
+/* What came with the description is handed out once. */
+static bool take_kept_text(struct remote *remote, uint64_t address, size_t limit,
+                           struct remote_text *text)
+{
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    remote->text_limit = limit;
+    if (!dataset || !dataset->text || dataset->text_limit != limit)
+        return false;
+    *text = (struct remote_text){dataset->text, dataset->text_n};
+    dataset->text = NULL;
+    return true;
+}
+
+int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
+{
+    struct remote_text text = {0};
+    struct wire request;
+    int error = 0;
+    client_lock(remote->client);
+    bool is_kept = take_kept_text(remote, dataset, limit, &text);
+    client_unlock(remote->client);
+    if (!is_kept) {
+        remote_request(&request, WORKER_TEXT, dataset);
+        wire_uint(&request, limit);
+        error = ask_open(remote, dataset, WORKER_TEXT, &request, remote_take_text, &text);
+    }
+    if (!error) {
+        *out = text.bytes;
+        *n = text.n;
+    }
+    return error;
+}
+
+/* ---- Chunks ---- */
+
+struct located {
+    struct batch *batch;
+    unsigned wanted;
+};
+
+static int take_located(struct cursor *results, void *out)
+{
+    const struct located *located = out;
+    struct batch *batch = located->batch;
+    for (batch->n = 0; batch->n < located->wanted && results->left > 0; batch->n++)
+        if (take_chunk(results, &batch->chunk[batch->n]) < 0)
+            break;
+    if (!results->failed && batch->n > 0)
+        return 0;
+    batch->n = 0;
+    return -EIO;
+}
+
+static uint64_t number_of(const struct remote_dataset *dataset, const uint64_t *start)
+{
+    uint64_t number = 0;
+    for (int i = 0; i < dataset->rank; i++)
+        number = number * dataset->grid[i] + start[i] / dataset->chunk_dims[i];
+    return number;
+}
+
+/* The coordinates of the first element of the n-th chunk behind one; false: there is none. */
+static bool start_behind(const struct remote_dataset *dataset, const uint64_t *start, uint64_t n,
+                         uint64_t *behind)
+{
+    for (int i = dataset->rank - 1; i >= 0; i--) {
+        uint64_t scaled = start[i] / dataset->chunk_dims[i] + n;
+        n = scaled / dataset->grid[i];
+        behind[i] = scaled % dataset->grid[i] * dataset->chunk_dims[i];
+    }
+    return n == 0;
+}
+
+/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
+ * few, of others more, the longer they are read in their order. */
+static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
+{
+    uint64_t all = 1;
+    for (int i = 0; i < dataset->rank; i++)
+        all *= dataset->grid[i]; /* which is no more than a number can say */
+    *wanted = number == 0 && all <= MOST_BATCH ? (unsigned)all : 1;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        struct batch *batch = &dataset->batches[i];
+        uint64_t behind = number - batch->first;
+        if (batch->n > 0 && behind < batch->n) {
+            *wanted = 0;
+            return batch;
+        }
+        if (batch->n > 0 && behind < 2 * (uint64_t)batch->n && 2 * batch->n > *wanted)
+            *wanted = 2 * batch->n;
+    }
+    *wanted = *wanted < MOST_BATCH ? *wanted : MOST_BATCH;
+    return &dataset->batches[dataset->next_batch++ % BATCHES];
+}
+
+static int fill_batch(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                      uint64_t number, unsigned wanted, struct batch *batch)
+{
+    uint64_t behind[SFS_MAX_RANK];
+    struct wire request, starts = {0};
+    unsigned n = 0;
+    wire_uints(&starts, start, dataset->rank);
+    for (n = 1; n < wanted && start_behind(dataset, start, n, behind); n++)
+        wire_uints(&starts, behind, dataset->rank);
+    remote_request(&request, WORKER_LOCATE, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uint(&request, n);
+    wire_put(&request, starts.bytes, starts.n);
+    request.failed |= starts.failed;
+    struct located located = {batch, n};
+    batch->first = number;
+    batch->n = 0;
+    int error =
+        remote_ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
+    wire_free(&starts);
+    wire_free(&request);
+    return error;
+}
+
+static int locate(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                  struct hdf5_chunk *chunk)
+{
+    struct batch alone = {0}, *batch = &alone;
+    unsigned wanted = 1;
+    uint64_t number = 0;
+    if (!dataset->batches && dataset->has_numbers)
+        dataset->batches = calloc(BATCHES, sizeof(*dataset->batches));
+    if (dataset->batches) {
+        number = number_of(dataset, start);
+        batch = batch_of(dataset, number, &wanted);
+    }
+    int error = wanted ? fill_batch(remote, dataset, start, number, wanted, batch) : 0;
+    if (!error)
+        *chunk = batch->chunk[number - batch->first];
+    return error;
+}
+
+int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start,
+                  struct hdf5_chunk *chunk)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
+    client_unlock(remote->client);
+    return error;
+}
+
+/* ---- Elements ---- */
+
+struct box_taken {
+    const struct remote_dataset *dataset;
+    const uint64_t *count, *memory_dims;
+    uint64_t bytes;
+    void *buffer;
+};
+
+static int take_box(struct cursor *results, void *out)
+{
+    const struct box_taken *box = out;
+    const struct remote_dataset *dataset = box->dataset;
+    const unsigned char *bytes = cursor_bytes(results, box->bytes);
+    if (!bytes)
+        return -EIO;
+    if (dataset->rank == 0)
+        memcpy(box->buffer, bytes, box->bytes);
+    else
+        box_copy(dataset->rank, box->count, dataset->element_size, box->buffer, box->memory_dims,
+                 NULL, bytes, box->count, NULL);
+    return 0;
+}
+
+static int read_box(struct remote *remote, const struct remote_dataset *dataset,
+                    const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
+                    void *buffer)
+{
+    struct box_taken box = {dataset, count, memory_dims, dataset->element_size, buffer};
+    struct wire request;
+    if (!box_product(count, dataset->rank, dataset->element_size, &box.bytes) ||
+        box.bytes > WIRE_MOST_BYTES) {
+        library_reason("it is too large for one answer of libhdf5's process");
+        return -EFBIG;
+    }
+    remote_request(&request, WORKER_READ, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uints(&request, start, dataset->rank);
+    wire_uints(&request, count, dataset->rank);
+    wire_uint(&request, box.bytes);
+    int error = remote_ask_dataset(remote, dataset, WORKER_READ, &request, take_box, &box);
+    wire_free(&request);
+    return error;
+}
+
+int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
+                const uint64_t *count, const uint64_t *memory_dims, void *buffer)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
+    client_unlock(remote->client);
+    return error;
+}
+
+uint64_t remote_number(const void *bytes, size_t n)
+{
+    uint64_t number = 0xcbf29ce484222325;
+    for (size_t i = 0; i < n; i++)
+        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+    return number;
+}
