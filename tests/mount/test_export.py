@@ -1,20 +1,17 @@
-"""What exports a mount to other hosts: handles of files, by which a kernel's NFS server and
-nfs-ganesha ask for inodes that the kernel has forgotten, and servers that run as programs."""
+"""What exports of a mount to other hosts need: handles of files, by which a kernel's NFS server and
+nfs-ganesha ask for inodes that the kernel has forgotten. The servers themselves: test_servers.py."""
 import ctypes
 import errno
 import os
 import pathlib
 import random
-import shutil
-import socket
 import subprocess
-import time
 
 import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, START_SECONDS
+from conftest import BUILD
 
 IMAGES = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 libc = ctypes.CDLL(None, use_errno=True)

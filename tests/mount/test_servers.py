@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import tarfile
 
@@ -14,13 +15,12 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, Mount
 from servers import Ganesha, Samba, do, wanted
-from test_export import forget, may_open_handles  # noqa: F401 (a fixture)
+from test_export import forget, may_open_handles
 
 IMAGES = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 OWNER, GROUP = 1234, 2345
-IN_GROUP = 1235
 SIZE = 30 * 40 * 2
 FRAMES = "entry/data/images/frames"
 
@@ -105,20 +105,12 @@ def check_file(mount, path, expected):
         assert (f["entry/data/images"][...] == expected).all()
 
 
-def saved(name, frame):
-    np.save(name, frame)
-    return name
-
-
+@contextlib.contextmanager
 def refused(*numbers):
     """What is done in it ends with one of these errors."""
-    @contextlib.contextmanager
-    def check():
-        with pytest.raises(OSError) as error:
-            yield
-        assert error.value.errno in numbers, error.value
-
-    return check()
+    with pytest.raises(OSError) as error:
+        yield
+    assert error.value.errno in numbers, error.value
 
 
 # Samba
@@ -217,8 +209,8 @@ def test_samba_of_a_read_only_mount(samba, path, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_samba_shows_owner_and_group(samba, path, tmp_path):
-    """Those of the HDF5 file; and its modes hold for who asks."""
+def test_samba_shows_owner_and_group(samba, path):
+    """Those of the HDF5 file."""
     os.chown(path, OWNER, GROUP)
     path.chmod(0o640)
     mount, server = samba("rw")
@@ -369,11 +361,35 @@ def test_ganesha_writes(ganesha, path, may_open_handles):
             assert file.pread(0, SIZE) == expected[4].tobytes()
         client.write(f"{FRAMES}/7.raw.part", frames[3].tobytes(), os.O_WRONLY | os.O_CREAT)
         client.rename(f"{FRAMES}/7.raw.part", f"{FRAMES}/7.raw")
-        saved = io.BytesIO()
-        np.save(saved, frames[2])
-        client.write("entry/data/images/npy/copy.tmp", saved.getvalue(), os.O_WRONLY | os.O_CREAT)
+        npy = io.BytesIO()
+        np.save(npy, frames[2])
+        client.write("entry/data/images/npy/copy.tmp", npy.getvalue(), os.O_WRONLY | os.O_CREAT)
         client.rename("entry/data/images/npy/copy.tmp", "entry/data/images/npy/000005.npy")
         assert client.list(FRAMES) == sorted(os.listdir(mount / FRAMES))
+    check_file(mount, path, expected)
+
+
+def test_ganesha_makes_frames_that_must_be_new(ganesha, path):
+    mount, server = ganesha("rw")
+    frame = random_frame()
+    with server.client() as client:
+        client.write(f"{FRAMES}/20.raw", frame.tobytes(), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        for i in (3, 20):
+            with refused(errno.EEXIST):
+                client.write(f"{FRAMES}/{i}.raw", bytes(SIZE), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    check_file(mount, path, np.append(IMAGES, [frame], axis=0))
+
+
+def test_ganesha_fills_no_new_frames_of_a_strict_mount(ganesha, path):
+    """It sets modes and times of what it has made; that is refused, it says so, and leaves an empty frame."""
+    mount, server = ganesha("rw", "strict", expect_log=True)
+    with server.client() as client:
+        with refused(errno.EPERM):
+            client.write(f"{FRAMES}/20.raw", random_frame().tobytes(), os.O_WRONLY | os.O_CREAT)
+        client.write(f"{FRAMES}/3.raw", IMAGES[5].tobytes())
+    server.stop()
+    expected = np.append(IMAGES, np.zeros((1, 30, 40), "<u2"), axis=0)
+    expected[3] = IMAGES[5]
     check_file(mount, path, expected)
 
 
@@ -451,3 +467,29 @@ def test_ganesha_without_room(ganesha, path):
     expected = IMAGES.copy()
     expected[0] = frame
     check_file(mount, path, expected)
+
+
+def test_ganesha_when_the_daemon_is_killed(serve, path, tmp_path):
+    """Clients are told, and what was committed is there."""
+    wanted("ganesha.nfsd", libraries=["nfs"])
+    mount = Mount(path, tmp_path / "mnt", "rw,allow_other")
+    frame = random_frame()
+    try:
+        server = serve(Ganesha, mount)
+        with server.client() as client:
+            with refused(errno.EIO), client.open(f"{FRAMES}/3.raw", os.O_RDWR) as file:
+                file.pwrite(0, frame.tobytes())
+                file.fsync()
+                mount.process.kill()
+                assert mount.wait() == -signal.SIGKILL
+                file.pwrite(0, b"lost")
+                file.fsync()
+        server.stop()
+    finally:
+        mount.process.kill()
+        mount.umount("-l")
+    expected = IMAGES.copy()
+    expected[3] = frame
+    subprocess.run([BUILD / "sparsectl", "recover", path], check=True, capture_output=True)
+    with h5py.File(path) as f:
+        assert (f["entry/data/images"][...] == expected).all()
