@@ -110,13 +110,15 @@ is_offered() {
 
 # install_offered PACKAGE...: those that this release has.
 install_offered() {
+    offered=
     for package in $(missing_of "$@"); do
         if is_offered "$package"; then
-            install_missing "$package"
+            offered="$offered $package"
         else
             echo "not in this release: $package"
         fi
     done
+    install_missing $offered
 }
 
 # Whether packages of servers can be installed so that none runs then, nor when the machine starts again:
