@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, Mount
-from servers import Ganesha, Samba, do, wanted
+from servers import Ganesha, Samba, do, wanted, wanted_ganesha
 from test_export import forget, may_open_handles
 
 IMAGES = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
@@ -71,7 +71,7 @@ def samba(mounts, path, serve):
 
 @pytest.fixture
 def ganesha(mounts, path, serve):
-    wanted("ganesha.nfsd", "nfs-cp", libraries=["nfs"])
+    wanted_ganesha()
 
     def start(*options, expect_log=False):
         mount = mounts(path, "allow_other", *options, expect_log=expect_log)
@@ -471,7 +471,7 @@ def test_ganesha_without_room(ganesha, path):
 
 def test_ganesha_when_the_daemon_is_killed(serve, path, tmp_path):
     """Clients are told, and what was committed is there."""
-    wanted("ganesha.nfsd", libraries=["nfs"])
+    wanted_ganesha()
     mount = Mount(path, tmp_path / "mnt", "rw,allow_other")
     frame = random_frame()
     try:
