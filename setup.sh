@@ -18,6 +18,8 @@ if command -v apt-get >/dev/null; then
     # Not in every release: without them tests are skipped, and say so.
     extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf unzip zip
         python3-tables python3-fabio python3-pil python3-zarr" # python3-tables has the filter Blosc2
+    # For tests of exports, and only where they do not start: see servers_stay_off.
+    server_packages="samba smbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"
 else
     build_packages="gcc glibc-devel meson ninja-build pkgconf-pkg-config fuse3-devel fuse3 hdf5-devel
         zlib-devel libdeflate-devel uthash-devel"
@@ -28,6 +30,7 @@ else
         openssh-server rsync bubblewrap"
     sanitizer_packages="libasan libtsan libubsan"
     extra_packages="python3-tifffile libtiff-tools ShellCheck fuse-sshfs"
+    server_packages="samba samba-client libsmbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"
 fi
 
 as_root=
@@ -107,13 +110,24 @@ is_offered() {
 
 # install_offered PACKAGE...: those that this release has.
 install_offered() {
+    offered=
     for package in $(missing_of "$@"); do
         if is_offered "$package"; then
-            install_missing "$package"
+            offered="$offered $package"
         else
             echo "not in this release: $package"
         fi
     done
+    install_missing $offered
+}
+
+# Whether packages of servers can be installed so that none runs then, nor when the machine starts again:
+# where there is no systemd, as in containers. Debian's packages ask policy-rc.d, too; Fedora's start nothing.
+started_by=/run/systemd/system policy=/usr/sbin/policy-rc.d
+servers_stay_off() {
+    [ ! -d "$started_by" ] || return 1
+    command -v apt-get >/dev/null || return 0
+    [ -x "$policy" ] && ! "$policy" smbd start >/dev/null 2>&1
 }
 
 # quietly COMMAND...: what it prints is shown when it fails.

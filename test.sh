@@ -22,6 +22,11 @@ esac
 
 install_missing $build_packages $show_packages $test_packages
 install_offered $codec_packages $extra_packages
+if servers_stay_off; then
+    install_offered $server_packages
+else
+    echo "servers are not installed for tests, as they would start: exports are tested with those that are there"
+fi
 provide_mtab
 if [ "$build" = build ]; then
     build_into build -Dtests=enabled

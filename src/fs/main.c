@@ -239,7 +239,7 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     } else if (fuse_session_mount(session, options->mountpoint) == 0) {
         status = serve(session, mount, below.st_dev);
     } else if (has_path) {
-        mountpoint_explain();
+        mountpoint_explain(options->allow_other || options->allow_root);
     }
     loop_destroy(mount->loop);
     mount->loop = NULL;

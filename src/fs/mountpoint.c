@@ -19,6 +19,7 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #define FUSE_DEVICE      "/dev/fuse"
 #define MOUNT_PROGRAM    "fusermount3"
+#define CONFIGURATION    "/etc/fuse.conf"
 #define OTHER_WAYS       "mount as root, or in a user namespace: unshare --user --map-root-user --mount"
 
 bool mountpoint_is_descriptor(const char *mountpoint)
@@ -78,7 +79,24 @@ static bool find_program(const char *name, char *path, size_t n, struct stat *st
     return false;
 }
 
-static void explain_program(void)
+/* Whether fusermount3 lets users do that. True, too, if its configuration cannot be read. */
+static bool users_may_let_in_others(void)
+{
+    FILE *file = fopen(CONFIGURATION, "re");
+    bool may = !file && errno != ENOENT;
+    char line[256], word[sizeof(line)];
+    while (file && !may && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "#")] = '\0';
+        int end = 0;
+        may = sscanf(line, "%255s %n", word, &end) == 1 && !line[end] &&
+              !strcmp(word, "user_allow_other");
+    }
+    if (file)
+        fclose(file);
+    return may;
+}
+
+static void explain_program(bool for_others)
 {
     char path[4096];
     struct stat st;
@@ -88,9 +106,13 @@ static void explain_program(void)
         daemon_fail(path, "is not setuid root, so users cannot mount by it; " OTHER_WAYS);
     else if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
         daemon_fail(path, "has no rights here (no_new_privs, as in many containers); " OTHER_WAYS);
+    else if (for_others && !users_may_let_in_others())
+        daemon_fail(CONFIGURATION, "has no line \"user_allow_other\", so only root may use "
+                                   "allow_other and allow_root: let root add the line, or mount "
+                                   "without the option");
 }
 
-void mountpoint_explain(void)
+void mountpoint_explain(bool for_others)
 {
     int fd = open(FUSE_DEVICE, O_RDWR | O_CLOEXEC);
     if (fd >= 0)
@@ -105,5 +127,5 @@ void mountpoint_explain(void)
                     "may not be opened by this user (its mode is 0666 on most systems), "
                     "or by this container");
     if (fd >= 0 && geteuid() != 0)
-        explain_program();
+        explain_program(for_others);
 }

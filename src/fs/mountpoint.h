@@ -14,7 +14,7 @@ bool mountpoint_is_descriptor(const char *mountpoint);
 int mountpoint_check(const char *mountpoint, bool may_be_full);
 
 /* After libfuse has failed to mount, and said so: says what can be done about it, if that is one of
- * the things that are often missing. */
-void mountpoint_explain(void);
+ * the things that are often missing. `for_others`: allow_other or allow_root was asked for. */
+void mountpoint_explain(bool for_others);
 
 #endif

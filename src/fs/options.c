@@ -65,7 +65,8 @@ void options_print_help(void)
         "text;\n"
         "                            default are all these; not shown otherwise: stack.tif,\n"
         "                            png, cbf, csv, zarr; all\n"
-        "     staging_size=SIZE      memory for files that are renamed to frames, and for those of\n"
+        "     staging_size=SIZE      memory for files that are renamed to frames, and for those "
+        "of\n"
         "                            other programs until they are closed (default: 256M)\n"
         "     strict                 refuse modes, owners and times that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
@@ -261,10 +262,10 @@ static const char *const ignored[] = {
     "noowner",  NULL};
 
 /* libfuse and the kernel take these. */
-static const char *const passed_on[] = {
-    "suid",       "nosuid",      "dev",          "nodev",   "exec",     "noexec",
-    "allow_root", "max_read=",   "auto_unmount", "fsname=", "subtype=", "context=",
-    "fscontext=", "defcontext=", "rootcontext=", NULL};
+static const char *const passed_on[] = {"suid",        "nosuid",       "dev",       "nodev",
+                                        "exec",        "noexec",       "max_read=", "auto_unmount",
+                                        "fsname=",     "subtype=",     "context=",  "fscontext=",
+                                        "defcontext=", "rootcontext=", NULL};
 
 static void set_writing(struct options *options, bool writing)
 {
@@ -295,6 +296,9 @@ static int take_option(struct options *options, const char *option)
         options->trusts = true;
     else if (!strcmp(option, "allow_other")) {
         options->allow_other = true;
+        return 1;
+    } else if (!strcmp(option, "allow_root")) {
+        options->allow_root = true;
         return 1;
     } else if (!strcmp(option, "follow"))
         options->follow = DEFAULT_FOLLOW;

@@ -23,8 +23,8 @@ struct options {
     char *mountpoint;     /* as given */
     char *external_files; /* a folder; NULL: none */
     bool foreground, debug, show_help, show_version;
-    bool read_only, wants_writing; /* ro, or by follow; rw was asked for */
-    bool allow_other, trusts; /* trusts: whoever made the file */
+    bool read_only, wants_writing;        /* ro, or by follow; rw was asked for */
+    bool allow_other, allow_root, trusts; /* trusts: whoever made the file */
     bool sparsify, is_strict;
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */

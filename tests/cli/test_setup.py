@@ -117,3 +117,18 @@ def test_an_apt_that_fails_is_not_repeated(apt, tmp_path):
     (tmp_path / "apt.conf").write_text("this is nothing {\n")
     process = apt(300)
     assert "waiting" not in process.communicate()[0] and process.returncode != 0
+
+
+@pytest.mark.parametrize("started_by, policy, expected", [
+    (False, "exit 101", True), (False, "exit 0", False), (False, None, False), (True, "exit 101", False)])
+def test_servers_are_installed_only_where_they_do_not_start(tmp_path, started_by, policy, expected):
+    if not shutil.which("apt-get"):
+        pytest.skip("not Debian")
+    if policy:
+        (tmp_path / "policy").write_text(f"#!/bin/sh\n{policy}\n")
+        (tmp_path / "policy").chmod(0o755)
+    if started_by:
+        (tmp_path / "systemd").mkdir()
+    done = subprocess.run(["sh", "-uc", f'. "{TOP}/setup.sh"; started_by=systemd policy=./policy; servers_stay_off'],
+                          cwd=tmp_path, check=False)
+    assert (done.returncode == 0) == expected

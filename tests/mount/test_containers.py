@@ -115,6 +115,43 @@ def test_fusermount_gets_no_rights(contain, path):
     check_says(contain(MOUNT), "fusermount3: ", "unshare --user")
 
 
+# To the kernel a node in a folder of its own is any /dev/fuse; that of the machine may be root's.
+AS_USER = """
+if [ "$(id -u)" = 0 ]; then
+    mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse && mount --bind fuse.conf /etc/fuse.conf || exit 77
+    chown 65534 mnt
+    user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+fi
+$user "$SPARSEFS" -o "ro,$OPTION" run.h5 mnt || exit
+umount -i mnt || fusermount3 -u mnt
+"""
+LINE = "user_allow_other"
+
+
+@pytest.mark.parametrize("option", ["allow_other", "allow_root"])
+@pytest.mark.parametrize("configuration, allowed", [
+    ("", False), (f"# {LINE}\n", False), (f"{LINE} yes\n", False), (f"mount_max = 9\n {LINE} # yes\n", True)])
+def test_what_fuse_lets_users_do(tmp_path, path, option, configuration, allowed):
+    """Where only root may let others in, that is said, and where it is configured."""
+    (tmp_path / "fuse.conf").write_text(configuration)
+    (tmp_path / "mnt").mkdir()
+    command = ["sh", "-c", AS_USER]
+    if os.geteuid() == 0:
+        for above in (tmp_path, *tmp_path.parents[:2]):
+            above.chmod(0o755)
+        command = ["unshare", "--mount", *command]
+    elif pathlib.Path("/etc/fuse.conf").read_text() != configuration:
+        pytest.skip("/etc/fuse.conf is root's")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=START_SECONDS, check=False,
+                          env=os.environ | {"SPARSEFS": str(SPARSEFS), "OPTION": option})
+    if done.returncode == 77:
+        pytest.skip("users may not mount here: " + done.stderr)
+    if allowed:
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        check_says(done, f'/etc/fuse.conf: has no line "{LINE}"', "only root may use", "mount without the option")
+
+
 def test_device_is_missing(contain, path):
     check_says(contain(MOUNT, "--dev", "/dev"), "/dev/fuse: is not there", "modprobe fuse", "--device /dev/fuse")
 

@@ -1,20 +1,17 @@
-"""What exports a mount to other hosts: handles of files, by which a kernel's NFS server and
-nfs-ganesha ask for inodes that the kernel has forgotten, and servers that run as programs."""
+"""What exports of a mount to other hosts need: handles of files, by which a kernel's NFS server and
+nfs-ganesha ask for inodes that the kernel has forgotten. The servers themselves: test_servers.py."""
 import ctypes
 import errno
 import os
 import pathlib
 import random
-import shutil
-import socket
 import subprocess
-import time
 
 import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, START_SECONDS
+from conftest import BUILD
 
 IMAGES = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 libc = ctypes.CDLL(None, use_errno=True)
@@ -165,134 +162,3 @@ def test_parent_directory(mounts, path):
             numbers = {name: int(number) for number, name in map(str.split, listed.splitlines())}
             assert numbers["."] == os.stat(p).st_ino
             assert numbers[".."] == os.stat(p.parent).st_ino
-
-
-# Servers. They are used where they are installed: tests do not install what serves the network.
-
-class Server:
-    def __init__(self, command, port, log):
-        self.log = log
-        with open(log, "ab") as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                            start_new_session=True)  # it may signal its group
-        deadline = time.monotonic() + START_SECONDS
-        while not self.answers(port):
-            assert self.process.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")
-            time.sleep(0.05)
-
-    @staticmethod
-    def answers(port):
-        with socket.socket() as s:
-            return s.connect_ex(("127.0.0.1", port)) == 0
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """serve(command, port) starts a server, which is stopped at the end, before what it serves is
-    unmounted."""
-    running = []
-
-    def start(command, port):
-        running.append(Server(command, port, tmp_path / "server.log"))
-
-    yield start
-    for server in running:
-        server.stop()
-
-
-def wanted(*programs):
-    if missing := [p for p in programs if not shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin")]:
-        pytest.skip("not installed: " + ", ".join(missing))
-    if os.geteuid() != 0:
-        pytest.skip("only root can serve others")
-
-
-def do(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, timeout=START_SECONDS)
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout
-
-
-def test_samba(mounts, path, tmp_path, serve):
-    wanted("smbd", "smbclient")
-    mount = mounts(path, "rw,allow_other")
-    port = free_port()
-    folder = tmp_path / "samba"
-    folder.mkdir()
-    own = "\n".join(f"{name} = {folder}" for name in (
-        "private dir", "lock directory", "state directory", "cache directory", "pid directory",
-        "ncalrpc dir"))
-    (tmp_path / "smb.conf").write_text(f"""[global]
-server role = standalone server
-map to guest = Bad User
-guest account = root
-smb ports = {port}
-bind interfaces only = yes
-interfaces = 127.0.0.1
-disable netbios = yes
-load printers = no
-log file = {folder}/log
-{own}
-[share]
-path = {mount.root}
-guest ok = yes
-read only = no
-""")
-    serve(["smbd", "-s", tmp_path / "smb.conf", "-F", "--no-process-group"], port)
-
-    def client(*commands):
-        return do("smbclient", "-s", tmp_path / "smb.conf", "-p", port, "-N", "//127.0.0.1/share",
-                  "-c", "; ".join(commands)).decode()
-
-    assert "000019.tif" in client(r"cd entry\data\images\tiff", "ls")
-    client(rf"get entry\data\images\stack.npy {tmp_path}/stack.npy")
-    assert (np.load(tmp_path / "stack.npy") == IMAGES).all()
-    frame = os.urandom(512)
-    (tmp_path / "frame").write_bytes(frame)
-    client(rf"put {tmp_path}/frame entry\spots\frames\1.raw",  # one that is there, and a new one
-           rf"put {tmp_path}/frame entry\spots\frames\5.raw")
-    for name in ("frames/1.raw", "frames/5.raw"):
-        assert (mount / "entry/spots" / name).read_bytes() == frame
-    assert len(list((mount / "entry/spots/raw").iterdir())) == 6
-
-
-def test_nfs_ganesha(mounts, path, tmp_path, serve, may_open_handles):
-    wanted("ganesha.nfsd", "nfs-ls", "nfs-cat")
-    mount = mounts(path, "rw,allow_other")
-    port = free_port()
-    (tmp_path / "ganesha.conf").write_text(f"""
-NFS_CORE_PARAM {{
-    Protocols = 4; NFS_Port = {port}; Bind_addr = 127.0.0.1; Enable_NLM = false; Enable_RQUOTA = false;
-}}
-NFSv4 {{ Graceless = true; RecoveryRoot = {tmp_path}; }}
-EXPORT {{
-    Export_Id = 7; Path = {mount.root}; Pseudo = /run; Access_Type = RW; Squash = No_Root_Squash;
-    SecType = sys, none; Protocols = 4; Filesystem_Id = 7.7; FSAL {{ Name = VFS; }}
-}}
-""")
-    serve(["ganesha.nfsd", "-F", "-f", tmp_path / "ganesha.conf", "-L", tmp_path / "ganesha.log",
-           "-p", tmp_path / "ganesha.pid", "-N", "NIV_EVENT"], port)
-
-    def url(name):
-        return f"nfs://127.0.0.1/run/{name}?version=4&nfsport={port}"
-
-    listed = do("nfs-ls", url("entry/data/images/tiff")).decode().split()
-    assert "000000.tif" in listed and "000019.tif" in listed
-    for _ in range(2):
-        for i in (0, 7, 19):
-            assert do("nfs-cat", url(f"entry/data/images/frames/{i}.raw")) == IMAGES[i].tobytes()
-        forget()
