@@ -72,9 +72,6 @@ extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher3
 extern const struct filter_kind *const filter_kinds[];
 extern const size_t filter_n_kinds;
 
-/* Whether bitshuffle is to compress by a library that this build is without. */
-bool bitshuffle_is_left_out(const struct sfs_filter *filter);
-
 /* NULL: not ours, or not with these parameters. */
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);
 

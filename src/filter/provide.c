@@ -22,12 +22,6 @@ static bool has(int id)
     return false;
 }
 
-/* What bitshuffle leaves to other libraries is told by a parameter, not by its id. */
-static bool lacks(const struct sfs_filter *filter)
-{
-    return filter->id == FILTER_BITSHUFFLE && bitshuffle_is_left_out(filter);
-}
-
 static int encode(const struct sfs_filter *filter, const void *in, size_t size, void **out,
                   size_t *out_size)
 {
@@ -57,6 +51,6 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
 
 void filters_provide(void)
 {
-    static const struct hdf5_own_filters ours = {has, lacks, complete, encode, decode};
+    static const struct hdf5_own_filters ours = {has, filter_is_left_out, complete, encode, decode};
     hdf5_use_filters(&ours);
 }
