@@ -89,6 +89,13 @@ static void unshuffle_block(const unsigned char *in, size_t n, size_t element, u
     }
 }
 
+bool filter_is_left_out(const struct sfs_filter *filter)
+{
+    unsigned compression = filter_value(filter, COMPRESSION, NOT_COMPRESSED);
+    return filter->id == FILTER_BITSHUFFLE &&
+           ((compression == BY_LZ4 && !HAVE_LZ4) || (compression == BY_ZSTD && !HAVE_ZSTD));
+}
+
 /* ---- Not compressed ---- */
 
 /* Blocks whose bytes have 32 bits, as the format has it. */

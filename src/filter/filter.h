@@ -29,6 +29,10 @@
  * with their parameters. All other filter_ functions are for such pipelines. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
 
+/* Whether bitshuffle is to compress by a library that this build is without: if no plugin does so,
+ * it is not available, although its id is. */
+bool filter_is_left_out(const struct sfs_filter *filter);
+
 /* Whether in_size bytes can be those of any `size` bytes that went through these filters: sizes of
  * damaged files are believed less, before anything is allocated for them. Of filters that are not
  * ours any size is believed. */

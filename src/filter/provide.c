@@ -51,6 +51,6 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
 
 void filters_provide(void)
 {
-    static const struct hdf5_own_filters ours = {has, complete, encode, decode};
+    static const struct hdf5_own_filters ours = {has, filter_is_left_out, complete, encode, decode};
     hdf5_use_filters(&ours);
 }

@@ -156,7 +156,7 @@ static int failed_for(const struct sfs_filter *filter, int error, const char *wh
 static int look_for(const struct sfs_filter *filter, bool decoding)
 {
     unsigned can = 0;
-    if (!filter_is_available(filter->id))
+    if (!filter_is_available(filter->id) || filter_own_lacks(filter))
         return failed_for(filter, -EOPNOTSUPP, FILTER_IS_MISSING);
     if (H5Zget_filter_info(filter->id, &can) < 0)
         return library_failed(-EOPNOTSUPP);

@@ -84,16 +84,27 @@ static const H5Z_class2_t classes[] = {
     CLASS(32008, "bitshuffle"), CLASS(32015, "zstd"), CLASS(32026, "blosc2"),
 };
 
+#define N_CLASSES (sizeof(classes) / sizeof(*classes))
+static bool registered[N_CLASSES]; /* under the library lock */
+
 bool filter_register_own(int id)
 {
-    for (size_t i = 0; own && i < sizeof(classes) / sizeof(*classes); i++)
+    for (size_t i = 0; own && i < N_CLASSES; i++)
         if (classes[i].id == id && own->has(id))
-            return H5Zregister(&classes[i]) >= 0;
+            return registered[i] = H5Zregister(&classes[i]) >= 0;
+    return false;
+}
+
+bool filter_own_lacks(const struct sfs_filter *filter)
+{
+    for (size_t i = 0; own && i < N_CLASSES; i++)
+        if (classes[i].id == filter->id)
+            return registered[i] && own->lacks(filter);
     return false;
 }
 
 void filter_register_all(void)
 {
-    for (size_t i = 0; own && i < sizeof(classes) / sizeof(*classes); i++)
+    for (size_t i = 0; own && i < N_CLASSES; i++)
         filter_is_available(classes[i].id);
 }

@@ -289,6 +289,8 @@ int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, si
  * libhdf5's side frees, after errors, too; 0 or -errno. */
 struct hdf5_own_filters {
     bool (*has)(int id);
+    /* Of a filter that it has: whether this build is without what these parameters ask for. */
+    bool (*lacks)(const struct sfs_filter *filter);
     /* From parameters of H5Pset_filter to those of a header (H5Z_set_local_func_t); false: they
      * cannot be. */
     bool (*complete)(int id, size_t element_size, size_t chunk_bytes, unsigned *values, size_t *n,

@@ -234,6 +234,9 @@ bool filter_is_available(int id);
 bool filter_register_own(int id);
 void filter_register_all(void);
 
+/* Whether ours stands for a plugin, but not with these parameters. */
+bool filter_own_lacks(const struct sfs_filter *filter);
+
 /* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
  * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the
  * first place and 1 in the last. -EINVAL: too many parameters for a file. The caller frees

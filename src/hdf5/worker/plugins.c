@@ -366,7 +366,7 @@ static int take(const int *ids, size_t n_ids, size_t needed, struct process **ou
 bool plugins_available(int id)
 {
     struct process *process;
-    bool is_available;
+    bool is_available = false;
     if (id <= 0 || look_up(id, &is_available))
         return id > 0 && is_available;
     int error = -EPIPE;
