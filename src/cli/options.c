@@ -9,7 +9,7 @@
 
 #include "cli/filter_name.h"
 
-#define NEW_AXIS         1024 /* chunk dim along an axis that has no length yet and no limit */
+#define NEW_AXIS 1024 /* chunk dim along an axis that has no length yet and no limit */
 
 #define DEFLATE    1
 #define SHUFFLE    2
