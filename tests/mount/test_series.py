@@ -2,13 +2,14 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 
 import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, TOP, wait_until
 
 HIDDEN = "a_data_000002.h5"
 
@@ -721,3 +722,27 @@ def test_a_series_stands_for_its_members(tmp_path):
         assert np.array_equal(f["entry/data/data"][()], data)
     for wrong in "/data", "/entry/data/data/data", "/nowhere/data":
         assert "there is no such dataset" in sparsectl("info", f"{path}:{wrong}", code=1)
+
+
+# Nothing is installed or built here: that is shown on machines that lack it (tests/machines).
+READY = "".join(f"{name}() {{ :; }}\n" for name in ("install_missing", "install_offered", "provide_mtab", "build_into"))
+
+
+def test_quickstart_presents_the_series(tmp_path):
+    master, content = make_master(tmp_path / "measured")
+    top = tmp_path / "top"
+    top.mkdir()
+    shutil.copy(TOP / "quickstart.sh", top)
+    (top / "setup.sh").write_text(READY + "build_packages= codec_packages= show_packages=\n")
+    (top / "build").symlink_to(BUILD.absolute())
+    mountpoint = tmp_path / "sparsefs-a_master.h5"
+    try:
+        done = subprocess.run(["sh", top / "quickstart.sh", "a_master.h5"], cwd=master.parent, capture_output=True,
+                              text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        assert f"$ ls {mountpoint}/entry/data/data\n" in done.stdout
+        assert '"source_count": 3' in done.stdout
+        check(mountpoint, content)
+    finally:
+        subprocess.run(["umount" if os.geteuid() == 0 else "fusermount3", *(["-u"] if os.geteuid() else []),
+                        str(mountpoint)], check=True)
