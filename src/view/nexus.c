@@ -8,7 +8,7 @@
 #include "view/detector.h"
 #include "view/pixel.h"
 
-#define TEXT_BYTES  ((size_t)4096)
+#define TEXT_BYTES ((size_t)4096)
 
 static int open_in(struct views *views, enum nexus_place place, const char *name,
                    struct sfs_dataset **dataset)
