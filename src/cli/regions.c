@@ -75,32 +75,37 @@ static const char *take_frames(const char *text, struct region *region)
 
 /* ---- Lines ---- */
 
+/* Room for one more in an array of n, which is moved. */
+static int make_room(void *array, size_t size, size_t n, size_t *room)
+{
+    void *grown;
+    if (n < *room)
+        return 0;
+    size_t wanted = *room ? 2 * *room : 64;
+    memcpy(&grown, array, sizeof(grown));
+    grown = reallocarray(grown, wanted, size);
+    if (!grown)
+        return -ENOMEM;
+    memcpy(array, &grown, sizeof(grown));
+    *room = wanted;
+    return 0;
+}
+
 static int add_rectangle(struct regions *regions, const struct rectangle *rectangle)
 {
-    if (regions->n_rectangles == regions->rectangle_room) {
-        size_t room = regions->rectangle_room ? 2 * regions->rectangle_room : 64;
-        struct rectangle *grown = reallocarray(regions->rectangle, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        regions->rectangle = grown;
-        regions->rectangle_room = room;
-    }
-    regions->rectangle[regions->n_rectangles++] = *rectangle;
-    return 0;
+    size_t n = regions->n_rectangles, size = sizeof(*rectangle);
+    int error = make_room(&regions->rectangle, size, n, &regions->rectangle_room);
+    if (!error)
+        regions->rectangle[regions->n_rectangles++] = *rectangle;
+    return error;
 }
 
 static int add_region(struct regions *regions, const struct region *region)
 {
-    if (regions->n == regions->room) {
-        size_t room = regions->room ? 2 * regions->room : 64;
-        struct region *grown = reallocarray(regions->region, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        regions->region = grown;
-        regions->room = room;
-    }
-    regions->region[regions->n++] = *region;
-    return 0;
+    int error = make_room(&regions->region, sizeof(*region), regions->n, &regions->room);
+    if (!error)
+        regions->region[regions->n++] = *region;
+    return error;
 }
 
 /* -EINVAL: the line is not as it must be. */
