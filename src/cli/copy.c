@@ -11,6 +11,7 @@
 
 #include "cli/blocks.h"
 #include "cli/progress.h"
+#include "cli/selected.h"
 
 #define MOST_THREADS 8
 
@@ -39,15 +40,26 @@ struct bench {
     char *room, *packed;
     struct sfs_loan loan;
     struct findings findings;
+    struct kept kept;         /* what criteria keep of the block */
+    struct selected selected; /* of its full frames */
 };
 
 /* ---- What is to be defined in a block ---- */
+
+/* Pieces of a row, ascending. */
+struct pieces {
+    const struct pick_row *piece;
+    size_t n;
+};
 
 /* Adds n elements of the block. */
 static int scan(struct bench *bench, uint64_t first, uint64_t n, bool full)
 {
     if (full)
         return findings_add(&bench->findings, first, n);
+    if (bench->work->copy->criteria)
+        return criteria_scan(&bench->kept, &bench->findings, &bench->work->copy->undefined, first,
+                             n, bench->elements);
     return findings_scan(&bench->findings, &bench->work->copy->undefined, first, n,
                          bench->elements + first * bench->work->size);
 }
@@ -67,23 +79,49 @@ static int scan_piece(struct bench *bench, uint64_t first, const struct pick_row
     return scan(bench, at, first + x1 - x - at, false);
 }
 
-/* Two ascending lists of pieces, as one. */
+/* Adds the next of the rectangles of a region that have row y to a list of pieces, which has it as
+ * its only one. */
+static void next_piece(const struct pick *pick, const struct region *region, size_t *at, uint64_t y,
+                       struct pick_row *piece, struct pieces *pieces)
+{
+    for (pieces->n = 0; region && *at < region->n && pieces->n == 0; ++*at) {
+        const struct rectangle *rectangle = &pick->regions.rectangle[region->at + *at];
+        if (rectangle->y0 <= y && y < rectangle->y1) {
+            *piece = (struct pick_row){0, y, rectangle->x0, rectangle->x1};
+            *pieces = (struct pieces){piece, 1};
+        }
+    }
+}
+
+/* Ascending lists of pieces, as one: of every frame, of this one, and of its region. */
 static int scan_row(struct bench *bench, uint64_t first, uint64_t frame, uint64_t y)
 {
     const struct pick *pick = bench->work->copy->pick;
-    size_t n_every, n_own, i = 0, j = 0;
-    const struct pick_row *every = pick_find(pick, EVERY_FRAME, y, &n_every);
-    const struct pick_row *own = pick_find(pick, frame, y, &n_own);
-    int error = 0;
-    while ((i < n_every || j < n_own) && !error) {
-        bool is_own = i == n_every || (j < n_own && own[j].x0 < every[i].x0);
-        error = scan_piece(bench, first, is_own ? &own[j++] : &every[i++]);
+    const struct region *region = region_of(&pick->regions, frame);
+    struct pieces lists[3];
+    struct pick_row piece;
+    size_t at = 0;
+    lists[0].piece = pick_find(pick, EVERY_FRAME, y, &lists[0].n);
+    lists[1].piece = pick_find(pick, frame, y, &lists[1].n);
+    next_piece(pick, region, &at, y, &piece, &lists[2]);
+    for (;;) {
+        struct pieces *least = NULL;
+        for (int i = 0; i < 3; i++)
+            if (lists[i].n > 0 && (!least || lists[i].piece->x0 < least->piece->x0))
+                least = &lists[i];
+        int error = least ? scan_piece(bench, first, least->piece) : 0;
+        if (error || !least)
+            return error;
+        least->piece++;
+        least->n--;
+        if (least == &lists[2])
+            next_piece(pick, region, &at, y, &piece, &lists[2]);
     }
-    return error;
 }
 
-/* Goes through a block by rows if some of them are picked, else by frames. */
-static int scan_block(struct bench *bench)
+/* Goes through a block by rows if some of them are picked, else by frames. What was selected of
+ * full frames is all that is looked for if is_selection. */
+static int scan_block(struct bench *bench, bool is_selection)
 {
     const struct sfs_slab *slab = &bench->slab;
     const struct pick *pick = bench->work->copy->pick;
@@ -94,7 +132,9 @@ static int scan_block(struct bench *bench)
     int error = 0;
     for (uint64_t at = 0; at < n && !error; at += step) {
         uint64_t frame = rank > 2 ? slab->start[0] + at / in_frame : 0;
-        bool full = pick_is_full(pick, frame);
+        bool is_full = pick_is_full(pick, frame), full = is_full && !is_selection;
+        if (is_selection && !is_full)
+            continue;
         if (!pick->is_used || full)
             error = scan(bench, at, step, full);
         else
@@ -134,8 +174,11 @@ static int write_found(struct bench *bench)
 {
     const struct work *work = bench->work;
     const struct sfs_defined *defined = &bench->findings.defined;
-    if (defined->elements == 0)
-        return 0;
+    int error = work->copy->selected ? selected_write(&bench->selected, work->copy->selected,
+                                                      &bench->slab, work->copy->pick->full_every)
+                                     : 0;
+    if (error || defined->elements == 0)
+        return error;
     if (defined->elements == slab_elements(&bench->slab))
         return sfs_write(work->copy->to, &bench->slab, bench->packed);
     return sfs_write_values(work->copy->to, &bench->slab, defined, bench->packed);
@@ -171,17 +214,32 @@ static void give_back(struct bench *bench)
     bench->elements = NULL;
 }
 
+static int find(struct bench *bench, bool is_selection)
+{
+    findings_clear(&bench->findings);
+    int error = scan_block(bench, is_selection);
+    if (!error)
+        error = findings_finish(&bench->findings);
+    return error || !bench->work->from_sparse ? error : keep_defined(bench);
+}
+
 /* Finds what is to be defined, and packs it. */
 static int find_in_block(struct bench *bench)
 {
-    findings_clear(&bench->findings);
-    int error = scan_block(bench);
+    const struct work *work = bench->work;
+    const struct copy *copy = work->copy;
+    int error = 0;
+    if (copy->criteria)
+        error =
+            criteria_apply(copy->criteria, copy->from, &bench->slab, bench->elements, &bench->kept);
+    if (!error && copy->selected)
+        error = find(bench, true);
+    if (!error && copy->selected)
+        error = selected_take(&bench->selected, &bench->findings.defined, &bench->slab);
     if (!error)
-        error = findings_finish(&bench->findings);
-    if (!error && bench->work->from_sparse)
-        error = keep_defined(bench);
+        error = find(bench, false);
     if (!error)
-        findings_pack(&bench->findings, bench->work->size, bench->elements, bench->packed);
+        findings_pack(&bench->findings, work->size, bench->elements, bench->packed);
     return error;
 }
 
@@ -214,6 +272,8 @@ static int bench_init(struct bench *bench, struct work *work)
 static void bench_free(struct bench *bench)
 {
     findings_free(&bench->findings);
+    kept_free(&bench->kept);
+    selected_free(&bench->selected);
     free(bench->room);
     free(bench->packed);
 }
@@ -281,7 +341,10 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                           .to_sparse = to->layout == SFS_SPARSE,
                           .size = from->type.size,
                           .stride = 1};
-    work->may_borrow = work->to_sparse && from->layout == SFS_CHUNKED && from->n_filters > 0;
+    /* Criteria may read what is around a block, and who waits for memory must have borrowed none.
+     */
+    work->may_borrow =
+        work->to_sparse && from->layout == SFS_CHUNKED && from->n_filters > 0 && !copy->criteria;
     /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
      * and in a dense destination no chunk is made for it. */
     work->is_listed = work->from_sparse && copy->pick->full_every == 0;

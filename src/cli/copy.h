@@ -3,6 +3,7 @@
 #ifndef SPARSEFS_CLI_COPY_H
 #define SPARSEFS_CLI_COPY_H
 
+#include "cli/criteria.h"
 #include "cli/pick.h"
 #include "cli/scan.h"
 
@@ -10,7 +11,9 @@ struct copy {
     struct sfs_dataset *from, *to; /* of the same dims and datatype */
     struct undefined undefined;    /* of a sparse source besides what is undefined there */
     const struct pick *pick;
-    const char *what; /* of the progress bar */
+    const char *what;                /* of the progress bar */
+    const struct criteria *criteria; /* NULL: there are none */
+    struct sfs_dataset *selected;    /* gets what was selected of full frames, or NULL */
 };
 
 /* On error, -EINTR after a signal, the destination has some of the elements. */

@@ -8,6 +8,7 @@
 #include "cli/choose.h"
 #include "cli/copy.h"
 #include "cli/options.h"
+#include "cli/selected.h"
 #include "cli/target.h"
 #include "cli/tree.h"
 
@@ -19,9 +20,16 @@ static const char help[] =
     "same path. Attributes are copied.\n"
     "\n"
     "  --undefined V|nan|none      elements equal to V become undefined (default: the fill value)\n"
-    "  --roi y0:y1,x0:x1           only these rows and columns of each frame stay defined\n"
+    "  --roi y0:y1,x0:x1|FILE      only these rows and columns of each frame stay defined; FILE\n"
+    "                              has lines of \"first:end y0:y1,x0:x1 ...\" for ranges of "
+    "frames\n"
     "  --points FILE               only these: lines of \"y x\" or \"frame y x\", # comments\n"
-    "  --full-every N              frames 0, N, 2N ... are stored in full\n"
+    "  --above V                   only elements above V stay defined\n"
+    "  --sigma K                   only elements more than K sigma above what surrounds them\n"
+    "  --mask FILE:DATASET|none    masked pixels stay undefined (default, with the two options\n"
+    "                              above: NXdetector's pixel_mask, and 2^n - 1)\n"
+    "  --full-every N              frames 0, N, 2N ... are stored in full; DATASET_selected has\n"
+    "                              what of them the options above select\n"
     "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB, or\n"
     "                              rows of it with less than 65,536 blocks of elements)\n"
     "  --filter SECTION:NAME[=LEVEL]\n"
@@ -35,14 +43,31 @@ static const char help[] =
     "  --small                     the same, but the fewest bytes, for which import takes long\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
-    "--roi may be given several times; with --points, what is in any of them stays defined.";
+    "--roi may be given several times; with --points, what is in any of them stays defined. Of\n"
+    "other options an element has to meet all.";
 
-enum { UNDEFINED = 256, ROI, POINTS, FULL_EVERY, CHUNK, FILTER, FAST, SMALL, ALL };
+enum {
+    UNDEFINED = 256,
+    ROI,
+    POINTS,
+    ABOVE,
+    SIGMA,
+    MASK,
+    FULL_EVERY,
+    CHUNK,
+    FILTER,
+    FAST,
+    SMALL,
+    ALL
+};
 
 static const struct option options[] = {
     {"undefined", required_argument, NULL, UNDEFINED},
     {"roi", required_argument, NULL, ROI},
     {"points", required_argument, NULL, POINTS},
+    {"above", required_argument, NULL, ABOVE},
+    {"sigma", required_argument, NULL, SIGMA},
+    {"mask", required_argument, NULL, MASK},
     {"full-every", required_argument, NULL, FULL_EVERY},
     {"chunk", required_argument, NULL, CHUNK},
     {"filter", required_argument, NULL, FILTER},
@@ -59,6 +84,7 @@ struct import {
     bool all;
     enum goal goal;
     struct pick pick;
+    struct criteria_asked criteria;
     struct filters filters;
 };
 
@@ -75,6 +101,15 @@ static int take_options(int argc, char **argv, struct import *import)
             break;
         case POINTS:
             code = pick_read_points(&import->pick, optarg);
+            break;
+        case ABOVE:
+            code = criteria_ask_above(&import->criteria, optarg);
+            break;
+        case SIGMA:
+            code = criteria_ask_sigma(&import->criteria, optarg);
+            break;
+        case MASK:
+            code = criteria_ask_mask(&import->criteria, optarg);
             break;
         case FULL_EVERY:
             code = number_parse(argv[0], "--full-every", optarg, 1, &import->pick.full_every);
@@ -197,9 +232,13 @@ static void print_done(const struct import *import, const char *path, const stru
 /* Makes the sparse dataset and fills it. */
 static int import_to(struct import *import, struct sfs_dataset *from, const char *path,
                      struct sfs_dataset_create *create, const struct undefined *undefined,
-                     const struct pick *pick)
+                     const struct pick *pick, const struct criteria *criteria)
 {
-    struct copy copy = {from, NULL, *undefined, pick, "importing"};
+    struct copy copy = {.from = from,
+                        .undefined = *undefined,
+                        .pick = pick,
+                        .what = "importing",
+                        .criteria = criteria->is_used ? criteria : NULL};
     struct filters filters = import->filters;
     struct choice choice;
     int error = choose(&copy, create, !import->chunk, import->goal, &filters, &choice);
@@ -208,10 +247,15 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
         error = sfs_dataset_create(import->to, path, create, &copy.to);
     if (error)
         return fail(error, "%s:%s", sfs_path(import->to), path);
-    error = copy_elements(&copy);
+    int code = pick->full_every > 0 ? selected_create(import->to, path, create, &copy.selected) : 0;
+    if (!code) {
+        error = copy_elements(&copy);
+        code = error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
+    }
+    sfs_dataset_close(copy.selected);
     sfs_dataset_close(copy.to);
-    if (error)
-        return fail(error, "%s:%s", sfs_path(import->to), path);
+    if (code)
+        return code;
     if (import->all || import->goal != GOAL_PLAIN)
         print_done(import, path, &choice);
     return 0;
@@ -225,6 +269,7 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
                                         .attributes_file = import->from,
                                         .attributes_address = sfs_dataset_address(from)};
     struct undefined undefined;
+    struct criteria criteria = {0};
     struct pick pick;
     int code = check_source(import, from_path, info);
     if (!code)
@@ -235,11 +280,14 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
                    : fail(-ENOMEM, "%s", from_path);
     if (!code)
+        code = criteria_fit(&import->criteria, import->from, from_path, info, &criteria);
+    if (!code)
         code = pick_fit(&import->pick, from_path, info, &pick);
     if (!code) {
-        code = import_to(import, from, to_path, &create, &undefined, &pick);
+        code = import_to(import, from, to_path, &create, &undefined, &pick, &criteria);
         pick_free(&pick);
     }
+    criteria_free(&criteria);
     free(element);
     return code;
 }

@@ -9,6 +9,7 @@
 
 void pick_free(struct pick *pick)
 {
+    regions_free(&pick->regions);
     free(pick->roi);
     free(pick->row);
     *pick = (struct pick){0};
@@ -30,40 +31,24 @@ static int add_row(struct pick *pick, const struct pick_row *row)
 
 /* ---- Rectangles ---- */
 
-/* "a:b", either of which may be missing, at *text, which is moved behind it. */
-static bool take_range(const char **text, uint64_t *first, uint64_t *end)
-{
-    uint64_t *const numbers[] = {first, end};
-    *first = 0;
-    *end = TO_THE_END;
-    for (int i = 0; i < 2; i++) {
-        if (**text >= '0' && **text <= '9') {
-            char *behind;
-            errno = 0;
-            *numbers[i] = strtoull(*text, &behind, 10);
-            if (errno)
-                return false;
-            *text = behind;
-        }
-        if (i == 0 && *(*text)++ != ':')
-            return false;
-    }
-    return *first < *end;
-}
-
+/* What has a ':' is a rectangle, unless it is a path with one. */
 int pick_add_roi(struct pick *pick, const char *text)
 {
-    struct pick_roi roi;
-    const char *at = text;
-    if (!take_range(&at, &roi.y0, &roi.y1) || *at++ != ',' || !take_range(&at, &roi.x0, &roi.x1) ||
-        *at)
+    struct rectangle roi;
+    pick->is_used = true;
+    if (!strchr(text, ':') || strchr(text, '/')) {
+        if (pick->regions.path)
+            return refuse("import", "--roi %s: only one file of regions is read", text);
+        return regions_read(&pick->regions, text);
+    }
+    const char *end = rectangle_take(text, &roi);
+    if (!end || *end)
         return refuse("import", "--roi %s: not y0:y1,x0:x1 with y0 < y1 and x0 < x1", text);
-    struct pick_roi *grown = reallocarray(pick->roi, pick->n_rois + 1, sizeof(*grown));
+    struct rectangle *grown = reallocarray(pick->roi, pick->n_rois + 1, sizeof(*grown));
     if (!grown)
         return fail(-ENOMEM, "--roi %s", text);
     pick->roi = grown;
     pick->roi[pick->n_rois++] = roi;
-    pick->is_used = true;
     return 0;
 }
 
@@ -157,16 +142,15 @@ static void sort_rows(struct pick *pick)
     pick->n = last + 1;
 }
 
-static int fit_roi(const struct pick_roi *roi, const char *path, uint64_t height, uint64_t width,
+static int fit_roi(const struct rectangle *asked, const char *path, uint64_t height, uint64_t width,
                    struct pick *fitted)
 {
-    uint64_t y1 = roi->y1 == TO_THE_END ? height : roi->y1;
-    uint64_t x1 = roi->x1 == TO_THE_END ? width : roi->x1;
-    if (y1 > height || x1 > width || roi->y0 >= y1 || roi->x0 >= x1)
+    struct rectangle roi = *asked;
+    if (!rectangle_fit(&roi, height, width))
         return fail_because("%s: the --roi does not lie in frames of %" PRIu64 " x %" PRIu64, path,
                             height, width);
-    for (uint64_t y = roi->y0; y < y1; y++)
-        if (add_row(fitted, &(struct pick_row){EVERY_FRAME, y, roi->x0, x1}))
+    for (uint64_t y = roi.y0; y < roi.y1; y++)
+        if (add_row(fitted, &(struct pick_row){EVERY_FRAME, y, roi.x0, roi.x1}))
             return fail(-ENOMEM, "%s", path);
     return 0;
 }
@@ -181,7 +165,7 @@ int pick_fit(const struct pick *pick, const char *path, const struct sfs_dataset
         return fail_because("%s: --roi and --points want a dataset of rank 2 or more", path);
     uint64_t frames = info->rank > 2 ? info->dims[0] : 1;
     uint64_t height = info->dims[info->rank - 2], width = info->dims[info->rank - 1];
-    int code = 0;
+    int code = regions_fit(&pick->regions, path, frames, height, width, &fitted->regions);
     for (size_t i = 0; i < pick->n_rois && !code; i++)
         code = fit_roi(&pick->roi[i], path, height, width, fitted);
     for (size_t i = 0; i < pick->n && !code; i++) {

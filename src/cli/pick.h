@@ -1,12 +1,12 @@
-/* Which elements of every frame stay defined: those of rectangles (--roi) and points (--points),
- * together; y and x are the last two axes. And which frames are stored in full. */
+/* Which elements of a frame stay defined: those of rectangles (--roi) and points (--points),
+ * together, of every frame or of some; y and x are the last two axes. And which frames are stored
+ * in full. */
 #ifndef SPARSEFS_CLI_PICK_H
 #define SPARSEFS_CLI_PICK_H
 
-#include "cli/cli.h"
+#include "cli/regions.h"
 
 #define EVERY_FRAME UINT64_MAX
-#define TO_THE_END  UINT64_MAX
 
 /* Elements x0 to x1 - 1 of row y. */
 struct pick_row {
@@ -14,22 +14,20 @@ struct pick_row {
     uint64_t y, x0, x1;
 };
 
-struct pick_roi {
-    uint64_t y0, y1, x0, x1; /* y1, x1: behind the last, or TO_THE_END */
-};
-
 struct pick {
     bool is_used;        /* false: everything is picked */
     uint64_t full_every; /* 0: no frame is stored in full */
     size_t n_rois;
-    struct pick_roi *roi;
+    struct rectangle *roi;
     size_t n, room;
+    struct regions regions;
     struct pick_row *row; /* after pick_fit ascending, and disjoint within a frame */
 };
 
 void pick_free(struct pick *pick);
 
-/* Takes "y0:y1,x0:x1", either end of which may be missing. USAGE, or FAILED without memory. */
+/* Takes "y0:y1,x0:x1", any of which may be missing, of every frame; or the path of a file of
+ * regions. USAGE; FAILED. */
 int pick_add_roi(struct pick *pick, const char *text);
 
 /* Takes a file of lines "y x", or "frame y x" throughout; '#' begins a comment. FAILED. */

@@ -4,20 +4,13 @@
 #define SPARSEFS_VIEW_PIXEL_H
 
 #include "view/private.h"
+#include "view/value.h"
 
 /* More pixels than any detector has: arrays of a few bytes for each are made of a frame. */
 #define PIXELS_MOST ((uint64_t)1 << 26)
 
 /* Numbers that have a value here, of at most 8 bytes. */
 bool pixel_is_number(const struct sfs_type *type);
-
-/* An element's bits, the integer that they are, and its value. */
-uint64_t pixel_bits(const struct sfs_type *type, const unsigned char *element);
-int64_t pixel_signed(const struct sfs_type *type, uint64_t bits);
-double pixel_value(const struct sfs_type *type, const unsigned char *element);
-
-/* 2^n - 1 of an unsigned integer of n bits: how detectors mark what is no measurement. */
-bool pixel_is_marked(const struct sfs_type *type, uint64_t bits);
 
 /* Reads the elements of a frame as they are shown, in pieces: n of them, from `first` on. Errors as
  * of sfs_read; -EINTR. */

@@ -213,6 +213,10 @@ def test_completion(tmp_path):
     assert complete("sparsectl", "create", "--filter", "s") == ["selection"]
     assert complete("sparsectl", "create", "--filter", "values", ":", "sh") == ["shuffle"]
     assert complete("sparsectl", "export", "--filter", "g") == ["gzip"]
+    assert complete("sparsectl", "import", "--mask", "n") == ["none"]
+    assert complete("sparsectl", "import", "--mask", f"{tmp_path}/r") == [f"{tmp_path}/run.h5"]
+    assert sorted(complete("sparsectl", "import", "--roi", f"{tmp_path}/run.")) == \
+        [f"{tmp_path}/run.h5", f"{tmp_path}/run.txt"]
     assert complete("sparsectl", "info", f"{tmp_path}/r") == [f"{tmp_path}/run.h5"]
     for command in COMMANDS:
         listed = set(complete("sparsectl", command, "--")) - {"--help"}
@@ -491,7 +495,9 @@ def test_full_frames(tmp_path):
     kept[:, :5, :5] = True
     kept[::3] = True
     assert np.array_equal(back, np.where(kept, data, 0))
-    assert only(sparse)["defined_elements"] == 3 * 2000 + sum(
+    by_path = {d["path"]: d for d in info(sparse)["datasets"]}
+    assert set(by_path) == {"/sparse", "/sparse_selected"}
+    assert by_path["/sparse"]["defined_elements"] == 3 * 2000 + sum(
         np.count_nonzero(data[f, :5, :5]) for f in (1, 2, 4, 5))
 
 
