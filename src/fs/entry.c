@@ -15,6 +15,7 @@ static const struct entry_name dataset_names[] = {
     {"npy", ENTRY_NPY_DIR, VIEW_NPY},
     {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
+    {"npz", ENTRY_NPZ_DIR, VIEW_NPZ},
     {"png", ENTRY_PNG_DIR, VIEW_PNG},
     {"cbf", ENTRY_CBF_DIR, VIEW_CBF},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
@@ -47,6 +48,7 @@ static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
 static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
+static const struct entry_series npz = {true, 1, {VIEW_NPZ}, {".npz"}};
 static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
 static const struct entry_series chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
 static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
@@ -65,6 +67,7 @@ unsigned entry_views(const char *word, size_t n)
         {"npy", VIEW(NPY)},
         {"tiff", VIEW(TIFF)},
         {"values", VIEW(VALUES)},
+        {"npz", VIEW(NPZ)},
         {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
         {"csr", CSR_VIEWS},
         {"text", VIEW(VALUE_TXT)},
@@ -123,6 +126,8 @@ const struct entry_series *entry_series(unsigned directory)
         return &tiff;
     case ENTRY_VALUES_DIR:
         return &values;
+    case ENTRY_NPZ_DIR:
+        return &npz;
     case ENTRY_PNG_DIR:
         return &png;
     case ENTRY_CBF_DIR:

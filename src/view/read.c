@@ -6,7 +6,7 @@
 
 #include "common/box.h"
 #include "common/interrupt.h"
-#include "view/private.h"
+#include "view/npz.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
@@ -130,6 +130,17 @@ static int defined_source(struct source *source)
     return error;
 }
 
+/* As many as the size is of: on a mount that is written it must be that of what is read. */
+static int count_defined(struct source *source, uint64_t *elements)
+{
+    struct views *views = source->views;
+    if (!sfs_is_writable(views->file))
+        return count_of_frame(views, source->frame, elements);
+    int error = defined_get(views, source->frame, DEFINED_INTERVALS, &source->defined);
+    *elements = error ? 0 : source->defined->defined.elements;
+    return error;
+}
+
 static int values_source(struct source *source)
 {
     struct views *views = source->views;
@@ -138,14 +149,8 @@ static int values_source(struct source *source)
     source->body_bytes = views->frame_bytes;
     if (!views->is_sparse)
         return 0;
-    int error;
     source->body = BODY_VALUES;
-    if (sfs_is_writable(views->file)) { /* the number that is read must be that of the size */
-        error = defined_get(views, source->frame, DEFINED_INTERVALS, &source->defined);
-        elements = error ? 0 : source->defined->defined.elements;
-    } else {
-        error = count_of_frame(views, source->frame, &elements);
-    }
+    int error = count_defined(source, &elements);
     if (!error)
         source->body_bytes = elements * views->info->type.size;
     return error;
@@ -191,6 +196,17 @@ static int made_source(struct source *source, enum defined_form form, uint64_t s
     if (!error)
         source->head = source->defined->encoded;
     source->body_bytes = 0;
+    return error;
+}
+
+static int npz_source(struct source *source, bool is_read)
+{
+    uint64_t elements;
+    if (is_read)
+        return made_source(source, DEFINED_NPZ, 0, true);
+    int error = count_defined(source, &elements);
+    if (!error)
+        source->body_bytes = npz_bytes(source->views, elements);
     return error;
 }
 
@@ -247,6 +263,8 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         return made_source(source, DEFINED_PNG, png_bytes(views), is_read);
     case VIEW_CBF:
         return cbf_source(source, is_read);
+    case VIEW_NPZ:
+        return npz_source(source, is_read);
     case VIEW_STACK_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_STACK;
@@ -536,6 +554,9 @@ int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, s
 {
     LOOKING_AT(views);
     struct source source;
+    *got = 0;
+    if (kind == VIEW_NPZ)
+        return 0;
     int error = view_is_dense(kind) ? source_begin(views, kind, 0, false, &source) : -EINVAL;
     if (error)
         return error;

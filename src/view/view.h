@@ -26,6 +26,7 @@ enum view_kind {
     VIEW_VALUES,  /* only the defined values */
     VIEW_PNG,     /* a preview */
     VIEW_CBF,     /* 32-bit integers as crystallographers have them */
+    VIEW_NPZ,     /* the defined elements and their values, as scipy.sparse has them */
     VIEW_CHUNK,   /* as raw, under the name of a chunk of Zarr */
     /* of the whole dataset */
     VIEW_STACK_RAW,

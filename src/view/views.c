@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "view/private.h"
+#include "view/npz.h"
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */
@@ -326,6 +326,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
+    case VIEW_NPZ:
+        return has_bytes && has_frames && npz_exists(views);
     case VIEW_PNG:
         return png_bytes(views) > 0;
     case VIEW_CBF:
@@ -408,6 +410,7 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     case VIEW_STACK_NPY:
         return !views->has_holes;
     case VIEW_VALUES:
+    case VIEW_NPZ:
         return !views->is_sparse || (!sfs_is_writable(views->file) && count_is_cheap(views));
     default:
         return !view_has_holes(views, kind) || count_is_cheap(views);
