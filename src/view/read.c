@@ -7,6 +7,7 @@
 #include "common/box.h"
 #include "common/interrupt.h"
 #include "view/npz.h"
+#include "view/parts.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
@@ -92,6 +93,8 @@ enum body {
     BODY_INDPTR,
     BODY_INDICES,
     BODY_DATA,
+    BODY_OFFSETS,
+    BODY_PARTS,
     BODY_ZEROS
 };
 
@@ -107,11 +110,13 @@ struct source {
     struct defined_frame *defined; /* held for the head or the body */
     const struct counts *counts;   /* the same */
     struct kept_text *text;        /* the same */
+    struct parts_index *parts;     /* the same */
 };
 
 static void source_end(struct source *source)
 {
     defined_put(source->views, source->defined);
+    parts_put(source->views, source->parts);
     if (source->counts)
         counts_put(source->views, source->counts);
     if (source->text)
@@ -225,6 +230,27 @@ static int cbf_source(struct source *source, bool is_read)
     return 0;
 }
 
+/* How many offsets there are is known without a look at them. */
+static int parts_source(struct source *source, enum view_kind kind, bool is_read)
+{
+    struct views *views = source->views;
+    int error = 0;
+    if (kind != VIEW_OFFSETS || is_read)
+        error = parts_get(views, &source->parts);
+    if (error)
+        return error;
+    if (kind == VIEW_OFFSETS) {
+        source->head = views->heads[kind];
+        source->body = BODY_OFFSETS;
+        source->body_bytes = (views->elements + 1) * sizeof(uint64_t);
+    } else {
+        source->head = parts_head(source->parts);
+        source->body = BODY_PARTS;
+        source->body_bytes = parts_bytes(source->parts);
+    }
+    return 0;
+}
+
 /* Ended by source_end, unless it fails: then nothing is held. is_read: its size alone will not do.
  */
 static int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
@@ -275,6 +301,10 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
         return csr_source(source, kind, is_read);
+    case VIEW_OFFSETS:
+    case VIEW_RAGGED:
+    case VIEW_LINES:
+        return parts_source(source, kind, is_read);
     default:
         return -EINVAL;
     }
@@ -324,6 +354,8 @@ bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame
     LOOKING_AT(views);
     if (kind == VIEW_VALUE_TXT && !is_small(views) && !is_kept(views, &views->text))
         return false;
+    if ((kind == VIEW_RAGGED || kind == VIEW_LINES) && !is_small(views) && !parts_are_known(views))
+        return false;
     return size_of_view(views, kind, frame, size) == 0;
 }
 
@@ -339,6 +371,7 @@ int view_prepare(struct views *views, enum view_kind kind, uint64_t frame)
 static size_t item_bytes(const struct source *source)
 {
     return source->body == BODY_INDPTR    ? CSR_INDPTR_ITEM
+           : source->body == BODY_OFFSETS ? sizeof(uint64_t)
            : source->body == BODY_INDICES ? csr_index_item(source->views)
                                           : source->views->info->type.size;
 }
@@ -394,6 +427,8 @@ static int read_items(const struct source *source, uint64_t first, uint64_t n, c
     switch (source->body) {
     case BODY_VALUES:
         return read_values(source, first, n, out);
+    case BODY_OFFSETS:
+        return parts_offsets(source->views, source->parts, first, n, out);
     case BODY_INDPTR:
         return csr_indptr(source->views, source->counts, first, n, out);
     case BODY_INDICES:
@@ -473,6 +508,8 @@ static int read_body(const struct source *source, uint64_t offset, size_t n, cha
         memset(buffer, 0, n);
         return 0;
     }
+    if (source->body == BODY_PARTS)
+        return parts_read(source->views, source->parts, offset, n, buffer);
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
     if (source->views->has_padding)
