@@ -907,4 +907,21 @@ SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *co
  * limit bytes. The caller frees *text. */
 SFS_API int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n);
 
+/* What is read of elements that are not of one length. */
+enum sfs_parts {
+    SFS_LENGTHS,   /* of sequences, in elements, or of strings, in bytes, as they stand in the file:
+                    * a uint64_t for each. What they lead to is not read */
+    SFS_SEQUENCES, /* the elements of sequences, one after the other, as they stand in the file */
+    SFS_LINES,     /* a line of text for each: strings, names and paths with \\, \n and \r for
+                    * backslashes and ends of lines, all else as sfs_text has it */
+};
+#define SFS_MOST_PARTS 65536 /* elements at a time */
+
+/* Parts of n elements, the first-th on in row-major order: of variable length (the first two), or
+ * of any kind (lines). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
+ * not so many elements; -EOPNOTSUPP: they have no such parts, or are in other files, or pointers
+ * in a sparse dataset. */
+SFS_API int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
+                           uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+
 #endif

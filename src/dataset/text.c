@@ -98,6 +98,59 @@ static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, siz
     return error;
 }
 
+/* Bytes that libhdf5 has no part in reading. */
+static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
+                     char **out, size_t *out_n)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box = {.rank = layout->rank};
+    uint64_t total, bytes;
+    for (int i = 0; i < layout->rank; i++)
+        box.count[i] = layout->dims[i];
+    if (!box_product(layout->dims, layout->rank, 1, &total) || first > total || n > total - first)
+        return -EINVAL;
+    if (!box_product(&n, 1, layout->element_size, &bytes) || bytes > most)
+        return -EFBIG;
+    char *elements = malloc(bytes ? (size_t)bytes : 1);
+    if (!elements)
+        return -ENOMEM;
+    int error = dataset_read_elements(dataset, &box, first, n, elements);
+    if (!error)
+        error = hdf5_elements_text(&dataset->info.encoded_type, first, n, HDF5_LINES, elements, out,
+                                   out_n);
+    free(elements);
+    return error;
+}
+
+static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
+                      size_t most, char **bytes, size_t *bytes_n)
+{
+    USING(dataset);
+    const struct sfs_type *type = &dataset->info.type;
+    bool is_sequence = type->class == SFS_VARIABLE && !type->is_string && !type->base->has_pointers;
+    bool can = parts == SFS_SEQUENCES ? is_sequence
+               : parts == SFS_LENGTHS ? type->class == SFS_VARIABLE
+                                      : true;
+    if (n > SFS_MOST_PARTS)
+        return -EINVAL;
+    if (!can || (type->has_pointers && (dataset->sparse || dataset->virtual || dataset->cache)))
+        return -EOPNOTSUPP;
+    int error = type->has_pointers ? hdf5_parts(dataset->file->hdf5, dataset->address, parts, first,
+                                                n, most, bytes, bytes_n)
+                                   : own_lines(dataset, first, n, most, bytes, bytes_n);
+    if (error == -EIO)
+        log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
+                  dataset->path, (unsigned long long)first, (unsigned long long)(first + n),
+                  hdf5_error());
+    return error;
+}
+
+int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
+                   size_t most, char **bytes, size_t *bytes_n)
+{
+    return FOLLOWING(dataset->file, parts_once(dataset, parts, first, n, most, bytes, bytes_n));
+}
+
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     return FOLLOWING(dataset->file, text_once(dataset, limit, text, n));

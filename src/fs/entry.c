@@ -15,6 +15,7 @@ static const struct entry_name dataset_names[] = {
     {"npy", ENTRY_NPY_DIR, VIEW_NPY},
     {"tiff", ENTRY_TIFF_DIR, VIEW_TIFF},
     {"values", ENTRY_VALUES_DIR, VIEW_VALUES},
+    {"npz", ENTRY_NPZ_DIR, VIEW_NPZ},
     {"png", ENTRY_PNG_DIR, VIEW_PNG},
     {"cbf", ENTRY_CBF_DIR, VIEW_CBF},
     {"stack.raw", ENTRY_VIEW + VIEW_STACK_RAW, VIEW_STACK_RAW},
@@ -22,6 +23,9 @@ static const struct entry_name dataset_names[] = {
     {"stack.tif", ENTRY_VIEW + VIEW_STACK_TIFF, VIEW_STACK_TIFF},
     {"csr", ENTRY_CSR_DIR, VIEW_CSR_DATA},
     {"value.txt", ENTRY_VIEW + VIEW_VALUE_TXT, VIEW_VALUE_TXT},
+    {"offsets.npy", ENTRY_VIEW + VIEW_OFFSETS, VIEW_OFFSETS},
+    {"values.npy", ENTRY_VIEW + VIEW_RAGGED, VIEW_RAGGED},
+    {"lines.txt", ENTRY_VIEW + VIEW_LINES, VIEW_LINES},
     {"zarr", ENTRY_ZARR_DIR, VIEW_ZARRAY},
     {"table.csv", ENTRY_VIEW + VIEW_CSV, VIEW_CSV},
     {NULL, 0, 0},
@@ -47,6 +51,7 @@ static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
 static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
 static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
 static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
+static const struct entry_series npz = {true, 1, {VIEW_NPZ}, {".npz"}};
 static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
 static const struct entry_series chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
 static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
@@ -65,9 +70,12 @@ unsigned entry_views(const char *word, size_t n)
         {"npy", VIEW(NPY)},
         {"tiff", VIEW(TIFF)},
         {"values", VIEW(VALUES)},
+        {"npz", VIEW(NPZ)},
         {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
         {"csr", CSR_VIEWS},
         {"text", VIEW(VALUE_TXT)},
+        {"ragged", VIEW(OFFSETS) | VIEW(RAGGED)},
+        {"lines", VIEW(LINES)},
         {"stack.tif", VIEW(STACK_TIFF)},
         {"png", VIEW(PNG)},
         {"cbf", VIEW(CBF)},
@@ -123,6 +131,8 @@ const struct entry_series *entry_series(unsigned directory)
         return &tiff;
     case ENTRY_VALUES_DIR:
         return &values;
+    case ENTRY_NPZ_DIR:
+        return &npz;
     case ENTRY_PNG_DIR:
         return &png;
     case ENTRY_CBF_DIR:

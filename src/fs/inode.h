@@ -26,6 +26,7 @@ enum entry {
     ENTRY_NPY_DIR,
     ENTRY_TIFF_DIR,
     ENTRY_VALUES_DIR,
+    ENTRY_NPZ_DIR,
     ENTRY_PNG_DIR,
     ENTRY_CBF_DIR,
     ENTRY_ZARR_DIR,

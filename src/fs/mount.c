@@ -26,12 +26,12 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
         error = temporaries_create(mount->nodes, sfs_path(file), options->staging_size,
                                    &mount->temporaries);
     if (!error && mount->is_writable)
-        staging_collect(mount->staging, mount->temporaries, options->staging_size,
-                        options->sparsify);
-    if (!error && mount->is_writable)
         error = fresh_create(mount->nodes, options->cache_size / FRESH_SHARE, &mount->fresh);
     if (!error && mount->is_writable)
         error = commits_create(file, mount->fresh, options->commit_interval, &mount->commits);
+    if (!error && mount->is_writable)
+        staging_collect(mount->staging, mount->temporaries, mount->commits, options->staging_size,
+                        options->sparsify);
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
     if (error)

@@ -264,6 +264,15 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     return open_datatype(file);
 }
 
+/* A selection, or a list of points, changes its size with its content, is read once, and mapped by
+ * nobody: the page cache would cost a third of the time of reading it, and show a new one too late.
+ */
+static bool has_moving_size(const struct open_file *file)
+{
+    return open_file_is_selection(file) ||
+           (inode_is_view(file->inode) && inode_view(file->inode) == VIEW_NPZ);
+}
+
 int open_file_now(struct mount *mount, struct open_file **file)
 {
     struct open_file *was = *file, *there = atomic_load(&was->instead);
@@ -302,17 +311,15 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
         return error;
     }
     info->fh = (uintptr_t)file;
-    /* A selection changes its size with its content, is read once, and mapped by nobody: the page
-     * cache would cost a third of the time of reading it, and show a new one too late. */
     info->direct_io = mount->options->direct_io || is_control(file->inode) ||
-                      open_file_is_selection(file) || file->text;
+                      has_moving_size(file) || file->text;
     info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views)) &&
                        (!mount->follow || atomic_load(&mount->times_drop_pages));
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
     info->noflush = !file->is_for_writing && !file->temporary;
 #endif
 #if HAVE_PARALLEL_DIRECT_WRITES
-    info->parallel_direct_writes = mount->options->direct_io && !open_file_is_selection(file);
+    info->parallel_direct_writes = mount->options->direct_io && !has_moving_size(file);
 #endif
     file->opener = fuse_req_ctx(request)->pid;
     atomic_store(&file->is_unused, file->is_for_writing);

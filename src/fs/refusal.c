@@ -22,8 +22,8 @@ static const struct {
     [REFUSAL_LINK] = {EPERM, "a mount has no links: copy the file"},
     [REFUSAL_DIRECTORY] = {EPERM, "directories can be made and removed in groups only: they are "
                                   "groups of HDF5"},
-    [REFUSAL_COMPUTED] = {EPERM, "this file is computed: write frames/N.raw, npy/N.npy, tiff/N.tif "
-                                 "or a stack instead"},
+    [REFUSAL_COMPUTED] = {EPERM, "this file is computed: write frames/N.raw, npy/N.npy, npz/N.npz, "
+                                 "tiff/N.tif or a stack instead"},
     [REFUSAL_SELECTION] = {EOPNOTSUPP, "a dense dataset has no selection that could be written: "
                                        "sparsectl import makes a sparse copy"},
     [REFUSAL_END] = {EFBIG, "files have the size of what they show: write inside of it "

@@ -6,7 +6,8 @@
  * dataset when one of them who has written syncs or closes. Until then it is what reading the file
  * shows.
  *
- * New contents of NumPy and TIFF views with another header than the one that is shown. What other
+ * New contents of lists of points, npz/N.npz, which are taken as a whole, too, and of NumPy and TIFF
+ * views with another header than the one that is shown. What other
  * programs write is collected likewise from the first bytes on that are not those shown, in the
  * memory of temporary files, and decoded as a whole (view_put).
  *
@@ -35,6 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fs/commit.h"
 #include "fs/node.h"
 
 struct staging;
@@ -44,9 +46,10 @@ struct staged;
 int staging_create(struct nodes *nodes, struct staging **staging);
 
 /* What is collected of files of other programs takes of the limit of these, and is no longer than
- * `limit` bytes; sparsify as view_put has it. Without this nothing is. */
-void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
-                     bool sparsify);
+ * `limit` bytes; a commit has all of it or nothing; sparsify as view_put has it. Without this
+ * nothing is. */
+void staging_collect(struct staging *staging, struct temporaries *temporaries,
+                     struct commits *commits, size_t limit, bool sparsify);
 
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);

@@ -285,7 +285,9 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
 static bool is_before_writing(struct views *views, enum view_kind kind,
                               const struct open_file *file, bool by_opening, uint64_t size)
 {
-    return file && kind != VIEW_DEFINED && (by_opening || size < view_head_size(views, kind));
+    bool is_all = kind == VIEW_NPZ && size == 0;
+    return file && kind != VIEW_DEFINED &&
+           (by_opening || is_all || size < view_head_size(views, kind));
 }
 
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. file: through

@@ -236,6 +236,13 @@ int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, si
                         : local_text(hdf5, dataset, limit, text, n);
 }
 
+int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
+               uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+{
+    return hdf5->remote ? remote_parts(hdf5->remote, dataset, parts, first, n, most, bytes, bytes_n)
+                        : local_parts(hdf5, dataset, parts, first, n, most, bytes, bytes_n);
+}
+
 int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
 {
     return hdf5->remote ? remote_datatype_text(hdf5->remote, address, text)

@@ -20,6 +20,8 @@ struct store;
  * megapixels as arrays are such elements. */
 #define HDF5_MOST_ELEMENT_BYTES ((size_t)64 << 20)
 
+#define HDF5_LINES UINT64_MAX
+
 /* Why the last call of this thread failed: one line. */
 const char *hdf5_error(void);
 
@@ -272,14 +274,18 @@ int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, s
 int hdf5_element_json(const void *type, size_t n, const void *element, char **json);
 
 /* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
- * row_length (0: it has a single element), as sfs_text has them; the caller frees *text.
- * -EOPNOTSUPP: they have pointers. */
+ * row_length (0: it has a single element), as sfs_text has them; HDF5_LINES: as SFS_LINES has them;
+ * the caller frees *text. -EOPNOTSUPP: they have pointers. */
 int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
                        uint64_t row_length, const void *elements, char **text, size_t *text_n);
 
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
  * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element);
+
+/* As sfs_read_parts, of an open dataset whose elements have variable length or are references. */
+int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
+               uint64_t n, size_t most, char **bytes, size_t *bytes_n);
 
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);

@@ -5,6 +5,7 @@
  * stands in the file (HDF5 file format specification, section IV.B: "Variable-length": 4 bytes of
  * length, and where in a global heap it is), and counts. Sequences in sequences are counted in
  * turn, from the outermost on, so that what is allocated for counting was counted before. */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "common/box.h"
 #include "hdf5/private.h"
 
-#define TAG "sparsefs: bytes in memory"
+#define TAG         "sparsefs: bytes in memory"
+#define TAG_LENGTHS "sparsefs: lengths"
 
 static _Thread_local struct {
     uint64_t bytes, most;
@@ -38,12 +40,32 @@ static size_t unit(hid_t type)
     return size;
 }
 
-static bool is_counter(hid_t type)
+static bool has_tag(hid_t type, const char *wanted)
 {
     char *tag = H5Tget_tag(type);
-    bool is_it = tag && !strcmp(tag, TAG);
+    bool is_it = tag && !strcmp(tag, wanted);
     H5free_memory(tag);
     return is_it;
+}
+
+static uint64_t length_at(const char *element)
+{
+    uint32_t length;
+    memcpy(&length, element, sizeof(length));
+    return le32toh(length);
+}
+
+/* Puts lengths where elements are; they are no longer than these. */
+static herr_t put_lengths(hid_t from, size_t n, size_t stride, char *buffer)
+{
+    size_t step = stride ? stride : H5Tget_size(from), to = stride ? stride : sizeof(uint64_t);
+    if (step < sizeof(uint64_t))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t length = length_at(buffer + i * step);
+        memcpy(buffer + i * to, &length, sizeof(length));
+    }
+    return 0;
 }
 
 static int add(uint64_t n, size_t size)
@@ -66,26 +88,32 @@ static herr_t count_elements(hid_t from, hid_t to, H5T_cdata_t *conversion, size
         return 0;
     if (conversion->command == H5T_CONV_INIT) {
         conversion->need_bkg = H5T_BKG_NO;
-        return is_of_variable_length(from) && is_counter(to) ? 0 : -1;
+        return is_of_variable_length(from) && (has_tag(to, TAG) || has_tag(to, TAG_LENGTHS)) ? 0
+                                                                                             : -1;
     }
+    if (H5Tget_size(to) == sizeof(uint64_t))
+        return put_lengths(from, n, stride, buffer);
     size_t size = unit(from), step = stride ? stride : H5Tget_size(from);
     if (size == 0 || step < sizeof(uint32_t))
         return -1;
     for (size_t i = 0; i < n; i++) {
-        unsigned char length[sizeof(uint32_t)];
-        memcpy(length, (char *)buffer + i * step, sizeof(length));
-        if (add(text_integer(length, sizeof(length)), size) < 0)
+        if (add(length_at((char *)buffer + i * step), size) < 0)
             return -1;
     }
     return 0;
 }
 
+static hid_t make_tagged(size_t size, const char *tag)
+{
+    hid_t type = H5Tcreate(H5T_OPAQUE, size);
+    if (type >= 0)
+        H5Tset_tag(type, tag);
+    return type;
+}
+
 static hid_t make_counter(void)
 {
-    hid_t type = H5Tcreate(H5T_OPAQUE, 1);
-    if (type >= 0)
-        H5Tset_tag(type, TAG);
-    return type;
+    return make_tagged(1, TAG);
 }
 
 /* Under the library lock, once. */
@@ -193,6 +221,12 @@ static int count_level(hid_t attribute, hid_t counting, uint64_t n)
     free(room);
     H5Eclear2(H5E_DEFAULT);
     return error;
+}
+
+hid_t lengths_type(void)
+{
+    announce();
+    return make_tagged(sizeof(uint64_t), TAG_LENGTHS);
 }
 
 int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most)

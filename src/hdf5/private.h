@@ -329,8 +329,17 @@ void text_reclaim(hid_t type, hsize_t n, void *elements);
  * of no more bytes in memory than `most`. -EFBIG; -EIO: they cannot be read; -ENOMEM. */
 int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most);
 
+/* The type to read elements of variable length as, which gives their lengths alone as they stand in
+ * the file, uint64_t. The caller closes it. */
+hid_t lengths_type(void);
+
+/* One element as a line: strings, names and paths as they are, but for backslashes, and ends of
+ * lines, which are \\, \n and \r; as text_element. */
+int text_line(FILE *out, const struct text_source *source, const struct text_type *type,
+              const void *element);
+
 /* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
- * line ends after every row_length. 0: it is a single value, bare. */
+ * line ends after every row_length. 0: it is a single value, bare; HDF5_LINES: as text_line. */
 int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position);
 

@@ -14,8 +14,6 @@
 
 #define MAX_ATTRIBUTE_BYTES ((uint64_t)64 << 20) /* in memory form */
 #define MAX_EMPTY_LISTS     ((uint64_t)1 << 16)  /* of an attribute without elements */
-#define BATCH_BYTES         ((uint64_t)1 << 20)  /* of a dataset, in memory form */
-#define FIRST_BATCH         1024                 /* elements that are read at once */
 
 static int text_failed(const char *why)
 {
@@ -95,14 +93,19 @@ static void write_string(FILE *out, const char *bytes, size_t n, enum text_style
         json_string(out, bytes, n);
 }
 
-static void write_fixed_string(FILE *out, const struct text_type *type, const char *bytes,
-                               enum text_style style)
+/* The characters of a string, of either kind. */
+static const char *string_of(const struct text_type *type, const void *element, size_t *n)
 {
-    size_t n = strnlen(bytes, type->size);
-    if (type->is_space_padded)
-        while (n > 0 && bytes[n - 1] == ' ')
-            n--;
-    write_string(out, bytes, n, style);
+    const char *string = element;
+    if (type->has_pointers) {
+        memcpy(&string, element, sizeof(string));
+        *n = string ? strlen(string) : 0;
+        return string ? string : "";
+    }
+    *n = strnlen(string, type->size);
+    while (type->is_space_padded && *n > 0 && string[*n - 1] == ' ')
+        --*n;
+    return string;
 }
 
 static int write_enum(FILE *out, const struct text_type *type, const void *element,
@@ -268,20 +271,16 @@ int text_element(FILE *out, const struct text_source *source, const struct text_
                  const void *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
-    const char *elements = element;
+    const char *elements = element, *string;
+    size_t n;
     switch (type->class) {
     case H5T_INTEGER:
     case H5T_FLOAT:
     case H5T_BITFIELD:
         return write_number(out, type, element, style);
     case H5T_STRING:
-        if (type->has_pointers) {
-            const char *string;
-            memcpy(&string, element, sizeof(string));
-            write_string(out, string ? string : "", string ? strlen(string) : 0, style);
-        } else {
-            write_fixed_string(out, type, element, style);
-        }
+        string = string_of(type, element, &n);
+        write_string(out, string, n, style);
         return 0;
     case H5T_ENUM:
         return write_enum(out, type, element, style);
@@ -424,165 +423,60 @@ void text_close_attribute(struct read_attribute *attribute)
     free(attribute->elements);
 }
 
+static void write_escaped(FILE *out, const char *bytes, size_t n)
+{
+    const char *end = bytes + n, *begin = bytes;
+    for (; bytes < end; bytes++) {
+        if (*bytes != '\\' && *bytes != '\n' && *bytes != '\r')
+            continue;
+        fwrite(begin, 1, (size_t)(bytes - begin), out);
+        fputs(*bytes == '\\' ? "\\\\" : *bytes == '\n' ? "\\n" : "\\r", out);
+        begin = bytes + 1;
+    }
+    fwrite(begin, 1, (size_t)(end - begin), out);
+}
+
+int text_line(FILE *out, const struct text_source *source, const struct text_type *type,
+              const void *element)
+{
+    char *text;
+    size_t n;
+    if (type->class == H5T_STRING) {
+        const char *string = string_of(type, element, &n);
+        write_escaped(out, string, n);
+        putc('\n', out);
+        return 0;
+    }
+    FILE *bare = open_memstream(&text, &n);
+    if (!bare)
+        return -ENOMEM;
+    int error = text_element(bare, source, type, element, TEXT_BARE);
+    if (fclose(bare) != 0 && !error)
+        error = -ENOMEM;
+    /* What is composed has its strings in quotes, and no line breaks. */
+    bool is_bare = type->class == H5T_ENUM || type->class == H5T_REFERENCE;
+    if (!error && is_bare)
+        write_escaped(out, text, n);
+    else if (!error)
+        fwrite(text, 1, n, out);
+    putc('\n', out);
+    free(text);
+    return error;
+}
+
 int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position)
 {
     bool single = row_length == 0;
     int error = 0;
     for (uint64_t i = 0; i < n && !error; i++, ++*position) {
+        if (row_length == HDF5_LINES) {
+            error = text_line(out, source, type, elements + i * type->size);
+            continue;
+        }
         error = text_element(out, source, type, elements + i * type->size,
                              single ? TEXT_BARE : TEXT_QUOTED);
         putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
     }
     return error;
-}
-
-/* ---- Datasets ---- */
-
-/* A dataset that becomes text. */
-struct dataset_text {
-    struct text_source source;
-    struct hdf5 *hdf5;
-    uint64_t address;
-    struct box box; /* all of it */
-    uint64_t total; /* elements */
-    hid_t native;
-    struct text_type type;
-};
-
-/* Looks at the dataset; the library lock is held. */
-static int begin_text(struct dataset_text *t)
-{
-    const struct open_dataset *dataset = dataset_find(t->hdf5, t->address);
-    hsize_t dims[SFS_MAX_RANK];
-    if (!dataset)
-        return -EBADF;
-    t->box = (struct box){.rank = 1, .count = {1}};
-    if (dataset->rank > 0) {
-        if (H5Sget_simple_extent_dims(dataset->space, dims, NULL) < 0)
-            return library_failed(-EIO);
-        t->box.rank = dataset->rank;
-        for (int i = 0; i < dataset->rank; i++)
-            t->box.count[i] = dims[i];
-    } else if (H5Sget_simple_extent_type(dataset->space) == H5S_NULL) {
-        t->box.count[0] = 0;
-    }
-    if (!box_product(t->box.count, t->box.rank, 1, &t->total))
-        return -EFBIG;
-    t->native = text_memory_type(dataset->type);
-    return t->native < 0 ? library_failed(-EIO) : text_type_make(t->native, &t->type);
-}
-
-/* Reads the elements of a box of a dataset; the library lock is held. */
-static int read_box(const struct dataset_text *t, const struct box *box, char *elements)
-{
-    const struct open_dataset *dataset = dataset_find(t->hdf5, t->address);
-    hsize_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
-    if (!dataset)
-        return -EBADF;
-    int error = dataset_check_readable(dataset);
-    if (error)
-        return error;
-    for (int i = 0; i < box->rank; i++) {
-        start[i] = box->start[i];
-        count[i] = box->count[i];
-    }
-    /* Of the same shape in memory: with another one libhdf5 1.10 divides by zero at rank 32. */
-    hid_t memory = H5Screate_simple(box->rank, count, NULL);
-    if (memory < 0 ||
-        (dataset->rank > 0 &&
-         H5Sselect_hyperslab(dataset->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
-        H5Dread(dataset->id, t->native, memory, dataset->space, H5P_DEFAULT, elements) < 0)
-        error = library_failed(-EIO);
-    error = library_has_read(error);
-    if (memory >= 0)
-        H5Sclose(memory);
-    return error;
-}
-
-/* Reads and writes one box; *late: reading it has taken as long as it should at most. */
-static int write_box(FILE *out, const struct dataset_text *t, const struct box *box,
-                     uint64_t *position, bool *late)
-{
-    uint64_t n = box_elements(box);
-    uint64_t row_length = t->total == 1 ? 0 : t->box.count[t->box.rank - 1];
-    char *elements = calloc(n, t->type.size);
-    if (!elements)
-        return -ENOMEM;
-    library_enter();
-    uint64_t piece = piece_begin();
-    int error = read_box(t, box, elements);
-    bool is_read = !error;
-    *late = piece_is_over(piece);
-    error = library_leave_with(error);
-    if (!error)
-        error = text_elements(out, &t->source, &t->type, elements, n, row_length, position);
-    if (is_read) {
-        library_enter();
-        text_reclaim(t->native, n, elements);
-        library_leave();
-    }
-    free(elements);
-    return error;
-}
-
-/* In boxes that are read within a piece: others want libhdf5, too. */
-static int write_boxes(FILE *out, const struct dataset_text *t, size_t limit)
-{
-    uint64_t most = BATCH_BYTES / t->type.size, position = 0;
-    uint64_t n = FIRST_BATCH;
-    int error = 0;
-    while (position < t->total && !error) {
-        struct box box;
-        bool late = false;
-        uint64_t left = t->total - position;
-        n = n < most ? n : most;
-        box_of_interval(&t->box, position, left < n ? left : n ? n : 1, &box);
-        error = write_box(out, t, &box, &position, &late);
-        n = late ? n / 2 : 2 * n;
-        n = n ? n : 1;
-        if (!error && (uint64_t)ftello(out) > limit)
-            error = -EFBIG;
-    }
-    return error;
-}
-
-static int make_text(struct hdf5 *hdf5, uint64_t address, size_t limit, bool may_search,
-                     char **text, size_t *n)
-{
-    struct dataset_text t = {
-        .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};
-    library_enter();
-    int error = begin_text(&t);
-    error = library_leave_with(error);
-    if (!error && t.type.has_references)
-        error = may_search || names_are_there(hdf5) ? names_get(hdf5, &t.source.names) : -EAGAIN;
-    FILE *out = error ? NULL : open_memstream(text, n);
-    if (!error && !out)
-        error = -ENOMEM;
-    if (!error)
-        error = write_boxes(out, &t, limit);
-    if (out && fclose(out) != 0 && !error)
-        error = -ENOMEM;
-    if (error && out) {
-        free(*text);
-        *text = NULL;
-    }
-    names_put(hdf5, t.source.names);
-    library_enter();
-    if (t.native >= 0)
-        H5Tclose(t.native);
-    text_type_free(&t.type);
-    library_leave();
-    return error;
-}
-
-int local_text(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
-{
-    return make_text(hdf5, address, limit, true, text, n);
-}
-
-int local_text_at_hand(struct hdf5 *hdf5, uint64_t address, size_t limit, char **text, size_t *n)
-{
-    return make_text(hdf5, address, limit, false, text, n);
 }

@@ -6,7 +6,7 @@
 #include <utlist.h>
 
 #include "common/interrupt.h"
-#include "view/private.h"
+#include "view/npz.h"
 
 /* What nobody holds is dropped above either of these, but for what was used last: it is read in
  * pieces. */
@@ -104,6 +104,8 @@ static int make(struct views *views, struct defined_frame *entry)
         return sfs_get_defined(views->dataset, &slab, &entry->defined);
     if (entry->form == DEFINED_PNG)
         return png_make(views, entry->frame, &entry->encoded);
+    if (entry->form == DEFINED_NPZ)
+        return npz_make(views, entry->frame, &entry->encoded);
     if (entry->form == DEFINED_CBF)
         return cbf_make(views, entry->frame, &entry->encoded);
     void *encoded;

@@ -31,6 +31,25 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
 int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
                  char *dense, struct foreign_why *why);
 
+/* An array of up to one dim in a .npy file. */
+struct npy_array {
+    const char *descr; /* how its type stands there: n_descr characters */
+    size_t n_descr;
+    char kind; /* a letter of NumPy, or 0: it is a list */
+    bool is_big;
+    size_t item; /* bytes of an element, of one that has a kind */
+    uint64_t n;
+    const char *elements;
+};
+bool numpy_array(const char *bytes, size_t n, struct npy_array *array);
+
+/* Whether it has the type of a header that is shown, in any byte order: else -EINVAL; and n bytes
+ * of its elements in the order of that. */
+int numpy_is_of_type(const struct view_head *head, const struct npy_array *array,
+                     struct foreign_why *why);
+void numpy_order(const struct view_head *head, const struct npy_array *array, char *bytes,
+                 size_t n);
+
 /* ---- images.c, tiff_read.c: what a decoder is asked for ---- */
 
 struct image {

@@ -244,18 +244,25 @@ static int refuse(struct foreign_why *why, const char *text)
     return -EINVAL;
 }
 
+static int compare_types(struct span descr, struct span shown, struct foreign_why *why)
+{
+    bool swaps;
+    if (is_same_type(descr, shown, &swaps))
+        return 0;
+    snprintf(why->text, sizeof(why->text), "elements are %.*s, not %.*s",
+             descr.n < 40 ? (int)descr.n : 40, descr.at, shown.n < 40 ? (int)shown.n : 40,
+             shown.at);
+    for (char *c = why->text; *c; c++)
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    return -EINVAL;
+}
+
 static int compare(const struct npy *npy, const struct npy *shown, uint64_t frame_bytes, size_t n,
                    struct foreign_why *why)
 {
-    bool swaps;
-    if (!is_same_type(npy->descr, shown->descr, &swaps)) {
-        snprintf(why->text, sizeof(why->text), "elements are %.*s, not %.*s",
-                 npy->descr.n < 40 ? (int)npy->descr.n : 40, npy->descr.at,
-                 shown->descr.n < 40 ? (int)shown->descr.n : 40, shown->descr.at);
-        for (char *c = why->text; *c; c++)
-            *c = *c >= ' ' && *c <= '~' ? *c : '?';
-        return -EINVAL;
-    }
+    int error = compare_types(npy->descr, shown->descr, why);
+    if (error)
+        return error;
     if (npy->rank != shown->rank ||
         memcmp(npy->dims, shown->dims, (size_t)npy->rank * sizeof(*npy->dims)) != 0)
         return refuse(why, "the shape is another one");
@@ -289,4 +296,47 @@ int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char 
     if (swaps)
         swap_units(dense, (size_t)frame_bytes, unit_of(shown.descr, item));
     return 0;
+}
+
+/* ---- Arrays of any length ---- */
+
+bool numpy_array(const char *bytes, size_t n, struct npy_array *array)
+{
+    struct npy npy;
+    if (!read_head(bytes, n, &npy) || npy.rank > 1 || npy.descr.n == 0)
+        return false;
+    struct span descr = npy.descr;
+    *array = (struct npy_array){.descr = descr.at,
+                                .n_descr = descr.n,
+                                .is_big = has_order(descr) && !is_little(*descr.at),
+                                .n = npy.rank > 0 ? npy.dims[0] : 1,
+                                .elements = bytes + npy.head};
+    if (*descr.at == '[')
+        return false;
+    size_t at = has_order(descr);
+    array->kind = at < descr.n ? descr.at[at++] : 0;
+    struct text size = {descr.at + at, descr.at + descr.n};
+    uint64_t item, all;
+    if (!take_number(&size, &item) || size.at != size.end || item == 0 || item > SIZE_MAX)
+        return false;
+    array->item = (size_t)item;
+    return !__builtin_mul_overflow(array->n, item, &all) && all == n - npy.head;
+}
+
+int numpy_is_of_type(const struct view_head *head, const struct npy_array *array,
+                     struct foreign_why *why)
+{
+    struct npy shown;
+    if (!read_head(head->bytes, head->n, &shown))
+        return -EOPNOTSUPP;
+    return compare_types((struct span){array->descr, array->n_descr}, shown.descr, why);
+}
+
+void numpy_order(const struct view_head *head, const struct npy_array *array, char *bytes, size_t n)
+{
+    struct npy shown;
+    bool swaps;
+    if (read_head(head->bytes, head->n, &shown) &&
+        is_same_type((struct span){array->descr, array->n_descr}, shown.descr, &swaps) && swaps)
+        swap_units(bytes, n, unit_of(shown.descr, array->item));
 }

@@ -85,6 +85,12 @@ bool view_is_dense(enum view_kind kind);
 bool view_has_holes(const struct views *views, enum view_kind kind);
 bool view_is_stack(enum view_kind kind);
 
+/* Makes exactly these elements of a frame defined, with these values, packed; a frame behind the
+ * last comes to be (write.c). Errors as of view_set_defined; after others than -EROFS, -EOPNOTSUPP
+ * and -EFBIG some of them may be. */
+int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
+                    const void *values);
+
 /* Elements as they are stored become those that are shown (read.c). */
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
@@ -143,7 +149,7 @@ size_t counts_bytes(const struct counts *counts);
 /* ---- defined.c: what is defined in single frames of a sparse dataset, and what else is made of
  * all of a frame ---- */
 
-enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF };
+enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF, DEFINED_NPZ };
 
 /* One form of it for one frame, unchanged while it is held. */
 struct defined_frame {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "view/foreign.h"
+#include "view/npz.h"
 
 /* What a frame held. */
 struct kept {
@@ -103,26 +103,80 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame, con
                                        : views_extend(views, frame + 1);
 }
 
+/* What a frame held, if it is there. A frame that cannot be read is none that has to come back, if
+ * all of it is written. */
+static int keep_present(struct views *views, uint64_t frame, size_t most_kept, bool is_whole,
+                        struct kept *kept)
+{
+    *kept = (struct kept){0};
+    int error = frame < views_frames(views) ? keep(views, frame, most_kept, kept) : 0;
+    return error && error != -ENOMEM && is_whole ? 0 : error;
+}
+
+/* After a change; a frame that was not there is not there again after an error. */
+static void end_change(struct views *views, uint64_t frame, bool was_new, int error,
+                       struct kept *kept)
+{
+    if (error && !was_new && error != -EROFS && error != -EOPNOTSUPP)
+        restore(views, frame, kept);
+    release(views, kept);
+}
+
 static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
                      const struct view_content *content)
 {
-    struct kept kept = {0};
-    size_t n = content->n;
-    int error = check(views, kind, content->bytes, n);
+    struct kept kept;
+    uint64_t size;
+    int error = check(views, kind, content->bytes, content->n);
     if (error)
         return error;
     bool is_new = frame >= views_frames(views);
-    error = is_new ? 0 : keep(views, frame, content->most_kept, &kept);
-    /* A frame that cannot be read is none that has to come back, if all of it is written. */
-    uint64_t size;
-    if (error && error != -ENOMEM && view_size(views, kind, frame, &size) == 0 && n == size)
-        error = 0;
+    bool is_whole = view_size(views, kind, frame, &size) == 0 && content->n == size;
+    error = keep_present(views, frame, content->most_kept, is_whole, &kept);
     if (error)
         return error;
-    error = replace(views, kind, frame, content->bytes, n, content->sparsify);
-    if (error && !is_new && error != -EROFS && error != -EOPNOTSUPP)
-        restore(views, frame, &kept);
-    release(views, &kept);
+    error = replace(views, kind, frame, content->bytes, content->n, content->sparsify);
+    end_change(views, frame, is_new, error, &kept);
+    return error;
+}
+
+static void tell_foreign(const struct views *views, uint64_t frame,
+                         const struct view_content *content, const char *kind,
+                         const struct foreign_why *why)
+{
+    if (!content->is_tentative)
+        log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
+                    "another form: %s",
+                    sfs_path(views->file), views->path, (unsigned long long)frame, kind, why->text);
+}
+
+static int decode_points(struct views *views, const struct view_content *content,
+                         struct points *points, struct foreign_why *why)
+{
+    LOOKING_AT(views);
+    if (!has_view(views, VIEW_NPZ))
+        return -EOPNOTSUPP;
+    return npz_decode(views, content->bytes, content->n, content->most_kept, points, why);
+}
+
+/* A list of elements and their values. */
+static int put_points(struct views *views, uint64_t frame, const struct view_content *content)
+{
+    struct points points;
+    struct foreign_why why = {""};
+    struct kept kept;
+    int error = decode_points(views, content, &points, &why);
+    if (error == -EINVAL)
+        tell_foreign(views, frame, content, "scipy.sparse", &why);
+    if (error)
+        return error;
+    bool is_new = frame >= views_frames(views);
+    error = keep_present(views, frame, content->most_kept, false, &kept);
+    if (!error) {
+        error = view_set_points(views, frame, &points.defined, points.values);
+        end_change(views, frame, is_new, error, &kept);
+    }
+    points_free(&points);
     return error;
 }
 
@@ -135,11 +189,8 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
     struct foreign_why why;
     char *dense;
     int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
-    if (error == -EINVAL && !content->is_tentative)
-        log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
-                    "another form: %s",
-                    sfs_path(views->file), views->path, (unsigned long long)frame,
-                    kind == VIEW_NPY ? "NumPy" : "TIFF", why.text);
+    if (error == -EINVAL)
+        tell_foreign(views, frame, content, kind == VIEW_NPY ? "NumPy" : "TIFF", &why);
     if (error)
         return error;
     decoded.bytes = dense;
@@ -162,7 +213,9 @@ bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,
              const struct view_content *content)
 {
-    if (kind != VIEW_DEFINED) {
+    if (content->n > 0 && kind == VIEW_NPZ)
+        return put_points(views, frame, content);
+    if (kind != VIEW_DEFINED && kind != VIEW_NPZ) {
         int error = put_dense(views, kind, frame, content);
         return error == -EINVAL && view_takes_foreign(kind, content->bytes, content->n)
                    ? put_foreign(views, kind, frame, content)

@@ -6,7 +6,8 @@
 
 #include "common/box.h"
 #include "common/interrupt.h"
-#include "view/private.h"
+#include "view/npz.h"
+#include "view/parts.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
@@ -92,6 +93,8 @@ enum body {
     BODY_INDPTR,
     BODY_INDICES,
     BODY_DATA,
+    BODY_OFFSETS,
+    BODY_PARTS,
     BODY_ZEROS
 };
 
@@ -107,11 +110,13 @@ struct source {
     struct defined_frame *defined; /* held for the head or the body */
     const struct counts *counts;   /* the same */
     struct kept_text *text;        /* the same */
+    struct parts_index *parts;     /* the same */
 };
 
 static void source_end(struct source *source)
 {
     defined_put(source->views, source->defined);
+    parts_put(source->views, source->parts);
     if (source->counts)
         counts_put(source->views, source->counts);
     if (source->text)
@@ -130,6 +135,17 @@ static int defined_source(struct source *source)
     return error;
 }
 
+/* As many as the size is of: on a mount that is written it must be that of what is read. */
+static int count_defined(struct source *source, uint64_t *elements)
+{
+    struct views *views = source->views;
+    if (!sfs_is_writable(views->file))
+        return count_of_frame(views, source->frame, elements);
+    int error = defined_get(views, source->frame, DEFINED_INTERVALS, &source->defined);
+    *elements = error ? 0 : source->defined->defined.elements;
+    return error;
+}
+
 static int values_source(struct source *source)
 {
     struct views *views = source->views;
@@ -138,14 +154,8 @@ static int values_source(struct source *source)
     source->body_bytes = views->frame_bytes;
     if (!views->is_sparse)
         return 0;
-    int error;
     source->body = BODY_VALUES;
-    if (sfs_is_writable(views->file)) { /* the number that is read must be that of the size */
-        error = defined_get(views, source->frame, DEFINED_INTERVALS, &source->defined);
-        elements = error ? 0 : source->defined->defined.elements;
-    } else {
-        error = count_of_frame(views, source->frame, &elements);
-    }
+    int error = count_defined(source, &elements);
     if (!error)
         source->body_bytes = elements * views->info->type.size;
     return error;
@@ -194,6 +204,17 @@ static int made_source(struct source *source, enum defined_form form, uint64_t s
     return error;
 }
 
+static int npz_source(struct source *source, bool is_read)
+{
+    uint64_t elements;
+    if (is_read)
+        return made_source(source, DEFINED_NPZ, 0, true);
+    int error = count_defined(source, &elements);
+    if (!error)
+        source->body_bytes = npz_bytes(source->views, elements);
+    return error;
+}
+
 /* Head and data, padding up to the size that is known before, and the end. */
 static int cbf_source(struct source *source, bool is_read)
 {
@@ -206,6 +227,27 @@ static int cbf_source(struct source *source, bool is_read)
     source->tail_bytes = tail;
     source->body = BODY_ZEROS;
     source->body_bytes = size - source->head.n - tail;
+    return 0;
+}
+
+/* How many offsets there are is known without a look at them. */
+static int parts_source(struct source *source, enum view_kind kind, bool is_read)
+{
+    struct views *views = source->views;
+    int error = 0;
+    if (kind != VIEW_OFFSETS || is_read)
+        error = parts_get(views, &source->parts);
+    if (error)
+        return error;
+    if (kind == VIEW_OFFSETS) {
+        source->head = views->heads[kind];
+        source->body = BODY_OFFSETS;
+        source->body_bytes = (views->elements + 1) * sizeof(uint64_t);
+    } else {
+        source->head = parts_head(source->parts);
+        source->body = BODY_PARTS;
+        source->body_bytes = parts_bytes(source->parts);
+    }
     return 0;
 }
 
@@ -247,6 +289,8 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
         return made_source(source, DEFINED_PNG, png_bytes(views), is_read);
     case VIEW_CBF:
         return cbf_source(source, is_read);
+    case VIEW_NPZ:
+        return npz_source(source, is_read);
     case VIEW_STACK_TIFF:
         source->head = views->heads[kind];
         source->body = BODY_STACK;
@@ -257,6 +301,10 @@ static int source_begin(struct views *views, enum view_kind kind, uint64_t frame
     case VIEW_CSR_INDICES:
     case VIEW_CSR_DATA:
         return csr_source(source, kind, is_read);
+    case VIEW_OFFSETS:
+    case VIEW_RAGGED:
+    case VIEW_LINES:
+        return parts_source(source, kind, is_read);
     default:
         return -EINVAL;
     }
@@ -306,6 +354,8 @@ bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame
     LOOKING_AT(views);
     if (kind == VIEW_VALUE_TXT && !is_small(views) && !is_kept(views, &views->text))
         return false;
+    if ((kind == VIEW_RAGGED || kind == VIEW_LINES) && !is_small(views) && !parts_are_known(views))
+        return false;
     return size_of_view(views, kind, frame, size) == 0;
 }
 
@@ -321,6 +371,7 @@ int view_prepare(struct views *views, enum view_kind kind, uint64_t frame)
 static size_t item_bytes(const struct source *source)
 {
     return source->body == BODY_INDPTR    ? CSR_INDPTR_ITEM
+           : source->body == BODY_OFFSETS ? sizeof(uint64_t)
            : source->body == BODY_INDICES ? csr_index_item(source->views)
                                           : source->views->info->type.size;
 }
@@ -376,6 +427,8 @@ static int read_items(const struct source *source, uint64_t first, uint64_t n, c
     switch (source->body) {
     case BODY_VALUES:
         return read_values(source, first, n, out);
+    case BODY_OFFSETS:
+        return parts_offsets(source->views, source->parts, first, n, out);
     case BODY_INDPTR:
         return csr_indptr(source->views, source->counts, first, n, out);
     case BODY_INDICES:
@@ -455,6 +508,8 @@ static int read_body(const struct source *source, uint64_t offset, size_t n, cha
         memset(buffer, 0, n);
         return 0;
     }
+    if (source->body == BODY_PARTS)
+        return parts_read(source->views, source->parts, offset, n, buffer);
     if (source->body != BODY_FRAME && source->body != BODY_STACK)
         return read_array(source, offset, n, buffer);
     if (source->views->has_padding)
@@ -536,6 +591,9 @@ int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, s
 {
     LOOKING_AT(views);
     struct source source;
+    *got = 0;
+    if (kind == VIEW_NPZ)
+        return 0;
     int error = view_is_dense(kind) ? source_begin(views, kind, 0, false, &source) : -EINVAL;
     if (error)
         return error;

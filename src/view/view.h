@@ -26,6 +26,7 @@ enum view_kind {
     VIEW_VALUES,  /* only the defined values */
     VIEW_PNG,     /* a preview */
     VIEW_CBF,     /* 32-bit integers as crystallographers have them */
+    VIEW_NPZ,     /* the defined elements and their values, as scipy.sparse has them */
     VIEW_CHUNK,   /* as raw, under the name of a chunk of Zarr */
     /* of the whole dataset */
     VIEW_STACK_RAW,
@@ -40,6 +41,9 @@ enum view_kind {
     VIEW_CSV,
     VIEW_ZARRAY, /* texts beside the chunks */
     VIEW_ZATTRS,
+    VIEW_OFFSETS, /* of sequences: where each begins among */
+    VIEW_RAGGED,  /* the elements of all */
+    VIEW_LINES,   /* what only text can show, a line for each element */
     VIEW_KINDS,
 };
 
@@ -58,6 +62,15 @@ struct pixel_mask {
 struct counts;
 struct defined_frame;
 struct kept_text;
+struct parts_index;
+
+/* A piece of elements of variable length that was read last (parts.c). */
+struct parts_kept {
+    const struct parts_index *index;
+    size_t piece;
+    char *bytes; /* NULL: nothing */
+    size_t n;
+};
 
 /* What is defined in the frames of a sparse dataset that were asked for last, and what was made of
  * frames (defined.c). */
@@ -110,6 +123,9 @@ struct views {
     uint64_t total;         /* defined elements */
     uint64_t total_changes; /* the sfs_dataset_changes that it is of; 0: it is not known */
     struct defined_frames defined_frames;
+    pthread_mutex_t parts_lock; /* guards what follows, made on first use */
+    struct parts_index *parts;
+    struct parts_kept parts_kept[2]; /* of values or lines, and of offsets */
 };
 
 /* Opens a dataset for viewing; path is its HDF5 path. frame_rank < 0 asks for the default: of three

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "view/private.h"
+#include "view/npz.h"
+#include "view/parts.h"
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */
@@ -106,7 +107,7 @@ static int make_heads(struct views *views)
         heads[VIEW_DEFINED].bytes = encoded;
     }
     if (info->type.has_pointers)
-        return 0;
+        return parts_offsets_head(views, &heads[VIEW_OFFSETS]);
     if (views->frame_bytes != UINT64_MAX)
         error = numpy_header(&info->type, views->frame_rank, frame_dims, &heads[VIEW_NPY]);
     if (!error && views->frame_bytes != UINT64_MAX)
@@ -157,6 +158,7 @@ static int renew(struct views *views)
     free_heads(old_heads);
     counts_drop(views);
     defined_drop(views);
+    parts_drop(views);
     if (memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
         pixel_mask_drop(views);
     pthread_mutex_lock(&views->lock);
@@ -217,6 +219,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     if (!views)
         return -ENOMEM;
     pthread_mutex_init(&views->lock, NULL);
+    pthread_mutex_init(&views->parts_lock, NULL);
     pthread_mutex_init(&views->counting, NULL);
     pthread_mutex_init(&views->count_lock, NULL);
     pthread_rwlock_init(&views->geometry_lock, NULL);
@@ -244,6 +247,7 @@ void views_close(struct views *views)
     if (!views)
         return;
     counts_drop(views);
+    parts_drop(views);
     defined_destroy(views);
     pixel_mask_drop(views);
     free(views->cbf_facts.bytes);
@@ -257,6 +261,7 @@ void views_close(struct views *views)
     pthread_rwlock_destroy(&views->geometry_lock);
     pthread_mutex_destroy(&views->count_lock);
     pthread_mutex_destroy(&views->counting);
+    pthread_mutex_destroy(&views->parts_lock);
     pthread_mutex_destroy(&views->lock);
     free(views);
 }
@@ -291,6 +296,7 @@ size_t views_kept_bytes(struct views *views)
     pthread_mutex_lock(&views->defined_frames.lock);
     n += views->defined_frames.bytes;
     pthread_mutex_unlock(&views->defined_frames.lock);
+    n += parts_kept_bytes(views);
     return n;
 }
 
@@ -326,6 +332,8 @@ bool has_view(const struct views *views, enum view_kind kind)
         return has_view_behind(&views->heads[kind], views->frame_bytes);
     case VIEW_VALUES:
         return has_bytes && has_frames;
+    case VIEW_NPZ:
+        return has_bytes && has_frames && npz_exists(views);
     case VIEW_PNG:
         return png_bytes(views) > 0;
     case VIEW_CBF:
@@ -354,6 +362,11 @@ bool has_view(const struct views *views, enum view_kind kind)
     case VIEW_ZARRAY:
     case VIEW_ZATTRS:
         return views->heads[VIEW_ZARRAY].n > 0;
+    case VIEW_OFFSETS:
+    case VIEW_RAGGED:
+        return parts_are_ragged(views);
+    case VIEW_LINES:
+        return parts_are_lines(views);
     default:
         return false;
     }
@@ -399,6 +412,8 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     case VIEW_CSV:
     case VIEW_ZATTRS:
     case VIEW_DATASET_JSON:
+    case VIEW_RAGGED:
+    case VIEW_LINES:
         return false;
     case VIEW_DEFINED:
     case VIEW_CSR_INDICES:
@@ -408,6 +423,7 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind)
     case VIEW_STACK_NPY:
         return !views->has_holes;
     case VIEW_VALUES:
+    case VIEW_NPZ:
         return !views->is_sparse || (!sfs_is_writable(views->file) && count_is_cheap(views));
     default:
         return !view_has_holes(views, kind) || count_is_cheap(views);

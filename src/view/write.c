@@ -20,7 +20,7 @@ static bool is_writable(const struct views *views, enum view_kind kind)
 {
     return sfs_is_writable(views->file) && !views->info->type.has_pointers && !views->has_padding &&
            views->info->layout != SFS_VIRTUAL &&
-           (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse)) &&
+           (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse) || kind == VIEW_NPZ) &&
            has_view(views, kind);
 }
 
@@ -44,6 +44,8 @@ static int target_of(const struct views *views, enum view_kind kind, uint64_t fr
                      struct target *target)
 {
     bool is_stack = view_is_stack(kind);
+    if (kind == VIEW_NPZ && is_writable(views, kind))
+        return -EINVAL; /* it is taken as a whole only */
     if (!view_is_dense(kind) || !is_writable(views, kind))
         return cannot_write(views);
     *target = (struct target){
@@ -216,7 +218,7 @@ int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint
 {
     LOOKING_AT(views);
     struct target target;
-    if (kind == VIEW_DEFINED && is_writable(views, kind))
+    if ((kind == VIEW_DEFINED || kind == VIEW_NPZ) && is_writable(views, kind))
         return size == 0 ? erase_frame(views, frame) : -EINVAL;
     int error = target_of(views, kind, frame, &target);
     if (error)
@@ -306,11 +308,12 @@ int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
     return error;
 }
 
-/* What is to be defined in a frame. */
+/* What is to be defined in a frame, and with which values. */
 struct selected {
     struct views *views;
     struct sfs_slab slab;
     struct sfs_defined defined;
+    const void *values;
 };
 
 static int set_defined(void *context)
@@ -332,6 +335,29 @@ int view_set_defined(struct views *views, uint64_t frame, const void *bytes, siz
     error = change_frame(views, VIEW_DEFINED, frame, set_defined, &selected);
     sfs_defined_free(&selected.defined);
     return error;
+}
+
+static int set_points(void *context)
+{
+    const struct selected *selected = context;
+    int error = selected->defined.elements > 0
+                    ? sfs_write_values(selected->views->dataset, &selected->slab,
+                                       &selected->defined, selected->values)
+                    : 0;
+    return error ? error : set_defined(context);
+}
+
+int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
+                    const void *values)
+{
+    LOOKING_AT(views);
+    if (!is_writable(views, VIEW_NPZ))
+        return cannot_write(views);
+    struct selected selected = {.views = views,
+                                .slab = view_frame_slab(views, frame),
+                                .defined = *defined,
+                                .values = values};
+    return change_frame(views, VIEW_NPZ, frame, set_points, &selected);
 }
 
 int views_may_extend(struct views *views, uint64_t frames)

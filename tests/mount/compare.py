@@ -278,6 +278,17 @@ def check_xattrs(path, attributes):
         os.getxattr(path, "user.no such attribute")
 
 
+def check_parts(directory, dataset, listed):
+    """As many sequences or lines as there are elements; of sequences that h5py reads, what is in them."""
+    if "offsets.npy" in listed:
+        offsets, values = np.load(str(directory / "offsets.npy")), np.load(str(directory / "values.npy"))
+        assert len(offsets) == dataset.size + 1 and offsets[0] == 0 and offsets[-1] == len(values)
+        for i, wanted in enumerate(dataset[...].ravel() if dataset.dtype.kind == "O" else ()):
+            assert np.array_equal(values[offsets[i]:offsets[i + 1]], [] if wanted is None else wanted)
+    if "lines.txt" in listed:
+        assert (directory / "lines.txt").read_bytes().count(b"\n") == dataset.size
+
+
 def check_dataset(directory, dataset, name, frame_rank=None, first=0):
     """Every view of one dataset."""
     frames = Frames(dataset, frame_rank)
@@ -288,7 +299,8 @@ def check_dataset(directory, dataset, name, frame_rank=None, first=0):
     if "value.txt" in listed:
         check_text(directory / "value.txt", dataset)
     if has_pointers(type_id):
-        assert listed <= {"dataset.json", "value.txt"}
+        assert listed <= {"dataset.json", "value.txt", "lines.txt", "offsets.npy", "values.npy"}
+        check_parts(directory, dataset, listed)
         return
 
     suffixes = ("raw", "defined")

@@ -215,6 +215,14 @@ def check_defined(path, dataset, frame):
                              f"{wrong[0]}, which is {'' if found[wrong[0]] else 'un'}defined, last {wrong[-1]}")
 
 
+def check_points(path, dataset, frame):
+    with np.load(str(path)) as points:
+        row = np.repeat(np.arange(dataset.dims[0]), np.diff(points["indptr"]))
+        found = row * dataset.dims[1] + points["indices"]
+        assert (found == np.nonzero(dataset.defined[frame])[0]).all(), f"{path}: other elements are there"
+        same(points["data"].tobytes(), dataset.values(frame), path, dataset.item)
+
+
 def check_frame(root, dataset, frame):
     """All views of one frame."""
     folder = root / dataset.kind.path
@@ -226,6 +234,7 @@ def check_frame(root, dataset, frame):
         check_defined(folder / f"frames/{frame}.defined", dataset, frame)
         path = folder / f"values/{frame:06d}.values"
         same(read_file(path), dataset.values(frame), path)
+        check_points(folder / f"npz/{frame:06d}.npz", dataset, frame)
 
 
 def check_csr(folder, dataset):
@@ -583,6 +592,29 @@ class Worker:
             dataset.select(frame, mask)
             check_defined(path, dataset, frame)
 
+    def write_points(self):
+        """A list of elements and values, as scipy.sparse has them, by rows or in any order."""
+        dataset = self.pick_dataset(lambda d: d.kind.sparse)
+        with self.frame(dataset) as frame:
+            _, mask = self.random_space(dataset.dims)
+            n = int(mask.sum())
+            path = self.root / dataset.kind.path / f"npz/{frame:06d}.npz"
+            self.note(f"write {path}: {n} elements")
+            values = np.frombuffer(self.data(dataset, 0, dataset.bytes), dataset.kind.dtype)[mask]
+            row, column = np.nonzero(mask.reshape(dataset.dims))
+            common = {"shape": dataset.dims, "data": values}
+            if self.random.random() < 0.5:
+                order = self.noise.permutation(n)
+                parts = {"row": row[order], "col": column[order], "format": b"coo", **common, "data": values[order]}
+            else:
+                ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=dataset.dims[0]))])
+                parts = {"indices": column, "indptr": ends, "format": b"csr", **common}
+            self.random.choice([np.savez, np.savez_compressed])(str(path), **parts)
+            dataset.erase(frame, 0, dataset.bytes)
+            dataset.content[frame, mask] = np.frombuffer(values.tobytes(), "u1").reshape(n, dataset.item)
+            dataset.defined[frame] = mask
+            check_points(path, dataset, frame)
+
     def truncate_defined(self):
         dataset = self.pick_dataset(lambda d: d.kind.sparse)
         with self.frame(dataset) as frame:
@@ -763,7 +795,7 @@ class Worker:
             dataset.write(frame, 0, data)
 
     OPERATIONS = {"write": 30, "copy_over": 3, "rename_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6, "store": 8,
-                  "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6,
+                  "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6, "write_points": 4,
                   "truncate_defined": 2, "spoil_defined": 1, "write_stack": 8, "read_stack": 5,
                   "punch_stack": 3, "extend": 1, "change_groups": 2, "sync": 2, "forbidden": 1,
                   "close_files": 2}

@@ -10,8 +10,8 @@
 #include "fs/inode.h"
 
 static const unsigned directories[] = {ENTRY_FRAMES,   ENTRY_RAW_DIR,    ENTRY_NPY_DIR,
-                                       ENTRY_TIFF_DIR, ENTRY_VALUES_DIR, ENTRY_PNG_DIR,
-                                       ENTRY_CBF_DIR};
+                                       ENTRY_TIFF_DIR, ENTRY_VALUES_DIR, ENTRY_NPZ_DIR,
+                                       ENTRY_PNG_DIR,  ENTRY_CBF_DIR};
 
 static void every_name_leads_back_to_its_frame(void **state)
 {

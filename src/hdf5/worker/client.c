@@ -82,6 +82,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_LOCATE] = "a chunk",
     [WORKER_READ] = "elements",
     [WORKER_TEXT] = "the text",
+    [WORKER_PARTS] = "parts of elements",
     [WORKER_DATATYPE_TEXT] = "the words",
     [WORKER_TYPE_OF_MESSAGE] = "a datatype",
     [WORKER_TYPE_DESCRIBE] = "the description of a datatype",

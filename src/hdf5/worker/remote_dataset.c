@@ -372,6 +372,47 @@ int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **ou
     return error;
 }
 
+/* What a worker may answer of parts is as long as it must be, or at most as long as it may. */
+struct parts_taken {
+    struct remote_text text;
+    size_t least, most;
+};
+
+static int take_parts(struct cursor *results, void *out)
+{
+    struct parts_taken *taken = out;
+    int error = remote_take_text(results, &taken->text);
+    if (!error && (taken->text.n < taken->least || taken->text.n > taken->most)) {
+        free(taken->text.bytes);
+        error = -EIO;
+    }
+    return error;
+}
+
+int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, uint64_t first,
+                 uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+{
+    struct parts_taken taken = {.most = most};
+    struct wire request;
+    if (n > SFS_MOST_PARTS)
+        return -EINVAL;
+    if (parts == SFS_LENGTHS)
+        taken.least = taken.most = (size_t)n * sizeof(uint64_t);
+    else if (parts == SFS_LINES)
+        taken.least = (size_t)n; /* the ends */
+    remote_request(&request, WORKER_PARTS, dataset);
+    wire_uint(&request, parts);
+    wire_uint(&request, first);
+    wire_uint(&request, n);
+    wire_uint(&request, most);
+    int error = ask_open(remote, dataset, WORKER_PARTS, &request, take_parts, &taken);
+    if (!error) {
+        *bytes = taken.text.bytes;
+        *bytes_n = taken.text.n;
+    }
+    return error;
+}
+
 /* ---- Chunks ---- */
 
 struct located {

@@ -612,6 +612,24 @@ static int do_text(struct cursor *in, struct wire *out)
     return 0;
 }
 
+static int do_parts(struct cursor *in, struct wire *out)
+{
+    uint64_t dataset = take_object(in);
+    enum sfs_parts parts = (enum sfs_parts)take_uint(in, SFS_LINES);
+    uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, SFS_MOST_PARTS);
+    uint64_t most = take_uint(in, SIZE_MAX);
+    char *bytes;
+    size_t bytes_n;
+    int error = in->failed ? -EINVAL
+                           : local_parts(served.hdf5, dataset, parts, first, n, (size_t)most,
+                                         &bytes, &bytes_n);
+    if (error)
+        return error;
+    wire_bytes(out, bytes, bytes_n);
+    free(bytes);
+    return 0;
+}
+
 static int put_string(struct wire *out, int error, char *string)
 {
     if (error)
@@ -836,6 +854,7 @@ static const struct {
     [WORKER_LOCATE] = {do_locate, true},
     [WORKER_READ] = {do_read, true},
     [WORKER_TEXT] = {do_text, true},
+    [WORKER_PARTS] = {do_parts, true},
     [WORKER_DATATYPE_TEXT] = {do_datatype_text, true},
     [WORKER_TYPE_OF_MESSAGE] = {do_type_of_message, false},
     [WORKER_TYPE_DESCRIBE] = {do_type_describe, false},

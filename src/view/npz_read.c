@@ -1,0 +1,383 @@
+/* Reading what scipy.sparse.save_npz writes, and what others write like it: a ZIP archive, of which
+ * nothing is trusted. Of an archive only the directory at its end counts, as for other programs. */
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "view/npz.h"
+
+#define MOST_MEMBERS  32
+#define END_BYTES     22
+#define CENTRAL_BYTES 46
+#define LOCAL_BYTES   30
+#define MOST_COMMENT  UINT16_MAX
+#define STORED        0
+#define DEFLATED      8
+
+struct zip {
+    const unsigned char *bytes;
+    size_t n;
+    size_t directory; /* where it begins */
+    unsigned members;
+    size_t most; /* bytes of a member */
+    struct foreign_why *why;
+};
+
+/* An array, and its bytes, which are freed. */
+struct part {
+    char *bytes;
+    struct npy_array array;
+};
+
+static int refuse(struct foreign_why *why, const char *text)
+{
+    snprintf(why->text, sizeof(why->text), "%s", text);
+    return -EINVAL;
+}
+
+static uint16_t get16(const unsigned char *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static uint32_t get32(const unsigned char *at)
+{
+    return get16(at) | (uint32_t)get16(at + 2) << 16;
+}
+
+static bool has_room(const struct zip *zip, size_t at, size_t n)
+{
+    return at <= zip->n && n <= zip->n - at;
+}
+
+/* The record at the end, before a comment that reaches to the end. */
+static int find_directory(struct zip *zip)
+{
+    size_t least = zip->n > END_BYTES + MOST_COMMENT ? zip->n - END_BYTES - MOST_COMMENT : 0;
+    for (size_t at = zip->n < END_BYTES ? 0 : zip->n - END_BYTES + 1; at-- > least;) {
+        const unsigned char *end = zip->bytes + at;
+        if (get32(end) != 0x06054b50 || get16(end + 20) != zip->n - at - END_BYTES)
+            continue;
+        zip->directory = get32(end + 16);
+        zip->members = get16(end + 10);
+        if (get16(end + 4) != 0 || get16(end + 6) != 0 || zip->members > MOST_MEMBERS)
+            break;
+        return 0;
+    }
+    return refuse(zip->why, "it is no ZIP archive of a few members");
+}
+
+/* The entry of a member in the directory; -ENOENT: there is none. */
+static int find_member(const struct zip *zip, const char *name, const unsigned char **found)
+{
+    size_t at = zip->directory;
+    for (unsigned i = 0; i < zip->members; i++) {
+        const unsigned char *entry = zip->bytes + at;
+        if (!has_room(zip, at, CENTRAL_BYTES) || get32(entry) != 0x02014b50)
+            return refuse(zip->why, "its directory is damaged");
+        size_t length = get16(entry + 28);
+        size_t n = CENTRAL_BYTES + length + get16(entry + 30) + get16(entry + 32);
+        if (!has_room(zip, at, n))
+            return refuse(zip->why, "its directory is damaged");
+        if (length == strlen(name) && memcmp(entry + CENTRAL_BYTES, name, length) == 0) {
+            *found = entry;
+            return 0;
+        }
+        at += n;
+    }
+    return -ENOENT;
+}
+
+static bool inflate_all(const unsigned char *from, size_t from_n, char *to, size_t to_n)
+{
+    z_stream stream = {.next_in = (unsigned char *)from,
+                       .avail_in = (uInt)from_n,
+                       .next_out = (unsigned char *)to,
+                       .avail_out = (uInt)to_n};
+    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
+        return false;
+    int result = inflate(&stream, Z_FINISH);
+    bool is_whole = result == Z_STREAM_END && stream.avail_out == 0;
+    inflateEnd(&stream);
+    return is_whole;
+}
+
+static int take_member(const struct zip *zip, const unsigned char *entry, char **out, size_t *out_n)
+{
+    unsigned method = get16(entry + 10);
+    size_t packed = get32(entry + 20), n = get32(entry + 24), at = get32(entry + 42);
+    if (packed == UINT32_MAX || n == UINT32_MAX || at == UINT32_MAX)
+        return refuse(zip->why, "it has parts of 4 GiB");
+    if (get16(entry + 8) & 1 || (method != STORED && method != DEFLATED))
+        return refuse(zip->why, "it is encrypted, or not compressed by deflate");
+    if (!has_room(zip, at, LOCAL_BYTES) || get32(zip->bytes + at) != 0x04034b50)
+        return refuse(zip->why, "its directory is damaged");
+    at += LOCAL_BYTES + get16(zip->bytes + at + 26) + get16(zip->bytes + at + 28);
+    if (!has_room(zip, at, packed) || (method == STORED && packed != n))
+        return refuse(zip->why, "its directory is damaged");
+    if (n > zip->most)
+        return -EFBIG;
+    char *bytes = malloc(n ? n : 1);
+    if (!bytes)
+        return -ENOMEM;
+    bool good = true;
+    if (method == STORED)
+        memcpy(bytes, zip->bytes + at, n);
+    else
+        good = inflate_all(zip->bytes + at, packed, bytes, n);
+    if (!good || crc32(0, (unsigned char *)bytes, (uInt)n) != get32(entry + 16)) {
+        free(bytes);
+        return refuse(zip->why, "its bytes are not those of its checksum");
+    }
+    *out = bytes;
+    *out_n = n;
+    return 0;
+}
+
+/* The array of a member, which must be there. */
+static int take_array(const struct zip *zip, const char *name, struct part *part)
+{
+    const unsigned char *entry;
+    size_t n = 0;
+    int error = find_member(zip, name, &entry);
+    if (error == -ENOENT) {
+        snprintf(zip->why->text, sizeof(zip->why->text), "it has no %s", name);
+        return -EINVAL;
+    }
+    if (!error)
+        error = take_member(zip, entry, &part->bytes, &n);
+    if (!error && !numpy_array(part->bytes, n, &part->array)) {
+        snprintf(zip->why->text, sizeof(zip->why->text), "%s is no NumPy array of up to one dim",
+                 name);
+        error = -EINVAL;
+    }
+    return error;
+}
+
+static void part_free(struct part *part)
+{
+    free(part->bytes);
+}
+
+/* ---- Numbers ---- */
+
+/* An integer that is not negative; false: it is none. */
+static bool get_index(const struct npy_array *array, uint64_t i, uint64_t *value)
+{
+    const unsigned char *at = (const unsigned char *)array->elements + i * array->item;
+    *value = 0;
+    for (size_t k = 0; k < array->item; k++)
+        *value |= (uint64_t)at[array->is_big ? array->item - 1 - k : k] << 8 * k;
+    return array->kind == 'u' ? *value <= INT64_MAX : !(*value >> (8 * array->item - 1));
+}
+
+static bool is_integers(const struct npy_array *array)
+{
+    return (array->kind == 'i' || array->kind == 'u') && array->item <= sizeof(uint64_t);
+}
+
+struct point {
+    uint64_t position, value;
+};
+
+/* What is known of an archive while its points are taken. */
+struct reading {
+    const struct zip *zip;
+    uint64_t rows, columns, n;
+    struct point *point;
+};
+
+static int read_shape(const struct zip *zip, const struct reading *reading)
+{
+    struct part shape = {0};
+    uint64_t rows, columns;
+    int error = take_array(zip, "shape.npy", &shape);
+    if (!error && (shape.array.n != 2 || !is_integers(&shape.array) ||
+                   !get_index(&shape.array, 0, &rows) || !get_index(&shape.array, 1, &columns) ||
+                   rows != reading->rows || columns != reading->columns)) {
+        snprintf(zip->why->text, sizeof(zip->why->text), "the shape is not (%llu, %llu)",
+                 (unsigned long long)reading->rows, (unsigned long long)reading->columns);
+        error = -EINVAL;
+    }
+    part_free(&shape);
+    return error;
+}
+
+static int take_indices(const struct zip *zip, const char *name, uint64_t n, struct part *part)
+{
+    int error = take_array(zip, name, part);
+    if (!error && (!is_integers(&part->array) || part->array.n != n)) {
+        snprintf(zip->why->text, sizeof(zip->why->text), "%s has not one integer for each element",
+                 name);
+        error = -EINVAL;
+    }
+    return error;
+}
+
+static bool set_point(struct reading *reading, uint64_t i, uint64_t row, uint64_t column)
+{
+    reading->point[i] = (struct point){row * reading->columns + column, i};
+    return row < reading->rows && column < reading->columns;
+}
+
+/* csr, and csc with rows and columns exchanged. */
+static int read_compressed(struct reading *reading, bool by_column)
+{
+    const struct zip *zip = reading->zip;
+    struct part indptr = {0}, indices = {0};
+    uint64_t lines = by_column ? reading->columns : reading->rows, end = 0, begin, other;
+    int error = take_indices(zip, "indptr.npy", lines + 1, &indptr);
+    if (!error)
+        error = take_indices(zip, "indices.npy", reading->n, &indices);
+    bool good = !error && get_index(&indptr.array, 0, &begin) && begin == 0;
+    for (uint64_t line = 0; line < lines && good; line++) {
+        begin = end;
+        good = get_index(&indptr.array, line + 1, &end) && end >= begin && end <= reading->n;
+        for (uint64_t i = begin; i < end && good; i++)
+            good = get_index(&indices.array, i, &other) &&
+                   set_point(reading, i, by_column ? other : line, by_column ? line : other);
+    }
+    if (!error && (!good || end != reading->n))
+        error = refuse(zip->why, "an element is outside of the frame, or belongs to no row");
+    part_free(&indptr);
+    part_free(&indices);
+    return error;
+}
+
+static int read_coordinates(struct reading *reading)
+{
+    const struct zip *zip = reading->zip;
+    struct part rows = {0}, columns = {0};
+    uint64_t row, column;
+    int error = take_indices(zip, "row.npy", reading->n, &rows);
+    if (!error)
+        error = take_indices(zip, "col.npy", reading->n, &columns);
+    for (uint64_t i = 0; i < reading->n && !error; i++)
+        if (!get_index(&rows.array, i, &row) || !get_index(&columns.array, i, &column) ||
+            !set_point(reading, i, row, column))
+            error = refuse(zip->why, "an element is outside of the frame");
+    part_free(&rows);
+    part_free(&columns);
+    return error;
+}
+
+static int read_points(struct reading *reading)
+{
+    const struct zip *zip = reading->zip;
+    struct part format = {0};
+    int error = take_array(zip, "format.npy", &format);
+    bool is_text = !error && format.array.n == 1 && format.array.item == 3;
+    const char *name = is_text ? format.array.elements : "";
+    if (error)
+        ;
+    else if (is_text && !memcmp(name, "csr", 3))
+        error = read_compressed(reading, false);
+    else if (is_text && !memcmp(name, "csc", 3))
+        error = read_compressed(reading, true);
+    else if (is_text && !memcmp(name, "coo", 3))
+        error = read_coordinates(reading);
+    else
+        error = refuse(zip->why, "its format is none of csr, csc and coo");
+    part_free(&format);
+    return error;
+}
+
+/* ---- What they are to the dataset ---- */
+
+static int by_position(const void *a, const void *b)
+{
+    const struct point *x = a, *y = b;
+    return (x->position > y->position) - (x->position < y->position);
+}
+
+static int sort(struct reading *reading)
+{
+    struct point *point = reading->point;
+    bool is_sorted = true;
+    for (uint64_t i = 1; i < reading->n && is_sorted; i++)
+        is_sorted = point[i - 1].position < point[i].position;
+    if (!is_sorted)
+        qsort(point, (size_t)reading->n, sizeof(*point), by_position);
+    for (uint64_t i = 1; i < reading->n; i++)
+        if (point[i - 1].position == point[i].position)
+            return refuse(reading->zip->why, "an element is there twice");
+    return 0;
+}
+
+static int describe(const struct reading *reading, struct sfs_defined *defined)
+{
+    const struct point *point = reading->point;
+    size_t n = 0;
+    for (uint64_t i = 0; i < reading->n; i++)
+        n += i == 0 || point[i].position != point[i - 1].position + 1;
+    struct sfs_interval *interval = calloc(n + 1, sizeof(*interval));
+    if (!interval)
+        return -ENOMEM;
+    *defined = (struct sfs_defined){n, interval, reading->n};
+    for (uint64_t i = 0; i < reading->n; i++)
+        if (i == 0 || point[i].position != point[i - 1].position + 1)
+            *interval++ = (struct sfs_interval){point[i].position, i};
+    *interval = (struct sfs_interval){0, reading->n};
+    return 0;
+}
+
+/* The values in the order of the points. */
+static int arrange(const struct reading *reading, const struct views *views,
+                   const struct npy_array *data, struct points *points)
+{
+    size_t item = views->info->type.size, n = (size_t)reading->n * item;
+    char *values = malloc(n ? n : 1);
+    if (!values)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < reading->n; i++)
+        memcpy(values + i * item, data->elements + reading->point[i].value * item, item);
+    points->values = values;
+    numpy_order(&views->heads[VIEW_NPY], data, values, n);
+    return 0;
+}
+
+int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
+               struct points *points, struct foreign_why *why)
+{
+    struct zip zip = {
+        .bytes = (const unsigned char *)bytes, .n = n, .most = most_bytes, .why = why};
+    struct reading reading = {.zip = &zip};
+    struct part data = {0};
+    *points = (struct points){0};
+    npz_shape(views, &reading.rows, &reading.columns);
+    int error = find_directory(&zip);
+    if (!error)
+        error = read_shape(&zip, &reading);
+    if (!error)
+        error = take_array(&zip, "data.npy", &data);
+    if (!error)
+        error = numpy_is_of_type(&views->heads[VIEW_NPY], &data.array, why);
+    reading.n = data.array.n;
+    if (!error && (reading.n > views->frame_elements || data.array.item != views->info->type.size))
+        error = refuse(why, "it has more elements than a frame");
+    if (!error && !(reading.point = calloc((size_t)reading.n + 1, sizeof(*reading.point))))
+        error = -ENOMEM;
+    if (!error)
+        error = read_points(&reading);
+    if (!error)
+        error = sort(&reading);
+    if (!error)
+        error = describe(&reading, &points->defined);
+    if (!error)
+        error = arrange(&reading, views, &data.array, points);
+    free(reading.point);
+    part_free(&data);
+    if (error)
+        points_free(points);
+    return error;
+}
+
+void points_free(struct points *points)
+{
+    sfs_defined_free(&points->defined);
+    free(points->values);
+    *points = (struct points){0};
+}

@@ -1,0 +1,277 @@
+"""Datasets of elements that are not of one length, of any size: sequences as offsets.npy and values.npy, what
+only text can show as lines.txt."""
+import errno
+import os
+import re
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+STRING = h5py.special_dtype(vlen=str)
+
+
+def sequences(n, dtype, longest=20, seed=1):
+    rng = np.random.default_rng(seed)
+    out = np.empty(n, object)
+    for i, length in enumerate(rng.integers(0, longest, n)):
+        out[i] = rng.integers(0, 100, length).astype(dtype)
+    return out
+
+
+def ragged(d):
+    """As Awkward Array has it: offsets and contents."""
+    offsets, values = np.load(str(d / "offsets.npy")), np.load(str(d / "values.npy"))
+    assert offsets.dtype == np.dtype("<i8") and offsets[0] == 0 and offsets[-1] == len(values)
+    for name in "offsets.npy", "values.npy":
+        assert len((d / name).read_bytes()) == (d / name).stat().st_size
+    return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:])]
+
+
+def check_ragged(d, wanted, dtype):
+    found = ragged(d)
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted):
+        assert a.dtype == np.dtype(dtype) and a.tobytes() == np.asarray(b, dtype).tobytes()
+
+
+def line(text):
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def unescaped(text):
+    return re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r", "\\": "\\"}[m.group(1)], text)
+
+
+@pytest.mark.parametrize("options", [("ro",), (), ("rw",), ("ro", "direct_io"), ("ro", "hdf5=inside")])
+def test_sequences(mounts, tmp_path, options):
+    path = tmp_path / "a.h5"
+    wanted = {}
+    with h5py.File(path, "w") as f:
+        for dtype in "u1", "<i4", ">i2", "<f8":
+            for n in 0, 1, 5, 5000:
+                name = f"{np.dtype(dtype).name}_{n}"
+                data = f.create_dataset(name, (n,), h5py.special_dtype(vlen=np.dtype(dtype)))
+                wanted[name] = sequences(n, dtype), dtype
+                for i, one in enumerate(wanted[name][0]):
+                    data[i] = one
+    root = mounts(path, *options)
+    for name, (data, dtype) in wanted.items():
+        assert set(os.listdir(root / name)) >= {"offsets.npy", "values.npy"}
+        assert "lines.txt" not in os.listdir(root / name)
+        check_ragged(root / name, data, dtype)
+
+
+def test_layouts_and_shapes(mounts, tmp_path):
+    """Chunked and compressed, two dims in row-major order, chunks that nobody has written, null sequences."""
+    path, wanted = tmp_path / "a.h5", {}
+    with h5py.File(path, "w") as f:
+        dtype = h5py.special_dtype(vlen=np.dtype("<i4"))
+        for name, more in {"plain": {}, "chunks": {"chunks": (3, 4)}, "gzip": {"chunks": (3, 4), "compression": "gzip"}}.items():
+            data = f.create_dataset(name, (7, 9), dtype, **more)
+            flat = sequences(63, "<i4")
+            for i in range(63):
+                if i % 9 < 5:
+                    data[i // 9, i % 9] = flat[i]
+                else:
+                    flat[i] = np.empty(0, "<i4")
+            wanted[name] = flat
+        f.create_dataset("empty", (5, 6), dtype, chunks=(2, 2))
+        f.create_dataset("grows", (0,), dtype, maxshape=(None,), chunks=(10,))
+        f.create_dataset("scalar", (), dtype)
+        f["null"] = h5py.Empty(np.dtype("f8"))
+    root = mounts(path, "ro")
+    for name, data in wanted.items():
+        check_ragged(root / name, data, "<i4")
+    check_ragged(root / "empty", [[]] * 30, "<i4")
+    check_ragged(root / "grows", [], "<i4")
+    for name in "scalar", "null":
+        assert not set(os.listdir(root / name)) & {"offsets.npy", "values.npy", "lines.txt"}
+
+
+def test_sequences_of_compounds_and_arrays(mounts, tmp_path):
+    path = tmp_path / "a.h5"
+    base = np.dtype([("x", "<f4"), ("n", "<u2")])
+    one, two = np.array([(1.5, 2), (3.5, 4)], base), np.array([], base)
+    with h5py.File(path, "w") as f:
+        data = f.create_dataset("d", (3,), h5py.special_dtype(vlen=base))
+        space = h5py.h5t.py_create(base)
+        assert space.get_size() == base.itemsize
+        if not write_sequences(data, [one, two, one[:1]]):
+            pytest.skip("this h5py does not write sequences of compounds")
+    check_ragged(mounts(path, "ro") / "d", [one, two, one[:1]], base)
+
+
+def write_sequences(data, arrays):
+    try:
+        for i, array in enumerate(arrays):
+            data[i] = array
+        return True
+    except (TypeError, ValueError, OSError):
+        return False
+
+
+def test_strings(mounts, tmp_path):
+    """One for each line, of any kind: what ends lines, and backslashes, are escaped."""
+    path = tmp_path / "a.h5"
+    texts = ["", "plain", "two\nlines", "back\\slash", "\\n", "cr\r\n", "ümläut €", " spaces ", "tab\t", "'\"", "x" * 5000]
+    long = np.array([f"entry {i} \\ of\nmany" * (i % 7) for i in range(20000)], object)
+    with h5py.File(path, "w") as f:
+        f.create_dataset("vlen", data=np.array(texts, object), dtype=STRING)
+        f.create_dataset("chunked", data=long, dtype=STRING, chunks=(77,), compression="gzip")
+        f.create_dataset("square", data=np.array(texts[:9], object).reshape(3, 3), dtype=STRING)
+        f.create_dataset("fixed", data=np.array([t.encode() for t in texts[:9]], "S12"))
+        f.create_dataset("fixed_chunks", data=np.array([b"%d" % i for i in range(100000)], "S8"), chunks=(1000,),
+                         compression="gzip")
+        f.create_dataset("unwritten", (1000,), STRING, chunks=(10,))
+        f["scalar"] = "one"
+    root = mounts(path, "ro")
+    wanted = {"vlen": texts, "chunked": list(long), "square": texts[:9], "fixed": texts[:9],
+              "fixed_chunks": [str(i) for i in range(100000)], "unwritten": [""] * 1000}
+    for name, strings in wanted.items():
+        content = (root / name / "lines.txt").read_bytes()
+        assert content.decode() == "".join(line(s) + "\n" for s in strings), name
+        assert [unescaped(s) for s in content.decode().split("\n")[:-1]] == strings
+        assert (root / name / "lines.txt").stat().st_size == len(content)
+    with open(root / "chunked/lines.txt", "rb") as file:  # at any place
+        content = file.read()
+        rng = np.random.default_rng(1)
+        for at in rng.integers(0, len(content), 50):
+            file.seek(at)
+            assert file.read(1000) == content[at:at + 1000]
+    assert "lines.txt" not in os.listdir(root / "scalar")
+
+
+def test_what_else_only_text_can_show(mounts, tmp_path):
+    """References are paths, nested sequences lists, compounds as value.txt has them."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f["x/y"] = np.arange(5)
+        refs = f.create_dataset("refs", (3,), h5py.special_dtype(ref=h5py.Reference))
+        refs[0], refs[2] = f["x/y"].ref, f["x"].ref
+        record = np.dtype([("name", STRING), ("n", "<i4")])
+        records = f.create_dataset("records", (2,), record)
+        records[0], records[1] = ("a\nb", 1), ("c", 2)
+        inner = h5py.h5t.vlen_create(h5py.h5t.NATIVE_INT32)
+        space = h5py.h5s.create_simple((2,))
+        h5py.h5d.create(f.id, b"nested", h5py.h5t.vlen_create(inner), space)
+    root = mounts(path, "ro")
+    assert (root / "refs/lines.txt").read_text() == "/x/y\nnull\n/x\n"
+    assert (root / "records/lines.txt").read_text() == '{name: "a\\u000ab", n: 1}\n{name: "c", n: 2}\n'
+    assert (root / "nested/lines.txt").read_text() == "[]\n[]\n"
+    assert "offsets.npy" not in os.listdir(root / "nested")
+
+
+def test_more_than_value_txt(mounts, tmp_path):
+    """Two million strings and sequences, in pieces: the daemon and libhdf5's process stay small."""
+    path, n = tmp_path / "a.h5", 2_000_000
+    with h5py.File(path, "w") as f:
+        f.create_dataset("s", (n,), STRING, chunks=(50_000,))
+        f.create_dataset("v", (n,), h5py.special_dtype(vlen=np.dtype("<i4")), chunks=(50_000,))
+        for at in range(0, n, 500_000):
+            f["s"][at:at + 500_000] = np.array([b"%d" % i for i in range(at, at + 500_000)], object)
+    root = mounts(path, "ro", "hdf5_memory=200M")
+    assert "value.txt" not in os.listdir(root / "s")
+    assert (root / "s/lines.txt").read_bytes() == b"".join(b"%d\n" % i for i in range(n))
+    assert (np.load(str(root / "v/offsets.npy")) == 0).all() and len(np.load(str(root / "v/values.npy"))) == 0
+    status = (root / ".sparsefs/pid").read_text().strip()
+    peak = int(re.search(r"VmHWM:\s*(\d+)", open(f"/proc/{status}/status").read()).group(1))
+    assert peak < 300 << 10, peak
+
+
+def test_large_elements(mounts, tmp_path):
+    """Elements of some MiB each: pieces of single ones."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        v = f.create_dataset("v", (12,), h5py.special_dtype(vlen=np.dtype("<i4")))
+        s = f.create_dataset("s", (12,), STRING)
+        for i in range(12):
+            v[i] = np.arange(i * 300_000, dtype="<i4")
+            s[i] = chr(97 + i) * (i * 1_000_000)
+    root = mounts(path, "ro", "hdf5_memory=512M")
+    check_ragged(root / "v", [np.arange(i * 300_000, dtype="<i4") for i in range(12)], "<i4")
+    assert (root / "s/lines.txt").read_bytes() == b"".join(b"%c" % (97 + i) * (i * 1_000_000) + b"\n" for i in range(12))
+    mapped = np.load(str(root / "v/values.npy"), mmap_mode="r")
+    assert mapped[-1] == 11 * 300_000 - 1
+
+
+def test_copies_and_listings(mounts, tmp_path):
+    """Sizes are 0 until a file is opened where finding out takes reading; copies are whole all the same."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("s", data=np.array([f"text {i}" for i in range(50000)], object), dtype=STRING)
+    root = mounts(path, "ro")
+    assert (root / "s/lines.txt").stat().st_size == 0
+    subprocess.run(["cp", "-r", root / "s", tmp_path / "copy"], check=True)
+    wanted = "".join(f"text {i}\n" for i in range(50000))
+    assert (tmp_path / "copy/lines.txt").read_text() == wanted
+    assert (root / "s/lines.txt").stat().st_size == len(wanted)
+
+
+def test_they_are_not_written(mounts, tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("v", (2,), h5py.special_dtype(vlen=np.dtype("<i4")))
+        f.create_dataset("s", data=np.array(["a", "b"], object), dtype=STRING)
+    root = mounts(path, "rw", expect_log=True)
+    for name in "v/offsets.npy", "v/values.npy", "s/lines.txt":
+        with pytest.raises(PermissionError):
+            open(root / name, "r+b")
+    assert "this file is computed" in root.log()
+
+
+def test_views_by_their_words(mounts, tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("v", (2,), h5py.special_dtype(vlen=np.dtype("<i4")))
+        f.create_dataset("s", data=np.array(["a", "b"], object), dtype=STRING)
+    root = mounts(path, "ro", "views=ragged")
+    assert set(os.listdir(root / "v")) == {"dataset.json", "offsets.npy", "values.npy"}
+    assert set(os.listdir(root / "s")) == {"dataset.json"}
+    assert set(os.listdir(mounts(path, "ro", "views=lines") / "s")) == {"dataset.json", "lines.txt"}
+
+
+def test_they_grow(mounts, tmp_path):
+    """A file that is followed: what was appended is there, and what there was is the same."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as f:
+        v = f.create_dataset("v", (3,), h5py.special_dtype(vlen=np.dtype("<i4")), maxshape=(None,), chunks=(4,))
+        for i in range(3):
+            v[i] = np.arange(i)
+    root = mounts(path, "ro")
+    check_ragged(root / "v", [np.arange(i) for i in range(3)], "<i4")
+    root.unmount()
+    with h5py.File(path, "r+") as f:
+        f["v"].resize((9,))
+        for i in range(3, 9):
+            f["v"][i] = np.arange(i)
+    check_ragged(mounts(path, "ro") / "v", [np.arange(i) for i in range(9)], "<i4")
+
+
+def test_hostile_lengths(mounts, tmp_path):
+    """Lengths that the heap does not have: an error for who reads values, and nothing else happens."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        v = f.create_dataset("v", (4,), h5py.special_dtype(vlen=np.dtype("<i4")))
+        for i in range(4):
+            v[i] = np.full(1234, 7)
+        f["x"] = np.arange(10)
+        where = v.id.get_offset()
+    with open(path, "r+b") as file:
+        file.seek(where + 16)
+        assert file.read(4) == (1234).to_bytes(4, "little")
+        file.seek(where + 16)
+        file.write(b"\xff\xff\xff\xff")
+    root = mounts(path, "ro", expect_log=True)
+    offsets = np.load(str(root / "v/offsets.npy"))
+    assert offsets.tolist() == [0, 1234, 1234 + 2**32 - 1, 2 * 1234 + 2**32 - 1, 3 * 1234 + 2**32 - 1]
+    with open(root / "v/values.npy", "rb", buffering=0) as file:
+        head = file.read(128)
+        assert b"(%d,)" % offsets[-1] in head
+        assert np.frombuffer(file.read(3000), "<i4").tolist() == [7] * 750  # the page before
+        file.seek(1 << 20)
+        with pytest.raises(OSError) as error:
+            file.read(1000)
+        assert error.value.errno in (errno.EIO, errno.EFBIG)
+    assert np.load(str(root / "x/npy/000000.npy")).tolist() == list(range(10))
