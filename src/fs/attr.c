@@ -14,7 +14,7 @@ static void common(const struct mount *mount, const struct node *node, struct in
                    bool is_writable, struct stat *st)
 {
     const struct options *options = mount->options;
-    const struct stat *file = node->file_stat;
+    const struct stat *file = &node->mounted->st;
     mode_t bits = is_writable ? READ_BITS | WRITE_BITS : READ_BITS;
     memset(st, 0, sizeof(*st));
     st->st_ino = inode_pack(inode);
@@ -26,8 +26,8 @@ static void common(const struct mount *mount, const struct node *node, struct in
     st->st_mtim = file->st_mtim;
     st->st_ctim = file->st_ctim;
     st->st_blksize = 4096;
-    follow_raise(mount->follow, node->file, &st->st_mtim);
-    follow_raise(mount->follow, node->file, &st->st_ctim);
+    follow_raise(mount->follow, node_file(node), &st->st_mtim);
+    follow_raise(mount->follow, node_file(node), &st->st_ctim);
 }
 
 /* Who may read a directory may enter it. One link means that the number of subdirectories is not
@@ -136,14 +136,14 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     char *text;
     int error;
     bool is_group = node->type == NODE_GROUP;
-    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node->file), st);
+    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node_file(node)), st);
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;
         st->st_size = (off_t)strlen(node->target);
         return 0;
     case NODE_DATATYPE:
-        error = sfs_datatype_text(node->file, node->address, &text);
+        error = sfs_datatype_text(node_file(node), node->address, &text);
         if (error)
             return error;
         as_file(st, strlen(text) + 1, strlen(text) + 1);

@@ -78,7 +78,7 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
     /* Says in the log, once more, why it cannot be read. */
-    return sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
+    return sfs_object_type(node_file(node), node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
 }
 
 static void leave(struct mount *mount, struct directory *directory)
@@ -150,7 +150,7 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
         error = -EAGAIN;
     } else { /* since then its object may have become another */
         struct sfs_link now;
-        error = sfs_lookup(group->file, group->address, link->name, &now);
+        error = sfs_lookup(node_file(group), group->address, link->name, &now);
         if (!error) {
             error = node_child(mount->nodes, group, &now, child);
             sfs_link_free(&now);

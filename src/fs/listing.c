@@ -31,7 +31,7 @@ struct changed_link {
 };
 
 struct group_key {
-    struct sfs_file *file;
+    const struct mounted_file *file;
     uint64_t address;
 };
 
@@ -96,7 +96,7 @@ void listings_destroy(struct listings *listings)
 static void set_key(struct group_key *key, const struct node *node)
 {
     memset(key, 0, sizeof(*key));
-    key->file = node->file;
+    key->file = node->mounted;
     key->address = node->address;
 }
 
@@ -301,13 +301,13 @@ static int read_links(const struct node *node, unsigned removals, bool begins,
     if (!listing)
         return -ENOMEM;
     *listing = (struct kept_listing){.listing.removals = removals,
-                                     .file = node->file,
-                                     .states = sfs_states(node->file),
+                                     .file = node_file(node),
+                                     .states = sfs_states(node_file(node)),
                                      .users = 1,
                                      .readers = begins,
                                      .bytes = sizeof(*listing)};
     struct sfs_links *links = &listing->listing.links;
-    int error = sfs_list(node->file, node->address, links);
+    int error = sfs_list(node_file(node), node->address, links);
     if (error) {
         free(listing);
         return error;

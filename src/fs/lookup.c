@@ -11,7 +11,7 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
                       const struct node **child)
 {
     struct sfs_links links;
-    int error = sfs_list(group->file, group->address, &links);
+    int error = sfs_list(node_file(group), group->address, &links);
     if (error)
         return error;
     error = -ENOENT;
@@ -39,7 +39,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     }
     if (name_decode(name, !group->parent, link_name)) {
         struct sfs_link link;
-        error = sfs_lookup(group->file, group->address, link_name, &link);
+        error = sfs_lookup(node_file(group), group->address, link_name, &link);
         if (error)
             return error;
         error = node_child(mount->nodes, group, &link, &child);

@@ -225,7 +225,7 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
                       struct entry_of_node **out)
 {
     struct entry_of_node *entry, *found, *removed = NULL, *gone = NULL;
-    int error = node_new(group, link->name, nodes_find_file(nodes, group->file), &entry);
+    int error = node_new(group, link->name, group->mounted, &entry);
     if (error)
         return error;
     error = node_make(nodes, entry, link);
@@ -255,7 +255,7 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
 /* Whether a link of a followed file leads to another object than when the node was made. */
 static bool is_another(const struct node *node, const struct sfs_link *link)
 {
-    return sfs_is_following(node->file) && link->type == SFS_LINK_HARD &&
+    return sfs_is_following(node_file(node)) && link->type == SFS_LINK_HARD &&
            node->type != NODE_SYMLINK && node->address != link->address;
 }
 

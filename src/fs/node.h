@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/mounted.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -39,8 +40,7 @@ struct node {
     enum node_type type;
     const struct node *parent; /* NULL: the root */
     unsigned level;            /* below the root */
-    struct sfs_file *file;
-    const struct stat *file_stat; /* of file, as of opening */
+    struct mounted_file *mounted; /* what it is in */
     uint64_t address;             /* not of a symlink */
     /* The same for all hard links to an object, as long as one of their nodes is in the table or it
      * is kept, and never that of another; not of a symlink. */
@@ -51,6 +51,12 @@ struct node {
      * it for an answer. */
     bool is_doubtful;
 };
+
+/* Of the file that a node is in. */
+static inline struct sfs_file *node_file(const struct node *node)
+{
+    return node->mounted->file;
+}
 
 /* external_links: follow them wherever they lead; else in the file's folder and below. frame_rank
  * as views_open has it. file must outlive the table. */

@@ -6,15 +6,6 @@
 
 #include "fs/node_table.h"
 
-struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file)
-{
-    struct mounted_file *mounted;
-    pthread_mutex_lock(&nodes->files_lock);
-    LL_SEARCH_SCALAR(nodes->files, mounted, file, file);
-    pthread_mutex_unlock(&nodes->files_lock);
-    return mounted;
-}
-
 /* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
 static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
 {

@@ -35,7 +35,7 @@ struct node_key *node_new_key(const struct node *parent, const char *name)
     return key;
 }
 
-int node_new(const struct node *parent, const char *name, const struct mounted_file *file,
+int node_new(const struct node *parent, const char *name, struct mounted_file *file,
              struct entry_of_node **out)
 {
     struct entry_of_node *entry = calloc(1, sizeof(*entry));
@@ -49,8 +49,7 @@ int node_new(const struct node *parent, const char *name, const struct mounted_f
     }
     entry->node.parent = parent;
     entry->node.level = parent ? parent->level + 1 : 0;
-    entry->node.file = file->file;
-    entry->node.file_stat = &file->st;
+    entry->node.mounted = file;
     *out = entry;
     return 0;
 }
@@ -145,12 +144,12 @@ static const enum node_type types[] = {
     [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
 
 /* Makes the node an object of file, or a symlink to the ancestor that this object is. */
-static int make_object(struct entry_of_node *entry, const struct mounted_file *file,
+static int make_object(struct entry_of_node *entry, struct mounted_file *file,
                        uint64_t address)
 {
     unsigned levels = 0;
     for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
-        if (n->file != file->file || n->address != address)
+        if (n->mounted != file || n->address != address)
             continue;
         char *target = NULL;
         size_t size;
@@ -166,8 +165,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     }
 
     enum sfs_object_type type;
-    entry->node.file = file->file;
-    entry->node.file_stat = &file->st;
+    entry->node.mounted = file;
     entry->node.address = address;
     int error = sfs_object_type(file->file, address, &type);
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
@@ -182,7 +180,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
 /* Why a link is shown as one, once for each. */
 static void tell_external(const struct entry_of_node *entry, const struct sfs_link *link, int error)
 {
-    const char *from = sfs_path(entry->node.parent->file);
+    const char *from = sfs_path(node_file(entry->node.parent));
     if (error == -EXDEV)
         log_warning("%s: an external link leads out of its folder, to %s: -o external_links "
                     "or external_files would follow it",
@@ -204,7 +202,7 @@ static void tell_external(const struct entry_of_node *entry, const struct sfs_li
 static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                          const struct sfs_link *link)
 {
-    struct sfs_file *from = entry->node.parent->file;
+    struct sfs_file *from = node_file(entry->node.parent);
     struct mounted_file *mounted;
     uint64_t address;
     int error = nodes_open_linked(nodes, from, link->target_file, &mounted);
@@ -221,17 +219,16 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
 
 /* In a file behind an external link the root of the mount is not the root of paths: soft links are
  * followed here. */
-static int make_followed(struct nodes *nodes, struct entry_of_node *entry,
-                         const struct sfs_link *link)
+static int make_followed(struct entry_of_node *entry, const struct sfs_link *link)
 {
     const struct node *parent = entry->node.parent;
     uint64_t address;
-    int error = sfs_find(parent->file, parent->address, link->target, &address);
+    int error = sfs_find(node_file(parent), parent->address, link->target, &address);
     if (error == -ENOMEM)
         return error;
     entry->node.is_doubtful = error && error != -ENOENT;
     return error ? make_symlink(entry, path_as_target(parent, link->target))
-                 : make_object(entry, nodes_find_file(nodes, parent->file), address);
+                 : make_object(entry, parent->mounted, address);
 }
 
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link)
@@ -240,10 +237,10 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     switch (link->type) {
     case SFS_LINK_HARD:
     case SFS_LINK_SERIES:
-        return make_object(entry, nodes_find_file(nodes, parent->file), link->address);
+        return make_object(entry, parent->mounted, link->address);
     case SFS_LINK_SOFT:
-        if (parent->file != nodes->files->file && link->target[0] == '/')
-            return make_followed(nodes, entry, link);
+        if (node_file(parent) != nodes->files->file && link->target[0] == '/')
+            return make_followed(entry, link);
         return make_symlink(entry, path_as_target(parent, link->target));
     case SFS_LINK_EXTERNAL:
         return make_external(nodes, entry, link);

@@ -14,7 +14,7 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
     struct object_key key;
     struct object *object;
     memset(&key, 0, sizeof(key)); /* hashed with whatever lies between its members */
-    key.file = entry->node.file;
+    key.file = entry->node.mounted;
     key.address = entry->node.address;
     HASH_FIND(hh, nodes->by_object, &key, sizeof(key), object);
     if (!object) {

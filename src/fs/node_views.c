@@ -39,7 +39,7 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     pthread_mutex_unlock(&nodes->lock);
     char *path = node_path(&entry->node);
     int error =
-        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
+        path ? views_open(node_file(&entry->node), entry->node.address, path, nodes->frame_rank, &views)
              : -ENOMEM;
     free(path);
     pthread_mutex_lock(&nodes->lock);
@@ -96,7 +96,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
 {
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *attributes = nodes->last;
-    uint64_t states = sfs_states(node->file);
+    uint64_t states = sfs_states(node_file(node));
     if (attributes && attributes->object == node->object && attributes->states == states) {
         atomic_fetch_add(&attributes->users, 1);
         pthread_mutex_unlock(&nodes->lock);
@@ -108,7 +108,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
     attributes = calloc(1, sizeof(*attributes));
     if (!attributes)
         return -ENOMEM;
-    int error = sfs_attributes(node->file, node->address, &attributes->attributes);
+    int error = sfs_attributes(node_file(node), node->address, &attributes->attributes);
     if (error) {
         free(attributes);
         return error;

@@ -161,7 +161,7 @@ static bool is_control(struct inode inode)
 static int open_datatype(struct open_file *file)
 {
     char *words;
-    int error = sfs_datatype_text(file->node->file, file->node->address, &words);
+    int error = sfs_datatype_text(node_file(file->node), file->node->address, &words);
     if (error)
         return error;
     int n = asprintf(&file->text, "%s\n", words);
@@ -246,7 +246,7 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     bool read = !is_new && access != O_WRONLY, write = is_new || access != O_RDONLY;
     if (!file->node)
         return -ESTALE;
-    if (write && !(mount->is_writable && sfs_is_writable(file->node->file)))
+    if (write && !(mount->is_writable && sfs_is_writable(node_file(file->node))))
         return -EROFS;
     if (inode_is_view(file->inode))
         return open_view(mount, file, read, write);
