@@ -91,8 +91,10 @@ static int take_number(struct nodes *nodes, struct node *node)
 
 int node_add(struct nodes *nodes, struct entry_of_node *entry)
 {
-    bool has_object = entry->node.type != NODE_SYMLINK;
+    bool has_object = entry->node.type != NODE_SYMLINK && !node_is_of_folder(&entry->node);
     int error = take_number(nodes, &entry->node);
+    if (!has_object)
+        entry->node.object = nodes->n_objects++;
     if (!error && has_object)
         error = add_to_object(nodes, entry);
     if (error)

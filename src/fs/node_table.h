@@ -47,6 +47,7 @@ struct entry_of_node {
 };
 
 struct nodes {
+    struct mounted_files *folder_files; /* NULL: no folder is mounted */
     bool external_links;
     int frame_rank;
     pthread_mutex_t files_lock; /* guards files, while they are opened */
@@ -103,6 +104,17 @@ void nodes_free_gone(struct entry_of_node *gone);
 
 /* node_table.c: the link is gone: the node is found by its number only. */
 void node_unlink(struct nodes *nodes, struct entry_of_node *entry);
+
+/* node.c: a child can be found no longer, and is added to *removed; of what was removed, all that
+ * nobody else holds is gone. */
+void node_remove_child(struct nodes *nodes, struct entry_of_node *child,
+                       struct entry_of_node **removed);
+void node_put_removed(struct nodes *nodes, struct entry_of_node *removed,
+                      struct entry_of_node **gone);
+
+/* node_folder.c: the path from the folder on of the file that is named in another one of it, as
+ * libhdf5 looks for it; the caller frees it. -ENOENT: there is none in the folder; -ENOMEM. */
+int node_folder_resolve(const struct mounted_file *from, const char *name, char **path);
 
 /* node_views.c: the views of a node are no longer idle. */
 void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry);
