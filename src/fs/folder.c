@@ -164,8 +164,10 @@ static bool has_signature(int fd, off_t size)
     for (; at + sizeof(signature) <= end; at *= 2)
         if (is_signature(bytes + at))
             return true;
-    for (off_t offset = (off_t)at; end == most && offset > 0 && offset <= size / 2; offset *= 2)
-        if (pread(fd, bytes, sizeof(signature), offset) == sizeof(signature) && is_signature(bytes))
+    const uint64_t last = size > 0 ? (uint64_t)size : 0;
+    for (uint64_t offset = at; end == most && offset < last; offset *= 2)
+        if (pread(fd, bytes, sizeof(signature), (off_t)offset) == sizeof(signature) &&
+            is_signature(bytes))
             return true;
     return false;
 }

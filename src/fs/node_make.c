@@ -227,8 +227,8 @@ static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_lin
     if (error == -ENOMEM)
         return error;
     if (error)
-        log_info("%s: an external link leads to no file of the folder: %s",
-                 sfs_path(node_file(group)), link->target_file);
+        log_info("%s: an external link leads nowhere: %s: %s: it is no file of the folder",
+                 sfs_path(node_file(group)), link->target_file, link->target);
     entry->node.is_doubtful = error; /* it may come */
     free(file);
     return make_symlink(entry, error ? external_as_target(link) : target);
