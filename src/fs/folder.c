@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/mounts.h"
@@ -16,6 +17,7 @@
 #define KINDS        ((size_t)1 << 16) /* that are known, at most */
 #define FIRST_BYTES  4096              /* of a file, that are read at once */
 #define FIRST_OFFSET 512               /* of a signature behind a user block */
+#define SETTLED_SECONDS 2
 #define FIRST_NAMES  64
 
 static const char signature[8] = "\211HDF\r\n\032\n";
@@ -187,6 +189,16 @@ static struct known_kind *place_of(const struct folder *folder, const struct sta
     return &folder->kinds[(hash >> 32) % KINDS];
 }
 
+/* A state that is so new is not known by its times: the file may be changed without another time,
+ * as these are taken from a clock that ticks, on some file systems once in two seconds. */
+bool folder_is_settled(const struct stat *st)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    time_t last = st->st_mtim.tv_sec > st->st_ctim.tv_sec ? st->st_mtim.tv_sec : st->st_ctim.tv_sec;
+    return now.tv_sec - last > SETTLED_SECONDS;
+}
+
 /* One that could not be read may be read the next time. */
 static bool look_for_signature(struct folder *folder, int found, const struct stat *st)
 {
@@ -195,6 +207,8 @@ static bool look_for_signature(struct folder *folder, int found, const struct st
         return false;
     bool is_hdf5 = has_signature(fd, st->st_size);
     close(fd);
+    if (!folder_is_settled(st))
+        return is_hdf5;
     pthread_mutex_lock(&folder->lock);
     *place_of(folder, st) = (struct known_kind){st->st_dev,  st->st_ino,  st->st_size, st->st_mtim,
                                                 st->st_ctim, true,        is_hdf5};

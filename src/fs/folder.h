@@ -40,9 +40,13 @@ int folder_find_in(const struct folder *folder, int directory, const char *name,
 int folder_open_found(int found);
 
 /* What was found. Of regular files those are HDF5 which have its signature where the format allows
- * it, at 0, 512, 1024, 2048 and so on: at most one read of 4 KiB and one for every doubling of the
- * file's size are made to find that out, once for every state of the file. */
+ * it, at 0, 512, 1024, 2048 and so on: one read of 2 KiB and one for every doubling of the
+ * file's size are made to find that out, once for
+ * every state of the file that is older than some seconds. */
 enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st);
+
+/* Whether another state of the file would have other times. */
+bool folder_is_settled(const struct stat *st);
 
 /* The names in a directory that was found, but "." and "..", in no order. The descriptor is taken
  * over, also on error; the caller frees the names. */

@@ -145,7 +145,9 @@ static int begin_file(struct mounted_file *file)
     file->is_busy = false;
     pthread_cond_broadcast(&files->changed);
     if (error == -EINVAL || error == -EILSEQ)
-        file->error = error = -EIO;
+        error = -EIO;
+    if (error == -EIO && folder_is_settled(&st))
+        file->error = error;
     if (error)
         files->n_open--;
     if (error == -EIO || !error)

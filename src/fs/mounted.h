@@ -33,7 +33,7 @@ struct mounted_file {
     unsigned n_views;                           /* that are open of its datasets */
     bool is_busy;                               /* somebody opens or closes it */
     bool was_open;
-    int error; /* it is no HDF5 file, however often one tries */
+    int error; /* it cannot be read as HDF5, however often one tries */
 };
 
 /* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at a
