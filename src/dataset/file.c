@@ -288,8 +288,8 @@ int file_over_found(const struct store_found *found, const struct common_cache *
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    int error = file_over_found(found, &(struct common_cache){from->cache, from->ahead}, options,
-                                file);
+    int error =
+        file_over_found(found, &(struct common_cache){from->cache, from->ahead}, options, file);
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);

@@ -145,7 +145,8 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     char *text;
     int error;
     bool is_group = node->type == NODE_GROUP;
-    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node_file(node)), st);
+    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node_file(node)),
+           st);
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;

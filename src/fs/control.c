@@ -76,8 +76,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
     fprintf(out, ",\n  \"lock\": \"%s\"", locks[lock]);
     if (of_folder)
-        fprintf(out,
-                ",\n  \"max_open\": %u,\n  \"files_open\": %u,\n  \"files_opened\": %" PRIu64,
+        fprintf(out, ",\n  \"max_open\": %u,\n  \"files_open\": %u,\n  \"files_opened\": %" PRIu64,
                 of_folder->most, of_folder->open, of_folder->opened);
     fprintf(out, ",\n  \"file_device\": %" PRIu64 ",\n  \"file_inode\": %" PRIu64 "\n}\n",
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);

@@ -99,7 +99,8 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
     /* Says in the log, once more, why it cannot be read. */
-    return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO : 0;
+    return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO
+                                                                                            : 0;
 }
 
 static void leave(struct mount *mount, struct directory *directory)

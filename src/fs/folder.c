@@ -14,11 +14,11 @@
 
 #include "common/mounts.h"
 
-#define KINDS        ((size_t)1 << 16) /* that are known, at most */
-#define FIRST_BYTES  4096              /* of a file, that are read at once */
-#define FIRST_OFFSET 512               /* of a signature behind a user block */
+#define KINDS           ((size_t)1 << 16) /* that are known, at most */
+#define FIRST_BYTES     4096              /* of a file, that are read at once */
+#define FIRST_OFFSET    512               /* of a signature behind a user block */
 #define SETTLED_SECONDS 2
-#define FIRST_NAMES  64
+#define FIRST_NAMES     64
 
 static const char signature[8] = "\211HDF\r\n\032\n";
 
@@ -35,7 +35,7 @@ struct folder {
     char *path;
     int fd;
     dev_t device;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock;     /* guards what follows */
     struct known_kind *kinds; /* by a hash of the inode */
 };
 
@@ -210,8 +210,8 @@ static bool look_for_signature(struct folder *folder, int found, const struct st
     if (!folder_is_settled(st))
         return is_hdf5;
     pthread_mutex_lock(&folder->lock);
-    *place_of(folder, st) = (struct known_kind){st->st_dev,  st->st_ino,  st->st_size, st->st_mtim,
-                                                st->st_ctim, true,        is_hdf5};
+    *place_of(folder, st) = (struct known_kind){st->st_dev,  st->st_ino, st->st_size, st->st_mtim,
+                                                st->st_ctim, true,       is_hdf5};
     pthread_mutex_unlock(&folder->lock);
     return is_hdf5;
 }

@@ -1,8 +1,8 @@
-/* A folder of the file system with all that lies below it, for reading. Everything is found from the
- * folder's own descriptor, name by name, and symbolic links are never followed: nothing leads out.
- * What is mounted below it is entered, but for mounts of sparsefs, which are not shown: a daemon
- * that waits for itself waits for good. Nor are pipes, sockets and devices. Knows neither nodes nor
- * FUSE. Thread-safe. */
+/* A folder of the file system with all that lies below it, for reading. Everything is found from
+ * the folder's own descriptor, name by name, and symbolic links are never followed: nothing leads
+ * out. What is mounted below it is entered, but for mounts of sparsefs, which are not shown: a
+ * daemon that waits for itself waits for good. Nor are pipes, sockets and devices. Knows neither
+ * nodes nor FUSE. Thread-safe. */
 #ifndef SPARSEFS_FS_FOLDER_H
 #define SPARSEFS_FS_FOLDER_H
 

@@ -9,13 +9,14 @@
 
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
-static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root, struct mounted_file **file)
+static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
+                  struct mounted_file **file)
 {
     struct mount *mount = fuse_req_userdata(request);
     struct inode inode = inode_unpack(number);
     const struct node *node = node_hold_any(mount->nodes, inode.node);
-    bool is_wanted = node && (!node_is_of_folder(node) || (is_of_root && node_is_top(node) &&
-                                                           node->type == NODE_GROUP));
+    bool is_wanted = node && (!node_is_of_folder(node) ||
+                              (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
     *file = is_wanted ? node->mounted : NULL;
     int error = is_wanted ? mounted_use(*file, false) : 0;
     if (node)

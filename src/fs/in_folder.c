@@ -43,8 +43,8 @@ static void show(const struct mount *mount, const struct node *node, struct stat
 {
     const struct options *options = mount->options;
     bool is_link = node->type == NODE_SYMLINK;
-    mode_t execute = node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2
-                                              : st->st_mode & EXECUTE_BITS;
+    mode_t execute =
+        node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2 : st->st_mode & EXECUTE_BITS;
     mode_t bits = (st->st_mode & READ_BITS) | execute;
     mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
     if (options->has_umask)

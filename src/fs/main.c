@@ -28,7 +28,7 @@
 #define READAHEAD_KIB 1024 /* first reads through the page cache are twice as fast as with 128 */
 #define LINE_BYTES    1024 /* of a message */
 #define DESCRIPTORS_OF_FILE 8
-#define DESCRIPTORS_BESIDE  256 /* with those of files that users have open */
+#define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
 #define DECODER_BYTES ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 static atomic_bool use_syslog;
@@ -288,17 +288,17 @@ static mode_t shown_mode(const struct options *options)
 static struct sfs_options options_of_files(const struct options *options)
 {
     return (struct sfs_options){.cache_size = options->cache_size,
-                                       .chunk_memory = options->chunk_memory,
-                                       .fill_missing = options->fill_missing,
-                                       .external_files = options->external_files,
-                                       .for_others = options->allow_other,
-                                       .mode = shown_mode(options),
-                                       .is_trusted = options->trusts,
-                                       .workers = options->workers,
-                                       .follow = options->follow > 0,
-                                       .hdf5_worker = !options->hdf5_inside,
-                                       .writable = !options->read_only,
-                                       .share = !options->wants_writing};
+                                .chunk_memory = options->chunk_memory,
+                                .fill_missing = options->fill_missing,
+                                .external_files = options->external_files,
+                                .for_others = options->allow_other,
+                                .mode = shown_mode(options),
+                                .is_trusted = options->trusts,
+                                .workers = options->workers,
+                                .follow = options->follow > 0,
+                                .hdf5_worker = !options->hdf5_inside,
+                                .writable = !options->read_only,
+                                .share = !options->wants_writing};
 }
 
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */

@@ -27,7 +27,8 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
         pthread_mutex_init(&mount->becoming[i], NULL);
     atomic_init(&mount->removals, 0);
     int fd = folder_find(mounted_files_folder(files), "", &st);
-    int error = fd < 0 ? fd : nodes_create_of_folder(files, &st, options->frame_rank, &mount->nodes);
+    int error =
+        fd < 0 ? fd : nodes_create_of_folder(files, &st, options->frame_rank, &mount->nodes);
     if (fd >= 0)
         close(fd);
     mount->listings = error ? NULL : listings_create();

@@ -1,7 +1,7 @@
 /* HDF5 files that are mounted, open or not. That of the command line is open as long as the mount,
- * and so are those that external links lead to. Of a folder's files those are open that are used, or
- * were used last, at most so many: who wants something of one uses it for as long as that takes, and
- * it is opened for him. One that was closed is opened again only as long as it is what it was:
+ * and so are those that external links lead to. Of a folder's files those are open that are used,
+ * or were used last, at most so many: who wants something of one uses it for as long as that takes,
+ * and it is opened for him. One that was closed is opened again only as long as it is what it was:
  * numbers of inodes and addresses of objects go on to hold.
  *
  * Locks: that of struct mounted_files comes last, and nothing is opened or closed under it. */
@@ -20,11 +20,11 @@
 struct mounted_files;
 
 struct mounted_file {
-    struct mounted_file *next; /* of those that stay open */
-    struct sfs_file *file;     /* NULL: not open, or a directory or another file of the folder */
-    uint64_t root;             /* the address of its root group, of one that was open */
-    struct stat st;            /* as of opening, before that and after that as it was last */
-    atomic_uint refs;          /* of nodes, and of those who use it */
+    struct mounted_file *next;   /* of those that stay open */
+    struct sfs_file *file;       /* NULL: not open, or a directory or another file of the folder */
+    uint64_t root;               /* the address of its root group, of one that was open */
+    struct stat st;              /* as of opening, before that and after that as it was last */
+    atomic_uint refs;            /* of nodes, and of those who use it */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     /* Under the lock of files: */
@@ -36,8 +36,9 @@ struct mounted_file {
     int error; /* it cannot be read as HDF5, however often one tries */
 };
 
-/* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at a
- * time. closing(context, file): it is about to be closed: nothing that was opened of it may stay. */
+/* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
+ * a time. closing(context, file): it is about to be closed: nothing that was opened of it may stay.
+ */
 int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
                          struct mounted_files **files);
 void mounted_files_set_closing(struct mounted_files *files,

@@ -32,8 +32,8 @@ enum node_type {
 };
 
 /* What does not change after a node was made; of a node only this is for others to read. */
-/* Groups are shown so many levels below the root of their file: each is compared with those above it, and longer
- * paths than half of this Linux does not take anyway. */
+/* Groups are shown so many levels below the root of their file: each is compared with those above
+ * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
 
 struct node {
@@ -87,8 +87,8 @@ void nodes_destroy(struct nodes *nodes);
 int nodes_create_of_folder(struct mounted_files *files, const struct stat *st, int frame_rank,
                            struct nodes **nodes);
 
-/* A name in a directory of the folder, which leads to something of this kind and state; target: of a
- * symbolic link. As it was, if it is still that; the caller holds it. */
+/* A name in a directory of the folder, which leads to something of this kind and state; target: of
+ * a symbolic link. As it was, if it is still that; the caller holds it. */
 int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
                       enum folder_kind kind, const struct stat *st, const char *target,
                       const struct node **child);

@@ -158,8 +158,7 @@ static const enum node_type types[] = {
     [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
 
 /* Makes the node an object of file, or a symlink to the ancestor that this object is. */
-static int make_object(struct entry_of_node *entry, struct mounted_file *file,
-                       uint64_t address)
+static int make_object(struct entry_of_node *entry, struct mounted_file *file, uint64_t address)
 {
     unsigned levels = 0;
     for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
@@ -256,8 +255,8 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                  : make_object(entry, mounted, address);
 }
 
-/* In a file behind an external link, if no folder is mounted, the root of the mount is not the root of paths: soft links are
- * followed here. */
+/* In a file behind an external link, if no folder is mounted, the root of the mount is not the root
+ * of paths: soft links are followed here. */
 static int make_followed(struct entry_of_node *entry, const struct sfs_link *link)
 {
     const struct node *parent = entry->node.parent;

@@ -31,8 +31,8 @@ void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry)
     nodes->idle_bytes -= entry->kept_bytes;
 }
 
-/* The lock must be held; it is dropped. Whoever closes the file meanwhile waits for its views; it is
- * there that long. */
+/* The lock must be held; it is dropped. Whoever closes the file meanwhile waits for its views; it
+ * is there that long. */
 static void close_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct views *views = entry->views;
@@ -66,9 +66,9 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
     char *path = node_path(&entry->node);
-    int error =
-        path ? views_open(node_file(&entry->node), node_address(&entry->node), path, nodes->frame_rank, &views)
-             : -ENOMEM;
+    int error = path ? views_open(node_file(&entry->node), node_address(&entry->node), path,
+                                  nodes->frame_rank, &views)
+                     : -ENOMEM;
     free(path);
     if (!error)
         mounted_views_opened(entry->node.mounted);
