@@ -18,7 +18,11 @@ static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
     bool is_wanted = node && (!node_is_of_folder(node) ||
                               (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
     *file = is_wanted ? node->mounted : NULL;
+    if (is_wanted) /* what is waited for may take the serving of other requests */
+        loop_begin_wait(mount->loop);
     int error = is_wanted ? mounted_use(*file, false) : 0;
+    if (is_wanted)
+        loop_end_wait(mount->loop);
     if (node)
         node_put(mount->nodes, node->number);
     if (error)

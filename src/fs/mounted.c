@@ -8,7 +8,10 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+
+#define RELEASE_NANOS 1000000000u
 
 struct mounted_files {
     struct folder *folder;
@@ -34,7 +37,7 @@ int mounted_files_create(struct folder *folder, struct together *together, unsig
     files->together = together;
     files->most = most;
     pthread_mutex_init(&files->lock, NULL);
-    pthread_cond_init(&files->changed, NULL);
+    clock_init_condition(&files->changed);
     *out = files;
     return 0;
 }
@@ -225,9 +228,10 @@ static void close_file(struct mounted_file *file)
     unref(file);
 }
 
-/* Closes one that nobody uses, or waits for one that is used by a request only. -ENFILE: there is
- * none. */
-static int make_room(struct mounted_files *files)
+/* Closes one that nobody uses, or waits for one that is used by a request only; until the deadline
+ * also for handles, as the kernel tells of a close(2) after it has returned. -ENFILE: there is none.
+ */
+static int make_room(struct mounted_files *files, const struct timespec *deadline)
 {
     struct mounted_file *file;
     unsigned lasting = 0;
@@ -239,7 +243,7 @@ static int make_room(struct mounted_files *files)
     if (file)
         close_file(file);
     else if (lasting >= files->most)
-        return -ENFILE;
+        return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
     else
         pthread_cond_wait(&files->changed, &files->lock);
     return 0;
@@ -251,6 +255,7 @@ int mounted_use(struct mounted_file *file, bool is_handle)
     int error = 0;
     if (!files)
         return 0;
+    const struct timespec deadline = clock_in(RELEASE_NANOS);
     pthread_mutex_lock(&files->lock);
     while (!error && (file->is_busy || !file->file)) {
         if (file->is_busy)
@@ -258,7 +263,7 @@ int mounted_use(struct mounted_file *file, bool is_handle)
         else if (file->error)
             error = file->error;
         else if (files->n_open >= files->most)
-            error = make_room(files);
+            error = make_room(files, &deadline);
         else
             error = begin_file(file);
     }

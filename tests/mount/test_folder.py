@@ -139,6 +139,15 @@ def test_more_than_can_be_open(mounts, folder):
     assert frame(mount, "2.h5") == values_of(2)[1].tobytes()
 
 
+def test_one_after_the_other(mounts, folder):
+    """The kernel tells of a close when it has returned to the program already."""
+    for i in range(2):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=1")
+    for i in range(60):
+        assert frame(mount, f"{i % 2}.h5") == values_of(i % 2)[1].tobytes()
+
+
 def can(action):
     try:
         action()
