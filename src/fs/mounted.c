@@ -229,7 +229,8 @@ static void close_file(struct mounted_file *file)
 }
 
 /* Closes one that nobody uses, or waits for one that is used by a request only; until the deadline
- * also for handles, as the kernel tells of a close(2) after it has returned. -ENFILE: there is none.
+ * also for handles, as the kernel tells of a close(2) after it has returned. -ENFILE: there is
+ * none.
  */
 static int make_room(struct mounted_files *files, const struct timespec *deadline)
 {
