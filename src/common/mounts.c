@@ -66,3 +66,16 @@ void mounts_end(struct mounts *mounts)
     free(mounts->line);
     *mounts = (struct mounts){0};
 }
+
+bool mounts_is_sparsefs(unsigned major, unsigned minor)
+{
+    struct mounts mounts;
+    bool found = false;
+    if (major != 0)
+        return false;
+    mounts_begin(&mounts);
+    while (!found && mounts_next(&mounts))
+        found = mounts.minor == minor;
+    mounts_end(&mounts);
+    return found;
+}

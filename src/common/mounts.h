@@ -23,4 +23,7 @@ bool mounts_next(struct mounts *mounts);
 
 void mounts_end(struct mounts *mounts);
 
+/* Whether a device is that of such a mount. */
+bool mounts_is_sparsefs(unsigned major, unsigned minor);
+
 #endif

@@ -88,7 +88,7 @@ static size_t default_chunk_memory(void)
     return size_of(share < CHUNK_MEMORY ? share : CHUNK_MEMORY);
 }
 
-static int create_cache(const struct sfs_options *options, struct sfs_file *file)
+int common_cache_create(const struct sfs_options *options, struct common_cache *common)
 {
     size_t size = options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
     unsigned workers = options ? options->workers : 0;
@@ -96,12 +96,19 @@ static int create_cache(const struct sfs_options *options, struct sfs_file *file
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         workers = processors > 0 ? (unsigned)processors : 1;
     }
-    int error = cache_create(size, workers, &file->cache);
+    *common = (struct common_cache){0};
+    int error = cache_create(size, workers, &common->cache);
     if (error)
         return error;
     bool given = options && options->chunk_memory;
-    cache_limit_chunks(file->cache, given ? options->chunk_memory : default_chunk_memory());
-    return ahead_create(file->cache, &file->ahead);
+    cache_limit_chunks(common->cache, given ? options->chunk_memory : default_chunk_memory());
+    return ahead_create(common->cache, &common->ahead);
+}
+
+void common_cache_destroy(const struct common_cache *common)
+{
+    ahead_destroy(common->ahead);
+    cache_destroy(common->cache);
 }
 
 /* However many chunks are being stored, a commit gets its turn. */
@@ -116,9 +123,10 @@ static void init_commit_lock(pthread_rwlock_t *lock)
 
 static pthread_once_t plugins_sifted = PTHREAD_ONCE_INIT;
 
-int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
-              bool create, struct sfs_file **out)
+int file_over(struct store *store, const struct common_cache *common,
+              const struct sfs_options *options, bool create, struct sfs_file **out)
 {
+    struct common_cache own = {0};
     struct sfs_file *file = calloc(1, sizeof(*file));
     if (!file) {
         store_close(store);
@@ -142,12 +150,12 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
         free(file);
         return error;
     }
-    file->cache = beside ? beside->cache : NULL;
-    file->ahead = beside ? beside->ahead : NULL;
-    file->owns_cache = !beside;
+    file->owns_cache = !common;
     file->fill_missing = options && options->fill_missing;
     file->has_worker = options && options->hdf5_worker;
-    error = beside ? 0 : create_cache(options, file);
+    error = common ? 0 : common_cache_create(options, &own);
+    file->cache = (common ? common : &own)->cache;
+    file->ahead = (common ? common : &own)->ahead;
     if (!error && options)
         error = limit(file, options);
     if (!error && file->has_worker && (create || !hdf5_has_workers()))
@@ -183,7 +191,7 @@ int file_over(struct store *store, const struct sfs_file *beside, const struct s
 
 /* A followed file may move while it is being opened. */
 static int follow_file(const char *path, const struct store_found *found,
-                       const struct sfs_options *options, const struct sfs_file *beside,
+                       const struct sfs_options *options, const struct common_cache *common,
                        struct sfs_file **out)
 {
     int error = STORE_MOVED;
@@ -194,7 +202,7 @@ static int follow_file(const char *path, const struct store_found *found,
             break;
         if (i >= STORE_FREE_TRIES)
             store_hold(store); /* closing it releases it */
-        error = file_over(store, beside, options, false, out);
+        error = file_over(store, common, options, false, out);
         if (!error && i >= STORE_FREE_TRIES)
             store_release((*out)->store);
     }
@@ -265,16 +273,23 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
     return error ? error : file_over(store, NULL, options, true, file);
 }
 
+int file_over_found(const struct store_found *found, const struct common_cache *common,
+                    const struct sfs_options *options, struct sfs_file **file)
+{
+    struct store *store;
+    if (options->follow)
+        return follow_file(found->path, found, options, common, file);
+    int error = store_open_found(found, false, &store);
+    return error ? error : file_over(store, common, options, false, file);
+}
+
 /* Opens what `from` leads to, over its cache. is_free: what that leads to may be in its own folder.
  */
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    struct store *store;
-    int error = options->follow ? follow_file(found->path, found, options, from, file)
-                                : store_open_found(found, false, &store);
-    if (!error && !options->follow)
-        error = file_over(store, from, options, false, file);
+    int error =
+        file_over_found(found, &(struct common_cache){from->cache, from->ahead}, options, file);
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);
@@ -501,10 +516,8 @@ static int close_file(struct sfs_file *file)
     dataset_close_all(file);
     hdf5_close(file->hdf5);
     int error = store_close(file->store);
-    if (file->owns_cache) {
-        ahead_destroy(file->ahead);
-        cache_destroy(file->cache);
-    }
+    if (file->owns_cache)
+        common_cache_destroy(&(struct common_cache){file->cache, file->ahead});
     pthread_rwlock_destroy(&file->commit_lock);
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);

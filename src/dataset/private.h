@@ -122,10 +122,24 @@ struct sfs_file {
     unsigned n_unused;
 };
 
-/* Makes what stands over a store, which is taken over; on error it is closed. beside: the file over
- * whose cache it is to be, and which outlives it; NULL: over one of its own. */
-int file_over(struct store *store, const struct sfs_file *beside, const struct sfs_options *options,
-              bool create, struct sfs_file **file);
+/* What files can have in common. */
+struct common_cache {
+    struct cache *cache;
+    struct ahead *ahead;
+};
+
+/* The sizes are those of options, which may be NULL. -ENOMEM, errors of starting threads. */
+int common_cache_create(const struct sfs_options *options, struct common_cache *common);
+void common_cache_destroy(const struct common_cache *common);
+
+/* Makes what stands over a store, which is taken over; on error it is closed. common: the cache
+ * that it is to be over, and which outlives it; NULL: over one of its own. */
+int file_over(struct store *store, const struct common_cache *common,
+              const struct sfs_options *options, bool create, struct sfs_file **file);
+
+/* The same of a file that was found, for reading. */
+int file_over_found(const struct store_found *found, const struct common_cache *common,
+                    const struct sfs_options *options, struct sfs_file **file);
 
 /* Keeps libhdf5's process, if there is one, from changing what is in front of the superblock and
  * what sparse datasets have in the store: of those that are added, as long as they are not removed,

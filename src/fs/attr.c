@@ -14,7 +14,7 @@ static void common(const struct mount *mount, const struct node *node, struct in
                    bool is_writable, struct stat *st)
 {
     const struct options *options = mount->options;
-    const struct stat *file = node->file_stat;
+    const struct stat *file = &node->mounted->st;
     mode_t bits = is_writable ? READ_BITS | WRITE_BITS : READ_BITS;
     memset(st, 0, sizeof(*st));
     st->st_ino = inode_pack(inode);
@@ -26,8 +26,8 @@ static void common(const struct mount *mount, const struct node *node, struct in
     st->st_mtim = file->st_mtim;
     st->st_ctim = file->st_ctim;
     st->st_blksize = 4096;
-    follow_raise(mount->follow, node->file, &st->st_mtim);
-    follow_raise(mount->follow, node->file, &st->st_ctim);
+    follow_raise(mount->follow, node_file(node), &st->st_mtim);
+    follow_raise(mount->follow, node_file(node), &st->st_ctim);
 }
 
 /* Who may read a directory may enter it. One link means that the number of subdirectories is not
@@ -65,7 +65,7 @@ bool mount_is_directory(const struct node *node, struct inode inode)
 {
     if (inode.entry == ENTRY_NODE)
         return node->type == NODE_GROUP || node->type == NODE_DATASET ||
-               node->type == NODE_UNREADABLE;
+               node->type == NODE_UNREADABLE || node->type == NODE_FOLDER;
     return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
 }
 
@@ -75,8 +75,17 @@ static bool is_doubtful(const struct mount *mount, struct inode inode)
     return node && node->is_doubtful;
 }
 
+/* Also of what was removed just now. */
+static bool is_of_folder(const struct mount *mount, struct inode inode)
+{
+    const struct node *node = mount->files ? node_get(mount->nodes, inode.node) : NULL;
+    return mount->files && inode.entry == ENTRY_NODE && (!node || node_is_of_folder(node));
+}
+
 double mount_name_timeout(const struct mount *mount, struct inode inode)
 {
+    if (is_of_folder(mount, inode) && !is_doubtful(mount, inode))
+        return mount_folder_timeout(mount);
     return is_doubtful(mount, inode) || inode.entry == ENTRY_TEMPORARY ? 0
            : mount->follow ? follow_timeout(mount->follow)
                            : MOUNT_TIMEOUT_SECONDS;
@@ -136,14 +145,15 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     char *text;
     int error;
     bool is_group = node->type == NODE_GROUP;
-    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node->file), st);
+    common(mount, node, inode, mount->is_writable && is_group && sfs_is_writable(node_file(node)),
+           st);
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;
         st->st_size = (off_t)strlen(node->target);
         return 0;
     case NODE_DATATYPE:
-        error = sfs_datatype_text(node->file, node->address, &text);
+        error = sfs_datatype_text(node_file(node), node_address(node), &text);
         if (error)
             return error;
         as_file(st, strlen(text) + 1, strlen(text) + 1);
@@ -218,6 +228,10 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
         return -ESTALE;
     *timeout = timeout_of(mount, inode);
     notify_known(mount->notify, inode);
+    if (inode.entry == ENTRY_NODE && node_is_of_folder(node)) {
+        *timeout = mount_folder_timeout(mount);
+        return mount_folder_attributes(mount, node, st);
+    }
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
     if (inode.entry == ENTRY_TEMPORARY)

@@ -23,7 +23,7 @@ int mount_place(struct mount *mount, struct inode directory, struct temporary_pl
     struct views *views;
     if (!node)
         return -ESTALE;
-    if (!mount->temporaries || !sfs_is_writable(node->file))
+    if (!mount->temporaries || !sfs_is_writable(node_file(node)))
         return -EROFS;
     if (node->type != NODE_DATASET || !series)
         return -EPERM;

@@ -23,7 +23,7 @@ static const struct {
 static size_t number_of_files(const struct mount *mount)
 {
     size_t n = sizeof(files) / sizeof(*files);
-    return mount->follow ? n - 1 : n;
+    return mount->follow || mount->files ? n - 1 : n;
 }
 
 int control_lookup(const struct mount *mount, const char *name, struct inode *inode)
@@ -47,7 +47,8 @@ const char *control_name(const struct mount *mount, unsigned n, struct inode *in
 
 /* By device and inode programs tell whose mount it is when the file has another name. */
 static void write_statistics(FILE *out, const struct stat *st, const struct sfs_statistics *s,
-                             size_t n_nodes, bool is_read_only, enum sfs_lock lock)
+                             size_t n_nodes, bool is_read_only, enum sfs_lock lock,
+                             const struct mounted_statistics *of_folder)
 {
     static const char *const locks[] = {
         [SFS_LOCK_NONE] = "none", [SFS_LOCK_SHARED] = "shared", [SFS_LOCK_EXCLUSIVE] = "exclusive"};
@@ -74,8 +75,25 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
     for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         fprintf(out, "%s\n  \"%s\": %" PRIu64, i ? "," : "{", counters[i].name, counters[i].value);
     fprintf(out, ",\n  \"lock\": \"%s\"", locks[lock]);
+    if (of_folder)
+        fprintf(out, ",\n  \"max_open\": %u,\n  \"files_open\": %u,\n  \"files_opened\": %" PRIu64,
+                of_folder->most, of_folder->open, of_folder->opened);
     fprintf(out, ",\n  \"file_device\": %" PRIu64 ",\n  \"file_inode\": %" PRIu64 "\n}\n",
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);
+}
+
+/* Sums of all files; each that is open has a lock of its own, if it is not followed. */
+static void write_of_folder(FILE *out, struct mount *mount)
+{
+    struct mounted_statistics statistics;
+    struct stat st = {0};
+    int fd = folder_find(mounted_files_folder(mount->files), "", &st);
+    if (fd >= 0)
+        close(fd);
+    mounted_files_statistics(mount->files, &statistics);
+    write_statistics(out, &st, &statistics.sums, nodes_count(mount->nodes), true,
+                     mount->follow || statistics.open == 0 ? SFS_LOCK_NONE : SFS_LOCK_SHARED,
+                     &statistics);
 }
 
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
@@ -87,13 +105,15 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         fprintf(out, "%d\n", (int)getpid());
     } else if (entry == ENTRY_LOG) {
         messages_print(out);
+    } else if (mount->files) {
+        write_of_folder(out, mount);
     } else {
         struct sfs_statistics statistics;
         struct stat st = {0};
         (void)sfs_stat(mount->file, &st);
         sfs_statistics(mount->file, &statistics);
         write_statistics(out, &st, &statistics, nodes_count(mount->nodes),
-                         !sfs_is_writable(mount->file), sfs_lock(mount->file));
+                         !sfs_is_writable(mount->file), sfs_lock(mount->file), NULL);
     }
     if (fclose(out) == 0)
         return 0;

@@ -31,6 +31,7 @@ struct directory {
     const struct node *node;
     struct views *views;           /* directories of a dataset */
     const struct listing *listing; /* of a group */
+    struct folder_names *names;    /* of a directory of the folder */
     bool ends;                     /* it has been read to its end */
     pthread_mutex_t lock;          /* of one that is open: held while it is read */
 };
@@ -60,6 +61,24 @@ static int get_listing(struct mount *mount, const struct node *group, bool begin
     return error;
 }
 
+static int get_names(struct mount *mount, const struct node *node, struct folder_names **out)
+{
+    struct folder_names *names = calloc(1, sizeof(*names));
+    int error = names ? mount_list_folder(mount, node, names) : -ENOMEM;
+    if (error)
+        free(names);
+    else
+        *out = names;
+    return error;
+}
+
+static void put_names(struct folder_names *names)
+{
+    if (names)
+        folder_names_free(names);
+    free(names);
+}
+
 /* Of a node that the caller holds, or the kernel knows. begins: it is read from its beginning. */
 static int enter(struct mount *mount, struct inode inode, bool begins, struct directory *directory)
 {
@@ -73,12 +92,15 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
         mount_settle_names(mount, node);
     if (inode.entry == ENTRY_CONTROL)
         return 0;
+    if (node->type == NODE_FOLDER)
+        return get_names(mount, node, &directory->names);
     if (node->type == NODE_GROUP)
         return get_listing(mount, node, begins, &directory->listing);
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
     /* Says in the log, once more, why it cannot be read. */
-    return sfs_object_type(node->file, node->address, &(enum sfs_object_type){0}) ? -EIO : 0;
+    return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO
+                                                                                            : 0;
 }
 
 static void leave(struct mount *mount, struct directory *directory)
@@ -87,6 +109,7 @@ static void leave(struct mount *mount, struct directory *directory)
         node_put_views(mount->nodes, directory->node);
     if (directory->listing)
         listing_put(mount->listings, directory->listing, directory->ends);
+    put_names(directory->names);
 }
 
 int directory_open(struct mount *mount, struct inode inode, struct directory **out)
@@ -117,6 +140,11 @@ void directory_close(struct mount *mount, struct directory *directory)
 static void begin_again(struct mount *mount, struct directory *directory)
 {
     const struct listing *now;
+    struct folder_names *names;
+    if (directory->names && get_names(mount, directory->node, &names) == 0) {
+        put_names(directory->names);
+        directory->names = names;
+    }
     if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||
         get_listing(mount, directory->node, true, &now) != 0)
         return;
@@ -150,7 +178,7 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
         error = -EAGAIN;
     } else { /* since then its object may have become another */
         struct sfs_link now;
-        error = sfs_lookup(group->file, group->address, link->name, &now);
+        error = sfs_lookup(node_file(group), node_address(group), link->name, &now);
         if (!error) {
             error = node_child(mount->nodes, group, &now, child);
             sfs_link_free(&now);
@@ -187,6 +215,42 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
     listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
     listed->is_held = true;
     set_type(mount, listed, plus);
+    return 0;
+}
+
+/* In the folder that is mounted a file called .sparsefs is not to be seen. */
+static int list_folder(struct mount *mount, const struct directory *directory, uint64_t at,
+                       bool plus, struct listed *listed)
+{
+    const struct folder_names *names = directory->names;
+    const struct node *child;
+    bool is_root = !directory->node->parent;
+    if (at == AT_CONTROL) {
+        strcpy(listed->name, NAME_CONTROL);
+        listed->inode = (struct inode){.entry = ENTRY_CONTROL};
+        listed->type = S_IFDIR;
+        return is_root ? 0 : -EAGAIN;
+    }
+    if (at - AT_LINKS >= names->n)
+        return -ENOENT;
+    const char *name = names->name[at - AT_LINKS];
+    if (strlen(name) >= sizeof(listed->name) || (is_root && !strcmp(name, NAME_CONTROL)))
+        return -EAGAIN;
+    int error = mount_listed_in_folder(mount, directory->node, names, (size_t)(at - AT_LINKS),
+                                       &child, &listed->st);
+    if (error == -ENOENT || error == -ENOMEM)
+        return error == -ENOENT ? -EAGAIN : error;
+    strcpy(listed->name, name);
+    if (error) { /* it may not be looked at */
+        listed->inode = (struct inode){.entry = ENTRY_NODE, .frame = 1};
+        listed->type = 0;
+        return 0;
+    }
+    listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    listed->is_held = true;
+    listed->type = listed->st.st_mode & S_IFMT;
+    listed->has_attributes = plus;
+    listed->timeout = mount_folder_timeout(mount);
     return 0;
 }
 
@@ -301,6 +365,8 @@ static int list_at(struct mount *mount, const struct directory *directory, uint6
         listed->type = S_IFDIR;
         return 0;
     }
+    if (directory->names)
+        return list_folder(mount, directory, at, plus, listed);
     if (directory->listing)
         return list_group(mount, directory, at, plus, listed);
     if (directory->inode.entry == ENTRY_CONTROL)

@@ -132,7 +132,7 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
 
 void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec *time)
 {
-    if (!follow)
+    if (!follow || !file)
         return;
     pthread_mutex_lock(&follow->lock);
     struct followed *found = find_file(follow, file);
@@ -144,4 +144,17 @@ void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec 
     if (found && is_later(&found->changed, time))
         *time = found->changed;
     pthread_mutex_unlock(&follow->lock);
+}
+
+void follow_forget(struct follow *follow, const struct sfs_file *file)
+{
+    struct followed *found;
+    if (!follow)
+        return;
+    pthread_mutex_lock(&follow->lock);
+    LL_SEARCH_SCALAR(follow->files, found, file, file);
+    if (found)
+        LL_DELETE(follow->files, found);
+    pthread_mutex_unlock(&follow->lock);
+    free(found);
 }

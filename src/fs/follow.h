@@ -23,4 +23,7 @@ double follow_timeout(const struct follow *follow);
  */
 void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec *time);
 
+/* A file is about to be closed. */
+void follow_forget(struct follow *follow, const struct sfs_file *file);
+
 #endif

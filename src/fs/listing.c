@@ -31,7 +31,7 @@ struct changed_link {
 };
 
 struct group_key {
-    struct sfs_file *file;
+    const struct mounted_file *file;
     uint64_t address;
 };
 
@@ -96,8 +96,8 @@ void listings_destroy(struct listings *listings)
 static void set_key(struct group_key *key, const struct node *node)
 {
     memset(key, 0, sizeof(*key));
-    key->file = node->file;
-    key->address = node->address;
+    key->file = node->mounted;
+    key->address = node_address(node);
 }
 
 static struct group *find_group(struct listings *listings, const struct node *node)
@@ -301,13 +301,13 @@ static int read_links(const struct node *node, unsigned removals, bool begins,
     if (!listing)
         return -ENOMEM;
     *listing = (struct kept_listing){.listing.removals = removals,
-                                     .file = node->file,
-                                     .states = sfs_states(node->file),
+                                     .file = node_file(node),
+                                     .states = sfs_states(node_file(node)),
                                      .users = 1,
                                      .readers = begins,
                                      .bytes = sizeof(*listing)};
     struct sfs_links *links = &listing->listing.links;
-    int error = sfs_list(node->file, node->address, links);
+    int error = sfs_list(node_file(node), node_address(node), links);
     if (error) {
         free(listing);
         return error;
@@ -438,6 +438,21 @@ void listings_forget(struct listings *listings, const struct node *node)
             drop(listings, group->kept, &gone);
         free_changed(group);
         put_group(listings, group);
+    }
+    pthread_mutex_unlock(&listings->lock);
+    free_gone(gone);
+}
+
+void listings_forget_file(struct listings *listings, const struct mounted_file *file)
+{
+    struct kept_listing *kept, *next, *gone = NULL;
+    pthread_mutex_lock(&listings->lock);
+    DL_FOREACH_SAFE (listings->kept, kept, next) {
+        struct group *group = kept->group;
+        if (group->key.file == file) {
+            drop(listings, kept, &gone);
+            put_group(listings, group);
+        }
     }
     pthread_mutex_unlock(&listings->lock);
     free_gone(gone);

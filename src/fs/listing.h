@@ -47,6 +47,9 @@ void listing_put(struct listings *listings, const struct listing *listing, bool 
 /* Whether a group's links may be others by now. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
+/* Keeps none of a file's groups any more. Nobody uses one. */
+void listings_forget_file(struct listings *listings, const struct mounted_file *file);
+
 /* The first link at a place or behind it, links.n if there is none; and the place of one. */
 size_t listing_find(const struct listing *listing, uint64_t place);
 uint64_t listing_place(const struct listing *listing, size_t link);

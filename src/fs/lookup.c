@@ -11,7 +11,7 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
                       const struct node **child)
 {
     struct sfs_links links;
-    int error = sfs_list(group->file, group->address, &links);
+    int error = sfs_list(node_file(group), node_address(group), &links);
     if (error)
         return error;
     error = -ENOENT;
@@ -39,7 +39,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     }
     if (name_decode(name, !group->parent, link_name)) {
         struct sfs_link link;
-        error = sfs_lookup(group->file, group->address, link_name, &link);
+        error = sfs_lookup(node_file(group), node_address(group), link_name, &link);
         if (error)
             return error;
         error = node_child(mount->nodes, group, &link, &child);
@@ -225,8 +225,11 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
             node_hold(mount->nodes, inode->node);
         return error;
     }
-    pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, directory.node);
+    if (node && node->type == NODE_FOLDER)
+        return mount_lookup_in_folder(mount, node, name, inode);
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    node = node_get(mount->nodes, directory.node);
     bool is_group = node && node->type == NODE_GROUP;
     int error = is_group ? lookup_in_group(mount, node, name, inode) : 0;
     pthread_rwlock_unlock(&mount->tree_lock);

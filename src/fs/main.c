@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
@@ -26,6 +27,8 @@
 
 #define READAHEAD_KIB 1024 /* first reads through the page cache are twice as fast as with 128 */
 #define LINE_BYTES    1024 /* of a message */
+#define DESCRIPTORS_OF_FILE 8
+#define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
 #define DECODER_BYTES ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 static atomic_bool use_syslog;
@@ -222,10 +225,13 @@ static bool add_fuse_options(struct options *options, bool is_writable)
 static int mount_and_serve(struct mount *mount, struct options *options)
 {
     int status = EXIT_MOUNT_FAILED;
+    struct fuse_lowlevel_ops requests = mount_requests;
+    if (mount->files)
+        mount_folder_requests(&requests);
     if (!add_fuse_options(options, mount->is_writable))
         return EXIT_SYSTEM;
     struct fuse_session *session =
-        fuse_session_new(&options->fuse, &mount_requests, sizeof(mount_requests), mount);
+        fuse_session_new(&options->fuse, &requests, sizeof(requests), mount);
     if (!session)
         return EXIT_USAGE;
     struct stat below = {0};
@@ -279,21 +285,26 @@ static mode_t shown_mode(const struct options *options)
     return is_anybodys ? 0444 : options->has_umask ? 0444 & ~options->umask : 0;
 }
 
+static struct sfs_options options_of_files(const struct options *options)
+{
+    return (struct sfs_options){.cache_size = options->cache_size,
+                                .chunk_memory = options->chunk_memory,
+                                .fill_missing = options->fill_missing,
+                                .external_files = options->external_files,
+                                .for_others = options->allow_other,
+                                .mode = shown_mode(options),
+                                .is_trusted = options->trusts,
+                                .workers = options->workers,
+                                .follow = options->follow > 0,
+                                .hdf5_worker = !options->hdf5_inside,
+                                .writable = !options->read_only,
+                                .share = !options->wants_writing};
+}
+
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. */
 static int open_file(const struct options *options, struct sfs_file **file)
 {
-    struct sfs_options file_options = {.cache_size = options->cache_size,
-                                       .chunk_memory = options->chunk_memory,
-                                       .fill_missing = options->fill_missing,
-                                       .external_files = options->external_files,
-                                       .for_others = options->allow_other,
-                                       .mode = shown_mode(options),
-                                       .is_trusted = options->trusts,
-                                       .workers = options->workers,
-                                       .follow = options->follow > 0,
-                                       .hdf5_worker = !options->hdf5_inside,
-                                       .writable = !options->read_only,
-                                       .share = !options->wants_writing};
+    struct sfs_options file_options = options_of_files(options);
     char why[LINE_BYTES] = "";
     if (load_is_wanted(options->file))
         return open_image(options, &file_options, file);
@@ -351,6 +362,58 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     return close_file(file, is_writable, status);
 }
 
+/* Each HDF5 file of the folder takes a few descriptors. */
+static void allow_descriptors(unsigned files)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
+        return;
+    if (limit.rlim_max < wanted)
+        log_warning("only %llu files and sockets can be open: max_open=%u may be too much",
+                    (unsigned long long)limit.rlim_max, files);
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int serve_folder(struct options *options, struct mounted_files *files)
+{
+    struct mount mount;
+    int error = mount_create_of_folder(&mount, options, files);
+    if (error) {
+        daemon_fail(options->file, strerror(-error));
+        return EXIT_SYSTEM;
+    }
+    int status = mount_and_serve(&mount, options);
+    open_files_close(&mount);
+    mount_destroy(&mount);
+    return status;
+}
+
+static int open_and_serve_folder(struct options *options)
+{
+    struct sfs_options file_options = options_of_files(options);
+    struct folder *folder = NULL;
+    struct together *together = NULL;
+    struct mounted_files *files = NULL;
+    file_options.writable = file_options.share = false;
+    if (!file_options.external_files && !options->allow_other)
+        file_options.external_files = options->file;
+    allow_descriptors(options->max_open);
+    int error = folder_create(options->file, &folder);
+    if (!error)
+        error = together_create(&file_options, &together);
+    if (!error)
+        error = mounted_files_create(folder, together, options->max_open, &files);
+    if (error)
+        daemon_fail(options->file, strerror(-error));
+    int status = error ? EXIT_MOUNT_FAILED : serve_folder(options, files);
+    mounted_files_destroy(files);
+    together_destroy(together);
+    folder_destroy(folder);
+    return status;
+}
+
 /* A file, its frame, what is between them, and the program itself. */
 static size_t decoder_memory(size_t staging)
 {
@@ -375,15 +438,32 @@ static int run(struct options *options)
     if (!error && !options->read_only)
         error = views_start_decoder(decoder_memory(options->staging_size));
     if (!error)
-        return open_and_serve(options, keeper);
+        return options->is_folder ? open_and_serve_folder(options)
+                                  : open_and_serve(options, keeper);
     daemon_fail("fork", strerror(-error));
     return EXIT_SYSTEM;
+}
+
+/* A directory is mounted with all files in it, and only to be read. */
+static int look_for_folder(struct options *options)
+{
+    struct stat st;
+    options->is_folder = stat(options->file, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!options->is_folder)
+        return 0;
+    options->read_only = true;
+    if (!options->wants_writing)
+        return 0;
+    daemon_fail(options->file, "a directory is mounted read-only: not together with rw");
+    return EXIT_USAGE;
 }
 
 static int start(struct options *options)
 {
     signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
     int status = resolve_paths(options);
+    if (!status)
+        status = look_for_folder(options);
     if (!status)
         status = mountpoint_check(options->mountpoint, options->nonempty);
     if (status)

@@ -28,7 +28,8 @@
 
 struct mount {
     const struct options *options;
-    struct sfs_file *file;
+    struct sfs_file *file;       /* NULL: a folder is mounted */
+    struct mounted_files *files; /* of the folder; or NULL */
     struct nodes *nodes;
     struct listings *listings;
     /* Held for reading from when a link is read until its node is in the table, for writing while
@@ -60,6 +61,10 @@ struct mount {
  * which is older than the file; frees it (not the file) after the last request. */
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
 void mount_destroy(struct mount *mount);
+
+/* The same of a folder, which is only read. */
+int mount_create_of_folder(struct mount *mount, const struct options *options,
+                           struct mounted_files *files);
 
 /* ---- attr.c ---- */
 
@@ -173,8 +178,33 @@ void directory_close(struct mount *mount, struct directory *directory);
 void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
                          size_t size, off_t offset, bool plus);
 
+/* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
+
+/* The kernel keeps names and attributes for so long: nobody tells it what others change. */
+double mount_folder_timeout(const struct mount *mount);
+
+/* As mount_lookup of a name, and mount_attributes. */
+int mount_lookup_in_folder(struct mount *mount, const struct node *directory, const char *name,
+                           struct inode *inode);
+int mount_folder_attributes(struct mount *mount, const struct node *node, struct stat *st);
+
+/* The same in one, of a name that is listed; the caller holds the node then. */
+int mount_listed_in_folder(struct mount *mount, const struct node *directory,
+                           const struct folder_names *names, size_t i, const struct node **child,
+                           struct stat *st);
+
+int mount_list_folder(struct mount *mount, const struct node *directory,
+                      struct folder_names *names);
+
+/* A descriptor of a file that is not HDF5, for reading, or an error. */
+int mount_open_passed(struct mount *mount, const struct node *node);
+
 /* ---- requests.c ---- */
 
 extern const struct fuse_lowlevel_ops mount_requests;
+
+/* ---- folder_requests.c: the same of a folder: of a file in it that is open meanwhile ---- */
+
+void mount_folder_requests(struct fuse_lowlevel_ops *requests);
 
 #endif

@@ -20,7 +20,7 @@ static int get_group(struct mount *mount, struct inode inode, const struct node 
     *group = node_get(mount->nodes, inode.node);
     if (!*group)
         return -ENOENT;
-    if (!mount->is_writable || !sfs_is_writable((*group)->file))
+    if (!mount->is_writable || !sfs_is_writable(node_file(*group)))
         return -EROFS;
     return inode.entry == ENTRY_NODE && (*group)->type == NODE_GROUP
                ? 0
@@ -47,7 +47,7 @@ static int make_group(struct mount *mount, const struct node *group, const char 
         return error;
     error = listings_begin_change(mount->listings, group, link);
     if (!error) {
-        error = sfs_group_create(group->file, path);
+        error = sfs_group_create(node_file(group), path);
         listings_end_change(mount->listings, group, link, error ? LINK_UNCHANGED : LINK_MADE);
     }
     free(path);
@@ -104,7 +104,7 @@ static int remove_group(struct mount *mount, const struct node *group, const str
         return error;
     error = listings_begin_change(mount->listings, group, child->name);
     if (!error) {
-        error = sfs_group_remove(group->file, path);
+        error = sfs_group_remove(node_file(group), path);
         listings_end_change(mount->listings, group, child->name,
                             error ? LINK_UNCHANGED : LINK_REMOVED);
     }

@@ -10,40 +10,64 @@
 #include "common/clock.h"
 #include "fs/node_table.h"
 
-int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
+/* With a root of this type, in this file, which the table refers to from now on. */
+static int create_table(struct mounted_file *mounted, enum node_type type, int frame_rank,
+                        struct nodes **out)
 {
+    struct entry_of_node *root = NULL;
     struct nodes *nodes = calloc(1, sizeof(*nodes));
-    struct mounted_file *mounted = calloc(1, sizeof(*mounted));
-    int error = nodes && mounted ? sfs_stat(file, &mounted->st) : -ENOMEM;
-    if (error) {
-        free(nodes);
-        free(mounted);
-        return error;
-    }
-    nodes->external_links = external_links;
+    if (!nodes)
+        return -ENOMEM;
     nodes->frame_rank = frame_rank;
     if (getrandom(&nodes->generation, sizeof(nodes->generation), 0) < 0)
         nodes->generation = (uint32_t)clock_now();
     pthread_mutex_init(&nodes->lock, NULL);
     pthread_mutex_init(&nodes->files_lock, NULL);
     pthread_cond_init(&nodes->opened, NULL);
-    mounted->file = file;
     LL_APPEND(nodes->files, mounted);
-
-    struct entry_of_node *root = NULL;
-    error = node_new(NULL, "", mounted, &root);
+    int error = node_new(NULL, "", mounted, &root);
     if (!error) {
-        root->node.type = NODE_GROUP;
-        root->node.address = sfs_root(file);
+        root->node.type = type;
+        root->node.address = mounted->root;
         error = node_add(nodes, root);
     }
-    if (error) {
-        node_free(root);
-        nodes_destroy(nodes);
-        return error;
+    if (!error) {
+        *out = nodes;
+        return 0;
     }
-    *out = nodes;
-    return 0;
+    node_free(root);
+    nodes->files = NULL; /* the caller's */
+    nodes_destroy(nodes);
+    return error;
+}
+
+int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **out)
+{
+    struct stat st;
+    int error = sfs_stat(file, &st);
+    struct mounted_file *mounted = error ? NULL : mounted_new(NULL, "", &st);
+    if (!mounted)
+        return error ? error : -ENOMEM;
+    mounted->file = file;
+    mounted->root = sfs_root(file);
+    error = create_table(mounted, NODE_GROUP, frame_rank, out);
+    if (error)
+        mounted_unref(mounted);
+    else
+        (*out)->external_links = external_links;
+    return error;
+}
+
+int nodes_create_of_folder(struct mounted_files *files, const struct stat *st, int frame_rank,
+                           struct nodes **out)
+{
+    struct mounted_file *mounted = mounted_new(NULL, "", st);
+    int error = mounted ? create_table(mounted, NODE_FOLDER, frame_rank, out) : -ENOMEM;
+    if (error)
+        mounted_unref(mounted);
+    else
+        (*out)->folder_files = files;
+    return error;
 }
 
 void nodes_destroy(struct nodes *nodes)
@@ -71,7 +95,7 @@ void nodes_destroy(struct nodes *nodes)
     }
     for (mounted = nodes->files; mounted; mounted = next) {
         next = mounted->next;
-        free(mounted);
+        mounted_unref(mounted);
     }
     pthread_cond_destroy(&nodes->opened);
     pthread_mutex_destroy(&nodes->files_lock);
@@ -178,18 +202,16 @@ void node_keep_object(struct nodes *nodes, const struct node *node)
     pthread_mutex_unlock(&nodes->lock);
 }
 
-/* The lock must be held. */
-static void remove_child(struct nodes *nodes, struct entry_of_node *child,
-                         struct entry_of_node **removed)
+void node_remove_child(struct nodes *nodes, struct entry_of_node *child,
+                       struct entry_of_node **removed)
 {
     node_hold_locked(nodes, child);
     node_unlink(nodes, child);
     LL_PREPEND2(*removed, child, next_unused);
 }
 
-/* Of what was removed, all that nobody else holds is gone. The lock must be held. */
-static void put_removed(struct nodes *nodes, struct entry_of_node *removed,
-                        struct entry_of_node **gone)
+void node_put_removed(struct nodes *nodes, struct entry_of_node *removed,
+                      struct entry_of_node **gone)
 {
     struct entry_of_node *next;
     for (; removed; removed = next) {
@@ -210,9 +232,9 @@ int node_remove(struct nodes *nodes, const struct node *group, const char *name)
         key->parent = same->node.number;
         struct entry_of_node *child = node_find(nodes, key, name);
         if (child)
-            remove_child(nodes, child, &removed);
+            node_remove_child(nodes, child, &removed);
     }
-    put_removed(nodes, removed, &gone);
+    node_put_removed(nodes, removed, &gone);
     pthread_mutex_unlock(&nodes->lock);
     nodes_free_gone(gone);
     free(key);
@@ -225,7 +247,7 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
                       struct entry_of_node **out)
 {
     struct entry_of_node *entry, *found, *removed = NULL, *gone = NULL;
-    int error = node_new(group, link->name, nodes_find_file(nodes, group->file), &entry);
+    int error = node_new(group, link->name, group->mounted, &entry);
     if (error)
         return error;
     error = node_make(nodes, entry, link);
@@ -236,14 +258,14 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     pthread_mutex_lock(&nodes->lock);
     found = node_find(nodes, entry->key, link->name);
     if (found && found->node.is_doubtful && !entry->node.is_doubtful) {
-        remove_child(nodes, found, &removed);
+        node_remove_child(nodes, found, &removed);
         found = NULL;
     }
     if (found)
         node_hold_locked(nodes, found);
     else
         error = node_add(nodes, entry);
-    put_removed(nodes, removed, &gone);
+    node_put_removed(nodes, removed, &gone);
     pthread_mutex_unlock(&nodes->lock);
     nodes_free_gone(gone);
     if (found || error)
@@ -255,7 +277,7 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
 /* Whether a link of a followed file leads to another object than when the node was made. */
 static bool is_another(const struct node *node, const struct sfs_link *link)
 {
-    return sfs_is_following(node->file) && link->type == SFS_LINK_HARD &&
+    return sfs_is_following(node_file(node)) && link->type == SFS_LINK_HARD &&
            node->type != NODE_SYMLINK && node->address != link->address;
 }
 
@@ -291,19 +313,19 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
 char *node_path(const struct node *node)
 {
     size_t n = 1;
-    for (const struct node *i = node; i->parent; i = i->parent)
+    for (const struct node *i = node; !node_is_top(i); i = i->parent)
         n += strlen(i->name) + 1;
     char *path = malloc(n + 1);
     if (!path)
         return NULL;
     path[n] = path[n - 1] = '\0';
     char *at = path + n - 1;
-    for (const struct node *i = node; i->parent; i = i->parent) {
+    for (const struct node *i = node; !node_is_top(i); i = i->parent) {
         at -= strlen(i->name);
         memcpy(at, i->name, strlen(i->name));
         *--at = '/';
     }
-    if (!node->parent)
+    if (node_is_top(node))
         strcpy(path, "/");
     return path;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/mounted.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -26,11 +27,13 @@ enum node_type {
     NODE_DATATYPE,
     NODE_SYMLINK,
     NODE_UNREADABLE, /* an object that cannot be opened: shown, and reading it is EIO */
+    NODE_FOLDER,     /* a directory of the folder that is mounted, */
+    NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
 
 /* What does not change after a node was made; of a node only this is for others to read. */
-/* Groups are shown so many levels below the root: each is compared with those above it, and longer
- * paths than half of this Linux does not take anyway. */
+/* Groups are shown so many levels below the root of their file: each is compared with those above
+ * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
 
 struct node {
@@ -38,9 +41,8 @@ struct node {
     uint32_t generation; /* another one when the number is given again, and in the next mount */
     enum node_type type;
     const struct node *parent; /* NULL: the root */
-    unsigned level;            /* below the root */
-    struct sfs_file *file;
-    const struct stat *file_stat; /* of file, as of opening */
+    unsigned level;            /* below the root of the file */
+    struct mounted_file *mounted; /* what it is in */
     uint64_t address;             /* not of a symlink */
     /* The same for all hard links to an object, as long as one of their nodes is in the table or it
      * is kept, and never that of another; not of a symlink. */
@@ -52,10 +54,53 @@ struct node {
     bool is_doubtful;
 };
 
+/* The file that a node is in: of a folder's only while it is used (mounted.h). */
+static inline struct sfs_file *node_file(const struct node *node)
+{
+    return node->mounted->file;
+}
+
+/* Whether it is the root group of its file. */
+static inline bool node_is_top(const struct node *node)
+{
+    return !node->parent || (node->parent->type == NODE_FOLDER && node->type == NODE_GROUP);
+}
+
+/* Of the object that a node is: where node_file is. */
+static inline uint64_t node_address(const struct node *node)
+{
+    return node_is_top(node) ? node->mounted->root : node->address;
+}
+
+/* Whether it is the folder's: a directory, a file or a link in it. */
+static inline bool node_is_of_folder(const struct node *node)
+{
+    return node->type == NODE_FOLDER || (node->parent && node->parent->type == NODE_FOLDER);
+}
+
 /* external_links: follow them wherever they lead; else in the file's folder and below. frame_rank
  * as views_open has it. file must outlive the table. */
 int nodes_create(struct sfs_file *file, bool external_links, int frame_rank, struct nodes **nodes);
 void nodes_destroy(struct nodes *nodes);
+
+/* The same of a folder, which its root is; the files outlive the table. */
+int nodes_create_of_folder(struct mounted_files *files, const struct stat *st, int frame_rank,
+                           struct nodes **nodes);
+
+/* A name in a directory of the folder, which leads to something of this kind and state; target: of
+ * a symbolic link. As it was, if it is still that; the caller holds it. */
+int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
+                      enum folder_kind kind, const struct stat *st, const char *target,
+                      const struct node **child);
+
+/* There is no such name any more. */
+void node_folder_forget(struct nodes *nodes, const struct node *directory, const char *name);
+
+/* The path from the folder on of something in it; the caller frees it. NULL: no memory. */
+char *node_folder_path(const struct node *node);
+
+/* Closes the views that are kept of a file's datasets, which nobody uses. */
+void nodes_close_views(struct nodes *nodes, const struct mounted_file *file);
 
 /* Takes the last state of all files, which are followed; the first error. */
 int nodes_refresh(struct nodes *nodes);

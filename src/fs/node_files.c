@@ -1,19 +1,9 @@
 /* The files of a mount: the one of the command line, and those that external links lead to. They
  * stay open until the mount ends. */
 #include <errno.h>
-#include <stdlib.h>
 #include <utlist.h>
 
 #include "fs/node_table.h"
-
-struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file)
-{
-    struct mounted_file *mounted;
-    pthread_mutex_lock(&nodes->files_lock);
-    LL_SEARCH_SCALAR(nodes->files, mounted, file, file);
-    pthread_mutex_unlock(&nodes->files_lock);
-    return mounted;
-}
 
 /* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
 static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
@@ -28,13 +18,13 @@ static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_f
             return 0;
         }
     }
-    mounted = error ? NULL : calloc(1, sizeof(*mounted));
+    mounted = error ? NULL : mounted_new(NULL, "", &st);
     if (!mounted) {
         sfs_close(file);
         return error ? error : -ENOMEM;
     }
     mounted->file = file;
-    mounted->st = st;
+    mounted->root = sfs_root(file);
     LL_APPEND(nodes->files, mounted);
     *out = mounted;
     return 0;
@@ -65,6 +55,8 @@ static struct mounted_file *next_file(struct nodes *nodes, const struct mounted_
 int nodes_refresh(struct nodes *nodes)
 {
     int error = 0;
+    if (nodes->folder_files)
+        return mounted_files_refresh(nodes->folder_files);
     for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));) {
         int failed = sfs_refresh(mounted->file);
         error = error ? error : failed;
@@ -74,6 +66,10 @@ int nodes_refresh(struct nodes *nodes)
 
 void nodes_interrupt(struct nodes *nodes)
 {
+    if (nodes->folder_files) {
+        mounted_files_interrupt(nodes->folder_files);
+        return;
+    }
     for (struct mounted_file *mounted = NULL; (mounted = next_file(nodes, mounted));)
         sfs_interrupt(mounted->file);
 }

@@ -14,6 +14,9 @@ void node_free(struct entry_of_node *entry)
     if (!entry)
         return;
     views_close(entry->views);
+    if (entry->views)
+        mounted_views_closed(entry->node.mounted);
+    mounted_unref(entry->node.mounted);
     free(entry->node.name);
     free(entry->node.target);
     free(entry->key);
@@ -35,7 +38,7 @@ struct node_key *node_new_key(const struct node *parent, const char *name)
     return key;
 }
 
-int node_new(const struct node *parent, const char *name, const struct mounted_file *file,
+int node_new(const struct node *parent, const char *name, struct mounted_file *file,
              struct entry_of_node **out)
 {
     struct entry_of_node *entry = calloc(1, sizeof(*entry));
@@ -49,8 +52,8 @@ int node_new(const struct node *parent, const char *name, const struct mounted_f
     }
     entry->node.parent = parent;
     entry->node.level = parent ? parent->level + 1 : 0;
-    entry->node.file = file->file;
-    entry->node.file_stat = &file->st;
+    entry->node.mounted = file;
+    mounted_ref(file);
     *out = entry;
     return 0;
 }
@@ -64,19 +67,21 @@ static void write_up(FILE *out, unsigned levels, bool is_end)
         putc('.', out);
 }
 
-/* An HDF5 path, relative to the group that holds the link, as the target of a symbolic link: every
- * component is encoded as its file name, so that none can lead out of the mount. */
-static char *path_as_target(const struct node *group, const char *path)
+/* So many levels up, down again to `before`, which may be empty, and on to an HDF5 path from there:
+ * every component of it is encoded as its file name, so that none can lead out of the mount. */
+static char *write_target(unsigned levels, const char *before, const char *path, bool in_root)
 {
     char *target = NULL;
     size_t size;
     FILE *out = open_memstream(&target, &size);
     char *components = strdup(path), *rest = components;
+    bool first = !*before;
     if (!out || !components)
         goto failed;
-    bool absolute = path[0] == '/', in_root = absolute || !group->parent;
-    unsigned levels = absolute ? group->level : 0;
-    bool first = true;
+    if (!first) {
+        write_up(out, levels, false);
+        fputs(before, out);
+    }
     for (char *component; (component = strsep(&rest, "/"));) {
         char name[NAME_BYTES];
         if (!*component || !strcmp(component, "."))
@@ -102,6 +107,14 @@ failed:
         fclose(out);
     free(target);
     return NULL;
+}
+
+/* An HDF5 path, relative to the group that holds the link, as the target of a symbolic link. */
+static char *path_as_target(const struct node *group, const char *path)
+{
+    bool absolute = path[0] == '/';
+    bool in_root = (absolute || !group->parent) && !group->mounted->files;
+    return write_target(absolute ? group->level : 0, "", path, in_root);
 }
 
 /* Encoded as names are, in which a slash would lead on, the colon that divides the two, and what
@@ -145,12 +158,11 @@ static const enum node_type types[] = {
     [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
 
 /* Makes the node an object of file, or a symlink to the ancestor that this object is. */
-static int make_object(struct entry_of_node *entry, const struct mounted_file *file,
-                       uint64_t address)
+static int make_object(struct entry_of_node *entry, struct mounted_file *file, uint64_t address)
 {
     unsigned levels = 0;
     for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
-        if (n->file != file->file || n->address != address)
+        if (n->mounted != file || node_address(n) != address)
             continue;
         char *target = NULL;
         size_t size;
@@ -166,8 +178,9 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
     }
 
     enum sfs_object_type type;
-    entry->node.file = file->file;
-    entry->node.file_stat = &file->st;
+    mounted_ref(file);
+    mounted_unref(entry->node.mounted);
+    entry->node.mounted = file;
     entry->node.address = address;
     int error = sfs_object_type(file->file, address, &type);
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
@@ -182,7 +195,7 @@ static int make_object(struct entry_of_node *entry, const struct mounted_file *f
 /* Why a link is shown as one, once for each. */
 static void tell_external(const struct entry_of_node *entry, const struct sfs_link *link, int error)
 {
-    const char *from = sfs_path(entry->node.parent->file);
+    const char *from = sfs_path(node_file(entry->node.parent));
     if (error == -EXDEV)
         log_warning("%s: an external link leads out of its folder, to %s: -o external_links "
                     "or external_files would follow it",
@@ -199,14 +212,37 @@ static void tell_external(const struct entry_of_node *entry, const struct sfs_li
                  link->target, strerror(-error));
 }
 
+/* The file is in the mount itself, in its own place. */
+static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_link *link)
+{
+    const struct node *group = entry->node.parent;
+    unsigned levels = group->level + 1;
+    char *file, *target = NULL;
+    int error = node_folder_resolve(group->mounted, link->target_file, &file);
+    for (const char *c = group->mounted->path; *c; c++)
+        levels += *c == '/';
+    if (!error)
+        target = write_target(levels, file, link->target, false);
+    if (error == -ENOMEM)
+        return error;
+    if (error)
+        log_info("%s: an external link leads nowhere: %s: %s: it is no file of the folder",
+                 sfs_path(node_file(group)), link->target_file, link->target);
+    entry->node.is_doubtful = error; /* it may come */
+    free(file);
+    return make_symlink(entry, error ? external_as_target(link) : target);
+}
+
 /* Follows an external link to its object; a link that leads nowhere, or out of the folder of the
  * file unless that is allowed, is shown as one. */
 static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                          const struct sfs_link *link)
 {
-    struct sfs_file *from = entry->node.parent->file;
+    struct sfs_file *from = node_file(entry->node.parent);
     struct mounted_file *mounted;
     uint64_t address;
+    if (nodes->folder_files)
+        return make_link_in_folder(entry, link);
     int error = nodes_open_linked(nodes, from, link->target_file, &mounted);
     if (!error)
         error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
@@ -219,19 +255,18 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
                  : make_object(entry, mounted, address);
 }
 
-/* In a file behind an external link the root of the mount is not the root of paths: soft links are
- * followed here. */
-static int make_followed(struct nodes *nodes, struct entry_of_node *entry,
-                         const struct sfs_link *link)
+/* In a file behind an external link, if no folder is mounted, the root of the mount is not the root
+ * of paths: soft links are followed here. */
+static int make_followed(struct entry_of_node *entry, const struct sfs_link *link)
 {
     const struct node *parent = entry->node.parent;
     uint64_t address;
-    int error = sfs_find(parent->file, parent->address, link->target, &address);
+    int error = sfs_find(node_file(parent), node_address(parent), link->target, &address);
     if (error == -ENOMEM)
         return error;
     entry->node.is_doubtful = error && error != -ENOENT;
     return error ? make_symlink(entry, path_as_target(parent, link->target))
-                 : make_object(entry, nodes_find_file(nodes, parent->file), address);
+                 : make_object(entry, parent->mounted, address);
 }
 
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link)
@@ -240,10 +275,10 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     switch (link->type) {
     case SFS_LINK_HARD:
     case SFS_LINK_SERIES:
-        return make_object(entry, nodes_find_file(nodes, parent->file), link->address);
+        return make_object(entry, parent->mounted, link->address);
     case SFS_LINK_SOFT:
-        if (parent->file != nodes->files->file && link->target[0] == '/')
-            return make_followed(nodes, entry, link);
+        if (!nodes->folder_files && parent->mounted != nodes->files && link->target[0] == '/')
+            return make_followed(entry, link);
         return make_symlink(entry, path_as_target(parent, link->target));
     case SFS_LINK_EXTERNAL:
         return make_external(nodes, entry, link);

@@ -14,7 +14,7 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
     struct object_key key;
     struct object *object;
     memset(&key, 0, sizeof(key)); /* hashed with whatever lies between its members */
-    key.file = entry->node.file;
+    key.file = entry->node.mounted;
     key.address = entry->node.address;
     HASH_FIND(hh, nodes->by_object, &key, sizeof(key), object);
     if (!object) {
@@ -91,8 +91,10 @@ static int take_number(struct nodes *nodes, struct node *node)
 
 int node_add(struct nodes *nodes, struct entry_of_node *entry)
 {
-    bool has_object = entry->node.type != NODE_SYMLINK;
+    bool has_object = entry->node.type != NODE_SYMLINK && !node_is_of_folder(&entry->node);
     int error = take_number(nodes, &entry->node);
+    if (!has_object)
+        entry->node.object = nodes->n_objects++;
     if (!error && has_object)
         error = add_to_object(nodes, entry);
     if (error)

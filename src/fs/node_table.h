@@ -14,7 +14,7 @@ struct node_key {
 };
 
 struct object_key {
-    struct sfs_file *file;
+    const struct mounted_file *file;
     uint64_t address;
 };
 
@@ -46,14 +46,8 @@ struct entry_of_node {
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
 };
 
-/* A file that is mounted: the one of the command line, or one that an external link names. */
-struct mounted_file {
-    struct mounted_file *next;
-    struct sfs_file *file;
-    struct stat st;
-};
-
 struct nodes {
+    struct mounted_files *folder_files; /* NULL: no folder is mounted */
     bool external_links;
     int frame_rank;
     pthread_mutex_t files_lock; /* guards files, while they are opened */
@@ -76,7 +70,7 @@ struct nodes {
 
 /* node_make.c: a node without a number or an object, which nobody else knows yet; and frees one.
  * The views of it are closed: never under the lock. */
-int node_new(const struct node *parent, const char *name, const struct mounted_file *file,
+int node_new(const struct node *parent, const char *name, struct mounted_file *file,
              struct entry_of_node **out);
 void node_free(struct entry_of_node *entry);
 
@@ -89,9 +83,8 @@ size_t node_key_bytes(const char *name);
  * -ESTALE; what else cannot be read is NODE_UNREADABLE, or a symlink, and doubtful. */
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
 
-/* node_files.c: the file that is mounted as this one; and the file that an external link in `from`
- * names, opened unless it is: errors of sfs_open_beneath. Take files_lock. */
-struct mounted_file *nodes_find_file(struct nodes *nodes, const struct sfs_file *file);
+/* node_files.c: the file that an external link in `from` names, opened unless it is: errors of
+ * sfs_open_beneath. Takes files_lock. */
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
                       struct mounted_file **out);
 
@@ -111,6 +104,17 @@ void nodes_free_gone(struct entry_of_node *gone);
 
 /* node_table.c: the link is gone: the node is found by its number only. */
 void node_unlink(struct nodes *nodes, struct entry_of_node *entry);
+
+/* node.c: a child can be found no longer, and is added to *removed; of what was removed, all that
+ * nobody else holds is gone. */
+void node_remove_child(struct nodes *nodes, struct entry_of_node *child,
+                       struct entry_of_node **removed);
+void node_put_removed(struct nodes *nodes, struct entry_of_node *removed,
+                      struct entry_of_node **gone);
+
+/* node_folder.c: the path from the folder on of the file that is named in another one of it, as
+ * libhdf5 looks for it; the caller frees it. -ENOENT: there is none in the folder; -ENOMEM. */
+int node_folder_resolve(const struct mounted_file *from, const char *name, char **path);
 
 /* node_views.c: the views of a node are no longer idle. */
 void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry);

@@ -31,6 +31,34 @@ void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry)
     nodes->idle_bytes -= entry->kept_bytes;
 }
 
+/* The lock must be held; it is dropped. Whoever closes the file meanwhile waits for its views; it
+ * is there that long. */
+static void close_idle(struct nodes *nodes, struct entry_of_node *entry)
+{
+    struct views *views = entry->views;
+    struct mounted_file *mounted = entry->node.mounted;
+    node_remove_idle(nodes, entry);
+    entry->views = NULL;
+    mounted_ref(mounted);
+    pthread_mutex_unlock(&nodes->lock);
+    views_close(views);
+    mounted_views_closed(mounted);
+    mounted_unref(mounted);
+    pthread_mutex_lock(&nodes->lock);
+}
+
+void nodes_close_views(struct nodes *nodes, const struct mounted_file *file)
+{
+    struct entry_of_node *entry;
+    pthread_mutex_lock(&nodes->lock);
+    do {
+        LL_SEARCH_SCALAR(nodes->idle, entry, node.mounted, file);
+        if (entry)
+            close_idle(nodes, entry);
+    } while (entry);
+    pthread_mutex_unlock(&nodes->lock);
+}
+
 /* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
 {
@@ -38,10 +66,12 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
     char *path = node_path(&entry->node);
-    int error =
-        path ? views_open(entry->node.file, entry->node.address, path, nodes->frame_rank, &views)
-             : -ENOMEM;
+    int error = path ? views_open(node_file(&entry->node), node_address(&entry->node), path,
+                                  nodes->frame_rank, &views)
+                     : -ENOMEM;
     free(path);
+    if (!error)
+        mounted_views_opened(entry->node.mounted);
     pthread_mutex_lock(&nodes->lock);
     entry->views = views;
     entry->opening = false;
@@ -79,15 +109,8 @@ void node_put_views(struct nodes *nodes, const struct node *node)
     if (--entry->users == 0)
         append_idle(nodes, entry);
     node_put_locked(nodes, entry, &gone);
-    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES) {
-        struct entry_of_node *oldest = nodes->idle;
-        struct views *views = oldest->views;
-        node_remove_idle(nodes, oldest);
-        oldest->views = NULL;
-        pthread_mutex_unlock(&nodes->lock);
-        views_close(views);
-        pthread_mutex_lock(&nodes->lock);
-    }
+    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES)
+        close_idle(nodes, nodes->idle);
     pthread_mutex_unlock(&nodes->lock);
     nodes_free_gone(gone);
 }
@@ -96,7 +119,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
 {
     pthread_mutex_lock(&nodes->lock);
     struct node_attributes *attributes = nodes->last;
-    uint64_t states = sfs_states(node->file);
+    uint64_t states = sfs_states(node_file(node));
     if (attributes && attributes->object == node->object && attributes->states == states) {
         atomic_fetch_add(&attributes->users, 1);
         pthread_mutex_unlock(&nodes->lock);
@@ -108,7 +131,7 @@ int node_get_attributes(struct nodes *nodes, const struct node *node, struct nod
     attributes = calloc(1, sizeof(*attributes));
     if (!attributes)
         return -ENOMEM;
-    int error = sfs_attributes(node->file, node->address, &attributes->attributes);
+    int error = sfs_attributes(node_file(node), node_address(node), &attributes->attributes);
     if (error) {
         free(attributes);
         return error;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "common/log.h"
@@ -26,6 +27,12 @@ struct open_file *open_file_of(const struct fuse_file_info *info)
     return (struct open_file *)(uintptr_t)info->fh;
 }
 
+/* What is the folder's does not keep an HDF5 file open. */
+static bool uses_file(const struct open_file *file)
+{
+    return file->node && (file->node->type == NODE_GROUP || !node_is_of_folder(file->node));
+}
+
 struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
 {
     struct open_file *file = calloc(1, sizeof(*file));
@@ -37,10 +44,13 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     atomic_init(&file->has_closed, false);
     atomic_init(&file->has_asked, false);
     atomic_init(&file->is_unused, false);
+    file->fd = -1;
     file->inode = inode_unpack(number);
     file->node = node_get(mount->nodes, file->inode.node);
     if (file->node)
         node_hold(mount->nodes, file->inode.node);
+    if (uses_file(file))
+        mounted_use_more(file->node->mounted);
     pthread_mutex_lock(&open_lock);
     DL_APPEND(open_files, file);
     pthread_mutex_unlock(&open_lock);
@@ -138,8 +148,12 @@ void open_file_put(struct mount *mount, struct open_file *file)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
         directory_close(mount, file->directory);
+    if (uses_file(file))
+        mounted_put(file->node->mounted, true);
     if (file->node)
         node_put(mount->nodes, file->inode.node);
+    if (file->fd >= 0)
+        close(file->fd);
     sfs_snapshot_close(file->snapshot);
     free(file->text);
     free(file);
@@ -161,7 +175,7 @@ static bool is_control(struct inode inode)
 static int open_datatype(struct open_file *file)
 {
     char *words;
-    int error = sfs_datatype_text(file->node->file, file->node->address, &words);
+    int error = sfs_datatype_text(node_file(file->node), node_address(file->node), &words);
     if (error)
         return error;
     int n = asprintf(&file->text, "%s\n", words);
@@ -246,7 +260,11 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     bool read = !is_new && access != O_WRONLY, write = is_new || access != O_RDONLY;
     if (!file->node)
         return -ESTALE;
-    if (write && !(mount->is_writable && sfs_is_writable(file->node->file)))
+    if (file->node->type == NODE_PASSED && !write) {
+        file->fd = mount_open_passed(mount, file->node);
+        return file->fd < 0 ? file->fd : 0;
+    }
+    if (write && !(mount->is_writable && sfs_is_writable(node_file(file->node))))
         return -EROFS;
     if (inode_is_view(file->inode))
         return open_view(mount, file, read, write);

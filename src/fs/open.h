@@ -18,6 +18,7 @@ struct open_file {
     size_t text_bytes;
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
+    int fd;                            /* of a file of the folder that is not HDF5; or -1 */
     struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
     bool is_for_writing;
     bool holds_lock;        /* of a writer */

@@ -17,6 +17,8 @@
 
 #define DEFAULT_FOLLOW  1.0 /* seconds */
 #define DEFAULT_STAGING ((size_t)256 << 20)
+#define DEFAULT_OPEN    64
+#define MOST_OPEN       65536
 #define LEAST_FOLLOW    0.01
 #define MOST_FOLLOW     86400.0
 
@@ -24,8 +26,10 @@ void options_print_help(void)
 {
     puts(
         "usage: sparsefs [options] FILE MOUNTPOINT\n"
+        "       sparsefs [options] DIRECTORY MOUNTPOINT\n"
         "\n"
         "Mounts an HDF5 file: every dataset is a directory, every frame of it a file.\n"
+        "Of a DIRECTORY the whole tree is mounted, read-only: HDF5 files are directories in it.\n"
         "Frames can be written, where the file can. FILE may be compressed (.gz), or - for\n"
         "standard input: it is then read into memory, and mounted read-only.\n"
         "\n"
@@ -43,6 +47,8 @@ void options_print_help(void)
         "     external_links         follow external links that lead out of the file's folder\n"
         "     external_files=DIR     other files that FILE names (external raw data, sources of\n"
         "                            virtual datasets, links) may be in DIR and below, too\n"
+        "     max_open=N             HDF5 files of a DIRECTORY that are open at a time (default: "
+        "64)\n"
         "     missing=fill           show the fill value where a source of a virtual dataset or\n"
         "                            a file with raw data is missing, instead of an error\n"
         "     threads=N              FUSE threads, and more while some wait or take long\n"
@@ -192,6 +198,11 @@ static int take_value(struct options *options, const char *option)
         if (!error && number == 0)
             error = refuse("at least one is needed", option);
         options->workers = (unsigned)number;
+    } else if ((value = value_of(option, "max_open"))) {
+        error = parse_number(option, value, 10, MOST_OPEN, &number);
+        if (!error && number == 0)
+            error = refuse("at least one is needed", option);
+        options->max_open = (unsigned)number;
     } else if ((value = value_of(option, "commit_interval"))) {
         error = parse_number(option, value, 10, INT_MAX, &number);
         options->commit_interval = (unsigned)number;
@@ -366,6 +377,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .image_size = load_default_limit(),
         .staging_size = DEFAULT_STAGING,
         .commit_interval = 5,
+        .max_open = DEFAULT_OPEN,
         .threads = processors > 2 ? (unsigned)processors : 2,
         .fuse = FUSE_ARGS_INIT(argc, argv),
     };

@@ -23,6 +23,7 @@ struct options {
     char *mountpoint;     /* as given */
     char *external_files; /* a folder; NULL: none */
     bool foreground, debug, show_help, show_version;
+    bool is_folder;                       /* file is a directory */
     bool read_only, wants_writing;        /* ro, or by follow; rw was asked for */
     bool allow_other, allow_root, trusts; /* trusts: whoever made the file */
     bool sparsify, is_strict;
@@ -36,6 +37,7 @@ struct options {
     unsigned views;      /* that are shown, as entry_views has them */
     int frame_rank;      /* -1: default */
     unsigned first;
+    unsigned max_open; /* files of a folder */
     size_t cache_size;
     size_t chunk_memory; /* bytes; 0: default */
     size_t image_size;   /* bytes */

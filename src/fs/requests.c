@@ -52,11 +52,20 @@ static void on_init(void *data, struct fuse_conn_info *connection)
      * takes. */
     connection->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC);
     /* Where files are followed, another time is what says that pages are old. */
-    if (mount->follow)
+    if (mount->follow || mount->files)
         connection->want |= connection->capable & FUSE_CAP_AUTO_INVAL_DATA;
     atomic_store(&mount->times_drop_pages, connection->want & FUSE_CAP_AUTO_INVAL_DATA);
     atomic_store(&mount->opens_directories,
-                 mount->follow || !(connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT));
+                 mount->follow || mount->files ||
+                     !(connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT));
+}
+
+/* Where others make and remove files. */
+static bool is_in_folder(struct mount *mount, fuse_ino_t parent)
+{
+    struct inode inode = inode_unpack(parent);
+    const struct node *node = mount->files ? node_get(mount->nodes, inode.node) : NULL;
+    return mount->files && inode.entry == ENTRY_NODE && (!node || node->type == NODE_FOLDER);
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
@@ -82,7 +91,8 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     if (is_new)
         entry.attr_timeout = entry.entry_timeout = 0;
     /* What is not there now may be there later, unless nobody can write. */
-    if (!error || (error == -ENOENT && !mount->is_writable && !mount->follow))
+    bool may_come = mount->is_writable || mount->follow || is_in_folder(mount, parent);
+    if (!error || (error == -ENOENT && !may_come))
         answer_entry(request, &entry);
     else
         fuse_reply_err(request, -error);
@@ -194,6 +204,24 @@ static int read_made(struct mount *mount, struct open_file *file, size_t size, o
     return view_read_empty(file->views, inode_view(file->inode), (uint64_t)offset, size, buffer, n);
 }
 
+/* A file of the folder. */
+static void read_passed(fuse_req_t request, const struct open_file *file, size_t size, off_t offset)
+{
+    char *buffer = thread_buffer(size);
+    size_t used = 0;
+    ssize_t n = buffer ? 1 : -1;
+    int error = buffer ? 0 : ENOMEM;
+    while (used < size && n > 0) {
+        n = pread(file->fd, buffer + used, size - used, offset + (off_t)used);
+        error = n < 0 ? errno : 0;
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (error && used == 0)
+        fuse_reply_err(request, error);
+    else
+        fuse_reply_buf(request, buffer, used);
+}
+
 static void read_view(fuse_req_t request, struct mount *mount, struct open_file *file, size_t size,
                       off_t offset)
 {
@@ -251,6 +279,8 @@ static void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t of
     int error = open_file_now(mount, &file);
     if (error)
         fuse_reply_err(request, -error);
+    else if (file->fd >= 0)
+        read_passed(request, file, size, offset);
     else if (file->temporary)
         read_temporary(request, mount, file, size, offset);
     else if (file->views && !file->text)
@@ -281,6 +311,13 @@ static int seek_in_text(struct mount *mount, const struct open_file *file, uint6
     return error;
 }
 
+static int seek_in_passed(const struct open_file *file, off_t offset, int whence, uint64_t *found)
+{
+    off_t at = lseek(file->fd, offset, whence);
+    *found = at < 0 ? 0 : (uint64_t)at;
+    return at < 0 ? -errno : 0;
+}
+
 static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
                      struct fuse_file_info *info)
 {
@@ -297,6 +334,8 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         ;
     else if (!data && whence != SEEK_HOLE)
         error = -EINVAL;
+    else if (file->fd >= 0)
+        error = seek_in_passed(file, offset, whence, &found);
     else if (offset < 0)
         error = -ENXIO;
     else if (file->views && inode_view(inode) != VIEW_DEFINED &&
@@ -329,7 +368,7 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         return;
     }
     info->fh = (uintptr_t)file;
-    info->cache_readdir = info->keep_cache = !mount->follow;
+    info->cache_readdir = info->keep_cache = !mount->follow && !is_in_folder(mount, number);
     if (fuse_reply_open(request, info) == -ENOENT)
         open_file_put(mount, file);
 }
@@ -361,7 +400,9 @@ static void on_statfs(fuse_req_t request, fuse_ino_t number)
 {
     (void)number;
     struct statvfs st;
-    int error = sfs_statvfs(mount_of(request)->file, &st);
+    const struct mount *mount = mount_of(request);
+    int error = mount->files ? folder_statvfs(mounted_files_folder(mount->files), &st)
+                             : sfs_statvfs(mount->file, &st);
     if (error) {
         fuse_reply_err(request, -error);
         return;

@@ -522,7 +522,7 @@ static int tell_of_room(const struct staging *staging, const struct staged *stag
         return error;
     log_warning("%s: %s: no room for another program's file for frame %llu: it would need more "
                 "than staging_size=%zu",
-                sfs_path(staged->node->file), staged->views->path,
+                sfs_path(node_file(staged->node)), staged->views->path,
                 (unsigned long long)staged->key.frame, staging->limit);
     return -ENOSPC;
 }

@@ -299,7 +299,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     enum view_kind kind = inode_view(inode);
     uint64_t total, first = inode.frame, last = inode.frame;
     bool changed = true;
-    if (!sfs_is_writable(node->file))
+    if (!sfs_is_writable(node_file(node)))
         return -EROFS;
     if (!view_writable(views, kind))
         return refusal_of_view(mount, node, kind);

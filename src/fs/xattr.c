@@ -26,7 +26,8 @@ static int attributes_of(struct mount *mount, struct inode inode,
         return 0;
     pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, inode.node);
-    if (node && node->type != NODE_SYMLINK && node->type != NODE_UNREADABLE)
+    if (node && node->type != NODE_SYMLINK && node->type != NODE_UNREADABLE &&
+        (!node_is_of_folder(node) || node->type == NODE_GROUP))
         error = node_get_attributes(mount->nodes, node, attributes);
     pthread_rwlock_unlock(&mount->tree_lock);
     return error;

@@ -146,19 +146,6 @@ struct walk {
     unsigned symlinks;
 };
 
-static bool is_of_sparsefs(uint32_t major, uint32_t minor)
-{
-    struct mounts mounts;
-    bool found = false;
-    if (major != 0)
-        return false;
-    mounts_begin(&mounts);
-    while (!found && mounts_next(&mounts))
-        found = mounts.minor == minor;
-    mounts_end(&mounts);
-    return found;
-}
-
 /* Without asking the file system, which may be our own. */
 static int look_at(int fd, struct statx *st)
 {
@@ -212,7 +199,7 @@ static int step(struct walk *walk, const char *part)
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : look_at(fd, &st);
     bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
-    if (is_other && is_of_sparsefs(st.stx_dev_major, st.stx_dev_minor))
+    if (is_other && mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor))
         error = -EDEADLK;
     if (!error && !S_ISLNK(st.stx_mode)) {
         go_to(walk, fd, &st);

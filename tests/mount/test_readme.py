@@ -39,7 +39,7 @@ def test_recipes(tmp_path):
     file = sparse_files.File("spots")
     file.add("spots", spots, defined, (1, 512, 512), deflate=(0, 6))
     file.save(tmp_path / "sparse42.h5")
-    mountpoints = [tmp_path / name for name in ("run42", "sparse42", "new42", "watch42", "eiger")]
+    mountpoints = [tmp_path / name for name in ("run42", "sparse42", "new42", "watch42", "eiger", "all")]
     for mountpoint in mountpoints:
         mountpoint.mkdir()
     # python3 means the system's, which has the packages that the recipes import.

@@ -49,7 +49,7 @@ static const struct node *look_up(struct table table, const struct node *group, 
 {
     const struct node *child;
     struct sfs_link link;
-    assert_int_equal(sfs_lookup(group->file, group->address, name, &link), 0);
+    assert_int_equal(sfs_lookup(node_file(group), group->address, name, &link), 0);
     assert_int_equal(node_child(table.nodes, group, &link, &child), 0);
     sfs_link_free(&link);
     node_looked_up(table.nodes, child->number, 1);

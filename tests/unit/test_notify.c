@@ -69,7 +69,7 @@ static const struct node *look_up(const struct mounted *mounted, const struct no
 {
     const struct node *child;
     struct sfs_link link;
-    assert_int_equal(sfs_lookup(group->file, group->address, name, &link), 0);
+    assert_int_equal(sfs_lookup(node_file(group), group->address, name, &link), 0);
     assert_int_equal(node_child(mounted->nodes, group, &link, &child), 0);
     sfs_link_free(&link);
     node_looked_up(mounted->nodes, child->number, 1);

@@ -1,0 +1,61 @@
+/* A folder of the file system with all that lies below it, for reading. Everything is found from
+ * the folder's own descriptor, name by name, and symbolic links are never followed: nothing leads
+ * out. What is mounted below it is entered, but for mounts of sparsefs, which are not shown: a
+ * daemon that waits for itself waits for good. Nor are pipes, sockets and devices. Knows neither
+ * nodes nor FUSE. Thread-safe. */
+#ifndef SPARSEFS_FS_FOLDER_H
+#define SPARSEFS_FS_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+struct folder;
+
+enum folder_kind {
+    FOLDER_DIRECTORY,
+    FOLDER_HDF5, /* a regular file with the signature of HDF5 */
+    FOLDER_FILE, /* another one, or one that may not be read */
+    FOLDER_SYMLINK,
+};
+
+/* Errors of open(2). */
+int folder_create(const char *path, struct folder **folder);
+void folder_destroy(struct folder *folder); /* NULL is fine */
+
+/* As realpath(3) had it. */
+const char *folder_path(const struct folder *folder);
+
+int folder_statvfs(const struct folder *folder, struct statvfs *st);
+
+/* A descriptor that only says what a path leads to (O_PATH), or -errno: -ENOENT also for what is
+ * not shown. The path is relative to the folder, "" is the folder itself. */
+int folder_find(const struct folder *folder, const char *path, struct stat *st);
+
+/* The same of a name in a directory that is open. */
+int folder_find_in(const struct folder *folder, int directory, const char *name, struct stat *st);
+
+/* Opens what was found for reading: a descriptor or -errno. */
+int folder_open_found(int found);
+
+/* What was found. Of regular files those are HDF5 which have its signature where the format allows
+ * it, at 0, 512, 1024, 2048 and so on: one read of 2 KiB and one for every doubling of the
+ * file's size are made to find that out, once for
+ * every state of the file that is older than some seconds. */
+enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st);
+
+/* Whether another state of the file would have other times. */
+bool folder_is_settled(const struct stat *st);
+
+/* The names in a directory that was found, but "." and "..", in no order. The descriptor is taken
+ * over, also on error; the caller frees the names. */
+struct folder_names {
+    size_t n;
+    char **name;
+    int directory; /* a descriptor of it */
+};
+int folder_list(int found, struct folder_names *names);
+void folder_names_free(struct folder_names *names);
+
+#endif

@@ -1,0 +1,145 @@
+/* What is the folder's in a mount of one: names, attributes and listings of all that is above the
+ * root groups of its files, and files that are not HDF5. It is looked at anew each time: others
+ * change it. Nothing of an HDF5 file is opened for that. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fs/mount.h"
+#include "fs/name.h"
+
+#define TIMEOUT_SECONDS 1.0
+
+#define READ_BITS    0444
+#define EXECUTE_BITS 0111
+
+double mount_folder_timeout(const struct mount *mount)
+{
+    bool is_sooner = mount->follow && follow_timeout(mount->follow) < TIMEOUT_SECONDS;
+    return is_sooner ? follow_timeout(mount->follow) : TIMEOUT_SECONDS;
+}
+
+/* A descriptor of what a node is, or -errno; -ESTALE: something else has its place. */
+static int find(struct mount *mount, const struct node *node, struct stat *st)
+{
+    char *path = node_folder_path(node);
+    if (!path)
+        return -ENOMEM;
+    int fd = folder_find(mounted_files_folder(mount->files), path, st);
+    free(path);
+    if (fd == -ENOENT || fd == -ENOTDIR)
+        return -ESTALE;
+    if (fd < 0 || mounted_is(node->mounted, st))
+        return fd;
+    close(fd);
+    return -ESTALE;
+}
+
+/* Nothing can be written. HDF5 files are directories: who may read one may enter it. */
+static void show(const struct mount *mount, const struct node *node, struct stat *st)
+{
+    const struct options *options = mount->options;
+    bool is_link = node->type == NODE_SYMLINK;
+    mode_t execute =
+        node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2 : st->st_mode & EXECUTE_BITS;
+    mode_t bits = (st->st_mode & READ_BITS) | execute;
+    mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
+    if (options->has_umask)
+        bits = (type == S_IFDIR ? READ_BITS | EXECUTE_BITS : READ_BITS) & ~options->umask;
+    st->st_mode = type | (is_link ? 0777 : bits);
+    st->st_ino = inode_pack((struct inode){.node = node->number, .entry = ENTRY_NODE});
+    st->st_nlink = 1;
+    st->st_rdev = 0;
+    st->st_uid = options->has_uid ? options->uid : st->st_uid;
+    st->st_gid = options->has_gid ? options->gid : st->st_gid;
+    if (node->type == NODE_GROUP)
+        st->st_size = st->st_blocks = 0;
+}
+
+int mount_folder_attributes(struct mount *mount, const struct node *node, struct stat *st)
+{
+    int fd = find(mount, node, st);
+    if (fd < 0)
+        return fd;
+    close(fd);
+    show(mount, node, st);
+    return 0;
+}
+
+/* The node of what was found by a descriptor, which the caller holds then. */
+static int node_of_found(struct mount *mount, const struct node *directory, const char *name,
+                         int found, struct stat *st, const struct node **child)
+{
+    struct folder *folder = mounted_files_folder(mount->files);
+    enum folder_kind kind = folder_kind(folder, found, st);
+    char target[PATH_MAX];
+    ssize_t n = kind == FOLDER_SYMLINK ? readlinkat(found, "", target, sizeof(target)) : 0;
+    if (n < 0 || n == sizeof(target))
+        return n < 0 ? -errno : -ENAMETOOLONG;
+    target[n] = '\0';
+    int error = node_folder_child(mount->nodes, directory, name, kind, st, target, child);
+    if (!error)
+        show(mount, *child, st);
+    return error;
+}
+
+static int child_in(struct mount *mount, const struct node *directory, int fd, const char *name,
+                    const struct node **child, struct stat *st)
+{
+    int found = folder_find_in(mounted_files_folder(mount->files), fd, name, st);
+    if (found == -ENOENT)
+        node_folder_forget(mount->nodes, directory, name);
+    if (found < 0)
+        return found;
+    int error = node_of_found(mount, directory, name, found, st, child);
+    close(found);
+    return error;
+}
+
+int mount_lookup_in_folder(struct mount *mount, const struct node *directory, const char *name,
+                           struct inode *inode)
+{
+    struct stat st;
+    const struct node *child;
+    if (!directory->parent && !strcmp(name, NAME_CONTROL)) {
+        *inode = (struct inode){.entry = ENTRY_CONTROL};
+        node_hold(mount->nodes, inode->node);
+        return 0;
+    }
+    int fd = find(mount, directory, &st);
+    if (fd < 0)
+        return fd;
+    int error = child_in(mount, directory, fd, name, &child, &st);
+    close(fd);
+    if (!error)
+        *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    return error;
+}
+
+int mount_listed_in_folder(struct mount *mount, const struct node *directory,
+                           const struct folder_names *names, size_t i, const struct node **child,
+                           struct stat *st)
+{
+    return child_in(mount, directory, names->directory, names->name[i], child, st);
+}
+
+int mount_list_folder(struct mount *mount, const struct node *directory, struct folder_names *names)
+{
+    struct stat st;
+    int fd = find(mount, directory, &st);
+    return fd < 0 ? fd : folder_list(fd, names);
+}
+
+int mount_open_passed(struct mount *mount, const struct node *node)
+{
+    struct stat st;
+    int found = find(mount, node, &st);
+    if (found < 0)
+        return found;
+    int fd = folder_open_found(found);
+    close(found);
+    return fd;
+}

@@ -1,0 +1,412 @@
+#include "fs/mounted.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define RELEASE_NANOS 1000000000u
+
+struct mounted_files {
+    struct folder *folder;
+    struct together *together;
+    unsigned most;
+    void (*closing)(void *context, struct mounted_file *file);
+    void *context;
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* something is no longer busy or used */
+    struct mounted_file *open;
+    unsigned n_open; /* with those that are being opened and closed */
+    uint64_t opened;
+    struct sfs_statistics closed; /* the store_* of those that are not open any more */
+};
+
+int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
+                         struct mounted_files **out)
+{
+    struct mounted_files *files = calloc(1, sizeof(*files));
+    if (!files)
+        return -ENOMEM;
+    files->folder = folder;
+    files->together = together;
+    files->most = most;
+    pthread_mutex_init(&files->lock, NULL);
+    clock_init_condition(&files->changed);
+    *out = files;
+    return 0;
+}
+
+void mounted_files_set_closing(struct mounted_files *files,
+                               void (*closing)(void *context, struct mounted_file *file),
+                               void *context)
+{
+    files->closing = closing;
+    files->context = context;
+}
+
+struct folder *mounted_files_folder(const struct mounted_files *files)
+{
+    return files->folder;
+}
+
+void mounted_files_destroy(struct mounted_files *files)
+{
+    if (!files)
+        return;
+    pthread_cond_destroy(&files->changed);
+    pthread_mutex_destroy(&files->lock);
+    free(files);
+}
+
+struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
+                                 const struct stat *st)
+{
+    struct mounted_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return NULL;
+    atomic_init(&file->refs, 1);
+    file->files = files;
+    file->path = strdup(path);
+    file->st = *st;
+    if (file->path)
+        return file;
+    free(file);
+    return NULL;
+}
+
+void mounted_ref(struct mounted_file *file)
+{
+    atomic_fetch_add(&file->refs, 1);
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* The time of the last change of the inode counts for nothing: a mode is no content. */
+static bool is_same_state(const struct stat *a, const struct stat *b)
+{
+    return is_same_file(a, b) && a->st_size == b->st_size && is_same_time(&a->st_mtim, &b->st_mtim);
+}
+
+bool mounted_is(struct mounted_file *file, const struct stat *st)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return is_same_file(&file->st, st);
+    pthread_mutex_lock(&files->lock);
+    bool is_any = !file->error && (file->file || !file->was_open);
+    bool is = is_any ? is_same_file(&file->st, st) : is_same_state(&file->st, st);
+    pthread_mutex_unlock(&files->lock);
+    return is;
+}
+
+/* ---- Opening and closing: the lock must be held, and is dropped meanwhile ---- */
+
+/* A file was never open before: whatever it is by now is what is opened. */
+static int open_file(const struct mounted_file *file, struct stat *st, struct sfs_file **out)
+{
+    char *path;
+    int fd = folder_find(file->files->folder, file->path, st);
+    if (fd < 0)
+        return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
+    int error = (file->was_open ? is_same_state : is_same_file)(&file->st, st) ? 0 : -ESTALE;
+    if (!error && asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
+        error = -ENOMEM;
+    if (!error) {
+        error = together_open(file->files->together, fd, path, out);
+        free(path);
+    }
+    close(fd);
+    return error;
+}
+
+static int begin_file(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    struct stat st = {0};
+    struct sfs_file *opened = NULL;
+    file->is_busy = true;
+    files->n_open++;
+    pthread_mutex_unlock(&files->lock);
+    int error = open_file(file, &st, &opened);
+    if (!error && (error = sfs_stat(opened, &st)))
+        sfs_close(opened);
+    pthread_mutex_lock(&files->lock);
+    file->is_busy = false;
+    pthread_cond_broadcast(&files->changed);
+    if (error == -EINVAL || error == -EILSEQ)
+        error = -EIO;
+    if (error == -EIO && folder_is_settled(&st))
+        file->error = error;
+    if (error)
+        files->n_open--;
+    if (error == -EIO || !error)
+        file->st = st;
+    if (error)
+        return error;
+    file->file = opened;
+    file->root = sfs_root(opened);
+    file->was_open = true;
+    files->opened++;
+    DL_APPEND2(files->open, file, prev_open, next_open);
+    return 0;
+}
+
+/* Nobody uses it. */
+static void end_file(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    struct sfs_statistics last;
+    struct stat st = file->st;
+    DL_DELETE2(files->open, file, prev_open, next_open);
+    file->is_busy = true;
+    pthread_mutex_unlock(&files->lock);
+    if (files->closing)
+        files->closing(files->context, file);
+    pthread_mutex_lock(&files->lock);
+    while (file->n_views > 0) /* somebody else closes them just now */
+        pthread_cond_wait(&files->changed, &files->lock);
+    pthread_mutex_unlock(&files->lock);
+    (void)sfs_stat(file->file, &st);
+    sfs_statistics(file->file, &last);
+    sfs_close(file->file);
+    pthread_mutex_lock(&files->lock);
+    files->closed.store_reads += last.store_reads;
+    files->closed.store_bytes_read += last.store_bytes_read;
+    file->file = NULL;
+    file->st = st;
+    file->is_busy = false;
+    files->n_open--;
+    pthread_cond_broadcast(&files->changed);
+}
+
+static void free_file(struct mounted_file *file)
+{
+    free(file->path);
+    free(file);
+}
+
+/* The same; one that nobody refers to any more is freed. */
+static void unref(struct mounted_file *file)
+{
+    if (atomic_fetch_sub(&file->refs, 1) > 1)
+        return;
+    if (file->file)
+        end_file(file);
+    free_file(file);
+}
+
+void mounted_unref(struct mounted_file *file)
+{
+    struct mounted_files *files = file ? file->files : NULL;
+    if (files) {
+        pthread_mutex_lock(&files->lock);
+        unref(file);
+        pthread_mutex_unlock(&files->lock);
+    } else if (file && atomic_fetch_sub(&file->refs, 1) == 1) {
+        free_file(file);
+    }
+}
+
+static void close_file(struct mounted_file *file)
+{
+    mounted_ref(file);
+    end_file(file);
+    unref(file);
+}
+
+/* Closes one that nobody uses, or waits for one that is used by a request only; until the deadline
+ * also for handles, as the kernel tells of a close(2) after it has returned. -ENFILE: there is
+ * none.
+ */
+static int make_room(struct mounted_files *files, const struct timespec *deadline)
+{
+    struct mounted_file *file;
+    unsigned lasting = 0;
+    DL_FOREACH2 (files->open, file, next_open) {
+        if (file->users == 0)
+            break;
+        lasting += file->handles > 0;
+    }
+    if (file)
+        close_file(file);
+    else if (lasting >= files->most)
+        return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
+    else
+        pthread_cond_wait(&files->changed, &files->lock);
+    return 0;
+}
+
+int mounted_use(struct mounted_file *file, bool is_handle)
+{
+    struct mounted_files *files = file->files;
+    int error = 0;
+    if (!files)
+        return 0;
+    const struct timespec deadline = clock_in(RELEASE_NANOS);
+    pthread_mutex_lock(&files->lock);
+    while (!error && (file->is_busy || !file->file)) {
+        if (file->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        else if (file->error)
+            error = file->error;
+        else if (files->n_open >= files->most)
+            error = make_room(files, &deadline);
+        else
+            error = begin_file(file);
+    }
+    if (!error) {
+        mounted_ref(file);
+        file->users++;
+        file->handles += is_handle;
+        DL_DELETE2(files->open, file, prev_open, next_open);
+        DL_APPEND2(files->open, file, prev_open, next_open);
+    }
+    pthread_mutex_unlock(&files->lock);
+    if (error == -ENFILE)
+        log_warning("%s/%s: refused: %u files are open, and all of them are in use: "
+                    "-o max_open=N allows more",
+                    folder_path(files->folder), file->path, files->most);
+    return error;
+}
+
+void mounted_use_more(struct mounted_file *file)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    mounted_ref(file);
+    file->users++;
+    file->handles++;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+void mounted_put(struct mounted_file *file, bool is_handle)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    file->users--;
+    file->handles -= is_handle;
+    pthread_cond_broadcast(&files->changed);
+    unref(file);
+    pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_views_opened(struct mounted_file *file)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    file->n_views++;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+void mounted_views_closed(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    file->n_views--;
+    pthread_cond_broadcast(&files->changed);
+    pthread_mutex_unlock(&files->lock);
+}
+
+/* ---- All of them ---- */
+
+void mounted_files_close(struct mounted_files *files)
+{
+    pthread_mutex_lock(&files->lock);
+    while (files->open)
+        close_file(files->open);
+    pthread_mutex_unlock(&files->lock);
+}
+
+/* The open one behind another, which is used then; *file, if any, is put. */
+static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i)
+{
+    bool found = false;
+    pthread_mutex_lock(&files->lock);
+    for (; *i < n && !found; ++*i) {
+        found = all[*i]->file && !all[*i]->is_busy;
+        if (found)
+            all[*i]->users++;
+    }
+    pthread_mutex_unlock(&files->lock);
+    return found;
+}
+
+/* Those that are open, with a reference each; the caller frees the array. */
+static struct mounted_file **all_open(struct mounted_files *files, size_t *n)
+{
+    struct mounted_file *file;
+    pthread_mutex_lock(&files->lock);
+    struct mounted_file **all = calloc(files->n_open + 1, sizeof(struct mounted_file *));
+    *n = 0;
+    DL_FOREACH2 (all ? files->open : NULL, file, next_open) {
+        mounted_ref(file);
+        all[(*n)++] = file;
+    }
+    pthread_mutex_unlock(&files->lock);
+    return all;
+}
+
+int mounted_files_refresh(struct mounted_files *files)
+{
+    size_t n, i = 0;
+    struct mounted_file **all = all_open(files, &n);
+    int error = all ? 0 : -ENOMEM;
+    while (all && next_open(files, all, n, &i)) {
+        int failed = sfs_refresh(all[i - 1]->file);
+        error = error ? error : failed;
+        mounted_ref(all[i - 1]); /* that of a user */
+        mounted_put(all[i - 1], false);
+    }
+    for (i = 0; all && i < n; i++)
+        mounted_unref(all[i]);
+    free(all);
+    return error;
+}
+
+void mounted_files_interrupt(struct mounted_files *files)
+{
+    const struct mounted_file *file;
+    pthread_mutex_lock(&files->lock);
+    DL_FOREACH2 (files->open, file, next_open)
+        sfs_interrupt(file->file);
+    pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics)
+{
+    const struct mounted_file *file;
+    struct sfs_statistics of_file;
+    together_statistics(files->together, &statistics->sums);
+    pthread_mutex_lock(&files->lock);
+    statistics->most = files->most;
+    statistics->open = files->n_open;
+    statistics->opened = files->opened;
+    statistics->sums.store_reads = files->closed.store_reads;
+    statistics->sums.store_bytes_read = files->closed.store_bytes_read;
+    DL_FOREACH2 (files->open, file, next_open) {
+        sfs_statistics(file->file, &of_file);
+        statistics->sums.store_reads += of_file.store_reads;
+        statistics->sums.store_bytes_read += of_file.store_bytes_read;
+    }
+    pthread_mutex_unlock(&files->lock);
+}

@@ -1,0 +1,88 @@
+/* HDF5 files that are mounted, open or not. That of the command line is open as long as the mount,
+ * and so are those that external links lead to. Of a folder's files those are open that are used,
+ * or were used last, at most so many: who wants something of one uses it for as long as that takes,
+ * and it is opened for him. One that was closed is opened again only as long as it is what it was:
+ * numbers of inodes and addresses of objects go on to hold.
+ *
+ * Locks: that of struct mounted_files comes last, and nothing is opened or closed under it. */
+#ifndef SPARSEFS_FS_MOUNTED_H
+#define SPARSEFS_FS_MOUNTED_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "dataset/together.h"
+#include "fs/folder.h"
+#include "sparsefs/sparsefs.h"
+
+struct mounted_files;
+
+struct mounted_file {
+    struct mounted_file *next;   /* of those that stay open */
+    struct sfs_file *file;       /* NULL: not open, or a directory or another file of the folder */
+    uint64_t root;               /* the address of its root group, of one that was open */
+    struct stat st;              /* as of opening, before that and after that as it was last */
+    atomic_uint refs;            /* of nodes, and of those who use it */
+    struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
+    char *path;                  /* from the folder on */
+    /* Under the lock of files: */
+    struct mounted_file *prev_open, *next_open; /* those not used for longest first */
+    unsigned users, handles;                    /* these are among the users for long */
+    unsigned n_views;                           /* that are open of its datasets */
+    bool is_busy;                               /* somebody opens or closes it */
+    bool was_open;
+    int error; /* it cannot be read as HDF5, however often one tries */
+};
+
+/* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
+ * a time. closing(context, file): it is about to be closed: nothing that was opened of it may stay.
+ */
+int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
+                         struct mounted_files **files);
+void mounted_files_set_closing(struct mounted_files *files,
+                               void (*closing)(void *context, struct mounted_file *file),
+                               void *context);
+void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
+
+struct folder *mounted_files_folder(const struct mounted_files *files);
+
+/* Closes all; nobody uses any. */
+void mounted_files_close(struct mounted_files *files);
+
+/* Takes the last state of those that are open, and followed; the first error. */
+int mounted_files_refresh(struct mounted_files *files);
+void mounted_files_interrupt(struct mounted_files *files);
+
+struct mounted_statistics {
+    struct sfs_statistics sums; /* store_*: of all that are or were open */
+    unsigned most, open;
+    uint64_t opened; /* so often */
+};
+void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics);
+
+/* A file of a folder that is not open yet, or (files NULL) something else in it; refs 1. NULL: no
+ * memory. */
+struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
+                                 const struct stat *st);
+void mounted_ref(struct mounted_file *file);
+void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL is fine */
+
+/* Whether this is a state of it: of one that is open, whether it is the same file. */
+bool mounted_is(struct mounted_file *file, const struct stat *st);
+
+/* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
+ * request. -ESTALE: it is another file now; -ENFILE: there are handles of as many as can be open;
+ * -EIO: it is no HDF5 file, of which the log says more; errors of sfs_open. */
+int mounted_use(struct mounted_file *file, bool is_handle);
+void mounted_put(struct mounted_file *file, bool is_handle);
+
+/* A handle of one that is used already. */
+void mounted_use_more(struct mounted_file *file);
+
+/* The views of one of its datasets were opened; were closed. */
+void mounted_views_opened(struct mounted_file *file);
+void mounted_views_closed(struct mounted_file *file);
+
+#endif

@@ -1,0 +1,184 @@
+/* Nodes of a folder: its directories, its files that are not HDF5, its symbolic links, and the root
+ * groups of its HDF5 files. Their names are those of the file system, as they are. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "fs/node_table.h"
+
+char *node_folder_path(const struct node *node)
+{
+    size_t n = 1;
+    for (const struct node *i = node; i->parent; i = i->parent)
+        n += strlen(i->name) + 1;
+    char *path = malloc(n);
+    if (!path)
+        return NULL;
+    char *at = path + n - 1;
+    *at = '\0';
+    for (const struct node *i = node; i->parent; i = i->parent) {
+        if (i != node)
+            *--at = '/';
+        at -= strlen(i->name);
+        memcpy(at, i->name, strlen(i->name));
+    }
+    memmove(path, at, strlen(at) + 1);
+    return path;
+}
+
+static const enum node_type types[] = {[FOLDER_DIRECTORY] = NODE_FOLDER,
+                                       [FOLDER_HDF5] = NODE_GROUP,
+                                       [FOLDER_FILE] = NODE_PASSED,
+                                       [FOLDER_SYMLINK] = NODE_SYMLINK};
+
+/* Whether a node is what was found. */
+static bool is_still(const struct node *node, enum folder_kind kind, const struct stat *st,
+                     const char *target)
+{
+    if (node->type != types[kind] || !mounted_is(node->mounted, st))
+        return false;
+    return kind != FOLDER_SYMLINK || !strcmp(node->target, target);
+}
+
+/* A node that nobody else knows yet. */
+static int make_node(struct nodes *nodes, const struct node *directory, const char *name,
+                     enum folder_kind kind, const struct stat *st, const char *target,
+                     struct entry_of_node **out)
+{
+    char *above = node_folder_path(directory), *path = NULL;
+    if (above && asprintf(&path, "%s%s%s", above, *above ? "/" : "", name) < 0)
+        path = NULL;
+    struct mounted_files *files = kind == FOLDER_HDF5 ? nodes->folder_files : NULL;
+    struct mounted_file *mounted = path ? mounted_new(files, path, st) : NULL;
+    int error = mounted ? node_new(directory, name, mounted, out) : -ENOMEM;
+    if (!error) {
+        (*out)->node.type = types[kind];
+        (*out)->node.level = 0;
+        (*out)->node.target = kind == FOLDER_SYMLINK ? strdup(target) : NULL;
+    }
+    if (!error && kind == FOLDER_SYMLINK && !(*out)->node.target) {
+        node_free(*out);
+        error = -ENOMEM;
+    }
+    mounted_unref(mounted);
+    free(path);
+    free(above);
+    return error;
+}
+
+int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
+                      enum folder_kind kind, const struct stat *st, const char *target,
+                      const struct node **child)
+{
+    struct entry_of_node *entry = NULL, *found, *removed = NULL, *gone = NULL;
+    int error = make_node(nodes, directory, name, kind, st, target, &entry);
+    if (error)
+        return error;
+    pthread_mutex_lock(&nodes->lock);
+    found = node_find(nodes, entry->key, name);
+    if (found && !is_still(&found->node, kind, st, target)) {
+        node_remove_child(nodes, found, &removed);
+        found = NULL;
+    }
+    if (found)
+        node_hold_locked(nodes, found);
+    else
+        error = node_add(nodes, entry);
+    node_put_removed(nodes, removed, &gone);
+    pthread_mutex_unlock(&nodes->lock);
+    nodes_free_gone(gone);
+    if (found || error)
+        node_free(entry);
+    if (!error)
+        *child = &(found ? found : entry)->node;
+    return error;
+}
+
+void node_folder_forget(struct nodes *nodes, const struct node *directory, const char *name)
+{
+    struct entry_of_node *removed = NULL, *gone = NULL;
+    struct node_key *key = node_new_key(directory, name);
+    if (!key)
+        return;
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *found = node_find(nodes, key, name);
+    if (found)
+        node_remove_child(nodes, found, &removed);
+    node_put_removed(nodes, removed, &gone);
+    pthread_mutex_unlock(&nodes->lock);
+    nodes_free_gone(gone);
+    free(key);
+}
+
+/* ---- Files that are named in others ---- */
+
+/* Takes "." and ".." out of a path, and double slashes; false: it leads out of the folder. */
+static bool straighten(char *path)
+{
+    char *to = path, *left = path, *part;
+    while ((part = strsep(&left, "/"))) {
+        size_t n = strlen(part);
+        if (n == 0 || !strcmp(part, "."))
+            continue;
+        if (!strcmp(part, "..")) {
+            if (to == path)
+                return false;
+            while (to > path && *--to != '/')
+                ;
+            continue;
+        }
+        if (to > path)
+            *to++ = '/';
+        memmove(to, part, n);
+        to += n;
+    }
+    *to = '\0';
+    return true;
+}
+
+static bool is_file(const struct mounted_files *files, char *path)
+{
+    struct stat st;
+    if (!straighten(path))
+        return false;
+    int fd = folder_find(mounted_files_folder(files), path, &st);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 && S_ISREG(st.st_mode);
+}
+
+static const char *last_part(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+/* An absolute name that is not there is looked for beside the file by its last part. */
+int node_folder_resolve(const struct mounted_file *from, const char *name, char **path)
+{
+    const char *folder = folder_path(mounted_files_folder(from->files));
+    size_t n = strlen(folder);
+    bool is_absolute = name[0] == '/';
+    *path = NULL;
+    if (is_absolute && !strncmp(name, folder, n) && (name[n] == '/' || folder[n - 1] == '/')) {
+        *path = strdup(name + n);
+        if (!*path)
+            return -ENOMEM;
+        if (is_file(from->files, *path))
+            return 0;
+        free(*path);
+    }
+    int above = (int)(last_part(from->path) - from->path);
+    if (asprintf(path, "%.*s%s", above, from->path, is_absolute ? last_part(name) : name) < 0) {
+        *path = NULL;
+        return -ENOMEM;
+    }
+    if (is_file(from->files, *path))
+        return 0;
+    free(*path);
+    *path = NULL;
+    return -ENOENT;
+}

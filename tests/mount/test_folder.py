@@ -1,0 +1,506 @@
+"""Mounts of a folder: its HDF5 files are directories, all else passes through, read-only."""
+import concurrent.futures
+import errno
+import json
+import mmap
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import h5py
+import numpy as np
+import pytest
+
+from compare import check_mount
+from conftest import Mount, is_mounted, wait_until
+
+FRAMES, SIDE = 3, 16
+
+
+def values_of(seed):
+    return (np.arange(FRAMES * SIDE * SIDE) * 7 + seed * 13).astype("<u2").reshape(FRAMES, SIDE, SIDE)
+
+
+def make_file(path, seed=0, **options):
+    with h5py.File(str(path), "w", **options) as f:
+        f.create_dataset("entry/data", data=values_of(seed), chunks=(1, SIDE, SIDE), compression="gzip")
+        f["entry"].attrs["seed"] = str(seed)
+    return path
+
+
+def frame(mount, name, number=1):
+    return (mount / f"{name}/entry/data/frames/{number}.raw").read_bytes()
+
+
+def stats(mount):
+    return json.loads((mount / ".sparsefs/stats.json").read_text())
+
+
+def refusal(action, *arguments):
+    with pytest.raises(OSError) as refused:
+        action(*arguments)
+    return refused.value.errno
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    return path
+
+
+def test_everything_in_a_tree(mounts, folder):
+    """Also what it is called does not matter, but what is in it."""
+    (folder / "sub/deeper").mkdir(parents=True)
+    (folder / "empty").mkdir()
+    made = {name: make_file(folder / name, seed, **more) for seed, (name, more) in enumerate({
+        "run.h5": {}, "sub/run.nxs": {}, "sub/deeper/image.bin": {}, "no suffix": {},
+        "behind 512.h5": {"userblock_size": 512}, "behind 64K.h5": {"userblock_size": 65536}}.items())}
+    plain = {"notes.txt": b"hello\n", "sub/empty.h5": b"", "sub/short.h5": b"\x89HDF\r\n\x1a",
+             "sub/late.h5": bytes(600) + b"\x89HDF\r\n\x1a\n" + bytes(4000),
+             "large.bin": random.Random(1).getrandbits(8 << 20).to_bytes(1 << 20, "little") * 3}
+    for name, content in plain.items():
+        (folder / name).write_bytes(content)
+    (folder / "script.sh").write_text("#!/bin/sh\necho run\n")
+    (folder / "script.sh").chmod(0o755)
+    os.mkfifo(folder / "pipe")
+    mount = mounts(folder)
+    here = {str(p.relative_to(folder)) for p in folder.rglob("*")} - {"pipe"}
+    there = set()
+    for root, directories, names in os.walk(mount.root):
+        relative = pathlib.Path(root).relative_to(mount.root)
+        there |= {str(relative / name) for name in directories + names}
+        directories[:] = [d for d in directories if str(relative / d) not in made and d != ".sparsefs"]
+    assert there - {".sparsefs"} == here
+    for name, path in made.items():
+        st, own = os.stat(mount / name), os.stat(path)
+        assert (st.st_mode & 0o170000, st.st_mtime_ns, st.st_uid) == (0o40000, own.st_mtime_ns, own.st_uid)
+        assert check_mount(mount / name, path) == 1
+    for name, content in plain.items():
+        assert (mount / name).read_bytes() == content
+        st, own = os.stat(mount / name), os.stat(folder / name)
+        assert (st.st_size, st.st_mtime_ns, st.st_mode) == (own.st_size, own.st_mtime_ns, own.st_mode & ~0o222)
+    with open(mount / "large.bin", "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:] == plain["large.bin"]
+    assert subprocess.run([mount / "script.sh"], capture_output=True, check=True).stdout == b"run\n"
+    assert os.statvfs(mount.root).f_blocks == os.statvfs(folder).f_blocks
+    assert {e.name: e.is_dir() for e in os.scandir(mount / "sub")} == \
+        {"deeper": True, "run.nxs": True, "empty.h5": False, "short.h5": False, "late.h5": False}
+
+
+def test_nothing_is_opened_for_looking(mounts, folder):
+    for i in range(20):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder)
+    assert len(set(e.name for e in os.scandir(mount.root)) - {".sparsefs"}) == 20
+    subprocess.run(["ls", "-l", mount.root], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["find", mount.root, "-maxdepth", "1", "-ls"], check=True, stdout=subprocess.DEVNULL)
+    assert (stats(mount)["files_opened"], stats(mount)["files_open"]) == (0, 0)
+    assert os.listdir(mount / "7.h5") == ["entry"]
+    assert (stats(mount)["files_opened"], stats(mount)["files_open"]) == (1, 1)
+
+
+def test_at_most_so_many_are_open(mounts, folder):
+    """The kernel knows inodes of all of them, and of those that were closed, too."""
+    for i in range(8):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=2")
+    for _ in range(3):
+        for i in range(8):
+            assert frame(mount, f"{i}.h5") == values_of(i)[1].tobytes()
+            assert os.getxattr(mount / f"{i}.h5/entry", "user.seed") == str(i).encode()
+            assert stats(mount)["files_open"] <= 2
+    assert stats(mount)["files_opened"] >= 16
+    inside = [os.open(mount / f"{i}.h5/entry/data", os.O_PATH) for i in range(8)]
+    for _ in range(2):
+        for i, at in enumerate(inside):  # by inode, without a name above it
+            with open(os.open("frames/2.raw", os.O_RDONLY, dir_fd=at), "rb") as f:
+                assert f.read() == values_of(i)[2].tobytes()
+    for at in inside:
+        os.close(at)
+    assert len(set(os.stat(mount / f"{i}.h5/entry/data").st_ino for i in range(8))) == 8
+
+
+def test_more_than_can_be_open(mounts, folder):
+    for i in range(3):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=2", expect_log=True)
+    with open(mount / "0.h5/entry/data/frames/0.raw", "rb") as first, \
+            open(mount / "1.h5/entry/data/frames/0.raw", "rb") as second:
+        assert refusal(frame, mount, "2.h5") == errno.ENFILE
+        assert "max_open" in mount.log()
+        assert first.read() == values_of(0)[0].tobytes() and second.read() == values_of(1)[0].tobytes()
+    wait_until(lambda: stats(mount)["files_open"] <= 2 and can(lambda: frame(mount, "2.h5")))
+    assert frame(mount, "2.h5") == values_of(2)[1].tobytes()
+
+
+def test_one_after_the_other(mounts, folder):
+    """The kernel tells of a close when it has returned to the program already."""
+    for i in range(2):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=1")
+    for i in range(60):
+        assert frame(mount, f"{i % 2}.h5") == values_of(i % 2)[1].tobytes()
+
+
+def can(action):
+    try:
+        action()
+    except OSError:
+        return False
+    return True
+
+
+def test_many_readers_of_more_files_than_are_open(mounts, folder):
+    for i in range(6):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=4", "threads=4")
+
+    def read(seed):
+        order = random.Random(seed)
+        for _ in range(40):
+            i, number = order.randrange(6), order.randrange(FRAMES)
+            path = mount / f"{i}.h5/entry/data/frames/{number}.raw"
+            while True:
+                try:
+                    with open(path, "rb") as f:
+                        content = f.read()
+                    break
+                except OSError as error:  # four files are in use, but by four readers at most
+                    assert error.errno == errno.ENFILE, error
+            assert content == values_of(i)[number].tobytes()
+            assert os.listdir(mount / f"{i}.h5") == ["entry"]
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        list(pool.map(read, range(3)))
+    assert stats(mount)["files_open"] <= 4 and stats(mount)["files_opened"] > 6
+
+
+def test_one_cache_for_all(mounts, folder):
+    make_file(folder / "a.h5", 1)
+    make_file(folder / "b.h5", 2)
+    mount = mounts(folder, "cache_size=1M")
+    frame(mount, "a.h5"), frame(mount, "b.h5")
+    assert stats(mount)["cache_chunks"] == 2 and stats(mount)["cache_limit"] == 1 << 20
+
+
+def test_new_replaced_renamed_and_removed_files(mounts, folder):
+    make_file(folder / "a.h5", 1)
+    (folder / "b").write_bytes(b"text")
+    mount = mounts(folder)
+    assert frame(mount, "a.h5") == values_of(1)[1].tobytes()
+    assert not (mount / "new.h5").exists()
+    make_file(folder / "new.h5", 2)
+    wait_until((mount / "new.h5").exists)
+    assert frame(mount, "new.h5") == values_of(2)[1].tobytes()
+    with open(mount / "a.h5/entry/data/frames/0.raw", "rb") as opened:
+        inode = os.stat(mount / "a.h5").st_ino
+        os.replace(make_file(folder.parent / "other.h5", 3), folder / "a.h5")
+        wait_until(lambda: os.stat(mount / "a.h5").st_ino != inode)
+        assert frame(mount, "a.h5") == values_of(3)[1].tobytes()
+        assert opened.read() == values_of(1)[0].tobytes()  # of the file that it was
+    os.replace(folder / "a.h5", folder / "b")  # text becomes a directory
+    wait_until((mount / "b").is_dir)
+    assert frame(mount, "b") == values_of(3)[1].tobytes()
+    wait_until(lambda: not (mount / "a.h5").exists())
+    (folder / "b").write_bytes(b"text again")  # in place, while it is open
+    wait_until((mount / "b").is_file)
+    assert (mount / "b").read_bytes() == b"text again"
+    os.unlink(folder / "new.h5")
+    wait_until(lambda: not (mount / "new.h5").exists())
+    assert set(os.listdir(mount.root)) - {".sparsefs"} == {"b"}
+
+
+def test_written_while_it_is_closed(mounts, folder):
+    """What was known of it counts for nothing then."""
+    for i in range(3):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=1")
+    assert frame(mount, "0.h5") == values_of(0)[1].tobytes()
+    at = os.open(mount / "0.h5/entry", os.O_PATH)
+    assert frame(mount, "1.h5") == values_of(1)[1].tobytes()
+    with h5py.File(str(folder / "0.h5"), "a") as f:  # nobody keeps it locked
+        del f["entry"]
+        f["later"] = np.arange(5000)
+    with pytest.raises(OSError) as stale:  # by an inode that the kernel still knows
+        os.stat("data/frames/0.raw", dir_fd=at)
+    assert stale.value.errno in (errno.ESTALE, errno.ENOENT)
+    os.close(at)
+    wait_until(lambda: (mount / "0.h5/later").is_dir())
+    assert os.listdir(mount / "0.h5") == ["later"]
+    assert np.array_equal(np.fromfile(mount / "0.h5/later/frames/0.raw", "<i8"), np.arange(5000))
+
+
+def test_damaged_and_locked_files(mounts, folder):
+    whole = make_file(folder / "whole.h5", 1).read_bytes()
+    (folder / "damaged.h5").write_bytes(whole[:700])
+    (folder / "signature").write_bytes(whole[:8])
+    mount = mounts(folder, expect_log=True)
+    for name in ("damaged.h5", "signature"):
+        assert (mount / name).is_dir()
+        assert refusal(os.listdir, mount / name) == errno.EIO
+        assert refusal(os.stat, mount / name / "entry") == errno.EIO
+    assert str(folder / "damaged.h5") in mount.log()
+    assert str(folder / "damaged.h5") in (mount / ".sparsefs/log").read_text()
+    (folder / "damaged.h5").write_bytes(whole)
+    wait_until(lambda: can(lambda: frame(mount, "damaged.h5")))
+    with h5py.File(str(folder / "busy.h5"), "w") as f:
+        f["entry"] = 1
+        f.flush()
+        wait_until((mount / "busy.h5").exists)
+        assert refusal(os.listdir, mount / "busy.h5") in (errno.EBUSY, errno.EIO)
+    wait_until(lambda: can(lambda: os.listdir(mount / "busy.h5")))
+    assert os.listdir(mount / "busy.h5") == ["entry"]
+
+
+def test_hostile_names(mounts, folder):
+    names = ["a b", "new\nline", "per%2Fcent", "%", "x" * 230 + ".h5", "-rf", "*", "caf\u00e9.h5", ".hidden.h5",
+             "~cut~0123456789abcdef", "external:x"]
+    for i, name in enumerate(names):
+        make_file(folder / name, i)
+    raw = os.fsencode(folder) + b"/\xff\xfe"
+    shutil.copy(folder / "a b", raw)
+    (folder / ".sparsefs").write_text("not to be seen")
+    mount = mounts(folder)
+    assert set(os.listdir(os.fsencode(mount.root))) - {b".sparsefs"} == \
+        set(os.listdir(os.fsencode(folder))) - {b".sparsefs"}
+    for i, name in enumerate(names):
+        assert frame(mount, name) == values_of(i)[1].tobytes()
+    with open(os.fsencode(mount.root) + b"/\xff\xfe/entry/data/frames/1.raw", "rb") as f:
+        assert f.read() == values_of(0)[1].tobytes()
+    assert stats(mount)["read_only"] == 1
+    with h5py.File(str(folder / "names.h5"), "w") as f:  # names in a file are encoded as in its own mount
+        f["%2F"] = 1
+        f[".sparsefs"] = 2
+    wait_until((mount / "names.h5").exists)
+    assert sorted(os.listdir(mount / "names.h5")) == ["%252F", ".sparsefs"]
+    assert (mount / "names.h5/.sparsefs/value.txt").read_text() == "2\n"
+
+
+def test_links(mounts, folder):
+    """Symbolic links are shown, and never followed by the daemon."""
+    outside = make_file(folder.parent / "outside.h5", 9)
+    (folder.parent / "secret.txt").write_text("secret")
+    (folder / "sub").mkdir()
+    make_file(folder / "sub/run.h5", 4)
+    targets = {"to file": "sub/run.h5", "up": "../secret.txt", "absolute.h5": str(outside), "to sub": "sub",
+               "nowhere": "not/there", "itself": "itself"}
+    for name, target in targets.items():
+        (folder / name).symlink_to(target)
+    with h5py.File(str(folder / "sub/links.h5"), "w") as f:
+        f["group/soft"] = h5py.SoftLink("/group/data")
+        f["group/data"] = np.arange(6)
+        f["group/beside"] = h5py.ExternalLink("run.h5", "/entry/data")
+        f["absolute"] = h5py.ExternalLink(str(folder / "sub/run.h5"), "entry")
+        f["out"] = h5py.ExternalLink("../../outside.h5", "/entry/data")
+        f["gone"] = h5py.ExternalLink("gone.h5", "/entry/data")
+        f["again"] = f["/"]
+    mount = mounts(folder)
+    for name, target in targets.items():
+        assert os.readlink(mount / name) == target
+    assert frame(mount, "to file") == frame(mount, "to sub/run.h5") == values_of(4)[1].tobytes()
+    inside = mount / "sub/links.h5"
+    assert os.readlink(inside / "group/soft") == "../group/data"
+    assert os.readlink(inside / "again") == "."
+    assert (inside / "group/beside/frames/0.raw").read_bytes() == values_of(4)[0].tobytes()
+    assert (inside / "absolute/data/frames/2.raw").read_bytes() == values_of(4)[2].tobytes()
+    assert (inside / "group/beside").resolve() == mount.root.resolve() / "sub/run.h5/entry/data"
+    for name in ("out", "gone"):
+        assert os.readlink(inside / name).startswith("external:") and not (inside / name).exists()
+    make_file(folder / "sub/gone.h5", 5)
+    wait_until((inside / "gone").exists)
+    assert (inside / "gone/frames/1.raw").read_bytes() == values_of(5)[1].tobytes()
+
+
+def test_a_directory_that_becomes_a_link_leads_nowhere(mounts, folder):
+    """Somebody who may write in the folder must not lead the daemon out of it."""
+    secret = folder.parent / "secret"
+    secret.mkdir()
+    (secret / "notes").write_text("secret")
+    (folder / "sub").mkdir()
+    (folder / "sub/notes").write_text("public")
+    mount = mounts(folder)
+    at = os.open(mount / "sub", os.O_RDONLY)
+    assert os.listdir(at) == ["notes"]
+    os.rename(folder / "sub", folder / "was")
+    (folder / "sub").symlink_to(secret)
+    for action in (lambda: os.open("notes", os.O_RDONLY, dir_fd=at), lambda: os.listdir(at)):
+        try:
+            found = action()
+        except OSError as error:
+            assert error.errno in (errno.ESTALE, errno.ENOENT, errno.ENOTDIR)
+        else:
+            assert found == ["notes"] or os.read(found, 10) == b"public"
+    os.close(at)
+    wait_until((mount / "sub").is_symlink)
+
+
+def test_virtual_datasets_and_their_sources(mounts, folder):
+    """Sources may be anywhere in the folder."""
+    (folder / "raw").mkdir()
+    (folder / "master").mkdir()
+    layout = h5py.VirtualLayout((2 * FRAMES, SIDE, SIDE), "<u2")
+    for i in range(2):
+        make_file(folder / f"raw/{i}.h5", i)
+        layout[i * FRAMES:(i + 1) * FRAMES] = h5py.VirtualSource(f"../raw/{i}.h5", "entry/data",
+                                                                 (FRAMES, SIDE, SIDE))
+    with h5py.File(str(folder / "master/all.h5"), "w", libver="latest") as f:
+        f.create_virtual_dataset("data", layout)
+    mount = mounts(folder, "max_open=1")
+    assert (mount / "master/all.h5/data/stack.raw").read_bytes() == \
+        values_of(0).tobytes() + values_of(1).tobytes()
+    assert frame(mount, "raw/1.h5") == values_of(1)[1].tobytes()
+
+
+def test_it_is_read_only(mounts, folder, run, tmp_path):
+    make_file(folder / "a.h5")
+    (folder / "notes").write_text("x")
+    before = (folder / "a.h5").read_bytes()
+    mount = mounts(folder, "default")
+    for action in (lambda: open(mount / "notes", "r+b"), lambda: open(mount / "new", "wb"),
+                   lambda: open(mount / "a.h5/entry/data/frames/0.raw", "r+b"), lambda: os.mkdir(mount / "d"),
+                   lambda: os.unlink(mount / "notes"), lambda: os.rename(mount / "notes", mount / "n"),
+                   lambda: os.chmod(mount / "notes", 0o600), lambda: os.rmdir(mount / "a.h5"),
+                   lambda: os.symlink("x", mount / "l"), lambda: os.truncate(mount / "notes", 0)):
+        assert refusal(action) == errno.EROFS
+    (tmp_path / "refused").mkdir()
+    refused = run("-f", "-o", "rw", folder, tmp_path / "refused")
+    assert refused.returncode == 1 and "read-only" in refused.stderr
+    mount.unmount()
+    assert (folder / "a.h5").read_bytes() == before and sorted(os.listdir(folder)) == ["a.h5", "notes"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", ""])
+def test_max_open_is_a_number(run, folder, tmp_path, value):
+    (tmp_path / "mnt").mkdir()
+    refused = run("-f", "-o", f"max_open={value}", folder, tmp_path / "mnt")
+    assert refused.returncode == 1 and "max_open" in refused.stderr
+
+
+def test_mounts_inside_of_the_folder(mounts, folder, tmp_path):
+    """A daemon that looks into its own mount, or another one's, would wait for itself."""
+    make_file(folder / "a.h5", 1)
+    (folder / "inside").mkdir()
+    mount = Mount(folder, folder / "inside")
+    try:
+        assert sorted(set(os.listdir(mount.root)) - {".sparsefs"}) == ["a.h5", "inside.log"]
+        assert not (mount / "inside").exists()
+        assert frame(mount, "a.h5") == values_of(1)[1].tobytes()
+        other = mounts(folder)
+        assert not (other / "inside").exists() and (other / "a.h5").is_dir()
+        other.unmount()
+    finally:
+        mount.unmount()
+    assert mount.log() == ""
+
+
+def test_follow(mounts, folder):
+    """Files that are being written are read without a lock, and grow."""
+    path = folder / "grows.h5"
+    with h5py.File(str(path), "w", libver="latest") as f:
+        data = f.create_dataset("data", data=values_of(0), maxshape=(None, SIDE, SIDE), chunks=(1, SIDE, SIDE))
+        f.swmr_mode = True
+        make_file(folder / "still.h5", 3)
+        mount = mounts(folder, "follow=0.1", "max_open=2")
+        assert sorted(p.name for p in (mount / "grows.h5/data/raw").iterdir()) == \
+            [f"{i:06}.raw" for i in range(FRAMES)]
+        for i in range(FRAMES, 8):
+            data.resize(i + 1, axis=0)
+            data[i] = values_of(i)[0]
+            data.flush()
+            wait_until((mount / f"grows.h5/data/frames/{i}.raw").exists)
+            wait_until(lambda n=i: (mount / f"grows.h5/data/frames/{n}.raw").read_bytes() ==
+                       values_of(n)[0].tobytes())
+            assert frame(mount, "still.h5") == values_of(3)[1].tobytes()
+        make_file(folder / "third.h5", 4)
+        wait_until((mount / "third.h5").exists)
+        assert frame(mount, "third.h5") == values_of(4)[1].tobytes()
+        for i in range(8, 10):  # also after it was closed meanwhile
+            data.resize(i + 1, axis=0)
+            data[i] = values_of(i)[0]
+            data.flush()
+            assert frame(mount, "still.h5") == values_of(3)[1].tobytes()
+            assert frame(mount, "third.h5") == values_of(4)[1].tobytes()
+            wait_until((mount / f"grows.h5/data/frames/{i}.raw").exists)
+
+
+def test_ends_while_it_is_used(mounts, folder):
+    for i in range(4):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=2")
+    ended = threading.Event()
+
+    def read():
+        while not ended.is_set():
+            for i in range(4):
+                can(lambda n=i: frame(mount, f"{n}.h5"))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    wait_until(lambda: stats(mount)["files_opened"] > 8)
+    mount.process.send_signal(signal.SIGTERM)
+    assert mount.wait() == 0
+    ended.set()
+    for reader in readers:
+        reader.join()
+    assert not is_mounted(mount.root)
+
+
+def test_ten_thousand_files(mounts, folder):
+    """They are listed, and one is found, without any of them being opened."""
+    first = make_file(folder / "first.h5", 5)
+    for i in range(100):
+        (folder / f"{i:02}").mkdir()
+        for j in range(100):
+            os.link(first, folder / f"{i:02}/{j:02}.h5")
+    mount = mounts(folder)
+    listed = subprocess.run(["find", ".", "-maxdepth", "2", "-type", "d"], cwd=mount.root, check=True,
+                            capture_output=True, text=True).stdout.splitlines()
+    assert len([name for name in listed if name.endswith(".h5")]) == 10001
+    assert stats(mount)["files_opened"] <= 1  # find has looked into first.h5
+    assert frame(mount, "57/31.h5") == values_of(5)[1].tobytes()
+    assert stats(mount)["files_opened"] <= 2
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root")
+def test_what_may_not_be_read(folder, tmp_path):
+    """By who mounts: a file without permission is a file, and says so; nothing else is worse for it."""
+    make_file(folder / "mine.h5", 1).chmod(0o644)
+    make_file(folder / "others.h5", 2).chmod(0o600)
+    (folder / "closed").mkdir(mode=0o700)
+    code = """
+import errno, os, sys
+root = sys.argv[1]
+assert sorted(set(os.listdir(root)) - {".sparsefs"}) == ["closed", "mine.h5", "others.h5"]
+assert os.path.isdir(root + "/mine.h5") and os.path.isfile(root + "/others.h5")
+for action in (lambda: open(root + "/others.h5"), lambda: os.listdir(root + "/closed")):
+    try:
+        action()
+    except PermissionError:
+        continue
+    raise AssertionError
+assert len(open(root + "/mine.h5/entry/data/frames/0.raw", "rb").read()) > 0
+"""
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for above in [folder, *folder.parents]:
+        if above != above.parent and not os.stat(above).st_mode & 0o001:
+            above.chmod(0o755)
+    mountpoint = tmp_path / "mnt"
+    mountpoint.mkdir()
+    os.chown(mountpoint, 65534, 65534)
+    if subprocess.run([*user, "test", "-x", os.environ.get("SPARSEFS_BUILD", "build") + "/sparsefs"],
+                      check=False).returncode != 0 or not shutil.which("fusermount3"):
+        pytest.skip("no such user can mount here")
+    from conftest import SPARSEFS
+    if subprocess.run([*user, SPARSEFS, folder, mountpoint], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no such user can mount here")
+    try:
+        subprocess.run([*user, sys.executable, "-c", code, mountpoint], check=True)
+    finally:
+        subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
