@@ -92,9 +92,6 @@ int file_settle(struct store *store);
 /* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
 int file_write_changed(struct hdf5 *hdf5);
 
-/* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
-int library_check_here(const struct hdf5 *hdf5);
-
 /* Before a followed file is opened (file.c), without the lock: libhdf5's own writers must be
  * followed in their way, which the store knows then. -EBUSY: such a one does not let others read
  * meanwhile; -EINVAL, and errors of store_read. */
