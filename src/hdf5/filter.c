@@ -102,6 +102,21 @@ static hid_t open_image(const struct filter_image *image, hid_t fapl)
     return H5Fopen("/dev/null/filter", H5F_ACC_RDWR, fapl);
 }
 
+hid_t filter_scratch_file(void)
+{
+    const struct sfs_filter any = {.id = H5Z_FILTER_SHUFFLE};
+    struct filter_image image;
+    hid_t fapl = H5I_INVALID_HID, file = H5I_INVALID_HID;
+    if (filter_image_make(&any, H5Z_FILTER_SHUFFLE, &image) == 0) {
+        fapl = H5Pcreate(H5P_FILE_ACCESS);
+        file = open_image(&image, fapl);
+        free(image.bytes);
+    }
+    if (fapl >= 0)
+        H5Pclose(fapl);
+    return file;
+}
+
 /* Runs the pipeline of an image; returns failure, or -ENOMEM, if that does not go well. */
 static int run_image(const struct filter_image *image, bool decoding, int failure)
 {

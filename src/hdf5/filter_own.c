@@ -84,6 +84,14 @@ static const H5Z_class2_t classes[] = {
     CLASS(32008, "bitshuffle"), CLASS(32015, "zstd"), CLASS(32026, "blosc2"),
 };
 
+bool filter_has_own(int id)
+{
+    for (size_t i = 0; own && i < sizeof(classes) / sizeof(*classes); i++)
+        if (classes[i].id == id && own->has(id))
+            return true;
+    return false;
+}
+
 bool filter_register_own(int id)
 {
     for (size_t i = 0; own && i < sizeof(classes) / sizeof(*classes); i++)

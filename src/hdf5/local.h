@@ -5,6 +5,14 @@
 
 #include "hdf5/hdf5.h"
 
+/* The parameters that a filter has in the header of a dataset. */
+#define COMPLETED_MOST 256 /* libhdf5 takes no more */
+struct completed {
+    size_t n;
+    unsigned values[COMPLETED_MOST];
+    char name[64]; /* of the filter */
+};
+
 /* Where objects of the source are in a copy. */
 struct copied_paths {
     const struct sfs_moved *moved; /* ascending by address */
@@ -52,6 +60,11 @@ int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t
                         uint64_t row_length, const void *elements, char **text, size_t *text_n);
 int local_element_parse(const void *type, size_t n, const char *text, void *element);
 bool local_filter_available(int id);
+
+/* From those of H5Pset_filter, as its plugin does it. -EINVAL: it does not take them;
+ * -EOPNOTSUPP. */
+int local_filter_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
+                          const uint64_t *chunk_dims, struct completed *completed);
 int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                         const void *in, size_t in_size, void *out, size_t out_size);
 int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,

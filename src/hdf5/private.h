@@ -229,6 +229,17 @@ void driver_expect(const void *bytes, size_t n);
  * know ours, of one id or of all that it does not have yet (filter_own.c). */
 bool filter_is_available(int id);
 bool filter_register_own(int id);
+bool filter_has_own(int id);
+
+/* Whether it needs no plugin. Without the lock, as its filters never change. */
+bool filter_is_built_in(int id);
+
+/* Makes libhdf5 take a filter that it does not have for one, to make datasets with complete
+ * parameters (filter_complete.c). */
+bool filter_stand_in(int id, const char *name);
+
+/* A file in memory that is gone when it is closed (filter.c). */
+hid_t filter_scratch_file(void);
 void filter_register_all(void);
 
 /* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose

@@ -397,6 +397,8 @@ struct job {
     size_t in_size, most; /* bytes before, and after at most */
     int ids[MOST_FILTERS];
     size_t n_ids;
+    int rank; /* PLUGINS_COMPLETE */
+    const uint64_t *chunk_dims;
     char names[16 * MOST_FILTERS]; /* of the filters, for messages */
     uint64_t number;               /* that stands for it; 0: not worked out yet */
 };
@@ -492,6 +494,10 @@ static void describe(struct wire *request, const struct job *job)
     wire_uints(request, (uint64_t[]){job->call, job->in_size, job->most}, 3);
     if (job->call == PLUGINS_DECODE)
         wire_uint(request, job->mask);
+    if (job->call == PLUGINS_COMPLETE) {
+        wire_uint(request, (uint64_t)job->rank);
+        wire_uints(request, job->chunk_dims, job->rank);
+    }
     wire_uint(request, job->n_filters);
     for (size_t i = 0; i < job->n_filters; i++) {
         const struct sfs_filter *filter = &job->filters[i];
@@ -512,7 +518,7 @@ static int take_result(const struct job *job, struct cursor *results, struct res
 {
     result->n = job->most;
     result->mask = 0;
-    if (job->call == PLUGINS_ENCODE) {
+    if (job->call != PLUGINS_DECODE) {
         result->n = (size_t)take_uint(results, job->most);
         result->mask = (uint32_t)take_uint(results, UINT32_MAX);
     }
@@ -624,6 +630,34 @@ int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const voi
     }
     give_back(result.process);
     return bytes ? 0 : -ENOMEM;
+}
+
+int plugins_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
+                     const uint64_t *chunk_dims, struct completed *completed)
+{
+    if (rank < 1 || rank > SFS_MAX_RANK || type->n == 0)
+        return -EINVAL;
+    struct job job = {.call = PLUGINS_COMPLETE,
+                      .filters = filter,
+                      .n_filters = 1,
+                      .in = type->bytes,
+                      .in_size = type->n,
+                      .most = sizeof(*completed),
+                      .rank = rank,
+                      .chunk_dims = chunk_dims};
+    struct result result;
+    int error = run(&job, &result);
+    if (error)
+        return error;
+    bool is_one = result.n == sizeof(*completed);
+    if (is_one)
+        memcpy(completed, result.bytes, sizeof(*completed));
+    give_back(result.process);
+    is_one = is_one && completed->n <= COMPLETED_MOST &&
+             memchr(completed->name, '\0', sizeof(completed->name));
+    if (!is_one)
+        library_reason("its plugin gives parameters that cannot be");
+    return is_one ? 0 : -EINVAL;
 }
 
 /* ---- The beginning ---- */

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "format/datatype_message.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/copy_message.h"
+#include "hdf5/worker/plugins.h"
 #include "hdf5/worker/remote_private.h"
 #include "store/store.h"
 
@@ -84,6 +85,34 @@ static void put_some_dims(struct wire *request, const uint64_t *dims, int rank)
         wire_uints(request, dims, rank);
 }
 
+/* The process of libhdf5 has no plugins: one that has completes the parameters. A filter that is
+ * optional, and is missing, stays as it is. */
+static int put_filter(struct wire *request, const struct hdf5_create *create,
+                      const struct sfs_filter *filter)
+{
+    const struct sfs_encoded type = {create->type, create->type_size};
+    struct completed completed;
+    struct sfs_filter put = *filter;
+    bool is_complete = create->chunk_dims && plugins_run_apart() &&
+                       !filter_is_built_in(filter->id) && plugins_available(filter->id);
+    int error = is_complete
+                    ? plugins_complete(filter, &type, create->rank, create->chunk_dims, &completed)
+                    : 0;
+    if (error)
+        return error;
+    if (is_complete) {
+        put.n_values = completed.n;
+        put.values = completed.values;
+    }
+    wire_uints(request,
+               (uint64_t[]){(uint64_t)put.id, put.optional, is_complete, put.n_values}, 4);
+    for (size_t k = 0; k < put.n_values; k++)
+        wire_uint(request, put.values[k]);
+    if (is_complete)
+        wire_string(request, completed.name);
+    return 0;
+}
+
 static int put_creation(struct wire *request, const struct hdf5_create *create)
 {
     uint64_t size = 0;
@@ -100,14 +129,9 @@ static int put_creation(struct wire *request, const struct hdf5_create *create)
         return error;
     wire_bytes(request, create->fill, (size_t)size);
     wire_uint(request, create->n_filters);
-    for (size_t i = 0; i < create->n_filters; i++) {
-        const struct sfs_filter *filter = &create->filters[i];
-        wire_uints(request,
-                   (uint64_t[]){(uint64_t)filter->id, filter->optional, filter->n_values}, 3);
-        for (size_t k = 0; k < filter->n_values; k++)
-            wire_uint(request, filter->values[k]);
-    }
-    return 0;
+    for (size_t i = 0; i < create->n_filters && !error; i++)
+        error = put_filter(request, create, &create->filters[i]);
+    return error;
 }
 
 int remote_create_dataset(struct remote *remote, const char *path, bool is_dense,

@@ -90,10 +90,25 @@ static void free_creation(struct creation *creation)
     free(creation->path);
 }
 
+/* Its plugin has a name, and has completed the parameters. */
+static int stand_in(struct cursor *in, int id)
+{
+    char *name;
+    int error = take_string(in, true, &name);
+    if (error)
+        return error;
+    library_enter();
+    error = filter_stand_in(id, name) ? 0 : library_failed(-EIO);
+    library_leave();
+    free(name);
+    return error;
+}
+
 static int take_filter(struct cursor *in, struct sfs_filter *filter)
 {
     filter->id = (int)take_uint(in, INT32_MAX);
     filter->optional = take_bool(in);
+    bool is_complete = take_bool(in);
     size_t n = take_count(in, sizeof(uint64_t));
     if (in->failed || n > MOST_VALUES)
         return -EINVAL;
@@ -102,7 +117,7 @@ static int take_filter(struct cursor *in, struct sfs_filter *filter)
         values[i] = (unsigned)take_uint(in, UINT32_MAX);
     filter->n_values = n;
     filter->values = values;
-    return values ? 0 : -ENOMEM;
+    return !values ? -ENOMEM : is_complete ? stand_in(in, filter->id) : 0;
 }
 
 /* Some of which there may be none. */
