@@ -117,6 +117,22 @@ hid_t filter_scratch_file(void)
     return file;
 }
 
+static herr_t is_about_memory(unsigned n, const H5E_error2_t *error, void *data)
+{
+    (void)n;
+    if (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC)
+        *(bool *)data = true;
+    return 0;
+}
+
+/* Of libhdf5, which says it in its own way. */
+static bool lacks_memory(void)
+{
+    bool lacks = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_about_memory, &lacks);
+    return lacks;
+}
+
 /* Runs the pipeline of an image; returns failure, or -ENOMEM, if that does not go well. */
 static int run_image(const struct filter_image *image, bool decoding, int failure)
 {
@@ -131,10 +147,12 @@ static int run_image(const struct filter_image *image, bool decoding, int failur
         status = H5Dwrite(dataset, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, &byte);
 
     int error = 0;
-    if (handover->out_size > handover->most)
+    if (handover->out_size > handover->most) {
         error = library_failed_because(failure, "filters make another size than is recorded");
-    else if (status < 0 || !handover->done)
+    } else if (status < 0 || !handover->done) {
+        handover->no_memory |= lacks_memory();
         error = library_failed(failure);
+    }
     if (dataset >= 0)
         H5Dclose(dataset);
     if (file >= 0)

@@ -223,10 +223,17 @@ error:;
     return error;
 }
 
+/* What is shared does not count, nor what a large chunk takes once more between two filters. */
+static uint64_t memory_of(const struct process *process)
+{
+    uint64_t of_chunk = process->room > LEAST_ROOM ? 2 * (uint64_t)process->room : 0;
+    return plugins.memory ? plugins.memory + of_chunk : 0;
+}
+
 static void ask_to_load(struct wire *request, const struct process *process)
 {
     wire_uint(request, PLUGINS_LOAD);
-    wire_uint(request, plugins.memory);
+    wire_uint(request, memory_of(process));
     plugin_folders_put(request);
     wire_uint(request, process->n_ids);
     for (size_t i = 0; i < process->n_ids; i++)
@@ -525,6 +532,16 @@ static int take_result(const struct job *job, struct cursor *results, struct res
     return take_end(results, true) ? -EPROTO : 0;
 }
 
+static int has_no_memory(const struct job *job)
+{
+    char line[sizeof(job->names) + 120];
+    snprintf(line, sizeof(line),
+             "filter %s: its process may not have as much memory as it wants (hdf5_memory=)",
+             job->names);
+    library_reason(line);
+    return -EIO;
+}
+
 /* One try; -EPIPE: others have killed the process. */
 static int try_once(struct job *job, const struct wire *request, size_t place,
                     struct result *result)
@@ -547,7 +564,7 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
         result->bytes = process->shared + place;
         if (error)
             give_back(process);
-        return error;
+        return error == -ENOMEM ? has_no_memory(job) : error;
     }
     snprintf(what, sizeof(what), "to %s filter %s", job->call == PLUGINS_DECODE ? "undo" : "apply",
              job->names);
