@@ -79,7 +79,8 @@ struct sfs_options {
     bool for_others;
     /* libhdf5 works on it, and on files that it leads to, in processes of their own; see
      * sfs_start_hdf5_workers, which comes before (-EINVAL). sfs_object_copy and the like take two
-     * files that are both so, or neither (-EOPNOTSUPP). It is -EROFS to change it when such a process cannot be started again. */
+     * files that are both so, or neither (-EOPNOTSUPP). It is -EROFS to change it when such a
+     * process cannot be started again. */
     bool hdf5_worker;
     /* sfs_open for writing: under a shared lock until something is changed; see
      * sfs_begin_writing. */

@@ -13,11 +13,10 @@ static mode_t mode_of(const char *path)
 
 static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
 {
-    const struct sfs_options options = {
-        .cache_size = FILE_CACHE_BYTES,
-        .mode = mode,
-        .hdf5_worker = files_are_apart(),
-        .chunk_memory = source_chunk_memory()};
+    const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
+                                        .mode = mode,
+                                        .hdf5_worker = files_are_apart(),
+                                        .chunk_memory = source_chunk_memory()};
     int error = sfs_create(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }

@@ -246,9 +246,8 @@ int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, u
     int error = check_both(to, from);
     return error        ? error
            : to->remote ? remote_copy_references(to->remote, path, from->remote, of, moved, n)
-                        : local_copy_references(
-                              to, path, from, of,
-                              &(struct copied_paths){.moved = moved, .n = n});
+                        : local_copy_references(to, path, from, of,
+                                                &(struct copied_paths){.moved = moved, .n = n});
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)

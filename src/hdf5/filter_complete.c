@@ -1,5 +1,5 @@
-/* Parameters of filters that the datatype and the chunk dims decide, which only a plugin can work out,
- * for datasets that are made where it is not. */
+/* Parameters of filters that the datatype and the chunk dims decide, which only a plugin can work
+ * out, for datasets that are made where it is not. */
 #include <errno.h>
 #include <string.h>
 
@@ -43,9 +43,9 @@ static hid_t properties(const struct sfs_filter *filter, int rank, const uint64_
     hid_t how = H5Pcreate(H5P_DATASET_CREATE);
     for (int i = 0; i < rank; i++)
         dims[i] = chunk_dims[i];
-    if (how >= 0 && (H5Pset_chunk(how, rank, dims) < 0 ||
-                     H5Pset_filter(how, (H5Z_filter_t)filter->id, 0, filter->n_values,
-                                   filter->values) < 0)) {
+    if (how >= 0 &&
+        (H5Pset_chunk(how, rank, dims) < 0 ||
+         H5Pset_filter(how, (H5Z_filter_t)filter->id, 0, filter->n_values, filter->values) < 0)) {
         H5Pclose(how);
         how = H5I_INVALID_HID;
     }
@@ -80,8 +80,7 @@ static int complete(const struct sfs_filter *filter, hid_t type, int rank,
     hid_t how = properties(filter, rank, chunk_dims), dataset = H5I_INVALID_HID;
     if (file >= 0 && space >= 0 && how >= 0)
         dataset = H5Dcreate_anon(file, type, space, how, H5P_DEFAULT);
-    int error = dataset < 0 ? library_failed(-EINVAL)
-                            : take_values(dataset, completed);
+    int error = dataset < 0 ? library_failed(-EINVAL) : take_values(dataset, completed);
     if (dataset >= 0)
         H5Dclose(dataset);
     if (how >= 0)

@@ -20,14 +20,14 @@ enum message_kind {
     MESSAGE_END_OF, /* file: asks where it ends now */
     MESSAGE_LET_GO, /* file: no answer */
     /* Of a file that is written; the first three have no answer: */
-    MESSAGE_WRITE,       /* address, bytes */
-    MESSAGE_WRITE_NAMED, /* address, offset, n: those of the call's bytes, which it was not sent */
-    MESSAGE_FREE,        /* address, n */
-    MESSAGE_ALLOCATE,    /* n: asks for an address, and the size of the store then */
-    MESSAGE_END_IN_USE,  /* asks for store_end */
+    MESSAGE_WRITE,        /* address, bytes */
+    MESSAGE_WRITE_NAMED,  /* address, offset, n: those of the call's bytes, which it was not sent */
+    MESSAGE_FREE,         /* address, n */
+    MESSAGE_ALLOCATE,     /* n: asks for an address, and the size of the store then */
+    MESSAGE_END_IN_USE,   /* asks for store_end */
     MESSAGE_PATH_OF_COPY, /* address in the source: asks for the path in the copy */
-    MESSAGE_LOG,         /* level, line: no answer */
-    MESSAGE_INTERRUPTED, /* asks whether the call is to end early: the error says it */
+    MESSAGE_LOG,          /* level, line: no answer */
+    MESSAGE_INTERRUPTED,  /* asks whether the call is to end early: the error says it */
     MESSAGE_KINDS
 };
 

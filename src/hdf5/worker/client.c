@@ -28,10 +28,10 @@
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
 #define TRY_PART     4                  /* of the time of a call: for more than is needed */
-#define SOURCE       MOST_OTHERS        /* number of the file that is copied from */
-#define MOVED_TIMES  64                 /* of its bytes, which are read and written */
-#define QUESTION_BYTES 256              /* that a question counts for */
-#define BYTE_NANOS   250                /* for each of those: 4 MB/s */
+#define SOURCE         MOST_OTHERS        /* number of the file that is copied from */
+#define MOVED_TIMES    64                 /* of its bytes, which are read and written */
+#define QUESTION_BYTES 256                /* that a question counts for */
+#define BYTE_NANOS     250                /* for each of those: 4 MB/s */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -287,9 +287,8 @@ static int answer_find(struct client *client, struct cursor *cursor)
     while (i < MOST_OTHERS && client->others[i])
         i++;
     uint64_t begun = clock_now();
-    error = i == MOST_OTHERS
-                ? -ENFILE
-                : driver_find_other(from, name, &client->others[i], &is_refused);
+    error =
+        i == MOST_OTHERS ? -ENFILE : driver_find_other(from, name, &client->others[i], &is_refused);
     free(name);
     client->until += clock_now() - begun;
     if (error && i < MOST_OTHERS)

@@ -159,9 +159,11 @@ static int do_complete(struct cursor *in, struct wire *out)
 
 static void answer(struct cursor *in, struct wire *out)
 {
-    static int (*const calls[PLUGINS_CALLS])(struct cursor *, struct wire *) = {
-        [PLUGINS_LOAD] = do_load, [PLUGINS_DECODE] = do_decode, [PLUGINS_ENCODE] = do_encode,
-        [PLUGINS_COMPLETE] = do_complete};
+    static int (*const calls[PLUGINS_CALLS])(struct cursor *,
+                                             struct wire *) = {[PLUGINS_LOAD] = do_load,
+                                                               [PLUGINS_DECODE] = do_decode,
+                                                               [PLUGINS_ENCODE] = do_encode,
+                                                               [PLUGINS_COMPLETE] = do_complete};
     struct wire results = {0};
     uint64_t call = take_uint(in, PLUGINS_CALLS - 1);
     library_reason("");

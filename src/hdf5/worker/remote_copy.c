@@ -104,8 +104,7 @@ static int put_filter(struct wire *request, const struct hdf5_create *create,
         put.n_values = completed.n;
         put.values = completed.values;
     }
-    wire_uints(request,
-               (uint64_t[]){(uint64_t)put.id, put.optional, is_complete, put.n_values}, 4);
+    wire_uints(request, (uint64_t[]){(uint64_t)put.id, put.optional, is_complete, put.n_values}, 4);
     for (size_t k = 0; k < put.n_values; k++)
         wire_uint(request, put.values[k]);
     if (is_complete)

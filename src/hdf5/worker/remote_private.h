@@ -41,8 +41,8 @@ struct remote {
     /* Under the client's lock: */
     struct remote_dataset *datasets;
     struct listed listed;
-    uint64_t number;         /* no other has it */
-    atomic_ullong renewals;  /* of its file: others that read it have to open it again */
+    uint64_t number;        /* no other has it */
+    atomic_ullong renewals; /* of its file: others that read it have to open it again */
     unsigned starts;   /* of workers, when listed was used last */
     size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
 };

@@ -673,7 +673,8 @@ static int do_write(struct cursor *in, struct wire *out)
         error = -EINVAL;
     if (error)
         return error;
-    return serve_put_number(out, local_write(served.hdf5, address, start, count, elements.bytes), 0);
+    return serve_put_number(out, local_write(served.hdf5, address, start, count, elements.bytes),
+                            0);
 }
 
 static int do_set_extent(struct cursor *in, struct wire *out)

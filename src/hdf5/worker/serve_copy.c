@@ -1,5 +1,5 @@
-/* Calls that copy from another file, which libhdf5 has open beside its own here: what one was made to
- * do by what it is made of does no more harm than the other can. */
+/* Calls that copy from another file, which libhdf5 has open beside its own here: what one was made
+ * to do by what it is made of does no more harm than the other can. */
 #include <errno.h>
 #include <stdlib.h>
 
