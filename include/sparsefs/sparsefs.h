@@ -77,10 +77,10 @@ struct sfs_options {
      * that not all may read, and find, who may read the HDF5 file. If root runs this, also HDF5
      * files of others (-EPERM), unless hdf5_worker or is_trusted is set. */
     bool for_others;
-    /* sfs_open, sfs_open_image: libhdf5 works on it, and on files that it leads to, in processes of
-     * their own; see sfs_start_hdf5_workers, which comes before (-EINVAL). What is opened so cannot
-     * be copied from or to by sfs_object_copy and the like, and neither datasets nor links can be
-     * created in it. It is -EROFS to change it when such a process cannot be started again. */
+    /* libhdf5 works on it, and on files that it leads to, in processes of their own; see
+     * sfs_start_hdf5_workers, which comes before (-EINVAL). sfs_object_copy and the like take two
+     * files that are both so, or neither (-EOPNOTSUPP). It is -EROFS to change it when such a
+     * process cannot be started again. */
     bool hdf5_worker;
     /* sfs_open for writing: under a shared lock until something is changed; see
      * sfs_begin_writing. */
@@ -741,7 +741,7 @@ SFS_API int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_enco
 SFS_API int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab);
 
 /* Erases n elements from row-major position first of slab on. Of a dense dataset they become the
- * fill value. */
+ * fill value, all of which is written: of more than 64 GiB that is -EFBIG, and nothing changes. */
 SFS_API int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             uint64_t first, uint64_t n);
 

@@ -74,7 +74,7 @@ static int check(const char *path)
     struct sfs_file *file;
     const struct sfs_options how = {.beside_writer = true,
                                     .external_files = source_allowed(),
-                                    .hdf5_worker = source_is_read_apart(),
+                                    .hdf5_worker = files_are_apart(),
                                     .chunk_memory = source_chunk_memory()};
     int error = sfs_open(path, &how, &file);
     if (error)
@@ -96,4 +96,4 @@ static int run(int argc, char **argv)
     return finish_output(DONE) == DONE ? code : UNKNOWN;
 }
 
-const struct command check_command = {"check", help, run, true};
+const struct command check_command = {"check", help, run, READ_HDF5};

@@ -9,6 +9,7 @@
 
 #include "cli/filter_name.h"
 #include "cli/sample.h"
+#include "cli/target.h"
 #include "common/workers.h"
 
 #define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */
@@ -251,7 +252,8 @@ static int choose_goal(struct trying *trying, enum goal goal, struct choice *cho
 /* A file that nobody sees; to be discarded. */
 static int open_scratch(struct sfs_file **file)
 {
-    struct sfs_options options = {.replace = true, .cache_size = FILE_CACHE_BYTES};
+    struct sfs_options options = {
+        .replace = true, .cache_size = FILE_CACHE_BYTES, .hdf5_worker = files_are_apart()};
     const char *directory = getenv("TMPDIR");
     char *path;
     if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)

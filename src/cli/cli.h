@@ -19,7 +19,8 @@ struct command {
     const char *name;
     const char *help;                  /* all that --help prints */
     int (*run)(int argc, char **argv); /* argv[0] is its name; returns an exit code */
-    bool only_reads;                   /* libhdf5 runs in a process of its own */
+    /* What libhdf5, in a process of its own, has to do. */
+    enum { NO_HDF5, READ_HDF5, COPY_HDF5 } hdf5;
 };
 
 extern const struct command create_command;

@@ -185,4 +185,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command create_command = {"create", help, run};
+const struct command create_command = {"create", help, run, COPY_HDF5};

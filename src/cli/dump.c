@@ -200,4 +200,4 @@ static int run(int argc, char **argv)
     return code ? code : finish_output(code);
 }
 
-const struct command dump_command = {"dump", help, run, true};
+const struct command dump_command = {"dump", help, run, READ_HDF5};

@@ -118,4 +118,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command export_command = {"export", help, run};
+const struct command export_command = {"export", help, run, COPY_HDF5};

@@ -78,7 +78,7 @@ static int image_in_mount(const char *image, char *block)
 /* Who has the file for writing has it alone: if that is a mount, it gives the image. */
 static int write_image(const char *path, char *block)
 {
-    const struct sfs_options how = {.hdf5_worker = source_is_read_apart()};
+    const struct sfs_options how = {.hdf5_worker = files_are_apart()};
     struct sfs_file *file;
     char *image;
     int error = sfs_open(path, &how, &file);
@@ -109,4 +109,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command image_command = {"image", help, run, true};
+const struct command image_command = {"image", help, run, READ_HDF5};

@@ -404,4 +404,4 @@ static int run(int argc, char **argv)
     return finish_output(code);
 }
 
-const struct command import_command = {"import", help, run};
+const struct command import_command = {"import", help, run, COPY_HDF5};

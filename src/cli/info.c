@@ -370,4 +370,4 @@ static int run(int argc, char **argv)
     return code ? code : finish_output(code);
 }
 
-const struct command info_command = {"info", help, run, true};
+const struct command info_command = {"info", help, run, READ_HDF5};

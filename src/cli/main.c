@@ -138,7 +138,8 @@ int main(int argc, char **argv)
             return finish_output(DONE);
         }
         messages_begin();
-        int error = commands[i]->only_reads ? source_read_apart() : 0;
+        int error =
+            commands[i]->hdf5 == NO_HDF5 ? 0 : files_keep_apart(commands[i]->hdf5 == COPY_HDF5);
         if (error)
             return fail(error, "a process for libhdf5");
         return commands[i]->run(argc - 1, argv + 1);

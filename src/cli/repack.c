@@ -284,4 +284,4 @@ static int run(int argc, char **argv)
     return both_copy(argv[optind], argv[optind + 1], true, INT64_MAX, copy_all, NULL);
 }
 
-const struct command repack_command = {"repack", help, run};
+const struct command repack_command = {"repack", help, run, COPY_HDF5};

@@ -13,6 +13,10 @@
 
 #define MOST_TRIES 20 /* of a file that grows */
 
+/* Address space of a process that copies chunks, which may have 4 GiB: them, and what else is
+ * there. */
+#define COPYING_MEMORY (SIZE_MAX > UINT32_MAX ? (size_t)((uint64_t)10 << 30) : 0)
+
 static const char *allowed;
 
 void source_allow(const char *folder)
@@ -32,18 +36,18 @@ size_t source_chunk_memory(void)
     return chunk_memory;
 }
 
-static bool reads_apart;
+static bool are_apart;
 
-int source_read_apart(void)
+int files_keep_apart(bool copies)
 {
-    int error = sfs_start_hdf5_workers(0, 0);
-    reads_apart = !error;
+    int error = sfs_start_hdf5_workers(copies ? COPYING_MEMORY : 0, 0);
+    are_apart = !error;
     return error;
 }
 
-bool source_is_read_apart(void)
+bool files_are_apart(void)
 {
-    return reads_apart;
+    return are_apart;
 }
 
 const char *source_allowed(void)
@@ -59,7 +63,7 @@ static int open_named(const char *path, const char *name, struct sfs_file **file
         .beside_writer = !name,
         .name = name,
         .external_files = allowed,
-        .hdf5_worker = reads_apart,
+        .hdf5_worker = are_apart,
         .chunk_memory = chunk_memory,
     };
     int error = sfs_open(path, &options, file);
@@ -121,6 +125,7 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
     struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
                                   .image = &image,
                                   .external_files = allowed,
+                                  .hdf5_worker = are_apart,
                                   .chunk_memory = chunk_memory};
     return sfs_open_image(bytes, (size_t)n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, &options,
                           file);

@@ -13,8 +13,10 @@ static mode_t mode_of(const char *path)
 
 static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
 {
-    const struct sfs_options options = {
-        .cache_size = FILE_CACHE_BYTES, .mode = mode, .chunk_memory = source_chunk_memory()};
+    const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
+                                        .mode = mode,
+                                        .hdf5_worker = files_are_apart(),
+                                        .chunk_memory = source_chunk_memory()};
     int error = sfs_create(path, &options, file);
     return error ? fail(error, "%s", path) : 0;
 }
@@ -25,6 +27,7 @@ static int open_with_cache(const char *path, mode_t mode, size_t cache, struct s
                                   .cache_size = cache,
                                   .mode = mode,
                                   .external_files = source_allowed(),
+                                  .hdf5_worker = files_are_apart(),
                                   .chunk_memory = source_chunk_memory()};
     int error = sfs_open(path, &options, file);
     if (error == -ENOENT) {
@@ -44,13 +47,15 @@ static int open_as_new(struct sfs_file *template, const char *path, mode_t mode,
                        struct sfs_file **file)
 {
     struct sfs_image_options image = {.name = path, .backing_path = path};
+    const struct sfs_options options = {
+        .image = &image, .mode = mode, .hdf5_worker = files_are_apart()};
     int64_t n = sfs_get_image(template, NULL, 0);
     void *bytes = n > 0 ? malloc((size_t)n) : NULL;
     if (n > 0)
         n = bytes ? sfs_get_image(template, bytes, (size_t)n) : -ENOMEM;
     int error = n < 0 ? (int)n
                       : sfs_open_image(bytes, (size_t)n, SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY,
-                                       &(struct sfs_options){.image = &image, .mode = mode}, file);
+                                       &options, file);
     if (error)
         free(bytes);
     return error;

@@ -27,10 +27,10 @@ const char *source_allowed(void);
 void source_limit_chunks(size_t most);
 size_t source_chunk_memory(void);
 
-/* From now on sources are read by libhdf5 in a process of its own. Before anything is opened.
- * Errors of sfs_start_hdf5_workers. */
-int source_read_apart(void);
-bool source_is_read_apart(void);
+/* From now on files are read, and written, by libhdf5 in processes of its own; copies: whole chunks
+ * pass through these. Before anything is opened. Errors of sfs_start_hdf5_workers. */
+int files_keep_apart(bool copies);
+bool files_are_apart(void);
 
 /* Opens a file for writing, or makes it if there is none (mode: see struct sfs_options); FAILED. */
 int destination_open(const char *path, mode_t mode, struct sfs_file **file);

@@ -1,14 +1,17 @@
 /* Writing and erasing ranges of the dense view of a slab: bytes that begin and end anywhere, and
  * elements that are left out because they are the fill value. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/box.h"
 #include "common/interrupt.h"
+#include "common/log.h"
 #include "dataset/private.h"
 
 #define PATTERN_BYTES 4096              /* of fill values that are compared at once */
+#define MOST_FILLED   ((uint64_t)64 << 30) /* bytes of a dense dataset */
 #define BATCH_BYTES   ((size_t)1 << 20) /* of fill values that are written at once */
 
 static struct sfs_slab slab_of(const struct box *box)
@@ -307,6 +310,19 @@ static int erase_box(struct sfs_dataset *dataset, const struct sfs_slab *slab, c
     return sfs_erase(dataset, slab);
 }
 
+/* All of them are written, stored or not: a header of some bytes can claim 2^62. */
+static int check_filled(const struct sfs_dataset *dataset, uint64_t n)
+{
+    uint64_t bytes;
+    if (dataset->sparse || (!__builtin_mul_overflow(n, (uint64_t)dataset->info.type.size, &bytes) &&
+                            bytes <= MOST_FILLED))
+        return 0;
+    log_error("%s: %s: %" PRIu64 " elements are more than are filled at once (64 GiB): write the "
+              "fill value to parts of them",
+              sfs_path(dataset->file), dataset->path, n);
+    return -EFBIG;
+}
+
 int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
                     uint64_t n)
 {
@@ -320,6 +336,8 @@ int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
     if (!error && (!box_product(box.count, box.rank, 1, &elements) || first > elements ||
                    n > elements - first))
         error = -EINVAL;
+    if (!error)
+        error = check_filled(dataset, n);
     if (error || n == 0)
         return error;
     return dataset->sparse ? each_box(dataset, &box, first, n, NULL, erase_box)

@@ -158,14 +158,15 @@ int file_over(struct store *store, const struct common_cache *common,
     file->ahead = (common ? common : &own)->ahead;
     if (!error && options)
         error = limit(file, options);
-    if (!error && file->has_worker && (create || !hdf5_has_workers()))
+    if (!error && file->has_worker && !hdf5_has_workers())
         error = -EINVAL;
     filters_provide();
     pthread_once(&plugins_sifted, hdf5_sift_plugins);
     if (!error) {
-        error = create             ? hdf5_create(store, &file->hdf5)
-                : file->has_worker ? hdf5_open_apart(store, &file->hdf5)
-                                   : hdf5_open(store, &file->hdf5);
+        error = create && file->has_worker ? hdf5_create_apart(store, &file->hdf5)
+                : create                   ? hdf5_create(store, &file->hdf5)
+                : file->has_worker         ? hdf5_open_apart(store, &file->hdf5)
+                                           : hdf5_open(store, &file->hdf5);
         if (!error && create)
             error = hdf5_flush(file->hdf5);
         if (error && error != STORE_MOVED)

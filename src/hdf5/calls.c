@@ -72,6 +72,17 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
     return error;
 }
 
+/* Nothing of others is in a new file: ours makes it. */
+int hdf5_create_apart(struct store *store, struct hdf5 **out)
+{
+    struct hdf5 *hdf5;
+    int error = hdf5_create(store, &hdf5);
+    if (error)
+        return error;
+    hdf5_close(hdf5);
+    return hdf5_open_apart(store, out);
+}
+
 int hdf5_open(struct store *store, struct hdf5 **hdf5)
 {
     return local_open(store, hdf5);
@@ -150,6 +161,93 @@ int hdf5_create_group(struct hdf5 *hdf5, const char *path)
 int hdf5_remove_group(struct hdf5 *hdf5, const char *path)
 {
     return hdf5->remote ? remote_remove_group(hdf5->remote, path) : local_remove_group(hdf5, path);
+}
+
+int hdf5_reopen(struct hdf5 *hdf5)
+{
+    return hdf5->remote ? remote_reopen(hdf5->remote) : local_reopen(hdf5);
+}
+
+int hdf5_unlink(struct hdf5 *hdf5, const char *path)
+{
+    return hdf5->remote ? remote_unlink(hdf5->remote, path) : local_unlink(hdf5, path);
+}
+
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
+{
+    if (link->type == SFS_LINK_USER)
+        return -EOPNOTSUPP;
+    return hdf5->remote ? remote_create_link(hdf5->remote, path, link)
+                        : local_create_link(hdf5, path, link);
+}
+
+/* One libhdf5 has both files, or none that could break it comes to the other. */
+static int check_both(const struct hdf5 *to, const struct hdf5 *from)
+{
+    if (!from || !to->remote == !from->remote)
+        return 0;
+    library_reason("libhdf5 has one of the files open in another process, and not the other");
+    return -EOPNOTSUPP;
+}
+
+static int create_either(struct hdf5 *hdf5, const char *path, bool is_dense,
+                         const struct hdf5_create *create, uint64_t *address)
+{
+    struct hdf5 *from = create->attributes_from;
+    int error = check_both(hdf5, from);
+    if (error)
+        return error;
+    if (hdf5->remote)
+        return remote_create_dataset(hdf5->remote, path, is_dense, create,
+                                     from ? from->remote : NULL, address);
+    return is_dense ? local_create_dense(hdf5, path, create, address)
+                    : local_create_dataset(hdf5, path, create, address);
+}
+
+int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                        uint64_t *address)
+{
+    return create_either(hdf5, path, false, create, address);
+}
+
+int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                      uint64_t *address)
+{
+    return create_either(hdf5, path, true, create, address);
+}
+
+int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
+{
+    int error = check_both(to, from);
+    return error        ? error
+           : to->remote ? remote_copy_attributes(to->remote, object, from->remote, of)
+                        : local_copy_attributes(to, object, from, of);
+}
+
+int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+{
+    int error = check_both(to, from);
+    return error        ? error
+           : to->remote ? remote_copy_object(to->remote, path, from->remote, of)
+                        : local_copy_object(to, path, from, of);
+}
+
+int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+{
+    int error = check_both(to, from);
+    return error        ? error
+           : to->remote ? remote_copy_group(to->remote, path, from->remote, of)
+                        : local_copy_group(to, path, from, of);
+}
+
+int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
+                         const struct sfs_moved *moved, size_t n)
+{
+    int error = check_both(to, from);
+    return error        ? error
+           : to->remote ? remote_copy_references(to->remote, path, from->remote, of, moved, n)
+                        : local_copy_references(to, path, from, of,
+                                                &(struct copied_paths){.moved = moved, .n = n});
 }
 
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links)
@@ -283,6 +381,12 @@ int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t 
     return nothing
                ? remote_elements_text(nothing, type, first, n, row_length, elements, text, text_n)
                : local_elements_text(type, first, n, row_length, elements, text, text_n);
+}
+
+int hdf5_element_parse(const void *type, size_t n, const char *text, void *element)
+{
+    return nothing ? remote_element_parse(nothing, type, n, text, element)
+                   : local_element_parse(type, n, text, element);
 }
 
 void hdf5_sift_plugins(void)

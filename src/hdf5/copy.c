@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 static hid_t utf8_links(void)
@@ -64,10 +65,8 @@ static hid_t object_copying(const struct hdf5 *to)
 
 /* ---- Objects ---- */
 
-int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+int local_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(to) < 0 || library_check_here(from) < 0)
-        return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
     hid_t object = H5Oopen_by_addr(from->file, of), lcpl = utf8_links();
@@ -135,10 +134,8 @@ static hid_t group_creation(hid_t group)
     return to;
 }
 
-int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
+int local_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(to) < 0 || library_check_here(from) < 0)
-        return -EOPNOTSUPP;
     library_enter();
     names_outdate(to);
     hid_t group = H5Oopen_by_addr(from->file, of), lcpl = utf8_links(), made = H5I_INVALID_HID;
@@ -170,9 +167,9 @@ static herr_t create_link(struct hdf5 *hdf5, const char *path, const struct sfs_
     return H5Lcreate_hard(hdf5->file, link->target, hdf5->file, path, lcpl, H5P_DEFAULT);
 }
 
-int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
+int local_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
 {
-    if (link->type == SFS_LINK_USER || library_check_here(hdf5) < 0)
+    if (link->type == SFS_LINK_USER)
         return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);

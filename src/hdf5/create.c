@@ -329,10 +329,8 @@ static int copy_new_attribute(hid_t from, const char *name, void *context)
     return exists < 0 ? library_failed(-EIO) : copy_or_leave_out(from, name, context);
 }
 
-int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
+int local_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
 {
-    if (library_check_here(to) < 0 || library_check_here(from) < 0)
-        return -EOPNOTSUPP;
     library_enter();
     struct copying copying = {.to = H5Oopen_by_addr(to->file, object),
                               .path = store_path(to->store)};
@@ -392,12 +390,9 @@ static int create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5
     return 0;
 }
 
-int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
-                        uint64_t *address)
+int local_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                         uint64_t *address)
 {
-    if (library_check_here(hdf5) < 0 ||
-        (create->attributes_from && library_check_here(create->attributes_from) < 0))
-        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = create->chunk_dims ? create_dataset(hdf5, path, create, address)
@@ -406,12 +401,9 @@ int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_c
     return error;
 }
 
-int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
-                      uint64_t *address)
+int local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                       uint64_t *address)
 {
-    if (library_check_here(hdf5) < 0 ||
-        (create->attributes_from && library_check_here(create->attributes_from) < 0))
-        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = create_dataset(hdf5, path, create, address);
@@ -419,10 +411,8 @@ int hdf5_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cre
     return error;
 }
 
-int hdf5_unlink(struct hdf5 *hdf5, const char *path)
+int local_unlink(struct hdf5 *hdf5, const char *path)
 {
-    if (library_check_here(hdf5) < 0)
-        return -EOPNOTSUPP;
     library_enter();
     names_outdate(hdf5);
     int error = H5Ldelete(hdf5->file, path, H5P_DEFAULT) < 0 ? library_failed(-EIO) : 0;

@@ -261,7 +261,7 @@ static int parse(hid_t type, const char *text, void *element)
     }
 }
 
-int hdf5_element_parse(const void *type, size_t n, const char *text, void *element)
+int local_element_parse(const void *type, size_t n, const char *text, void *element)
 {
     hid_t id;
     library_enter();

@@ -118,14 +118,6 @@ int library_has_read(int error)
     return error || !failure ? error : library_failed_because(failure, "a source cannot be read");
 }
 
-int library_check_here(const struct hdf5 *hdf5)
-{
-    if (!hdf5->remote)
-        return 0;
-    library_reason("libhdf5 has it open in another process, which cannot do that");
-    return -EOPNOTSUPP;
-}
-
 #define NOT_SWMR                                                                                   \
     "a program has it open for writing that does not let others read meanwhile (it is neither "    \
     "sparsefs nor writing in SWMR mode), or has died"
@@ -441,10 +433,8 @@ static int reopen(struct hdf5 *hdf5)
     return error ? error : datasets_open_all(hdf5);
 }
 
-int hdf5_reopen(struct hdf5 *hdf5)
+int local_reopen(struct hdf5 *hdf5)
 {
-    if (library_check_here(hdf5) < 0)
-        return -EOPNOTSUPP;
     library_enter();
     int error = reopen(hdf5);
     hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */

@@ -102,6 +102,37 @@ static hid_t open_image(const struct filter_image *image, hid_t fapl)
     return H5Fopen("/dev/null/filter", H5F_ACC_RDWR, fapl);
 }
 
+hid_t filter_scratch_file(void)
+{
+    const struct sfs_filter any = {.id = H5Z_FILTER_SHUFFLE};
+    struct filter_image image;
+    hid_t fapl = H5I_INVALID_HID, file = H5I_INVALID_HID;
+    if (filter_image_make(&any, H5Z_FILTER_SHUFFLE, &image) == 0) {
+        fapl = H5Pcreate(H5P_FILE_ACCESS);
+        file = open_image(&image, fapl);
+        free(image.bytes);
+    }
+    if (fapl >= 0)
+        H5Pclose(fapl);
+    return file;
+}
+
+static herr_t is_about_memory(unsigned n, const H5E_error2_t *error, void *data)
+{
+    (void)n;
+    if (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC)
+        *(bool *)data = true;
+    return 0;
+}
+
+/* Of libhdf5, which says it in its own way. */
+static bool lacks_memory(void)
+{
+    bool lacks = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_about_memory, &lacks);
+    return lacks;
+}
+
 /* Runs the pipeline of an image; returns failure, or -ENOMEM, if that does not go well. */
 static int run_image(const struct filter_image *image, bool decoding, int failure)
 {
@@ -116,10 +147,12 @@ static int run_image(const struct filter_image *image, bool decoding, int failur
         status = H5Dwrite(dataset, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, &byte);
 
     int error = 0;
-    if (handover->out_size > handover->most)
+    if (handover->out_size > handover->most) {
         error = library_failed_because(failure, "filters make another size than is recorded");
-    else if (status < 0 || !handover->done)
+    } else if (status < 0 || !handover->done) {
+        handover->no_memory |= lacks_memory();
         error = library_failed(failure);
+    }
     if (dataset >= 0)
         H5Dclose(dataset);
     if (file >= 0)

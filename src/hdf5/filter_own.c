@@ -87,6 +87,14 @@ static const H5Z_class2_t classes[] = {
 #define N_CLASSES (sizeof(classes) / sizeof(*classes))
 static bool registered[N_CLASSES]; /* under the library lock */
 
+bool filter_has_own(int id)
+{
+    for (size_t i = 0; own && i < N_CLASSES; i++)
+        if (classes[i].id == id && own->has(id))
+            return true;
+    return false;
+}
+
 bool filter_register_own(int id)
 {
     for (size_t i = 0; own && i < N_CLASSES; i++)

@@ -50,8 +50,8 @@ int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
 /* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
- * be started. -EOPNOTSUPP then: hdf5_reopen, hdf5_unlink, hdf5_create_dataset, hdf5_create_dense,
- * hdf5_create_link, and hdf5_copy_... from it and to it.
+ * be started. What is copied to it is opened by its process, too, and must be open so itself, or
+ * the other way round: else that is -EOPNOTSUPP.
  *
  * What a call changes is in the store when the call has succeeded, and nothing of it if it has not.
  * Everything is -EROFS that would change the file when that process has ended and cannot be started
@@ -62,6 +62,9 @@ bool hdf5_is_lost(const struct hdf5 *hdf5);
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
  * it stands in the file with the first store_commit. */
 int hdf5_create(struct store *store, struct hdf5 **hdf5);
+
+/* The same, for a process of its own. */
+int hdf5_create_apart(struct store *store, struct hdf5 **hdf5);
 
 /* Makes everything that libhdf5 holds in memory visible in the store, with the superblock's end at
  * the store's and without the mark of a writer. It comes right before store_commit: until then

@@ -5,6 +5,22 @@
 
 #include "hdf5/hdf5.h"
 
+/* The parameters that a filter has in the header of a dataset. */
+#define COMPLETED_MOST 256 /* libhdf5 takes no more */
+struct completed {
+    size_t n;
+    unsigned values[COMPLETED_MOST];
+    char name[64]; /* of the filter */
+};
+
+/* Where objects of the source are in a copy. */
+struct copied_paths {
+    const struct sfs_moved *moved; /* ascending by address */
+    size_t n;
+    const char *(*find)(uint64_t address); /* if not NULL, instead: NULL, or good until the next */
+};
+const char *moved_path(const struct sfs_moved *moved, size_t n, uint64_t address);
+
 int local_open(struct store *store, struct hdf5 **hdf5);
 void local_close(struct hdf5 *hdf5);
 int local_renew(struct hdf5 *hdf5);
@@ -44,7 +60,13 @@ bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
 int local_element_json(const void *type, size_t n, const void *element, char **json);
 int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
                         uint64_t row_length, const void *elements, char **text, size_t *text_n);
+int local_element_parse(const void *type, size_t n, const char *text, void *element);
 bool local_filter_available(int id);
+
+/* From those of H5Pset_filter, as its plugin does it. -EINVAL: it does not take them;
+ * -EOPNOTSUPP. */
+int local_filter_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
+                          const uint64_t *chunk_dims, struct completed *completed);
 int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                         const void *in, size_t in_size, void *out, size_t out_size);
 int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
@@ -60,5 +82,17 @@ int local_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t
                 const void *element);
 int local_create_group(struct hdf5 *hdf5, const char *path);
 int local_remove_group(struct hdf5 *hdf5, const char *path);
+int local_reopen(struct hdf5 *hdf5);
+int local_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                         uint64_t *address);
+int local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                       uint64_t *address);
+int local_unlink(struct hdf5 *hdf5, const char *path);
+int local_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
+int local_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of);
+int local_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+int local_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
+int local_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
+                          const struct copied_paths *paths);
 
 #endif

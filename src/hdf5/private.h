@@ -92,9 +92,6 @@ int file_settle(struct store *store);
 /* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
 int file_write_changed(struct hdf5 *hdf5);
 
-/* Without the lock. -EOPNOTSUPP: libhdf5 has the file open in another process only. */
-int library_check_here(const struct hdf5 *hdf5);
-
 /* Before a followed file is opened (file.c), without the lock: libhdf5's own writers must be
  * followed in their way, which the store knows then. -EBUSY: such a one does not let others read
  * meanwhile; -EINVAL, and errors of store_read. */
@@ -232,6 +229,17 @@ void driver_expect(const void *bytes, size_t n);
  * know ours, of one id or of all that it does not have yet (filter_own.c). */
 bool filter_is_available(int id);
 bool filter_register_own(int id);
+bool filter_has_own(int id);
+
+/* Whether it needs no plugin. Without the lock, as its filters never change. */
+bool filter_is_built_in(int id);
+
+/* Makes libhdf5 take a filter that it does not have for one, to make datasets with complete
+ * parameters (filter_complete.c). */
+bool filter_stand_in(int id, const char *name);
+
+/* A file in memory that is gone when it is closed (filter.c). */
+hid_t filter_scratch_file(void);
 void filter_register_all(void);
 
 /* Whether ours stands for a plugin, but not with these parameters. */

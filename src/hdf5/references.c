@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 
 #define MAX_NAME  65536                 /* bytes */
@@ -11,8 +12,7 @@
 
 struct translation {
     struct hdf5 *to, *from;
-    const struct sfs_moved *moved;
-    size_t n;
+    const struct copied_paths *paths;
 };
 
 static int compare_moved(const void *a, const void *b)
@@ -21,11 +21,18 @@ static int compare_moved(const void *a, const void *b)
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static const char *find_path(const struct translation *t, uint64_t address)
+const char *moved_path(const struct sfs_moved *moved, size_t n, uint64_t address)
 {
     const struct sfs_moved key = {.address = address};
-    const struct sfs_moved *found = bsearch(&key, t->moved, t->n, sizeof(*t->moved), compare_moved);
+    const struct sfs_moved *found =
+        n > 0 ? bsearch(&key, moved, n, sizeof(*moved), compare_moved) : NULL;
     return found ? found->path : NULL;
+}
+
+static const char *find_path(const struct translation *t, uint64_t address)
+{
+    return t->paths->find ? t->paths->find(address)
+                          : moved_path(t->paths->moved, t->paths->n, address);
 }
 
 /* What leads nowhere, or to what was not copied, becomes null. */
@@ -199,12 +206,10 @@ static int translate_attributes(const struct translation *t, hid_t from, hid_t t
     return error;
 }
 
-int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
-                         const struct sfs_moved *moved, size_t n)
+int local_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
+                          const struct copied_paths *paths)
 {
-    const struct translation t = {to, from, moved, n};
-    if (library_check_here(to) < 0 || library_check_here(from) < 0)
-        return -EOPNOTSUPP;
+    const struct translation t = {to, from, paths};
     library_enter();
     hid_t source = H5Oopen_by_addr(from->file, of);
     hid_t copy = H5Oopen(to->file, path, H5P_DEFAULT);

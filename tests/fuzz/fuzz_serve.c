@@ -12,6 +12,7 @@
 #include "peer.h"
 
 #define MOST_OBJECTS 16
+#define SOURCE       256 /* number of the file that is copied from: the same bytes */
 
 static jmp_buf end;
 static unsigned char *file;
@@ -114,7 +115,8 @@ static void answer(enum message_kind asked, struct cursor *last)
     struct wire wire = {0};
     uint64_t number = take_uint(last, UINT64_MAX), address = take_uint(last, UINT64_MAX);
     uint64_t n = take_uint(last, CHANNEL_MOST_READ);
-    bool is_there = number == 0 && address <= file_n && n <= file_n - address;
+    bool is_of_file = number == 0 || number == SOURCE;
+    bool is_there = is_of_file && address <= file_n && n <= file_n - address;
     if (asked == MESSAGE_READ) {
         wire_uint(&wire, is_there ? 0 : EIO);
         wire_put(&wire, file + address, is_there ? (size_t)n : 0);
@@ -154,10 +156,69 @@ static void put_box(struct wire *wire, uint64_t call)
         wire_uint(wire, count[0] * count[1] * sizes[peer_byte() % 3]);
 }
 
+static uint64_t any_object(void)
+{
+    return objects[peer_byte() % n_objects];
+}
+
+/* Of a file, the same one, or none. */
+static void put_source(struct wire *wire)
+{
+    unsigned which = peer_byte() % 4;
+    wire_uint(wire, which > 2 ? 2 : which);
+    if (which < 2)
+        return;
+    wire_uints(wire, (uint64_t[]){7, peer_byte() % 2}, 2);
+    wire_string(wire, "source.h5");
+    wire_uints(wire, (uint64_t[]){SOURCE, file_n, 1, 3, false, false, false}, 7);
+}
+
+static void put_creation(struct wire *wire)
+{
+    static const unsigned char type[] = {3, 0, 0x10, 8, 0, 0, 4, 0, 0, 0, 0, 0, 32, 0};
+    uint64_t rank = peer_byte() % 16 ? 2 : peer_number(), dims[] = {4, 3};
+    wire_uint(wire, peer_byte() % 2);
+    wire_string(wire, "/new");
+    wire_uint(wire, rank);
+    wire_uints(wire, dims, 2);
+    wire_uint(wire, false);
+    wire_uint(wire, true);
+    wire_uints(wire, dims, 2);
+    wire_uint(wire, peer_byte() % 2);
+    wire_bytes(wire, type, sizeof(type));
+    wire_bytes(wire, "1234", peer_byte() % 5);
+    wire_uint(wire, 1);
+    wire_uints(wire, (uint64_t[]){1 + peer_byte() % 6, peer_byte() % 2, 0, 1, 6}, 5);
+    wire_uint(wire, any_object());
+    put_source(wire);
+}
+
 static void put_arguments(struct wire *wire, uint64_t call)
 {
     static const char *const names[] = {"a", "g", "g/c", "s", "t", "/", "g/../a", "nothing"};
     switch (call) {
+    case WORKER_CREATE_DATASET:
+        put_creation(wire);
+        break;
+    case WORKER_COPY_ATTRIBUTES:
+        wire_uints(wire, (uint64_t[]){any_object(), any_object()}, 2);
+        put_source(wire);
+        break;
+    case WORKER_COPY_OBJECT:
+    case WORKER_COPY_GROUP:
+    case WORKER_COPY_REFERENCES:
+        wire_string(wire, names[peer_byte() % 8]);
+        wire_uint(wire, any_object());
+        put_source(wire);
+        break;
+    case WORKER_CREATE_LINK:
+    case WORKER_UNLINK:
+        wire_string(wire, "/new");
+        wire_uints(wire, (uint64_t[]){1 + peer_byte() % 2, 0}, 2);
+        wire_string(wire, "");
+        wire_string(wire, names[peer_byte() % 8]);
+        wire_string(wire, "other.h5");
+        break;
     case WORKER_LOOKUP:
     case WORKER_FIND:
         wire_string(wire, names[peer_byte() % 8]);
@@ -198,6 +259,8 @@ static void put_type_call(struct wire *wire, uint64_t call)
     wire_bytes(wire, types[which] + (has_prefix ? 0 : 2), sizes[which] - (has_prefix ? 0 : 2));
     if (call == WORKER_TYPE_EQUAL)
         wire_bytes(wire, types[1], sizes[1]);
+    if (call == WORKER_ELEMENT_PARSE)
+        wire_string(wire, peer_byte() % 2 ? "-12.5" : "nan");
     if (call == WORKER_ELEMENTS_TEXT)
         wire_uints(wire, (uint64_t[]){peer_byte(), peer_byte() % 8, peer_byte() % 4}, 3);
     if (call == WORKER_ELEMENT_JSON || call == WORKER_ELEMENTS_TEXT)
@@ -218,11 +281,11 @@ static void call(void)
     if (!is_allowed(which))
         which = WORKER_LIST;
     wire_uint(&wire, which);
-    if (which >= WORKER_TYPE_OF_MESSAGE && which <= WORKER_ELEMENTS_TEXT) {
+    if (which >= WORKER_TYPE_OF_MESSAGE && which <= WORKER_ELEMENT_PARSE) {
         put_type_call(&arguments, which);
     } else {
         if (which != WORKER_OPEN && which < WORKER_CREATE_GROUP)
-            wire_uint(&wire, objects[peer_byte() % n_objects]);
+            wire_uint(&wire, any_object());
         put_arguments(&arguments, which);
     }
     if (how & 1)

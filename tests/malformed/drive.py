@@ -246,6 +246,11 @@ def try_commands(path, datasets):
     findings = []
     commands = [("info", path), ("check", path)]
     commands += [("dump", "--frame=0", f"{path}:{dataset}") for dataset in datasets]
+    new = (path.parent / f"copy{i}.h5" for i in itertools.count())
+    commands += [("repack", path, next(new)), ("import", "--all", path, next(new)),
+                 ("create", "--template", path, "--dims=4,5", "--dtype=u2", next(new), "/made")]
+    for dataset in datasets:
+        commands += [("import", f"{path}:{dataset}", next(new)), ("export", f"{path}:{dataset}", next(new))]
     for command in commands:
         with subprocess.Popen([BUILD / "sparsectl", "--chunk-memory=128M", *command],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -255,6 +260,10 @@ def try_commands(path, datasets):
             process.stdout.close()
             code = process.wait()
             killer.cancel()
+        for copy in path.parent.glob("copy*.h5"):
+            if code:
+                findings.append(f"{command[0]} failed, and left {copy.name}")
+            copy.unlink()
         if code not in (0, 1, 2, -signal.SIGPIPE) or b"Sanitizer" in said:
             findings.append(f"{command[0]} ended with {code}")
     return findings

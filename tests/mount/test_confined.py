@@ -51,8 +51,8 @@ def test_nothing_of_a_file_comes_to_libhdf5_in_the_daemon(mounts, files, mode):
         assert " in sparsefs" not in mount.log()
 
 
-def sparsectl(command, path):
-    with subprocess.Popen([BUILD / "sparsectl", *command, path], env=os.environ | CONFINED,
+def sparsectl(command, *paths):
+    with subprocess.Popen([BUILD / "sparsectl", *command, *paths], env=os.environ | CONFINED,
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         return process.communicate()[1], process.returncode
 
@@ -63,6 +63,32 @@ def test_nothing_of_a_file_comes_to_libhdf5_in_commands_that_only_read(files, co
         name = "virtual" if path.stem == "virtual" else "beside"
         errors, code = sparsectl(command, f"{path}:/{name}" if command[0] == "dump" else path)
         assert code in (0, 1) and " in sparsectl" not in errors, (path, errors)
+
+
+def commands_that_copy(path, folder):
+    """With their files: everything of a file, and one dataset of it to and fro."""
+    name = "virtual" if path.stem == "virtual" else "beside"
+    back = folder / "sparse.h5"
+    return [("import", f"{path}:/{name}", back), ("import", "--undefined=1", f"{path}:/{name}", folder / "other.h5"),
+            ("import", "--all", "--fast", path, folder / "all.h5"), ("export", f"{back}:/{name}", folder / "dense.h5"),
+            ("import", f"{back}:/{name}", f"{back}:/again"),
+            ("repack", path, folder / "packed.h5"), ("repack", back, folder / "packed_sparse.h5"),
+            ("create", "--template", path, "--dims=4,5", "--dtype=u2", "--fill=3", folder / "made.h5", "/made"),
+            ("create", "--dims=4,5", "--dtype=u2", back, "/made")]
+
+
+def test_nothing_of_a_file_comes_to_libhdf5_in_commands_that_copy(files, tmp_path):
+    done = 0
+    for path in files:
+        folder = tmp_path / path.stem
+        folder.mkdir()
+        for command in commands_that_copy(path, folder):
+            errors, code = sparsectl(command)
+            assert code in (0, 1) and " in sparsectl" not in errors, (command, errors)
+            done += code == 0
+            if code == 0 and os.path.exists(str(command[-1])):
+                assert sparsectl(("check",), command[-1])[1] == 0, command
+    assert done > 4 * len(files)  # what cannot be copied is refused; most can
 
 
 def test_that_would_be_found(run, files, tmp_path):

@@ -416,3 +416,22 @@ def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
     assert mount.wait() == 0
     for reader in readers[1:]:
         assert reader.wait(START_SECONDS) in (0, 1)
+
+
+def test_filling_what_only_a_header_claims(mounts, tmp_path):
+    """2^62 elements of which none is stored: cutting the file short would write them all."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("huge", (4, 2**30, 2**30), "u1", chunks=(1, 1024, 1024), maxshape=(None, 2**30, 2**30))
+        file["small"] = np.ones((3, 4, 5), "u2")
+    mount = mounts(path, "rw", expect_log=True)
+    for name in ("huge/stack.raw", "huge/frames/0.raw"):
+        with pytest.raises(OSError) as error:
+            os.truncate(mount / name, 8)
+        assert error.value.errno == errno.EFBIG
+    os.truncate(mount / "small/frames/1.raw", 8)
+    assert "64 GiB" in mount.log()
+    mount.unmount()
+    with h5py.File(path) as file:
+        assert file["huge"].id.get_storage_size() == 0
+        assert not file["small"][1].ravel()[4:].any() and file["small"][2].all()

@@ -68,6 +68,27 @@ def workers(mount):
             for worker in children(zygote)]
 
 
+def make_large(path):
+    """A chunk of 300 MiB behind the plugin and deflate."""
+    n = 300 * MIB
+    with h5py.File(path, "w", libver="latest") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1, n))
+        plist.set_filter(HOSTILE, h5py.h5z.FLAG_OPTIONAL, (0,))
+        plist.set_deflate(1)
+        made = h5py.h5d.create(file.id, b"large", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((1, n)), plist)
+        made.write_direct_chunk((0, 0), zlib.compress(bytes(n), 1), 0)
+    return n
+
+
+@pytest.mark.skipif(is_sanitized(), reason="the address space of a process is not limited")
+def test_large_chunks(mounts, tmp_path):
+    n = make_large(tmp_path / "large.h5")
+    mount = mounts(tmp_path / "large.h5", "ro,chunk_memory=2G", environment=hostile_plugin(tmp_path))
+    whole = (mount / "large/stack.raw").read_bytes()
+    assert len(whole) == n and not whole.strip(b"\0")
+
+
 @pytest.mark.parametrize("option", ["ro", "rw"])
 def test_they_may_do_nothing(mounts, tmp_path, path, option):
     mount = mounts(path, option, environment=hostile_plugin(tmp_path))

@@ -15,17 +15,19 @@ enum message_kind {
     MESSAGE_REPLY,  /* error; its reason; results, if there was none */
     MESSAGE_READ,   /* file, address, bytes (CHANNEL_MOST_READ at most), whether they are read
                      * ahead: asks for them */
-    MESSAGE_FIND,   /* name: asks for another file: its description (describe_store) */
+    MESSAGE_FIND,   /* name, whether the source names it: asks for another file: its description
+                     * (describe_store) */
     MESSAGE_END_OF, /* file: asks where it ends now */
     MESSAGE_LET_GO, /* file: no answer */
     /* Of a file that is written; the first three have no answer: */
-    MESSAGE_WRITE,       /* address, bytes */
-    MESSAGE_WRITE_NAMED, /* address, offset, n: those of the call's bytes, which it was not sent */
-    MESSAGE_FREE,        /* address, n */
-    MESSAGE_ALLOCATE,    /* n: asks for an address, and the size of the store then */
-    MESSAGE_END_IN_USE,  /* asks for store_end */
-    MESSAGE_LOG,         /* level, line: no answer */
-    MESSAGE_INTERRUPTED, /* asks whether the call is to end early: the error says it */
+    MESSAGE_WRITE,        /* address, bytes */
+    MESSAGE_WRITE_NAMED,  /* address, offset, n: those of the call's bytes, which it was not sent */
+    MESSAGE_FREE,         /* address, n */
+    MESSAGE_ALLOCATE,     /* n: asks for an address, and the size of the store then */
+    MESSAGE_END_IN_USE,   /* asks for store_end */
+    MESSAGE_PATH_OF_COPY, /* address in the source: asks for the path in the copy */
+    MESSAGE_LOG,          /* level, line: no answer */
+    MESSAGE_INTERRUPTED,  /* asks whether the call is to end early: the error says it */
     MESSAGE_KINDS
 };
 
@@ -56,6 +58,7 @@ enum worker_call {
     WORKER_TYPE_EQUAL,
     WORKER_ELEMENT_JSON,
     WORKER_ELEMENTS_TEXT,
+    WORKER_ELEMENT_PARSE,
     WORKER_SEVERAL, /* WORKER_OBJECT_TYPE or WORKER_ATTRIBUTES, of several objects: the results
                      * of each with their number, as far as it goes; 0: none */
     WORKER_SHOW,    /* WORKER_DATASET_OPEN, and whether its WORKER_TEXT follows, if that is small */
@@ -66,6 +69,15 @@ enum worker_call {
     WORKER_PLACE,
     WORKER_CREATE_GROUP,
     WORKER_REMOVE_GROUP,
+    WORKER_REOPEN,
+    WORKER_CREATE_LINK,
+    WORKER_UNLINK,
+    /* These have a source, which is what the call says of it, and client_set_source: */
+    WORKER_CREATE_DATASET,
+    WORKER_COPY_ATTRIBUTES,
+    WORKER_COPY_OBJECT,
+    WORKER_COPY_GROUP,
+    WORKER_COPY_REFERENCES,
     WORKER_CALLS
 };
 

@@ -15,6 +15,7 @@
 #include "common/hash.h"
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/transaction.h"
 #include "hdf5/worker/zygote.h"
@@ -27,6 +28,10 @@
 #define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
 #define MOST_LINES   50                 /* of the log, in one call */
 #define TRY_PART     4                  /* of the time of a call: for more than is needed */
+#define SOURCE         MOST_OTHERS        /* number of the file that is copied from */
+#define MOVED_TIMES    64                 /* of its bytes, which are read and written */
+#define QUESTION_BYTES 256                /* that a question counts for */
+#define BYTE_NANOS     250                /* for each of those: 4 MB/s */
 
 /* How often asking for an object has ended a worker. */
 struct strike {
@@ -44,6 +49,9 @@ struct client {
     unsigned starts;
     uint64_t root;
     struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
+    struct store *source;              /* of client_set_source */
+    struct copied_paths paths;         /* of what was copied from it */
+    uint64_t moved_most;               /* bytes that still give a call more time */
     struct strike *strikes;
     struct wire in, out;
     /* Of a call whose reply was not waited for: */
@@ -90,6 +98,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_TYPE_EQUAL] = "a comparison of datatypes",
     [WORKER_ELEMENT_JSON] = "the text of an element",
     [WORKER_ELEMENTS_TEXT] = "the text of elements",
+    [WORKER_ELEMENT_PARSE] = "an element",
     [WORKER_SEVERAL] = "something",
     [WORKER_SHOW] = "the description and the text",
     [WORKER_WRITE] = "writing elements",
@@ -98,6 +107,14 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_PLACE] = "giving it its place",
     [WORKER_CREATE_GROUP] = "making a group",
     [WORKER_REMOVE_GROUP] = "removing a group",
+    [WORKER_REOPEN] = "opening the file again",
+    [WORKER_CREATE_LINK] = "making a link",
+    [WORKER_UNLINK] = "removing a link",
+    [WORKER_CREATE_DATASET] = "making a dataset",
+    [WORKER_COPY_ATTRIBUTES] = "copying attributes",
+    [WORKER_COPY_OBJECT] = "copying an object",
+    [WORKER_COPY_GROUP] = "copying a group",
+    [WORKER_COPY_REFERENCES] = "copying references",
 };
 
 int client_create(struct store *store, uint64_t timeout, struct client **out)
@@ -190,7 +207,18 @@ static int send_answer(struct client *client)
 
 static struct store *file_of(const struct client *client, uint64_t number)
 {
-    return number == 0 ? client->store : number < MOST_OTHERS ? client->others[number] : NULL;
+    return number == 0            ? client->store
+           : number < MOST_OTHERS ? client->others[number]
+           : number == SOURCE     ? client->source
+                                  : NULL;
+}
+
+/* Copying takes as long as there is something to copy. */
+static void give_time(struct client *client, uint64_t bytes)
+{
+    uint64_t n = bytes < client->moved_most ? bytes : client->moved_most;
+    client->moved_most -= n;
+    client->until += n * BYTE_NANOS;
 }
 
 /* As it has changed the file in this call. */
@@ -217,8 +245,9 @@ static int answer_read(struct client *client, struct cursor *cursor)
     if (error)
         answer_with(client, error);
     client->has_moved |= error == STORE_MOVED;
-    client->read_failed |= error && !is_ahead;
+    client->read_failed |= error && !is_ahead && store != client->source;
     client->until += clock_now() - begun;
+    give_time(client, n);
     return send_answer(client);
 }
 
@@ -250,12 +279,17 @@ static int answer_find(struct client *client, struct cursor *cursor)
     int error = take_string(cursor, true, &name);
     if (error)
         return error == -EIO ? -EPROTO : error;
+    bool is_of_source = take_bool(cursor);
+    const struct store *from = is_of_source ? client->source : client->store;
+    if (take_end(cursor, true) < 0 || !from) {
+        free(name);
+        return -EPROTO;
+    }
     while (i < MOST_OTHERS && client->others[i])
         i++;
     uint64_t begun = clock_now();
-    error = i == MOST_OTHERS
-                ? -ENFILE
-                : driver_find_other(client->store, name, &client->others[i], &is_refused);
+    error =
+        i == MOST_OTHERS ? -ENFILE : driver_find_other(from, name, &client->others[i], &is_refused);
     free(name);
     client->until += clock_now() - begun;
     if (error && i < MOST_OTHERS)
@@ -264,6 +298,17 @@ static int answer_find(struct client *client, struct cursor *cursor)
     wire_uint(wire, is_refused);
     if (!error)
         describe_store(wire, i, client->others[i]);
+    return send_answer(client);
+}
+
+static int answer_path_of_copy(struct client *client, struct cursor *cursor)
+{
+    uint64_t address = take_uint(cursor, UINT64_MAX);
+    if (take_end(cursor, true) < 0 || !client->source)
+        return -EPROTO;
+    const char *path = moved_path(client->paths.moved, client->paths.n, address);
+    give_time(client, QUESTION_BYTES);
+    wire_string(answer_with(client, path ? 0 : -ENOENT), path);
     return send_answer(client);
 }
 
@@ -297,6 +342,7 @@ static int write_bytes(struct client *client, uint64_t address, const void *byte
     uint64_t begun = clock_now();
     int error = transaction_write(client->transaction, address, bytes, n);
     client->until += clock_now() - begun;
+    give_time(client, n);
     return note_change(client, error);
 }
 
@@ -354,9 +400,11 @@ static int answer_end_in_use(struct client *client, struct cursor *cursor)
 
 static int let_go(struct client *client, struct cursor *cursor)
 {
-    uint64_t number = take_uint(cursor, MOST_OTHERS - 1);
+    uint64_t number = take_uint(cursor, SOURCE);
     if (take_end(cursor, true) < 0 || number == 0)
         return -EPROTO;
+    if (number == SOURCE)
+        return 0;
     store_close(client->others[number]);
     client->others[number] = NULL;
     return 0;
@@ -406,6 +454,8 @@ static int answer_message(struct client *client, enum message_kind kind)
         return answer_allocate(client, &cursor);
     case MESSAGE_END_IN_USE:
         return answer_end_in_use(client, &cursor);
+    case MESSAGE_PATH_OF_COPY:
+        return answer_path_of_copy(client, &cursor);
     case MESSAGE_LOG:
         return pass_on(client, &cursor);
     case MESSAGE_INTERRUPTED:
@@ -790,6 +840,21 @@ void client_set_payload(struct client *client, const void *bytes, size_t n)
 {
     client->payload = bytes;
     client->payload_n = bytes ? n : 0;
+}
+
+void client_set_source(struct client *client, struct store *source, const struct sfs_moved *moved,
+                       size_t n)
+{
+    client->source = source;
+    client->paths = (struct copied_paths){.moved = moved, .n = n};
+    client->moved_most = 0;
+    if (source && __builtin_mul_overflow(store_size(source), MOVED_TIMES, &client->moved_most))
+        client->moved_most = UINT64_MAX;
+}
+
+void client_put_source(const struct client *client, struct wire *wire)
+{
+    describe_store(wire, SOURCE, client->source);
 }
 
 int client_settle(struct client *client)

@@ -59,6 +59,14 @@ bool client_is_lost(const struct client *client);
 /* What the next call has of bytes that are not sent to it; NULL: no more. */
 void client_set_payload(struct client *client, const void *bytes, size_t n);
 
+/* A file that the next calls copy from: it is read as others are, but neither opened nor closed
+ * here, and what the worker makes of it is of no harm to what it knows of its own. A call has more
+ * time the more bytes it moves, up to some times those of the source. moved: what was copied
+ * before, ascending by address. NULL: no more. */
+void client_set_source(struct client *client, struct store *source, const struct sfs_moved *moved,
+                       size_t n);
+void client_put_source(const struct client *client, struct wire *wire); /* describes it */
+
 /* Puts what calls have changed, and the store could not take then, into the store. */
 int client_settle(struct client *client);
 

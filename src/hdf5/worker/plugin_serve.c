@@ -133,10 +133,37 @@ static int do_encode(struct cursor *in, struct wire *out)
     return error;
 }
 
+static int do_complete(struct cursor *in, struct wire *out)
+{
+    struct pipeline pipeline;
+    struct completed completed = {0};
+    uint64_t chunk_dims[SFS_MAX_RANK];
+    size_t before, most;
+    unsigned char *to = take_sizes(in, &before, &most);
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, chunk_dims, rank);
+    int error = take_filters(in, &pipeline);
+    if (!error && pipeline.n != 1)
+        error = -EINVAL;
+    if (!error)
+        error = local_filter_complete(&pipeline.filters[0], &(struct sfs_encoded){shared, before},
+                                      rank, chunk_dims, &completed);
+    if (error)
+        return error;
+    if (most < sizeof(completed))
+        return -EINVAL;
+    memcpy(to, &completed, sizeof(completed));
+    wire_uints(out, (uint64_t[]){sizeof(completed), 0}, 2);
+    return 0;
+}
+
 static void answer(struct cursor *in, struct wire *out)
 {
-    static int (*const calls[PLUGINS_CALLS])(struct cursor *, struct wire *) = {
-        [PLUGINS_LOAD] = do_load, [PLUGINS_DECODE] = do_decode, [PLUGINS_ENCODE] = do_encode};
+    static int (*const calls[PLUGINS_CALLS])(struct cursor *,
+                                             struct wire *) = {[PLUGINS_LOAD] = do_load,
+                                                               [PLUGINS_DECODE] = do_decode,
+                                                               [PLUGINS_ENCODE] = do_encode,
+                                                               [PLUGINS_COMPLETE] = do_complete};
     struct wire results = {0};
     uint64_t call = take_uint(in, PLUGINS_CALLS - 1);
     library_reason("");

@@ -223,10 +223,17 @@ error:;
     return error;
 }
 
+/* What is shared does not count, nor what a large chunk takes once more between two filters. */
+static uint64_t memory_of(const struct process *process)
+{
+    uint64_t of_chunk = process->room > LEAST_ROOM ? 2 * (uint64_t)process->room : 0;
+    return plugins.memory ? plugins.memory + of_chunk : 0;
+}
+
 static void ask_to_load(struct wire *request, const struct process *process)
 {
     wire_uint(request, PLUGINS_LOAD);
-    wire_uint(request, plugins.memory);
+    wire_uint(request, memory_of(process));
     plugin_folders_put(request);
     wire_uint(request, process->n_ids);
     for (size_t i = 0; i < process->n_ids; i++)
@@ -397,6 +404,8 @@ struct job {
     size_t in_size, most; /* bytes before, and after at most */
     int ids[MOST_FILTERS];
     size_t n_ids;
+    int rank; /* PLUGINS_COMPLETE */
+    const uint64_t *chunk_dims;
     char names[16 * MOST_FILTERS]; /* of the filters, for messages */
     uint64_t number;               /* that stands for it; 0: not worked out yet */
 };
@@ -492,6 +501,10 @@ static void describe(struct wire *request, const struct job *job)
     wire_uints(request, (uint64_t[]){job->call, job->in_size, job->most}, 3);
     if (job->call == PLUGINS_DECODE)
         wire_uint(request, job->mask);
+    if (job->call == PLUGINS_COMPLETE) {
+        wire_uint(request, (uint64_t)job->rank);
+        wire_uints(request, job->chunk_dims, job->rank);
+    }
     wire_uint(request, job->n_filters);
     for (size_t i = 0; i < job->n_filters; i++) {
         const struct sfs_filter *filter = &job->filters[i];
@@ -512,11 +525,21 @@ static int take_result(const struct job *job, struct cursor *results, struct res
 {
     result->n = job->most;
     result->mask = 0;
-    if (job->call == PLUGINS_ENCODE) {
+    if (job->call != PLUGINS_DECODE) {
         result->n = (size_t)take_uint(results, job->most);
         result->mask = (uint32_t)take_uint(results, UINT32_MAX);
     }
     return take_end(results, true) ? -EPROTO : 0;
+}
+
+static int has_no_memory(const struct job *job)
+{
+    char line[sizeof(job->names) + 120];
+    snprintf(line, sizeof(line),
+             "filter %s: its process may not have as much memory as it wants (hdf5_memory=)",
+             job->names);
+    library_reason(line);
+    return -EIO;
 }
 
 /* One try; -EPIPE: others have killed the process. */
@@ -541,7 +564,7 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
         result->bytes = process->shared + place;
         if (error)
             give_back(process);
-        return error;
+        return error == -ENOMEM ? has_no_memory(job) : error;
     }
     snprintf(what, sizeof(what), "to %s filter %s", job->call == PLUGINS_DECODE ? "undo" : "apply",
              job->names);
@@ -624,6 +647,34 @@ int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const voi
     }
     give_back(result.process);
     return bytes ? 0 : -ENOMEM;
+}
+
+int plugins_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
+                     const uint64_t *chunk_dims, struct completed *completed)
+{
+    if (rank < 1 || rank > SFS_MAX_RANK || type->n == 0)
+        return -EINVAL;
+    struct job job = {.call = PLUGINS_COMPLETE,
+                      .filters = filter,
+                      .n_filters = 1,
+                      .in = type->bytes,
+                      .in_size = type->n,
+                      .most = sizeof(*completed),
+                      .rank = rank,
+                      .chunk_dims = chunk_dims};
+    struct result result;
+    int error = run(&job, &result);
+    if (error)
+        return error;
+    bool is_one = result.n == sizeof(*completed);
+    if (is_one)
+        memcpy(completed, result.bytes, sizeof(*completed));
+    give_back(result.process);
+    is_one = is_one && completed->n <= COMPLETED_MOST &&
+             memchr(completed->name, '\0', sizeof(completed->name));
+    if (!is_one)
+        library_reason("its plugin gives parameters that cannot be");
+    return is_one ? 0 : -EINVAL;
 }
 
 /* ---- The beginning ---- */

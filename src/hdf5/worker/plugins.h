@@ -21,14 +21,21 @@ int plugins_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t 
 int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
                    void **out, size_t *out_size, uint32_t *mask);
 
+/* The parameters of a filter for chunks of such elements: as local_filter_complete. */
+struct completed;
+int plugins_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
+                     const uint64_t *chunk_dims, struct completed *completed);
+
 /* ---- Between the two processes ----
  *
  * First comes the size of the shared bytes as a size_t, and with it their descriptor; then messages
  * (channel.h), of which every call has one reply: an error, its reason, and what is said here. */
 enum plugin_call {
-    PLUGINS_LOAD,   /* bytes of address space; folders; ids: which of these there are */
-    PLUGINS_DECODE, /* bytes before and after; mask; filters */
-    PLUGINS_ENCODE, /* bytes before, and the most after; filters: bytes after, mask */
+    PLUGINS_LOAD,     /* bytes of address space; folders; ids: which of these there are */
+    PLUGINS_DECODE,   /* bytes before and after; mask; filters */
+    PLUGINS_ENCODE,   /* bytes before, and the most after; filters: bytes after, mask */
+    PLUGINS_COMPLETE, /* bytes of the datatype, and the most after; rank, chunk dims; a filter:
+                       * bytes of a struct completed, 0 */
     PLUGINS_CALLS
 };
 

@@ -9,12 +9,15 @@
 #include "hdf5/worker/remote_private.h"
 #include "store/store.h"
 
+static atomic_ullong n_remotes; /* that there have been */
+
 int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint64_t *root)
 {
     struct remote *remote = calloc(1, sizeof(*remote));
     if (!remote)
         return -ENOMEM;
     remote->store = store;
+    remote->number = atomic_fetch_add(&n_remotes, 1);
     int error = client_create(store, timeout, &remote->client);
     if (!error && store) {
         client_lock(remote->client);
@@ -49,6 +52,7 @@ int remote_renew(struct remote *remote, uint64_t *root)
     listed_clear(&remote->listed);
     HASH_ITER (hh, remote->datasets, dataset, next)
         remote_forget_text(dataset);
+    atomic_fetch_add(&remote->renewals, 1);
     int error = client_renew(remote->client, root);
     client_unlock(remote->client);
     return error;

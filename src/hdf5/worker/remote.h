@@ -44,6 +44,18 @@ int remote_place(struct remote *remote, uint64_t dataset, uint64_t *address, uin
                  const void *element);
 int remote_create_group(struct remote *remote, const char *path);
 int remote_remove_group(struct remote *remote, const char *path);
+int remote_reopen(struct remote *remote);
+int remote_unlink(struct remote *remote, const char *path);
+int remote_create_link(struct remote *remote, const char *path, const struct sfs_link *link);
+
+/* from: the file that attributes are of, instead of the one in create; NULL: of none. */
+int remote_create_dataset(struct remote *remote, const char *path, bool is_dense,
+                          const struct hdf5_create *create, struct remote *from, uint64_t *address);
+int remote_copy_attributes(struct remote *to, uint64_t object, struct remote *from, uint64_t of);
+int remote_copy_object(struct remote *to, const char *path, struct remote *from, uint64_t of);
+int remote_copy_group(struct remote *to, const char *path, struct remote *from, uint64_t of);
+int remote_copy_references(struct remote *to, const char *path, struct remote *from, uint64_t of,
+                           const struct sfs_moved *moved, size_t n);
 
 /* Datatypes: any remote, one without a store included. */
 int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
@@ -57,5 +69,7 @@ int remote_element_json(struct remote *remote, const void *type, size_t n, const
 int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
                          uint64_t n, uint64_t row_length, const void *elements, char **text,
                          size_t *text_n);
+int remote_element_parse(struct remote *remote, const void *type, size_t n, const char *text,
+                         void *element);
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
 #define SPARSEFS_HDF5_WORKER_REMOTE_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "common/hash.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/listed.h"
@@ -39,6 +41,8 @@ struct remote {
     /* Under the client's lock: */
     struct remote_dataset *datasets;
     struct listed listed;
+    uint64_t number;        /* no other has it */
+    atomic_ullong renewals; /* of its file: others that read it have to open it again */
     unsigned starts;   /* of workers, when listed was used last */
     size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
 };
@@ -66,6 +70,10 @@ int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, st
                take_function take, void *out);
 int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
                       struct wire *request, take_function take, void *out);
+
+/* The size of an element, of which so many bytes are in our memory: a worker cannot be asked.
+ * -EINVAL. */
+int remote_element_size(const void *type, size_t n, uint64_t *size);
 
 /* ---- All of these with the client's lock held ---- */
 

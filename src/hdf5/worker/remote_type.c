@@ -84,8 +84,7 @@ bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const v
            equal == 1;
 }
 
-/* The size of an element, of which so many bytes are in our memory: a worker cannot be asked. */
-static int element_size(const void *type, size_t n, uint64_t *size)
+int remote_element_size(const void *type, size_t n, uint64_t *size)
 {
     struct why why;
     const unsigned char *bytes = type;
@@ -104,7 +103,7 @@ int remote_element_json(struct remote *remote, const void *type, size_t n, const
 {
     uint64_t size;
     struct wire request;
-    int error = element_size(type, n, &size);
+    int error = remote_element_size(type, n, &size);
     if (error)
         return error;
     client_request(&request, WORKER_ELEMENT_JSON);
@@ -120,7 +119,7 @@ int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, 
     uint64_t bytes, size;
     struct remote_text text = {0};
     struct wire request;
-    int error = element_size(type->bytes, type->n, &size);
+    int error = remote_element_size(type->bytes, type->n, &size);
     if (!error && (!box_product(&n, 1, size, &bytes) || bytes > WIRE_MOST_BYTES))
         error = -EFBIG;
     if (error)
@@ -134,5 +133,26 @@ int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, 
         *out = text.bytes;
         *out_n = text.n;
     }
+    return error;
+}
+
+int remote_element_parse(struct remote *remote, const void *type, size_t n, const char *text,
+                         void *element)
+{
+    uint64_t size;
+    struct remote_text bytes = {0};
+    struct wire request;
+    int error = remote_element_size(type, n, &size);
+    if (error)
+        return error;
+    client_request(&request, WORKER_ELEMENT_PARSE);
+    wire_bytes(&request, type, n);
+    wire_string(&request, text);
+    error = ask_type(remote, WORKER_ELEMENT_PARSE, &request, remote_take_text, &bytes);
+    if (!error && bytes.n != size)
+        error = -EIO;
+    if (!error)
+        memcpy(element, bytes.bytes, bytes.n);
+    free(bytes.bytes);
     return error;
 }

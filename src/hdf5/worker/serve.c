@@ -15,6 +15,7 @@
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/listed.h"
+#include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 
 #define MOST_CHUNK_BYTES UINT32_MAX /* that libhdf5 takes */
@@ -315,18 +316,39 @@ static int open_store(struct cursor *cursor, const char *name, struct store **st
 static int find_other(const struct store *from, const char *name, struct store **store,
                       bool *is_refused)
 {
-    (void)from;
     struct cursor cursor;
     struct file *file;
     wire_string(question(), name);
+    wire_uint(&served.wire, serve_is_source(from));
     int error = ask(MESSAGE_FIND, &cursor);
     *is_refused = take_bool(&cursor);
     return error ? error : open_store(&cursor, name, store, &file);
 }
 
-/* ---- Calls: each takes its arguments, and puts its results ---- */
+struct hdf5 *serve_file(void)
+{
+    return served.hdf5;
+}
 
-typedef int (*call_function)(struct cursor *in, struct wire *out);
+int serve_open_store(struct cursor *cursor, const char *name, struct store **store)
+{
+    struct file *file;
+    return open_store(cursor, name, store, &file);
+}
+
+const char *serve_path_of_copy(uint64_t address)
+{
+    static char *path;
+    struct cursor cursor;
+    free(path);
+    path = NULL;
+    wire_uint(question(), address);
+    if (ask(MESSAGE_PATH_OF_COPY, &cursor) < 0 || take_string(&cursor, true, &path) < 0)
+        return NULL;
+    return path;
+}
+
+/* ---- Calls: each takes its arguments, and puts its results ---- */
 
 static uint64_t take_object(struct cursor *in)
 {
@@ -648,7 +670,7 @@ static int do_datatype_text(struct cursor *in, struct wire *out)
 
 /* ---- Calls that change the file: each has an integer for a result ---- */
 
-static int put_number(struct wire *out, int error, uint64_t number)
+int serve_put_number(struct wire *out, int error, uint64_t number)
 {
     if (!error)
         wire_uint(out, number);
@@ -669,7 +691,8 @@ static int do_write(struct cursor *in, struct wire *out)
         error = -EINVAL;
     if (error)
         return error;
-    return put_number(out, local_write(served.hdf5, address, start, count, elements.bytes), 0);
+    return serve_put_number(out, local_write(served.hdf5, address, start, count, elements.bytes),
+                            0);
 }
 
 static int do_set_extent(struct cursor *in, struct wire *out)
@@ -681,7 +704,7 @@ static int do_set_extent(struct cursor *in, struct wire *out)
     int error = find_open(address, rank, in, &dataset);
     if (error)
         return error;
-    return put_number(out, local_set_extent(served.hdf5, address, dims), 0);
+    return serve_put_number(out, local_set_extent(served.hdf5, address, dims), 0);
 }
 
 /* libhdf5 passes on what it is given: so it is given memory that nobody touches. */
@@ -708,7 +731,7 @@ static int do_write_chunk(struct cursor *in, struct wire *out)
     driver_expect(NULL, 0);
     served.payload = NULL;
     free(bytes);
-    return put_number(out, error, placed.is_taken);
+    return serve_put_number(out, error, placed.is_taken);
 }
 
 static int do_place(struct cursor *in, struct wire *out)
@@ -725,33 +748,60 @@ static int do_place(struct cursor *in, struct wire *out)
     if (in->failed || element.n < dataset->size)
         return -EINVAL;
     int error = local_place(served.hdf5, address, &at, n, element.bytes);
-    return put_number(out, error, at);
+    return serve_put_number(out, error, at);
 }
 
-static int change_group(struct cursor *in, struct wire *out,
-                        int (*change)(struct hdf5 *hdf5, const char *path))
+static int change_at(struct cursor *in, struct wire *out,
+                     int (*change)(struct hdf5 *hdf5, const char *path))
 {
     char *path;
     int error = take_string(in, true, &path);
     if (!error)
         error = change(served.hdf5, path);
     free(path);
-    return put_number(out, error, 0);
+    return serve_put_number(out, error, 0);
 }
 
 static int do_create_group(struct cursor *in, struct wire *out)
 {
-    return change_group(in, out, local_create_group);
+    return change_at(in, out, local_create_group);
 }
 
 static int do_remove_group(struct cursor *in, struct wire *out)
 {
-    return change_group(in, out, local_remove_group);
+    return change_at(in, out, local_remove_group);
+}
+
+static int do_unlink(struct cursor *in, struct wire *out)
+{
+    return change_at(in, out, local_unlink);
+}
+
+static int do_reopen(struct cursor *in, struct wire *out)
+{
+    (void)in;
+    return serve_put_number(out, local_reopen(served.hdf5), 0);
+}
+
+static int do_create_link(struct cursor *in, struct wire *out)
+{
+    char *path;
+    struct sfs_link link;
+    int error = take_string(in, true, &path);
+    if (error)
+        return error;
+    error = take_link(in, &link);
+    if (!error) {
+        error = link.target ? local_create_link(served.hdf5, path, &link) : -EINVAL;
+        sfs_link_free(&link);
+    }
+    free(path);
+    return serve_put_number(out, error, 0);
 }
 
 /* ---- Calls about datatypes, which need no file ---- */
 
-static struct sfs_encoded take_encoded(struct cursor *in)
+struct sfs_encoded serve_take_encoded(struct cursor *in)
 {
     struct sfs_encoded encoded = {.n = take_count(in, 1)};
     encoded.bytes = cursor_bytes(in, encoded.n);
@@ -762,7 +812,7 @@ static struct sfs_encoded take_encoded(struct cursor *in)
 
 static int do_type_of_message(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded message = take_encoded(in);
+    struct sfs_encoded message = serve_take_encoded(in);
     void *type;
     size_t n;
     int error = local_type_of_message(message.bytes, message.n, &type, &n);
@@ -775,7 +825,7 @@ static int do_type_of_message(struct cursor *in, struct wire *out)
 
 static int do_type_describe(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded type = take_encoded(in);
+    struct sfs_encoded type = serve_take_encoded(in);
     struct sfs_type description;
     int error = local_type_describe(type.bytes, type.n, &description);
     if (error)
@@ -787,7 +837,7 @@ static int do_type_describe(struct cursor *in, struct wire *out)
 
 static int do_type_size(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded type = take_encoded(in);
+    struct sfs_encoded type = serve_take_encoded(in);
     size_t size;
     int error = local_type_size(type.bytes, type.n, &size);
     if (!error)
@@ -797,14 +847,14 @@ static int do_type_size(struct cursor *in, struct wire *out)
 
 static int do_type_equal(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded a = take_encoded(in), b = take_encoded(in);
+    struct sfs_encoded a = serve_take_encoded(in), b = serve_take_encoded(in);
     wire_uint(out, local_type_equal(a.bytes, a.n, b.bytes, b.n));
     return 0;
 }
 
 static int do_element_json(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded type = take_encoded(in), element = take_encoded(in);
+    struct sfs_encoded type = serve_take_encoded(in), element = serve_take_encoded(in);
     char *json;
     size_t size;
     int error = local_type_size(type.bytes, type.n, &size);
@@ -817,10 +867,10 @@ static int do_element_json(struct cursor *in, struct wire *out)
 
 static int do_elements_text(struct cursor *in, struct wire *out)
 {
-    struct sfs_encoded type = take_encoded(in);
+    struct sfs_encoded type = serve_take_encoded(in);
     uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, UINT64_MAX);
     uint64_t row_length = take_uint(in, UINT64_MAX), bytes;
-    struct sfs_encoded elements = take_encoded(in);
+    struct sfs_encoded elements = serve_take_encoded(in);
     char *text;
     size_t size, text_n;
     int error = local_type_size(type.bytes, type.n, &size);
@@ -833,6 +883,25 @@ static int do_elements_text(struct cursor *in, struct wire *out)
     wire_bytes(out, text, text_n);
     free(text);
     return 0;
+}
+
+static int do_element_parse(struct cursor *in, struct wire *out)
+{
+    struct sfs_encoded type = serve_take_encoded(in);
+    char *text;
+    size_t size;
+    int error = take_string(in, true, &text);
+    if (error)
+        return error;
+    error = local_type_size(type.bytes, type.n, &size);
+    void *element = error ? NULL : calloc(size, 1);
+    if (!error)
+        error = element ? local_element_parse(type.bytes, type.n, text, element) : -ENOMEM;
+    if (!error)
+        wire_bytes(out, element, size);
+    free(element);
+    free(text);
+    return error;
 }
 
 static const struct {
@@ -862,6 +931,7 @@ static const struct {
     [WORKER_TYPE_EQUAL] = {do_type_equal, false},
     [WORKER_ELEMENT_JSON] = {do_element_json, false},
     [WORKER_ELEMENTS_TEXT] = {do_elements_text, false},
+    [WORKER_ELEMENT_PARSE] = {do_element_parse, false},
     [WORKER_SEVERAL] = {do_several, true},
     [WORKER_SHOW] = {do_show, true},
     [WORKER_WRITE] = {do_write, true},
@@ -870,6 +940,14 @@ static const struct {
     [WORKER_PLACE] = {do_place, true},
     [WORKER_CREATE_GROUP] = {do_create_group, true},
     [WORKER_REMOVE_GROUP] = {do_remove_group, true},
+    [WORKER_REOPEN] = {do_reopen, true},
+    [WORKER_CREATE_LINK] = {do_create_link, true},
+    [WORKER_UNLINK] = {do_unlink, true},
+    [WORKER_CREATE_DATASET] = {serve_create_dataset, true},
+    [WORKER_COPY_ATTRIBUTES] = {serve_copy_attributes, true},
+    [WORKER_COPY_OBJECT] = {serve_copy_object, true},
+    [WORKER_COPY_GROUP] = {serve_copy_group, true},
+    [WORKER_COPY_REFERENCES] = {serve_copy_references, true},
 };
 
 /* All that a call has changed is to be told before its end. What one that failed has left behind is

@@ -14,6 +14,7 @@
 #define PAGE_BYTES  4096
 #define MOST_PAGES  ((size_t)64 << 10) /* of one call: 256 MiB */
 #define MOST_RANGES ((size_t)4 << 20)  /* that are allocated or freed in one call */
+#define MOST_SMALL  (MOST_PAGES / 4)   /* pages; then what is not large goes there at once, too */
 #define LARGE_BYTES ((size_t)64 << 10) /* not kept in memory, if nobody can know of its place */
 
 #define MOST_LOOKED_AT 4096 /* ranges, for each write */
@@ -180,7 +181,8 @@ int transaction_write(struct transaction *transaction, uint64_t address, const v
     if (n == 0)
         return 0;
     int error = check(transaction, address, n);
-    if (!error && n >= LARGE_BYTES && is_new(transaction, address, n)) {
+    bool is_much = n >= LARGE_BYTES || HASH_COUNT(transaction->pages) > MOST_SMALL;
+    if (!error && is_much && is_new(transaction, address, n)) {
         forget(transaction, address, n);
         return store_write(transaction->store, address, bytes, n);
     }
