@@ -86,14 +86,17 @@ static void put_facts(unsigned char *to, const struct member *member)
     put16(to + 22, (uint16_t)strlen(member->name));
 }
 
-/* Room for an array of n bytes, behind its header; NULL: there is none. */
-static char *begin_array(struct archive *archive, const char *name, const struct sfs_type *type,
-                         int rank, uint64_t dim, size_t n)
+/* Room for an array of n bytes, behind its header. -ENOMEM; -EIO: it has no room in the archive. */
+static int begin_array(struct archive *archive, const char *name, const struct sfs_type *type,
+                       int rank, uint64_t dim, size_t n, char **elements)
 {
     struct view_head head = {0};
     size_t all = LOCAL_BYTES + strlen(name) + HEADER_BYTES + n;
-    if (all > archive->room - archive->n || numpy_header(type, rank, &dim, &head) != 0)
-        return NULL;
+    if (all > archive->room - archive->n)
+        return -EIO;
+    int error = numpy_header(type, rank, &dim, &head);
+    if (error)
+        return error;
     struct member *member = &archive->member[archive->members++];
     *member = (struct member){name, archive->n, (uint32_t)(HEADER_BYTES + n), 0};
     unsigned char *at = archive->bytes + archive->n + LOCAL_BYTES;
@@ -104,7 +107,8 @@ static char *begin_array(struct archive *archive, const char *name, const struct
         memcpy(at, head.bytes, HEADER_BYTES);
     free(head.bytes);
     archive->n += all;
-    return fits ? (char *)at + HEADER_BYTES : NULL;
+    *elements = (char *)at + HEADER_BYTES;
+    return fits ? 0 : -EIO;
 }
 
 static void end_array(struct archive *archive)
@@ -153,10 +157,11 @@ static void put_index(char *to, size_t item, uint64_t value)
 static int put_columns(struct archive *archive, const struct sfs_type *index,
                        const struct sfs_defined *defined, uint64_t columns)
 {
-    char *to = begin_array(archive, "indices.npy", index, 1, defined->elements,
-                           defined->elements * index->size);
-    if (!to)
-        return -EIO;
+    char *to;
+    int error = begin_array(archive, "indices.npy", index, 1, defined->elements,
+                            defined->elements * index->size, &to);
+    if (error)
+        return error;
     for (size_t i = 0; i < defined->n; i++) {
         const struct sfs_interval *interval = &defined->interval[i];
         uint64_t n = interval[1].index - interval->index;
@@ -171,10 +176,11 @@ static int put_columns(struct archive *archive, const struct sfs_type *index,
 static int put_rows(struct archive *archive, const struct sfs_type *index,
                     const struct sfs_defined *defined, uint64_t rows, uint64_t columns)
 {
-    char *to =
-        begin_array(archive, "indptr.npy", index, 1, rows + 1, (size_t)(rows + 1) * index->size);
-    if (!to)
-        return -EIO;
+    char *to;
+    int error = begin_array(archive, "indptr.npy", index, 1, rows + 1,
+                            (size_t)(rows + 1) * index->size, &to);
+    if (error)
+        return error;
     size_t i = 0;
     for (uint64_t row = 0; row <= rows; row++, to += index->size) {
         uint64_t begin = row * columns, before = defined->elements;
@@ -197,14 +203,15 @@ static int put_small(struct archive *archive, uint64_t rows, uint64_t columns)
     const struct sfs_type text = {.class = SFS_STRING, .size = 3};
     const struct sfs_type number = {
         .class = SFS_INTEGER, .size = sizeof(int64_t), .is_signed = true};
-    char *to = begin_array(archive, "format.npy", &text, 0, 0, 3);
-    if (!to)
-        return -EIO;
+    char *to;
+    int error = begin_array(archive, "format.npy", &text, 0, 0, 3, &to);
+    if (error)
+        return error;
     memcpy(to, "csr", 3);
     end_array(archive);
-    to = begin_array(archive, "shape.npy", &number, 1, 2, 2 * sizeof(int64_t));
-    if (!to)
-        return -EIO;
+    error = begin_array(archive, "shape.npy", &number, 1, 2, 2 * sizeof(int64_t), &to);
+    if (error)
+        return error;
     put_index(to, sizeof(int64_t), rows);
     put_index(to + sizeof(int64_t), sizeof(int64_t), columns);
     end_array(archive);
@@ -216,11 +223,11 @@ static int put_values(struct archive *archive, struct views *views, uint64_t fra
 {
     const struct sfs_type *type = &views->info->type;
     struct sfs_slab slab = view_frame_slab(views, frame);
-    char *to = begin_array(archive, "data.npy", type, 1, defined->elements,
-                           defined->elements * type->size);
-    if (!to)
-        return -EIO;
-    int error = sfs_read_values(views->dataset, &slab, defined, 0, defined->elements, to);
+    char *to;
+    int error = begin_array(archive, "data.npy", type, 1, defined->elements,
+                            defined->elements * type->size, &to);
+    if (!error)
+        error = sfs_read_values(views->dataset, &slab, defined, 0, defined->elements, to);
     if (error)
         return error;
     show_elements(views, to, defined->elements);
