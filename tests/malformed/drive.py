@@ -30,6 +30,8 @@ BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 
 TIMEOUT = 2  # seconds of libhdf5, hdf5_timeout=
 DEADLINE = 60  # of one call, of which libhdf5 may be asked many times: only what hangs takes so long
+PATIENCE = 3  # before a command that copies is interrupted
+COPYING = "import", "export", "repack"
 MIB = 1 << 20
 OPTIONS = f"hdf5_timeout={TIMEOUT},hdf5_memory=512M,cache_size=32M,chunk_memory=128M"
 MOST_MEMORY = 320 * MIB  # of the daemon: cache, chunk, attributes, listings, code
@@ -254,12 +256,17 @@ def try_commands(path, datasets):
     for command in commands:
         with subprocess.Popen([BUILD / "sparsectl", "--chunk-memory=128M", *command],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            killer = threading.Timer(DEADLINE, process.kill)
-            killer.start()
+            # Who copies what claims to be endless is interrupted, and has to end then.
+            timers = [threading.Timer(DEADLINE, process.kill)]
+            if command[0] in COPYING:
+                timers.append(threading.Timer(PATIENCE, process.terminate))
+            for timer in timers:
+                timer.start()
             said = process.stdout.read(MOST_BYTES)  # as head: there may be numbers without an end
             process.stdout.close()
             code = process.wait()
-            killer.cancel()
+            for timer in timers:
+                timer.cancel()
         for copy in path.parent.glob("copy*.h5"):
             if code:
                 findings.append(f"{command[0]} failed, and left {copy.name}")
