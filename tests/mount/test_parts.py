@@ -218,7 +218,7 @@ def test_they_are_not_written(mounts, tmp_path):
     for name in "v/offsets.npy", "v/values.npy", "s/lines.txt":
         with pytest.raises(PermissionError):
             open(root / name, "r+b")
-    assert "this file is computed" in root.log()
+    assert os.geteuid() or "this file is computed" in root.log()  # else the kernel refuses by mode
 
 
 def test_views_by_their_words(mounts, tmp_path):

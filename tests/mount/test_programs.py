@@ -58,7 +58,7 @@ function calibrated(value) { return d2s(value, 4); }
 
 def imagej(tmp_path, macro, *arguments):
     """Debian's wrapper looks for windows, so it wants a screen; its exit code says nothing."""
-    wrapper, screen = program("imagej"), program("xvfb-run")
+    wrapper, screen, _ = program("imagej"), program("xvfb-run"), program("xauth")
     path = tmp_path / "macro.ijm"
     path.write_text(macro)
     return run(screen, "-a", wrapper, "-b", path, "|".join(map(str, arguments)), home=tmp_path, code=None,
