@@ -211,26 +211,6 @@ static int pack(const hvl_t *sequences, uint64_t n, size_t size, size_t most, ch
     return 0;
 }
 
-static int read_sequences(struct dataset_text *t, uint64_t first, uint64_t n, size_t most,
-                          char **out, size_t *out_n)
-{
-    hid_t base = H5Tget_super(dataset_find(t->hdf5, t->address)->type);
-    size_t size = base < 0 ? 0 : H5Tget_size(base);
-    t->native = size == 0 ? H5I_INVALID_HID : H5Tvlen_create(base);
-    hvl_t *sequences = calloc(n ? n : 1, sizeof(*sequences));
-    int error = !sequences ? -ENOMEM : t->native < 0 ? library_failed(-EIO) : 0;
-    if (!error)
-        error = read_elements(t, first, n, sizeof(*sequences), (char *)sequences);
-    if (!error)
-        error = pack(sequences, n, size, most, out, out_n);
-    if (sequences && t->native >= 0)
-        text_reclaim(t->native, n, sequences);
-    if (base >= 0)
-        H5Tclose(base);
-    free(sequences);
-    return error;
-}
-
 static int read_lengths(struct dataset_text *t, uint64_t first, uint64_t n, char **out,
                         size_t *out_n)
 {
@@ -246,6 +226,55 @@ static int read_lengths(struct dataset_text *t, uint64_t first, uint64_t n, char
     *out = lengths;
     *out_n = (size_t)n * sizeof(uint64_t);
     return 0;
+}
+
+/* Whether sequences have no more than `most` bytes, before libhdf5 believes their lengths: some of
+ * its versions read behind what they have, and others allocate it. */
+static int check_lengths(struct dataset_text *t, uint64_t first, uint64_t n, size_t size,
+                         size_t most)
+{
+    char *lengths;
+    size_t lengths_n;
+    int error = read_lengths(t, first, n, &lengths, &lengths_n);
+    if (t->native >= 0)
+        H5Tclose(t->native);
+    t->native = H5I_INVALID_HID;
+    if (error)
+        return error;
+    uint64_t all = 0;
+    for (uint64_t i = 0; i < n && !error; i++) {
+        uint64_t length, bytes;
+        memcpy(&length, lengths + i * sizeof(length), sizeof(length));
+        if (!box_product(&length, 1, size, &bytes) || bytes > most - all)
+            error = -EFBIG;
+        else
+            all += bytes;
+    }
+    free(lengths);
+    return error;
+}
+
+static int read_sequences(struct dataset_text *t, uint64_t first, uint64_t n, size_t most,
+                          char **out, size_t *out_n)
+{
+    hid_t base = H5Tget_super(dataset_find(t->hdf5, t->address)->type);
+    size_t size = base < 0 ? 0 : H5Tget_size(base);
+    hvl_t *sequences = calloc(n ? n : 1, sizeof(*sequences));
+    int error = !sequences ? -ENOMEM : size == 0 ? library_failed(-EIO) : 0;
+    if (!error)
+        error = check_lengths(t, first, n, size, most);
+    if (!error && (t->native = H5Tvlen_create(base)) < 0)
+        error = library_failed(-EIO);
+    if (!error)
+        error = read_elements(t, first, n, sizeof(*sequences), (char *)sequences);
+    if (!error)
+        error = pack(sequences, n, size, most, out, out_n);
+    if (sequences && t->native >= 0)
+        text_reclaim(t->native, n, sequences);
+    if (base >= 0)
+        H5Tclose(base);
+    free(sequences);
+    return error;
 }
 
 static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, size_t most, char **out,

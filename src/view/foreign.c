@@ -8,16 +8,8 @@
 static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
 {
     const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-    size_t size = type->size;
-    if (size < 2 || type->big_endian == is_big)
-        return;
-    for (char *at = bytes; at < bytes + n; at += size) {
-        for (size_t i = 0; i < size / 2; i++) {
-            char c = at[i];
-            at[i] = at[size - 1 - i];
-            at[size - 1 - i] = c;
-        }
-    }
+    if (type->big_endian != is_big)
+        swap_units(bytes, n, type->size);
 }
 
 /* Frames that have a TIFF view have two dims of 32 bits, or a third one of colours, and such

@@ -31,6 +31,9 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
 int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
                  char *dense, struct foreign_why *why);
 
+/* Turns round the bytes of each unit; n: bytes in all. */
+void swap_units(char *bytes, size_t n, size_t unit);
+
 /* An array of up to one dim in a .npy file. */
 struct npy_array {
     const char *descr; /* how its type stands there: n_descr characters */

@@ -218,6 +218,16 @@ static int put_small(struct archive *archive, uint64_t rows, uint64_t columns)
     return 0;
 }
 
+/* scipy.sparse takes the byte order of its machine only, in its newer versions. */
+static void make_little_endian(const struct sfs_type *type, char *elements, size_t n)
+{
+    char *order = memchr(elements - HEADER_BYTES, '>', HEADER_BYTES);
+    if (!order)
+        return;
+    *order = '<';
+    swap_units(elements, n, is_complex(type) ? type->size / 2 : type->size);
+}
+
 static int put_values(struct archive *archive, struct views *views, uint64_t frame,
                       const struct sfs_defined *defined)
 {
@@ -231,6 +241,7 @@ static int put_values(struct archive *archive, struct views *views, uint64_t fra
     if (error)
         return error;
     show_elements(views, to, defined->elements);
+    make_little_endian(type, to, defined->elements * type->size);
     end_array(archive);
     return 0;
 }

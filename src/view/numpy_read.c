@@ -207,7 +207,7 @@ static size_t unit_of(struct span descr, size_t item)
     return kind == 'c' ? item / 2 : strchr("iufmM", kind) ? item : 1;
 }
 
-static void swap_units(char *bytes, size_t n, size_t unit)
+void swap_units(char *bytes, size_t n, size_t unit)
 {
     for (size_t at = 0; unit > 1 && at + unit <= n; at += unit) {
         for (size_t i = 0; i < unit / 2; i++) {
