@@ -143,23 +143,23 @@ read only = no
 
 class SmbClient:
     """What smbclient cannot: files that are open, and parts of them. Its errors have an errno."""
-    library = None
+    calls = None
     authenticate = None
 
     def __init__(self, server):
         self.url = f"smb://127.0.0.1:{server.port}/share/"
-        if not SmbClient.library:
+        if not SmbClient.calls:
             loaded = ctypes.CDLL(library("smbclient"), use_errno=True)
             loaded.smbc_lseek.restype = ctypes.c_int64
             loaded.smbc_read.restype = loaded.smbc_write.restype = ctypes.c_ssize_t
             # Nobody: the server takes it for a guest.
             SmbClient.authenticate = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 8)(lambda *_: None)
             assert loaded.smbc_init(SmbClient.authenticate, 0) == 0
-            SmbClient.library = loaded
+            SmbClient.calls = loaded
 
     @staticmethod
     def call(function, *arguments):
-        result = getattr(SmbClient.library, function)(*arguments)
+        result = getattr(SmbClient.calls, function)(*arguments)
         if result < 0:
             raise OSError(ctypes.get_errno(), f"{function}: {os.strerror(ctypes.get_errno())}")
         return result
@@ -174,7 +174,7 @@ class SmbClient:
         try:
             yield SmbFile(file)
         except BaseException:
-            self.library.smbc_close(file)
+            self.calls.smbc_close(file)
             raise
         self.call("smbc_close", file)
 
@@ -259,39 +259,39 @@ class NfsClient:
     not outlive the server, as the kernel's would.)"""
 
     def __init__(self, port, folder, user):
-        self.library = ctypes.CDLL(library("nfs"))
-        self.library.nfs_init_context.restype = ctypes.c_void_p
-        self.library.nfs_get_error.restype = ctypes.c_char_p
-        self.library.nfs_readdir.restype = ctypes.POINTER(NfsEntry)
-        self.library.nfs_get_rootfh.restype = ctypes.POINTER(NfsHandle)
-        self.library.nfs_parse_url_dir.restype = ctypes.POINTER(NfsUrl)
-        self.context = ctypes.c_void_p(self.library.nfs_init_context())
+        self.calls = ctypes.CDLL(library("nfs"))
+        self.calls.nfs_init_context.restype = ctypes.c_void_p
+        self.calls.nfs_get_error.restype = ctypes.c_char_p
+        self.calls.nfs_readdir.restype = ctypes.POINTER(NfsEntry)
+        self.calls.nfs_get_rootfh.restype = ctypes.POINTER(NfsHandle)
+        self.calls.nfs_parse_url_dir.restype = ctypes.POINTER(NfsUrl)
+        self.context = ctypes.c_void_p(self.calls.nfs_init_context())
         url = f"nfs://127.0.0.1/run/{folder}?version=4&nfsport={port}&uid={user}&gid={user}"
-        parts = self.library.nfs_parse_url_dir(self.context, url.encode())
-        assert parts, self.library.nfs_get_error(self.context)
+        parts = self.calls.nfs_parse_url_dir(self.context, url.encode())
+        assert parts, self.calls.nfs_get_error(self.context)
         # Else each would end those before it.
-        self.library.nfs4_set_client_name(self.context, os.urandom(8).hex().encode())
+        self.calls.nfs4_set_client_name(self.context, os.urandom(8).hex().encode())
         self.call("nfs_mount", parts.contents.server, parts.contents.path)
 
     def call(self, function, *arguments):
         """The result, or an OSError."""
         arguments = [os.fsencode(a) if isinstance(a, (str, pathlib.PurePath)) else a for a in arguments]
-        result = getattr(self.library, function)(self.context, *arguments)
+        result = getattr(self.calls, function)(self.context, *arguments)
         if result < 0:
-            raise OSError(-result, f"{function}: {self.library.nfs_get_error(self.context).decode()}")
+            raise OSError(-result, f"{function}: {self.calls.nfs_get_error(self.context).decode()}")
         return result
 
     def destroy(self):
-        self.library.nfs_destroy_context(self.context)
+        self.calls.nfs_destroy_context(self.context)
 
     def handle(self):
         """That of its root, as the server made it."""
-        root = self.library.nfs_get_rootfh(self.context).contents
+        root = self.calls.nfs_get_rootfh(self.context).contents
         return ctypes.string_at(root.bytes, root.size)
 
     def take_handle(self, handle):
         """From now on its root is what another client had, before the server was started again."""
-        root = self.library.nfs_get_rootfh(self.context).contents
+        root = self.calls.nfs_get_rootfh(self.context).contents
         assert root.size == len(handle)
         ctypes.memmove(root.bytes, handle, root.size)
 
@@ -305,9 +305,9 @@ class NfsClient:
         folder = ctypes.c_void_p()
         self.call("nfs_opendir", "/" + name, ctypes.byref(folder))
         found = []
-        while entry := self.library.nfs_readdir(self.context, folder):
+        while entry := self.calls.nfs_readdir(self.context, folder):
             found.append(entry.contents.name.decode())
-        self.library.nfs_closedir(self.context, folder)
+        self.calls.nfs_closedir(self.context, folder)
         return sorted(set(found) - {".", ".."})
 
     def rename(self, old, new):
