@@ -268,7 +268,7 @@ static int forgive(int error)
 {
     if (error == -EINTR || error == -ENOMEM)
         return error;
-    messages_forget();
+    messages_forgive(error);
     return 0;
 }
 

@@ -41,6 +41,10 @@ void messages_begin(void);
 /* Forgets the errors that were kept: what they were about is no failure of the command. */
 void messages_forget(void);
 
+/* The same, but what was kept is said of the same error if it comes again without a word: the
+ * library says of a missing filter only once that it is missing. */
+void messages_forgive(int error);
+
 /* From messages_hold on what `fail` says is kept back, until it is said or forgotten. By one
  * thread.
  */

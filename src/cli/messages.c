@@ -11,8 +11,10 @@
 
 #define MOST_LINE 2048
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `kept` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static char kept[MOST_LINE];                             /* the first error; empty: none */
+static char aside[MOST_LINE];                            /* what was kept when it was forgiven */
+static int forgiven;                                     /* the error of that, or 0 */
 
 static void take_line(int level, const char *line)
 {
@@ -34,6 +36,15 @@ void messages_begin(void)
 void messages_forget(void)
 {
     pthread_mutex_lock(&lock);
+    kept[0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+void messages_forgive(int error)
+{
+    pthread_mutex_lock(&lock);
+    memcpy(aside, kept, sizeof(aside));
+    forgiven = aside[0] ? error : 0;
     kept[0] = '\0';
     pthread_mutex_unlock(&lock);
 }
@@ -89,6 +100,8 @@ int fail(int error, const char *format, ...)
         snprintf(line, sizeof(line), "%s: interrupted, nothing is changed", what);
     else if (kept[0])
         snprintf(line, sizeof(line), "%s", kept);
+    else if (forgiven && forgiven == error)
+        snprintf(line, sizeof(line), "%s", aside);
     else
         snprintf(line, sizeof(line), "%s: %s", what, strerror(-error));
     pthread_mutex_unlock(&lock);

@@ -17,6 +17,8 @@
 #define NEAR 0     /* parameter of the two */
 #define FAR  1
 
+#define CHUNKS_OF_A_FILTER 4 /* of memory: what comes in, what goes out, and copies of these */
+
 #define MOST_FILTERS 32 /* in one pipeline: the bits of a mask */
 
 /* Filters pad and grow data a little. More than twice as much and this is a damaged size. */
@@ -125,11 +127,17 @@ static herr_t is_about_memory(unsigned n, const H5E_error2_t *error, void *data)
     return 0;
 }
 
-/* Of libhdf5, which says it in its own way. */
-static bool lacks_memory(void)
+/* Of libhdf5, which says it in its own way, also of what damaged bytes make it ask for: so whether
+ * there is no room for what a filter may take for a chunk of so many bytes. */
+static bool lacks_memory(size_t chunk_bytes)
 {
     bool lacks = false;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, is_about_memory, &lacks);
+    if (!lacks || chunk_bytes > SIZE_MAX / CHUNKS_OF_A_FILTER)
+        return lacks;
+    void *volatile room = malloc(chunk_bytes * CHUNKS_OF_A_FILTER); /* not left out */
+    lacks = !room;
+    free(room);
     return lacks;
 }
 
@@ -150,7 +158,7 @@ static int run_image(const struct filter_image *image, bool decoding, int failur
     if (handover->out_size > handover->most) {
         error = library_failed_because(failure, "filters make another size than is recorded");
     } else if (status < 0 || !handover->done) {
-        handover->no_memory |= lacks_memory();
+        handover->no_memory |= lacks_memory(handover->most);
         error = library_failed(failure);
     }
     if (dataset >= 0)

@@ -250,6 +250,30 @@ def test_sparsectl_outlives_them(tmp_path, path):
     assert b"are not used: others may write" in refused.stderr
 
 
+def test_sparsectl_copies_what_they_filter(tmp_path):
+    """Also into new datasets with such a filter, whose chunks the plugin makes: of as many elements as before."""
+    path, counter = tmp_path / "some.h5", tmp_path / "decoded"
+    counter.write_bytes(bytes(4))
+    make(path, {"dense": (480, ())})
+    environment = counting_plugin(tmp_path) | {"SPARSEFS_TEST_DECODED": str(counter)}
+    copies = {name: tmp_path / f"{name}.h5" for name in ("repacked", "sparse", "back")}
+    for command in (("repack", path, copies["repacked"]), ("import", f"{path}:/dense", copies["sparse"]),
+                    ("export", f"{copies['sparse']}:/dense", copies["back"])):
+        done = sparsectl(*command, environment=environment)
+        assert done.returncode == 0, done.stderr
+    assert int.from_bytes(counter.read_bytes(), "little") >= len(DATA)
+    with h5py.File(copies["repacked"]) as file:
+        plist = file["dense"].id.get_create_plist()
+        assert [plist.get_filter(i)[0] for i in range(plist.get_nfilters())] == [480]
+        for i in range(len(DATA)):
+            mask, chunk = file["dense"].id.read_direct_chunk((i, 0, 0))
+            assert mask == 0 and chunk == DATA[i].tobytes()
+    with h5py.File(copies["back"]) as file:
+        assert np.array_equal(file["dense"][...], DATA)
+    without = sparsectl("import", f"{path}:/dense", tmp_path / "none.h5", environment={"HDF5_PLUGIN_PATH": "/"})
+    assert without.returncode == 1 and b"480" in without.stderr and not (tmp_path / "none.h5").exists()
+
+
 CLAIM = 160 * MIB
 
 
