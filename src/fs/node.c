@@ -241,37 +241,49 @@ int node_remove(struct nodes *nodes, const struct node *group, const char *name)
     return 0;
 }
 
-/* Makes the node of a link and adds it, unless another thread was faster, or what was found before
- * is as good: a doubtful one goes for one that is not. */
-static int make_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
-                      struct entry_of_node **out)
+int node_add_or_free(struct nodes *nodes, struct entry_of_node **entry,
+                     bool (*gives_way)(const struct node *there, const struct node *made))
 {
-    struct entry_of_node *entry, *found, *removed = NULL, *gone = NULL;
-    int error = node_new(group, link->name, group->mounted, &entry);
-    if (error)
-        return error;
-    error = node_make(nodes, entry, link);
-    if (error) {
-        node_free(entry);
-        return error;
-    }
+    struct entry_of_node *made = *entry, *removed = NULL, *gone = NULL;
+    int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    found = node_find(nodes, entry->key, link->name);
-    if (found && found->node.is_doubtful && !entry->node.is_doubtful) {
-        node_remove_child(nodes, found, &removed);
-        found = NULL;
+    struct entry_of_node *there = node_find(nodes, made->key, made->node.name);
+    if (there && gives_way(&there->node, &made->node)) {
+        node_remove_child(nodes, there, &removed);
+        there = NULL;
     }
-    if (found)
-        node_hold_locked(nodes, found);
+    if (there)
+        node_hold_locked(nodes, there);
     else
-        error = node_add(nodes, entry);
+        error = node_add(nodes, made);
     node_put_removed(nodes, removed, &gone);
     pthread_mutex_unlock(&nodes->lock);
     nodes_free_gone(gone);
-    if (found || error)
-        node_free(entry);
-    *out = found ? found : entry;
+    if (there || error)
+        node_free(made);
+    *entry = there ? there : made;
     return error;
+}
+
+static bool is_more_doubtful(const struct node *node, const struct node *found)
+{
+    return node->is_doubtful && !found->is_doubtful;
+}
+
+/* Makes the node of a link and adds it, unless what was found before is as good: a doubtful one
+ * goes for one that is not. */
+static int make_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
+                      struct entry_of_node **out)
+{
+    int error = node_new(group, link->name, group->mounted, out);
+    if (error)
+        return error;
+    error = node_make(nodes, *out, link);
+    if (error) {
+        node_free(*out);
+        return error;
+    }
+    return node_add_or_free(nodes, out, is_more_doubtful);
 }
 
 /* Whether a link of a followed file leads to another object than when the node was made. */

@@ -34,13 +34,12 @@ static const enum node_type types[] = {[FOLDER_DIRECTORY] = NODE_FOLDER,
                                        [FOLDER_FILE] = NODE_PASSED,
                                        [FOLDER_SYMLINK] = NODE_SYMLINK};
 
-/* Whether a node is what was found. */
-static bool is_still(const struct node *node, enum folder_kind kind, const struct stat *st,
-                     const char *target)
+/* Whether what is found in the folder now is something else. */
+static bool is_another(const struct node *node, const struct node *found)
 {
-    if (node->type != types[kind] || !mounted_is(node->mounted, st))
-        return false;
-    return kind != FOLDER_SYMLINK || !strcmp(node->target, target);
+    if (node->type != found->type || !mounted_is(node->mounted, &found->mounted->st))
+        return true;
+    return node->type == NODE_SYMLINK && strcmp(node->target, found->target) != 0;
 }
 
 /* A node that nobody else knows yet. */
@@ -73,27 +72,12 @@ int node_folder_child(struct nodes *nodes, const struct node *directory, const c
                       enum folder_kind kind, const struct stat *st, const char *target,
                       const struct node **child)
 {
-    struct entry_of_node *entry = NULL, *found, *removed = NULL, *gone = NULL;
+    struct entry_of_node *entry;
     int error = make_node(nodes, directory, name, kind, st, target, &entry);
-    if (error)
-        return error;
-    pthread_mutex_lock(&nodes->lock);
-    found = node_find(nodes, entry->key, name);
-    if (found && !is_still(&found->node, kind, st, target)) {
-        node_remove_child(nodes, found, &removed);
-        found = NULL;
-    }
-    if (found)
-        node_hold_locked(nodes, found);
-    else
-        error = node_add(nodes, entry);
-    node_put_removed(nodes, removed, &gone);
-    pthread_mutex_unlock(&nodes->lock);
-    nodes_free_gone(gone);
-    if (found || error)
-        node_free(entry);
     if (!error)
-        *child = &(found ? found : entry)->node;
+        error = node_add_or_free(nodes, &entry, is_another);
+    if (!error)
+        *child = &entry->node;
     return error;
 }
 

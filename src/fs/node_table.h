@@ -112,6 +112,12 @@ void node_remove_child(struct nodes *nodes, struct entry_of_node *child,
 void node_put_removed(struct nodes *nodes, struct entry_of_node *removed,
                       struct entry_of_node **gone);
 
+/* node.c: adds one that nobody else knows yet, unless there is one of its key that does
+ * not give way to it: then that one is held, and *entry becomes it. The one that is left over,
+ * after errors the new one, is freed. Without the lock. */
+int node_add_or_free(struct nodes *nodes, struct entry_of_node **entry,
+                     bool (*gives_way)(const struct node *there, const struct node *made));
+
 /* node_folder.c: the path from the folder on of the file that is named in another one of it, as
  * libhdf5 looks for it; the caller frees it. -ENOENT: there is none in the folder; -ENOMEM. */
 int node_folder_resolve(const struct mounted_file *from, const char *name, char **path);
