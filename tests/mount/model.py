@@ -220,7 +220,9 @@ def check_points(path, dataset, frame):
         row = np.repeat(np.arange(dataset.dims[0]), np.diff(points["indptr"]))
         found = row * dataset.dims[1] + points["indices"]
         assert (found == np.nonzero(dataset.defined[frame])[0]).all(), f"{path}: other elements are there"
-        same(points["data"].tobytes(), dataset.values(frame), path, dataset.item)
+        data = points["data"]  # which is little-endian
+        data = data.byteswap() if np.dtype(dataset.kind.dtype).byteorder == ">" else data
+        same(data.tobytes(), dataset.values(frame), path, dataset.item)
 
 
 def check_frame(root, dataset, frame):
