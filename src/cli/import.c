@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/choose.h"
 #include "cli/copy.h"
@@ -378,23 +377,12 @@ static int import_between(void *context, struct sfs_file *from, struct sfs_file 
     return import->all ? import_all(import) : import_one(import);
 }
 
-/* What is written is not read again, and memory that was not used before costs page faults: a chunk
- * that is filled and one that is encoded for each processor, and one between them. */
-static size_t chunks_in_work(void)
-{
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t n = processors < 1 ? 1 : processors > 64 ? 64 : (size_t)processors;
-    return (2 * n + 1) * DEFAULT_CHUNK_BYTES;
-}
-
 static int run(int argc, char **argv)
 {
     struct import import = {0};
     int code = take_arguments(argc, argv, &import);
     if (!code) {
         interrupt_catch();
-        if (!import.chunk)
-            destination_limit_cache(chunks_in_work());
         code = both_copy(import.source.file, import.destination.file, false, MOST_COPIED,
                          import_between, &import);
     }

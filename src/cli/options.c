@@ -9,7 +9,8 @@
 
 #include "cli/filter_name.h"
 
-#define NEW_AXIS 1024 /* chunk dim along an axis that has no length yet and no limit */
+#define MOST_CHUNK_BYTES ((uint64_t)16 << 20)
+#define NEW_AXIS         1024 /* chunk dim along an axis that has no length yet and no limit */
 
 #define DEFLATE    1
 #define SHUFFLE    2
@@ -226,7 +227,7 @@ void default_chunk(int rank, const uint64_t *dims, const uint64_t *max_dims, siz
             if (chunk_dims[i] > chunk_dims[longest])
                 longest = i;
         }
-        if ((!is_large && bytes <= DEFAULT_CHUNK_BYTES) || chunk_dims[longest] == 1)
+        if ((!is_large && bytes <= MOST_CHUNK_BYTES) || chunk_dims[longest] == 1)
             return;
         chunk_dims[longest] = chunk_dims[longest] / 2 + chunk_dims[longest] % 2;
     }

@@ -64,8 +64,7 @@ void filters_use(struct filters *filters, struct sfs_dataset_create *create);
 unsigned block_bytes(const struct sfs_dataset_create *create);
 
 /* The chunk dims where none were asked for: a frame (all but the first axis of three and more, else
- * everything), cut into halves along its longest axis until it has no more than so many. */
-#define DEFAULT_CHUNK_BYTES ((size_t)16 << 20)
+ * everything), cut into halves along its longest axis until it has no more than 16 MiB. */
 void default_chunk(int rank, const uint64_t *dims, const uint64_t *max_dims, size_t element_size,
                    uint64_t *chunk_dims);
 

@@ -21,10 +21,10 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
     return error ? fail(error, "%s", path) : 0;
 }
 
-static int open_with_cache(const char *path, mode_t mode, size_t cache, struct sfs_file **file)
+int destination_open(const char *path, mode_t mode, struct sfs_file **file)
 {
     struct sfs_options options = {.writable = true,
-                                  .cache_size = cache,
+                                  .cache_size = FILE_CACHE_BYTES,
                                   .mode = mode,
                                   .external_files = source_allowed(),
                                   .hdf5_worker = files_are_apart(),
@@ -35,11 +35,6 @@ static int open_with_cache(const char *path, mode_t mode, size_t cache, struct s
         error = sfs_create(path, &options, file);
     }
     return error ? fail(error, "%s", path) : 0;
-}
-
-int destination_open(const char *path, mode_t mode, struct sfs_file **file)
-{
-    return open_with_cache(path, mode, FILE_CACHE_BYTES, file);
 }
 
 /* Its image becomes a file in memory, which is the new one's with the first flush. */
@@ -102,26 +97,13 @@ struct copying {
     void *context;
 };
 
-static size_t copied_cache = FILE_CACHE_BYTES;
-
-void destination_limit_cache(size_t most)
-{
-    if (most < copied_cache)
-        copied_cache = most;
-}
-
-static int open_copied(struct copying *copying)
-{
-    return open_with_cache(copying->to_path, copying->mode, copied_cache, &copying->to);
-}
-
 static int copy_once(void *context)
 {
     struct copying *copying = context;
     sfs_discard(copying->to); /* what was copied of another state */
     copying->to = NULL;
     int code = copying->is_new ? destination_create(copying->to_path, copying->mode, &copying->to)
-                               : open_copied(copying);
+                               : destination_open(copying->to_path, copying->mode, &copying->to);
     return code ? code : copying->action(copying->context, copying->from, copying->to);
 }
 

@@ -35,10 +35,6 @@ bool files_are_apart(void);
 /* Opens a file for writing, or makes it if there is none (mode: see struct sfs_options); FAILED. */
 int destination_open(const char *path, mode_t mode, struct sfs_file **file);
 
-/* The most memory for chunks of what both_copy writes to another file, if that is less than
- * FILE_CACHE_BYTES. Before it is opened. */
-void destination_limit_cache(size_t most);
-
 /* Makes a new one that begins as a copy of the template, user block left out. It is held in memory
  * until it is flushed. */
 int destination_from_template(const char *template_path, const char *path, struct sfs_file **file);
