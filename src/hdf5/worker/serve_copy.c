@@ -48,7 +48,7 @@ static int open_source(struct cursor *in)
         return 0;
     }
     close_source();
-    error = serve_open_store(in, name, &source.store);
+    error = serve_open_store(in, name, &source.store, NULL);
     free(name);
     if (error)
         return error;
@@ -66,7 +66,7 @@ static int take_source(struct cursor *in, struct hdf5 **hdf5)
     enum copy_source which = (enum copy_source)take_uint(in, COPY_FROM_OTHER);
     if (in->failed)
         return -EINVAL;
-    *hdf5 = which == COPY_FROM_ITSELF ? serve_file() : NULL;
+    *hdf5 = which == COPY_FROM_ITSELF ? served.hdf5 : NULL;
     if (which != COPY_FROM_OTHER)
         return 0;
     int error = open_source(in);
@@ -168,11 +168,11 @@ int serve_create_dataset(struct cursor *in, struct wire *out)
     if (!error && in->failed)
         error = -EINVAL;
     if (!error && is_dense)
-        error = local_create_dense(serve_file(), creation.path, create, &address);
+        error = local_create_dense(served.hdf5, creation.path, create, &address);
     else if (!error && !create->chunk_dims)
         error = -EINVAL;
     else if (!error)
-        error = local_create_dataset(serve_file(), creation.path, create, &address);
+        error = local_create_dataset(served.hdf5, creation.path, create, &address);
     free_creation(&creation);
     return serve_put_number(out, error, address);
 }
@@ -187,7 +187,7 @@ int serve_copy_attributes(struct cursor *in, struct wire *out)
     if (!error && (in->failed || !from))
         error = -EINVAL;
     if (!error)
-        error = local_copy_attributes(serve_file(), object, from, of);
+        error = local_copy_attributes(served.hdf5, object, from, of);
     return serve_put_number(out, error, 0);
 }
 
@@ -205,7 +205,7 @@ static int copy(struct cursor *in, struct wire *out, copy_function function)
     if (!error && (in->failed || !from))
         error = -EINVAL;
     if (!error)
-        error = function(serve_file(), path, from, of);
+        error = function(served.hdf5, path, from, of);
     free(path);
     return serve_put_number(out, error, 0);
 }
