@@ -137,7 +137,7 @@ def test_what_fuse_lets_users_do(tmp_path, path, option, configuration, allowed)
     (tmp_path / "mnt").mkdir()
     command = ["sh", "-c", AS_USER]
     if os.geteuid() == 0:
-        for above in (tmp_path, *tmp_path.parents[:2]):
+        for above in (tmp_path, *list(tmp_path.parents)[:2]):
             above.chmod(0o755)
         command = ["unshare", "--mount", *command]
     elif pathlib.Path("/etc/fuse.conf").read_text() != configuration:

@@ -222,7 +222,7 @@ def test_samba_shows_owner_and_group(samba, path):
 
 def test_samba_lets_nobody_do_more_than_the_modes(samba, path, tmp_path):
     (tmp_path / "frame").write_bytes(IMAGES[5].tobytes())
-    for above in (tmp_path, *tmp_path.parents[:2]):
+    for above in (tmp_path, *list(tmp_path.parents)[:2]):
         above.chmod(0o755)
     path.chmod(0o644)
     mount, server = samba("rw", guest="nobody")
