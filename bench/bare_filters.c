@@ -1,10 +1,12 @@
 /* The least that compressed frames can take all processors: decoding each one, into memory that is
  * used again, and for importing them, encoding the sections of the chunks that were made of it, by
  * the filters alone. Nothing is looked for, copied, written or committed. The sections are those of
- * a file that sparsectl has made of the first frames; they stand for all. Prints the seconds, and
- * those of the processors.
+ * a file that sparsectl has made of the first frames; they stand for all. With -w the sections are
+ * made, too, as the format wants them: the elements that are not zero are found and packed, their
+ * selections encoded and summed; in memory that is used again, without a cache or a file. Prints
+ * the seconds, and those of the processors.
  *
- * bare_filters [-s SPARSE] DENSE KEPT FRAMES THREADS */
+ * bare_filters [-s SPARSE [-w]] DENSE KEPT FRAMES THREADS */
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +16,10 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "cli/scan.h"
+#include "format/structure.h"
+#include "selection/runs.h"
+#include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
 
 #define MOST_CHUNKS 4096
@@ -24,7 +30,7 @@ struct section {
 };
 
 struct chunk {
-    uint64_t frame;
+    uint64_t frame, row; /* the first that is in it */
     struct section section[SFS_SECTIONS];
 };
 
@@ -32,6 +38,7 @@ struct bare {
     const struct sfs_dataset_info *dense, *sparse;
     struct sfs_dataset *from;
     size_t frame_bytes, kept, frames;
+    bool makes_sections;
     struct section *frame; /* as stored */
     struct chunk chunk[MOST_CHUNKS];
     size_t n_chunks;
@@ -88,6 +95,7 @@ static int load_chunk(void *context, const struct sfs_chunk_info *info)
     struct chunk *chunk = &bare->chunk[bare->n_chunks++];
     void *stored[SFS_SECTIONS];
     chunk->frame = info->start[0];
+    chunk->row = info->start[1];
     for (int i = 0; i < SFS_SECTIONS; i++) {
         chunk->section[i].n = (size_t)info->unfiltered_size[i];
         chunk->section[i].plain = malloc(chunk->section[i].n);
@@ -108,6 +116,46 @@ static int load_chunk(void *context, const struct sfs_chunk_info *info)
 
 /* ---- While it runs ---- */
 
+/* What a thread uses again and again. */
+struct room {
+    char *elements, *packed;
+    struct findings findings;
+};
+
+/* What lies in the chunk, all of whose rows are whole ones, of the frame that was decoded. Whether
+ * its sections are what sparsectl has made. */
+static bool make_sections(const struct bare *bare, const struct chunk *chunk, struct room *room)
+{
+    const struct sfs_dataset_info *sparse = bare->sparse;
+    static const char zero[8];
+    const struct undefined undefined = {.type = &sparse->type, .value = zero};
+    uint64_t columns = sparse->dims[2], left = sparse->dims[1] - chunk->row;
+    uint64_t rows = left < sparse->chunk_dims[1] ? left : sparse->chunk_dims[1];
+    const char *elements = room->elements + chunk->row * columns * sparse->type.size;
+    struct findings *findings = &room->findings;
+    void *selection;
+    size_t n;
+    findings_clear(findings);
+    if (findings_scan(findings, &undefined, 0, rows * columns, elements) ||
+        findings_finish(findings))
+        return false;
+    findings_pack(findings, sparse->type.size, elements, room->packed);
+    const struct runs runs = {.entries = findings->defined.interval,
+                              .n = findings->defined.n,
+                              .elements = findings->defined.elements};
+    if (selection_encode(sparse->rank, sparse->chunk_dims, NULL, &runs, SELECTION_SMALLEST,
+                         &selection, &n))
+        return false;
+    unsigned char *summed = realloc(selection, n + CHECKSUM_BYTES);
+    if (!summed)
+        free(selection);
+    else
+        structure_sum(summed, n + CHECKSUM_BYTES);
+    free(summed);
+    return summed && n + CHECKSUM_BYTES == chunk->section[0].n &&
+           runs.elements * sparse->type.size == chunk->section[1].n;
+}
+
 static bool encode(const struct bare *bare, const struct chunk *chunk)
 {
     for (int i = 0; i < SFS_SECTIONS; i++) {
@@ -126,20 +174,23 @@ static bool encode(const struct bare *bare, const struct chunk *chunk)
 static void *run(void *context)
 {
     struct bare *bare = context;
-    void *elements = malloc(bare->frame_bytes);
+    struct room room = {.elements = malloc(bare->frame_bytes), .packed = malloc(bare->frame_bytes)};
     size_t i;
-    bool good = elements;
+    bool good = room.elements && room.packed;
     while (good && (i = atomic_fetch_add(&bare->next, 1)) < bare->frames) {
         const struct section *frame = &bare->frame[i % bare->kept];
         good = sfs_filters_decode(bare->dense->filters, bare->dense->n_filters, 0, frame->plain,
-                                  frame->n, elements, bare->frame_bytes) == 0;
+                                  frame->n, room.elements, bare->frame_bytes) == 0;
         for (size_t k = 0; k < bare->n_chunks && good; k++)
             if (bare->chunk[k].frame == i % bare->kept)
-                good = encode(bare, &bare->chunk[k]);
+                good = (!bare->makes_sections || make_sections(bare, &bare->chunk[k], &room)) &&
+                       encode(bare, &bare->chunk[k]);
     }
     if (!good)
         atomic_store(&bare->failed, true);
-    free(elements);
+    findings_free(&room.findings);
+    free(room.elements);
+    free(room.packed);
     return NULL;
 }
 
@@ -169,10 +220,13 @@ int main(int argc, char **argv)
     static struct bare bare;
     const char *sparse = NULL;
     int option;
-    while ((option = getopt(argc, argv, "s:")) == 's')
-        sparse = optarg;
-    if (option != -1 || argc - optind != 4) {
-        fprintf(stderr, "usage: bare_filters [-s SPARSE] DENSE KEPT FRAMES THREADS\n");
+    while ((option = getopt(argc, argv, "s:w")) == 's' || option == 'w')
+        if (option == 's')
+            sparse = optarg;
+        else
+            bare.makes_sections = true;
+    if (option != -1 || argc - optind != 4 || (bare.makes_sections && !sparse)) {
+        fprintf(stderr, "usage: bare_filters [-s SPARSE [-w]] DENSE KEPT FRAMES THREADS\n");
         return 2;
     }
     argv += optind;
