@@ -215,7 +215,7 @@ def print_import(bench, name, choice):
 def report_import(bench):
     print(f"\n{TIMES * count(bench)} frames of {ROWS} x {COLUMNS} uint32, bitshuffle with LZ4, made "
           "sparse. bare: decoding them and encoding\nthe sections by the filters alone, on all "
-          "processors; least: making these sections, too. ms a frame,\nthe least of {ROUNDS} runs\n")
+          f"processors; least: making these sections, too. ms a frame,\nthe least of {ROUNDS} runs\n")
     print(f"{'':16}{'elapsed':>9}{'bare':>8}{'least':>8}{'processors':>12}{'bare':>8}{'least':>8}{'busy':>8}"
           f"{'MiB':>7}")
     for name in BACKGROUNDS:
