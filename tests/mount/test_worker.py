@@ -233,6 +233,29 @@ def test_one_that_was_taken_over_does_not_change_sparse_datasets(mounts, guarded
     assert is_sound(guarded) == ["chunked", "contiguous", "group", "sparse"]
 
 
+def test_sparse_datasets_that_nobody_has_opened(mounts, guarded):
+    """What docs/security.md says is not kept from that process, and from when on it is."""
+    chunks = fill(mounts, guarded)
+    content = bytearray(guarded.read_bytes())
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
+    os.mkdir(mount / f"write-{chunks[0]}")
+    sync(mount)
+    content[chunks[0]:chunks[0] + 16] = b"overwritten here"
+    size = ROWS[0].nbytes
+    assert guarded.read_bytes()[chunks[0]:][:size] == content[chunks[0]:][:size]
+    with open(mount / "sparse/frames/1.raw", "rb"):
+        os.mkdir(mount / "group")
+    for chunk in chunks:  # nobody has it open any more
+        with pytest.raises(OSError) as error:
+            os.mkdir(mount / f"write-0{chunk}")
+        assert error.value.errno == errno.EIO
+    os.mkdir(mount / "another")
+    sync(mount)
+    for i, chunk in enumerate(chunks):
+        assert guarded.read_bytes()[chunk:][:size] == content[chunk:][:size], i
+    assert mount.log().count("wanted to change 16 bytes at address") >= len(chunks)
+
+
 def test_of_a_damaged_index_what_can_be_found(mounts, guarded):
     """The file can be changed, and the log says that not all is kept."""
     chunk = fill(mounts, guarded)[0]
@@ -405,6 +428,125 @@ def test_a_crash_is_one_objects_affair(mounts, path, mode):
     for line in lines:
         assert "some.h5: " in line and "the attributes of the object at address" in line
         assert "signal 11" in line
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """Sparse datasets of compounds, of names that failing_hdf5.c looks for, and a sound one; one has such an
+    attribute. What is mounted with it."""
+    dense, path = tmp_path / "dense.h5", tmp_path / "sparse.h5"
+    with h5py.File(dense, "w") as file:
+        for name in "crash", "hang", "rest", "sound":
+            data = np.zeros(N_COMPOUNDS, [(name, "u2"), ("b", "u2")])
+            data["b"] = np.arange(1, N_COMPOUNDS + 1)
+            file[name] = data
+        file["attribute"] = data
+        file["attribute"].attrs["crash"] = 1
+    for name in "crash", "hang", "rest", "sound", "attribute":
+        subprocess.run([BUILD / "sparsectl", "import", f"{dense}:/{name}", path], check=True)
+    return path
+
+
+N_COMPOUNDS = 1000
+
+
+def ends(mount):
+    return [line for line in mount.log().splitlines() if "the process of libhdf5 ended" in line and "asked for" in line
+            and "cannot" not in line]
+
+
+def check_sound(mount):
+    sound = np.frombuffer((mount / "sound/stack.raw").read_bytes(), "u2").reshape(-1, 2)
+    assert (sound[:, 1] == np.arange(1, N_COMPOUNDS + 1).astype("u2")).all() and not sound[:, 0].any()
+
+
+def check_blamed(mount, name, what):
+    lines = ends(mount)
+    assert len(lines) == 2, mount.log()  # it was asked twice, and no more
+    for line in lines:
+        assert f"sparse.h5: the process of libhdf5 ended, asked for {what} of the object at address " \
+               f"{mount.addresses[name]}: signal 11" in line
+
+
+def failing_sparse(mounts, path, *options):
+    with h5py.File(path) as file:
+        addresses = {name: file.id.links.get_info(name.encode()).u for name in file}
+    mount = failing(mounts, path, *options)
+    mount.addresses = addresses
+    return mount
+
+
+def test_a_datatype_of_a_sparse_dataset(mounts, sparse, mode):
+    """It is decoded by our own code and then by libhdf5: in the process of its file, whose affair it is."""
+    mount = failing_sparse(mounts, sparse, mode)
+    for _ in range(5):
+        with pytest.raises(OSError) as error:
+            (mount / "crash/stack.raw").read_bytes()
+        assert error.value.errno == errno.EIO
+        check_sound(mount)
+    check_blamed(mount, "crash", "a datatype")
+    assert "/crash: cannot open the dataset at address" in mount.log()
+
+
+def test_a_datatype_that_hangs(mounts, sparse, mode):
+    mount = failing_sparse(mounts, sparse, mode, "hdf5_timeout=3")
+    with pytest.raises(OSError) as error:
+        (mount / "hang/stack.raw").read_bytes()
+    assert error.value.errno == errno.EIO
+    check_sound(mount)
+    assert f"a datatype of the object at address {mount.addresses['hang']}: it did not answer for 3.0 s" \
+        in mount.log()
+
+
+def test_elements_of_a_sparse_dataset_as_text(mounts, sparse, mode):
+    """Whichever elements they are, it is one object's affair; it can be read otherwise."""
+    mount = failing_sparse(mounts, sparse, mode)
+    content = (mount / "sound/stack.raw").read_bytes()
+    for i in range(5):
+        with pytest.raises(OSError) as error:
+            (mount / "rest/value.txt").read_bytes()
+        assert error.value.errno == errno.EIO
+        assert (mount / "sound/value.txt").read_bytes()
+        assert (mount / "rest/stack.raw").read_bytes() == content
+        if mode == "rw":
+            content = struct.pack("<H", i + 1) + content[2:]
+            with open(mount / "rest/stack.raw", "r+b") as stack:
+                stack.write(content)
+    check_blamed(mount, "rest", "the text of elements")
+
+
+def test_an_attribute_of_a_sparse_dataset(mounts, sparse, mode):
+    mount = failing_sparse(mounts, sparse, mode)
+    for _ in range(5):
+        with pytest.raises(OSError) as error:
+            os.listxattr(mount / "attribute")
+        assert error.value.errno == errno.EIO
+        check_sound(mount)
+    check_blamed(mount, "attribute", "the attributes")
+    with pytest.raises(OSError) as error:
+        (mount / "attribute/stack.raw").read_bytes()
+    assert error.value.errno == errno.EIO  # as all of an object that has
+
+
+def test_a_datatype_is_the_affair_of_its_file(mounts, sparse, tmp_path):
+    """Other files of a folder are read by other processes."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in "a.h5", "b.h5":
+        (folder / name).write_bytes(sparse.read_bytes())
+    mount = failing(mounts, folder, "ro")
+    (mount / "b.h5/sound/value.txt").stat()
+    before = set(workers(mount))
+    for _ in range(3):
+        with pytest.raises(OSError):
+            (mount / "a.h5/crash/stack.raw").read_bytes()
+    for line in ends(mount):
+        assert "/a.h5: " in line
+    assert len(ends(mount)) == 2
+    assert len(before & set(workers(mount))) >= 1
+    with pytest.raises(OSError):
+        (mount / "b.h5/crash/stack.raw").read_bytes()
+    assert sum("/b.h5: the process" in line for line in ends(mount)) == 2
 
 
 def test_a_crash_among_what_is_listed(mounts, path):
