@@ -16,7 +16,7 @@ import pytest
 
 from conftest import BUILD, counting_plugin
 from test_limits import MIB, peak
-from test_worker import children, has_filter, is_sanitized, status
+from test_worker import check_confined, children, has_filter, is_sanitized, status
 
 # hostile_filter.h
 HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS = 481, 1, 2, 3, 4, 5, 6, 8
@@ -97,6 +97,7 @@ def test_they_may_do_nothing(mounts, tmp_path, path, option):
     found = workers(mount)
     assert 1 <= len(found) <= os.cpu_count()
     for worker in found:
+        check_confined(worker, None)
         is_now = status(worker)
         assert is_now["NoNewPrivs"] == "1"
         assert int(is_now["CapEff"], 16) == int(is_now["CapPrm"], 16) == 0
