@@ -86,7 +86,7 @@ static int check_elements(const struct sfs_file *file, const char *path,
                           const struct sfs_dataset_create *create, size_t *element_size)
 {
     struct sfs_type type;
-    int error = hdf5_type_describe(create->type.bytes, create->type.n, &type);
+    int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
     *element_size = type.size;
@@ -282,5 +282,5 @@ int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *el
 
 int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json)
 {
-    return hdf5_element_json(type->bytes, type->n, element, json);
+    return hdf5_element_json(NULL, type->bytes, type->n, element, json);
 }

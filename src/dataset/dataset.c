@@ -47,6 +47,11 @@ static int cannot_open(const struct sfs_dataset *dataset, int error, const char 
     return error;
 }
 
+struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset)
+{
+    return (struct hdf5_owner){dataset->file->hdf5, dataset->address};
+}
+
 /* The filters of a section, copied into the description. */
 static int copy_filters(const struct sparse *sparse, int section, size_t *n,
                         struct sfs_filter **filters)
@@ -70,14 +75,16 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
 }
 
 /* Type and fill value. */
-static int describe_elements(const struct dataset_header *header, struct sfs_dataset_info *info)
+static int describe_elements(const struct sfs_dataset *dataset, struct sfs_dataset_info *info)
 {
+    const struct dataset_header *header = &dataset->sparse->header;
+    struct hdf5_owner owner = dataset_owner(dataset);
     void *type = NULL;
-    int error = hdf5_type_of_message(header->datatype.data, header->datatype.size, &type,
+    int error = hdf5_type_of_message(&owner, header->datatype.data, header->datatype.size, &type,
                                      &info->encoded_type.n);
     info->encoded_type.bytes = type;
     if (!error)
-        error = hdf5_type_describe(type, info->encoded_type.n, &info->type);
+        error = hdf5_type_describe(&owner, type, info->encoded_type.n, &info->type);
     if (!error && info->type.has_pointers)
         info->type.size = datatype_stored_size(header->datatype.data);
     if (error || info->type.has_pointers)
@@ -91,7 +98,7 @@ static int describe_elements(const struct dataset_header *header, struct sfs_dat
     info->fill_is_zero = true;
     for (size_t i = 0; i < info->type.size; i++)
         info->fill_is_zero &= fill[i] == 0;
-    return hdf5_element_json(type, info->encoded_type.n, fill, &info->fill_json);
+    return hdf5_element_json(&owner, type, info->encoded_type.n, fill, &info->fill_json);
 }
 
 static int describe_sparse(struct sfs_dataset *dataset)
@@ -113,7 +120,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
         error =
             copy_filters(dataset->sparse, 0, &info->n_selection_filters, &info->selection_filters);
     if (!error)
-        error = describe_elements(header, info);
+        error = describe_elements(dataset, info);
     if (error == -EIO || error == -EINVAL)
         return cannot_open(dataset, -EIO, hdf5_error());
     if (!error && header->layout.n_sections > SFS_SECTIONS && !info->type.has_pointers)

@@ -279,6 +279,9 @@ void dataset_close_all(struct sfs_file *file);
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
 
+/* Of its datatype and its elements. */
+struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset);
+
 /* The same, which has at least the bytes [offset, offset + n) in its dense view. -EINVAL,
  * -EOPNOTSUPP: they would be pointers. */
 int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,

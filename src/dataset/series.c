@@ -296,8 +296,10 @@ int series_find(struct sfs_file *file, uint64_t group, const char *path, uint64_
 /* ---- Opening ---- */
 
 /* A copy that holds nothing of what it was copied from. */
-static int describe(const struct sfs_dataset_info *from, struct sfs_dataset_info *info)
+static int describe(const struct sfs_dataset *member, struct sfs_dataset_info *info)
 {
+    const struct sfs_dataset_info *from = &member->info;
+    struct hdf5_owner owner = dataset_owner(member);
     size_t n = from->encoded_type.n, size = from->type.size;
     void *type = malloc(n);
     info->encoded_type = (struct sfs_encoded){type, n};
@@ -312,7 +314,7 @@ static int describe(const struct sfs_dataset_info *from, struct sfs_dataset_info
     info->layout = SFS_VIRTUAL;
     info->rank = from->rank;
     memcpy(info->dims, from->dims, sizeof(info->dims));
-    int error = hdf5_type_describe(type, n, &info->type);
+    int error = hdf5_type_describe(&owner, type, n, &info->type);
     return error == -EINVAL ? -EIO : error;
 }
 
@@ -365,7 +367,7 @@ static int take_first(struct survey *survey, struct series_member *member,
     int error = can_be_first(survey, member, dataset, is_alike);
     hdf5_info_free(&survey->series->info); /* of a time before, when its file moved */
     if (!error)
-        error = describe(&dataset->info, &survey->series->info);
+        error = describe(dataset, &survey->series->info);
     member->frames = dataset->info.dims[0];
     return error ? error : take_numbers(survey, member, dataset);
 }

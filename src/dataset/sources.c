@@ -409,10 +409,12 @@ static int find_dataset(struct search *search, uint64_t group, const char *path)
     return error ? error : type == SFS_DATASET ? 0 : -ENOENT;
 }
 
-static bool is_same_type(const struct sfs_encoded *a, const struct sfs_encoded *b)
+static bool is_of_type(const struct sfs_dataset *dataset, const struct sfs_encoded *type)
 {
-    return (a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0) ||
-           hdf5_type_equal(a->bytes, a->n, b->bytes, b->n);
+    const struct sfs_encoded *own = &dataset->info.encoded_type;
+    struct hdf5_owner owner = dataset_owner(dataset);
+    return (own->n == type->n && memcmp(own->bytes, type->bytes, own->n) == 0) ||
+           hdf5_type_equal(&owner, type, own);
 }
 
 /* Finds and opens it; what there is of its file is in *search also if that fails. */
@@ -516,14 +518,14 @@ static void note_failure(struct source *source, int error, bool is_refused)
 static void note_success(struct source *source, const struct search *search,
                          struct sfs_dataset *dataset)
 {
-    bool is_of_type = is_same_type(source->type, &dataset->info.encoded_type);
+    bool is_same_type = is_of_type(dataset, source->type);
     pthread_mutex_lock(&source->sources->lock);
     source->dataset = dataset;
     source->linked = search->linked;
     if (source->state != SFS_SOURCE_SHORT)
         source->state = SFS_SOURCE_OK;
     source->is_known = true;
-    source->is_of_type = is_of_type;
+    source->is_of_type = is_same_type;
     DL_APPEND(source->sources->open, source);
     use(source);
     pthread_mutex_unlock(&source->sources->lock);

@@ -28,7 +28,8 @@ static int write_batch(struct writing *writing, uint64_t first, uint64_t n, FILE
     int error = dataset_read_elements(writing->dataset, &writing->box, first, n, writing->elements);
     if (error)
         return error;
-    error = hdf5_elements_text(&writing->dataset->info.encoded_type, first, n, row_length,
+    struct hdf5_owner owner = dataset_owner(writing->dataset);
+    error = hdf5_elements_text(&owner, &writing->dataset->info.encoded_type, first, n, row_length,
                                writing->elements, &text, &text_n);
     if (error == -EIO || error == -EINVAL) {
         log_error("%s: %s: cannot write it as text: %s", sfs_path(writing->dataset->file),
@@ -114,10 +115,11 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
     char *elements = malloc(bytes ? (size_t)bytes : 1);
     if (!elements)
         return -ENOMEM;
+    struct hdf5_owner owner = dataset_owner(dataset);
     int error = dataset_read_elements(dataset, &box, first, n, elements);
     if (!error)
-        error = hdf5_elements_text(&dataset->info.encoded_type, first, n, HDF5_LINES, elements, out,
-                                   out_n);
+        error = hdf5_elements_text(&owner, &dataset->info.encoded_type, first, n, HDF5_LINES,
+                                   elements, out, out_n);
     free(elements);
     return error;
 }

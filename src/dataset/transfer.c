@@ -93,9 +93,10 @@ static int refuse(const struct sfs_dataset *dataset, const char *what, const cha
     return -EINVAL;
 }
 
-static bool same_type(const struct sfs_encoded *a, const struct sfs_encoded *b)
+static bool is_of_type(const struct sfs_dataset *dataset, const struct sfs_encoded *type)
 {
-    return hdf5_type_equal(a->bytes, a->n, b->bytes, b->n);
+    struct hdf5_owner owner = dataset_owner(dataset);
+    return hdf5_type_equal(&owner, type, &dataset->info.encoded_type);
 }
 
 /* Decodes a selection of a dataspace of these dims; space NULL: all. */
@@ -163,7 +164,7 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
     *transfer = (struct transfer){.dataset = dataset, .memory = {.buffer = buffer, .size = size}};
     if (dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
-    if (type && !same_type(type, &dataset->info.encoded_type)) {
+    if (type && !is_of_type(dataset, type)) {
         transfer->type = type;
         int error = hdf5_type_size(type->bytes, type->n, &transfer->memory.size);
         if (error)

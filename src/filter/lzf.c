@@ -22,12 +22,27 @@
 
 enum { REVISION, VERSION, CHUNK, VALUES };
 
-/* Nothing else says it. */
+/* Nothing else says it, but going through all. Where elements have variable length there are no
+ * parameters. */
 static bool plain_size(const struct sfs_filter *filter, const void *in, size_t in_size,
                        uint64_t *size)
 {
-    (void)in, (void)in_size;
+    const unsigned char *bytes = in;
+    size_t at = 0;
+    uint64_t made = 0;
     *size = filter_value(filter, CHUNK, 0);
+    while (*size == 0 && at < in_size) {
+        size_t control = bytes[at], n = control / 32 + 2, taken = n == LONG_MATCH ? 3 : 2;
+        if (control < MOST_LITERALS) {
+            n = control + 1;
+            taken = 1 + n;
+        }
+        if (taken > in_size - at)
+            return false;
+        made += n + (taken == 3 && control >= MOST_LITERALS ? bytes[at + 1] : 0);
+        at += taken;
+    }
+    *size = *size ? *size : made;
     return *size > 0;
 }
 

@@ -347,46 +347,65 @@ int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
                         : local_datatype_text(hdf5, address, text);
 }
 
-int hdf5_type_of_message(const void *message, size_t n, void **type, size_t *type_n)
+/* A worker of the owner's file, or without one; none. */
+static struct about about(const struct hdf5_owner *owner)
 {
-    return nothing ? remote_type_of_message(nothing, message, n, type, type_n)
-                   : local_type_of_message(message, n, type, type_n);
+    return owner && owner->hdf5->remote ? (struct about){owner->hdf5->remote, &owner->object}
+                                        : (struct about){nothing, NULL};
 }
 
-int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description)
+int hdf5_type_of_message(const struct hdf5_owner *owner, const void *message, size_t n, void **type,
+                         size_t *type_n)
 {
-    return nothing ? remote_type_describe(nothing, type, n, description)
-                   : local_type_describe(type, n, description);
+    struct about of = about(owner);
+    return of.remote ? remote_type_of_message(&of, message, n, type, type_n)
+                     : local_type_of_message(message, n, type, type_n);
+}
+
+int hdf5_type_describe(const struct hdf5_owner *owner, const void *type, size_t n,
+                       struct sfs_type *description)
+{
+    struct about of = about(owner);
+    return of.remote ? remote_type_describe(&of, type, n, description)
+                     : local_type_describe(type, n, description);
 }
 
 int hdf5_type_size(const void *type, size_t n, size_t *size)
 {
-    return nothing ? remote_type_size(nothing, type, n, size) : local_type_size(type, n, size);
+    struct about of = about(NULL);
+    return of.remote ? remote_type_size(&of, type, n, size) : local_type_size(type, n, size);
 }
 
-bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
+bool hdf5_type_equal(const struct hdf5_owner *owner, const struct sfs_encoded *a,
+                     const struct sfs_encoded *b)
 {
-    return nothing ? remote_type_equal(nothing, a, a_n, b, b_n) : local_type_equal(a, a_n, b, b_n);
+    struct about of = about(owner);
+    return of.remote ? remote_type_equal(&of, a, b)
+                     : local_type_equal(a->bytes, a->n, b->bytes, b->n);
 }
 
-int hdf5_element_json(const void *type, size_t n, const void *element, char **json)
+int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n,
+                      const void *element, char **json)
 {
-    return nothing ? remote_element_json(nothing, type, n, element, json)
-                   : local_element_json(type, n, element, json);
+    struct about of = about(owner);
+    return of.remote ? remote_element_json(&of, type, n, element, json)
+                     : local_element_json(type, n, element, json);
 }
 
-int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
-                       uint64_t row_length, const void *elements, char **text, size_t *text_n)
+int hdf5_elements_text(const struct hdf5_owner *owner, const struct sfs_encoded *type,
+                       uint64_t first, uint64_t n, uint64_t row_length, const void *elements,
+                       char **text, size_t *text_n)
 {
-    return nothing
-               ? remote_elements_text(nothing, type, first, n, row_length, elements, text, text_n)
-               : local_elements_text(type, first, n, row_length, elements, text, text_n);
+    struct about of = about(owner);
+    return of.remote ? remote_elements_text(&of, type, first, n, row_length, elements, text, text_n)
+                     : local_elements_text(type, first, n, row_length, elements, text, text_n);
 }
 
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element)
 {
-    return nothing ? remote_element_parse(nothing, type, n, text, element)
-                   : local_element_parse(type, n, text, element);
+    struct about of = about(NULL);
+    return of.remote ? remote_element_parse(&of, type, n, text, element)
+                     : local_element_parse(type, n, text, element);
 }
 
 void hdf5_sift_plugins(void)

@@ -622,25 +622,33 @@ int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, cons
     return error;
 }
 
-/* libhdf5 fills what is cut off of chunks, which it decodes for that. */
-static void register_filters(const struct open_dataset *dataset)
+uint32_t dataset_register_filters(hid_t dataset, int *first)
 {
-    hid_t dcpl = H5Dget_create_plist(dataset->id);
+    hid_t dcpl = H5Dget_create_plist(dataset);
     int n = dcpl < 0 ? 0 : H5Pget_nfilters(dcpl);
+    uint32_t missing = 0;
     for (int i = 0; i < n; i++) {
-        unsigned flags;
-        size_t n_values = 0;
-        (void)filter_is_available(
-            H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, NULL, 0, NULL, NULL));
+        unsigned flags, values[32];
+        struct sfs_filter filter = {.n_values = 32, .values = values};
+        filter.id =
+            H5Pget_filter2(dcpl, (unsigned)i, &flags, &filter.n_values, values, 0, NULL, NULL);
+        if (filter.n_values > 32)
+            filter.n_values = 32;
+        if (filter_is_available(filter.id) && !filter_own_lacks(&filter))
+            continue;
+        *first = missing ? *first : filter.id;
+        missing |= (uint32_t)1 << i;
     }
     if (dcpl >= 0)
         H5Pclose(dcpl);
+    return missing;
 }
 
 static int set_extent(struct open_dataset *dataset, const uint64_t *dims)
 {
     hsize_t size[SFS_MAX_RANK];
-    register_filters(dataset);
+    (void)dataset_register_filters(dataset->id,
+                                   &(int){0}); /* it fills what is cut off of chunks, decoded */
     for (int i = 0; i < dataset->rank; i++)
         size[i] = dims[i];
     if (H5Dset_extent(dataset->id, size) < 0)

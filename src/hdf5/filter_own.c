@@ -33,7 +33,8 @@ static herr_t set_local(int id, hid_t dcpl, hid_t type)
     return H5Pmodify_filter(dcpl, id, flags, n, values) < 0 ? -1 : 1;
 }
 
-/* As H5Z_func_t: 0 is failure. */
+/* As H5Z_func_t: 0 is failure. The buffer does not get smaller: H5Ocopy has another beside it, of
+ * which it believes that it is as large as this one has ever been. */
 static size_t run(int id, unsigned flags, size_t n_values, const unsigned *values, size_t n,
                   size_t *buffer_size, void **buffer)
 {
@@ -43,12 +44,13 @@ static size_t run(int id, unsigned flags, size_t n_values, const unsigned *value
     size_t made_n = 0;
     int error = flags & H5Z_FLAG_REVERSE ? own->decode(&filter, *buffer, n, &made, &made_n)
                                          : own->encode(&filter, *buffer, n, &made, &made_n);
-    void *theirs = error || made_n == 0 ? NULL : H5allocate_memory(made_n, false);
+    size_t room = made_n > *buffer_size ? made_n : *buffer_size;
+    void *theirs = error || made_n == 0 ? NULL : H5allocate_memory(room, false);
     if (theirs) {
         memcpy(theirs, made, made_n);
         H5free_memory(*buffer);
         *buffer = theirs;
-        *buffer_size = made_n;
+        *buffer_size = room;
     }
     free(made);
     return theirs ? made_n : 0;

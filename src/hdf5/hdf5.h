@@ -41,11 +41,11 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
  * docs/security.md says what such a process may do. The program must have one thread only, and
  * should have no secrets in memory, when it starts the first, from which the others are forked. */
 
-/* From now on hdf5_open_apart can be called; calls on datatypes without a file (hdf5_type_..., but
- * for hdf5_type_of_name, hdf5_convert and hdf5_element_parse; text and JSON of elements) are done
- * there, too; and the hdf5_filter_ functions run filters in other such processes, into which
- * plugins are loaded. memory: bytes of address space of a process, timeout: nanoseconds of a call,
- * after which it is ended. The filters of hdf5_use_filters are set before. -EALREADY; fork(2). */
+/* From now on hdf5_open_apart can be called; calls on datatypes and elements that have no owner
+ * (but hdf5_type_of_name and hdf5_convert) are done in one without a file; and the hdf5_filter_
+ * functions run filters in other such processes, into which plugins are loaded. memory: bytes of
+ * address space of a process, timeout: nanoseconds of a call, after which it is ended. The filters
+ * of hdf5_use_filters are set before. -EALREADY; fork(2). */
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
@@ -260,13 +260,23 @@ int hdf5_unlink(struct hdf5 *hdf5, const char *path);
  */
 int hdf5_type_of_name(const char *numpy, void **type, size_t *n);
 
-/* Of the bytes of a datatype message in an object header. */
-int hdf5_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
+/* Whose datatype, or elements, something is: calls about it are of that file, in whose process they
+ * are done, and where they end that it is this object's affair. NULL: of no file. */
+struct hdf5_owner {
+    const struct hdf5 *hdf5;
+    uint64_t object; /* its address */
+};
 
-int hdf5_type_describe(const void *type, size_t n, struct sfs_type *description);
+/* Of the bytes of a datatype message in an object header. */
+int hdf5_type_of_message(const struct hdf5_owner *owner, const void *message, size_t n, void **type,
+                         size_t *type_n);
+
+int hdf5_type_describe(const struct hdf5_owner *owner, const void *type, size_t n,
+                       struct sfs_type *description);
 void hdf5_type_free(struct sfs_type *description);
 int hdf5_type_size(const void *type, size_t n, size_t *size);
-bool hdf5_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
+bool hdf5_type_equal(const struct hdf5_owner *owner, const struct sfs_encoded *a,
+                     const struct sfs_encoded *b);
 
 /* Converts n elements in place; buffer has room for n of the larger ones, and so has background,
  * which is needed for compounds only. -EOPNOTSUPP: there is no conversion. */
@@ -274,13 +284,15 @@ int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, s
                  void *buffer, void *background);
 
 /* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */
-int hdf5_element_json(const void *type, size_t n, const void *element, char **json);
+int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n,
+                      const void *element, char **json);
 
 /* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
  * row_length (0: it has a single element), as sfs_text has them; HDF5_LINES: as SFS_LINES has them;
  * the caller frees *text. -EOPNOTSUPP: they have pointers. */
-int hdf5_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
-                       uint64_t row_length, const void *elements, char **text, size_t *text_n);
+int hdf5_elements_text(const struct hdf5_owner *owner, const struct sfs_encoded *type,
+                       uint64_t first, uint64_t n, uint64_t row_length, const void *elements,
+                       char **text, size_t *text_n);
 
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
  * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */

@@ -228,6 +228,11 @@ void driver_expect(const void *bytes, size_t n);
 /* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
  * know ours, of one id or of all that it does not have yet (filter_own.c). */
 bool filter_is_available(int id);
+
+/* Makes libhdf5 know the filters of a dataset as far as they are there. Returns those that are not,
+ * as bits of a chunk's filter mask; *first: the id of the first of them. Under the library lock, as
+ * all with a hid_t. */
+uint32_t dataset_register_filters(hid_t dataset, int *first);
 bool filter_register_own(int id);
 bool filter_has_own(int id);
 

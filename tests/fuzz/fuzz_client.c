@@ -541,25 +541,27 @@ static int ask_attributes(struct tried *tried)
 
 static int ask_type(struct tried *tried, unsigned which)
 {
+    const uint64_t object = FIRST;
+    struct about of = {tried->remote, which % 16 < 8 ? &object : NULL};
     struct sfs_encoded type = {encoded, ENCODED_N};
     struct sfs_type description;
     char *text = NULL;
     size_t n;
     int error;
     if (which % 4 == 0) {
-        error = remote_type_describe(tried->remote, encoded, ENCODED_N, &description);
+        error = remote_type_describe(&of, encoded, ENCODED_N, &description);
         if (!error)
             hdf5_type_free(&description);
     } else if (which % 4 == 1) {
-        error = remote_element_json(tried->remote, encoded, ENCODED_N, "1234", &text);
+        error = remote_element_json(&of, encoded, ENCODED_N, "1234", &text);
     } else if (which % 4 == 2) {
-        error = remote_elements_text(tried->remote, &type, 0, 1, 1, "1234", &text, &n);
+        error = remote_elements_text(&of, &type, 0, 1, 1, "1234", &text, &n);
     } else if (which % 8 == 7) {
         char element[4];
-        error = remote_element_parse(tried->remote, encoded, ENCODED_N, "12", element);
+        error = remote_element_parse(&of, encoded, ENCODED_N, "12", element);
     } else {
-        error = remote_type_size(tried->remote, encoded, ENCODED_N, &n);
-        (void)remote_type_equal(tried->remote, encoded, ENCODED_N, encoded, ENCODED_N);
+        error = remote_type_size(&of, encoded, ENCODED_N, &n);
+        (void)remote_type_equal(&of, &type, &type);
     }
     free(error ? NULL : text);
     return error;

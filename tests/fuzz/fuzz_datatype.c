@@ -14,10 +14,10 @@ static void use(const void *type, size_t n)
 {
     struct sfs_type description;
     char *json;
-    if (hdf5_type_describe(type, n, &description) != 0)
+    if (hdf5_type_describe(NULL, type, n, &description) != 0)
         return;
     void *element = description.size <= MOST_BYTES ? calloc(1, description.size) : NULL;
-    if (element && hdf5_element_json(type, n, element, &json) == 0)
+    if (element && hdf5_element_json(NULL, type, n, element, &json) == 0)
         free(json);
     free(element);
     hdf5_type_free(&description);
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (n > 0)
         memcpy(message, bytes, n);
     if (datatype_check(message, n, &why) == 0 &&
-        hdf5_type_of_message(message, n, &type, &type_n) == 0) {
+        hdf5_type_of_message(NULL, message, n, &type, &type_n) == 0) {
         use(type, type_n);
         free(type);
     }

@@ -2,6 +2,8 @@
  * an attribute named crash, hang or allocate does just that; so does making a group named crash or
  * hang, when all of it has been written. Making one named write-ADDRESS or free-ADDRESS does what
  * code could do that has taken libhdf5's process over: 16 bytes of the file are changed, or freed.
+ * A datatype with a first member named crash or hang does that when it is decoded; one named rest
+ * only when elements are converted that are not all zero.
  */
 #include <dlfcn.h>
 #include <hdf5.h>
@@ -92,4 +94,46 @@ __attribute__((visibility("default"))) herr_t H5Aread(hid_t attribute, hid_t typ
     while (!strcmp(name, "hang"))
         ;
     return !strcmp(name, "allocate") ? allocate() : real(attribute, type, buffer);
+}
+
+/* Of a compound, else "". */
+static void name_first_member(hid_t type, char *name, size_t n)
+{
+    name[0] = '\0';
+    if (H5Tget_class(type) != H5T_COMPOUND)
+        return;
+    char *first = H5Tget_member_name(type, 0);
+    if (first)
+        strncat(name, first, n - 1);
+    H5free_memory(first);
+}
+
+__attribute__((visibility("default"))) hid_t H5Tdecode(const void *bytes)
+{
+    static hid_t (*real)(const void *bytes);
+    char name[16];
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "H5Tdecode");
+    hid_t type = real(bytes);
+    name_first_member(type, name, sizeof(name));
+    if (!strcmp(name, "crash"))
+        raise(SIGSEGV);
+    while (!strcmp(name, "hang"))
+        ;
+    return type;
+}
+
+__attribute__((visibility("default"))) herr_t H5Tconvert(hid_t from, hid_t to, size_t n,
+                                                         void *bytes, void *background, hid_t how)
+{
+    static herr_t (*real)(hid_t from, hid_t to, size_t n, void *bytes, void *background, hid_t how);
+    char name[16];
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "H5Tconvert");
+    name_first_member(from, name, sizeof(name));
+    size_t size = n * H5Tget_size(from);
+    for (size_t i = 0; i < size && !strcmp(name, "rest"); i++)
+        if (((const char *)bytes)[i])
+            raise(SIGSEGV);
+    return real(from, to, n, bytes, background, how);
 }

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import BUILD, counting_plugin
 from test_limits import MIB, peak
-from test_worker import children, has_filter, is_sanitized, status
+from test_worker import check_confined, children, has_filter, is_sanitized, status
 
 # hostile_filter.h
 HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS = 481, 1, 2, 3, 4, 5, 6, 8
@@ -89,6 +89,28 @@ def test_large_chunks(mounts, tmp_path):
     assert len(whole) == n and not whole.strip(b"\0")
 
 
+@pytest.mark.skipif(is_sanitized(), reason="the address space of a process is not limited")
+@pytest.mark.parametrize("option", ["ro", "rw"])
+def test_want_of_memory_names_the_option(mounts, tmp_path, option):
+    """The chunk is sound: who mounts is told which option would let it be read, and the process lives."""
+    make_large(tmp_path / "large.h5")
+    small = np.full((1, 64), 7, "u1")
+    with h5py.File(tmp_path / "large.h5", "a") as file:
+        plist = file["large"].id.get_create_plist()
+        plist.set_chunk(small.shape)
+        made = h5py.h5d.create(file.id, b"small", h5py.h5t.STD_U8LE, h5py.h5s.create_simple(small.shape), plist)
+        made.write_direct_chunk((0, 0), zlib.compress(small.tobytes()), 0)
+    mount = mounts(tmp_path / "large.h5", option, "chunk_memory=2G,hdf5_memory=64M,threads=1",
+                   environment=hostile_plugin(tmp_path), expect_log=True)
+    with pytest.raises(OSError) as error:
+        (mount / "large/stack.raw").read_bytes()
+    assert error.value.errno == errno.EIO
+    assert "/large: chunk (0,0) at address " in mount.log()
+    assert ": filter 481, 1: its process may not have as much memory as it wants (hdf5_memory=)" in mount.log()
+    assert (mount / "small/stack.raw").read_bytes() == small.tobytes()
+    assert "the process of plugins ended" not in mount.log()
+
+
 @pytest.mark.parametrize("option", ["ro", "rw"])
 def test_they_may_do_nothing(mounts, tmp_path, path, option):
     mount = mounts(path, option, environment=hostile_plugin(tmp_path))
@@ -97,6 +119,7 @@ def test_they_may_do_nothing(mounts, tmp_path, path, option):
     found = workers(mount)
     assert 1 <= len(found) <= os.cpu_count()
     for worker in found:
+        check_confined(worker, None)
         is_now = status(worker)
         assert is_now["NoNewPrivs"] == "1"
         assert int(is_now["CapEff"], 16) == int(is_now["CapPrm"], 16) == 0

@@ -68,3 +68,17 @@ def test_recipes(tmp_path):
 def test_files_that_are_named_exist():
     for name in re.findall(r"\]\(([^)#]+)\)", (TOP / "README.md").read_text()):
         assert name.startswith("http") or (TOP / pathlib.Path(name)).exists(), name
+
+
+def test_tests_that_are_named_exist():
+    """docs/security.md names one for each promise and each attack; ..._end is the end of such a name."""
+    text = (TOP / "docs/security.md").read_text()
+    sources = [*TOP.glob("tests/**/*.py"), *TOP.glob("tests/unit/*.c")]
+    there = set(re.findall(r"^(?:def|static void) (test_\w+)\(", "\n".join(map(pathlib.Path.read_text, sources)), re.M))
+    files = {source.name for source in sources}
+    named = re.findall(r"\b(test_\w+(?:\.py|\.c)?)", text)
+    assert len(named) > 100
+    for name in named:
+        assert name in (files if "." in name else there), name
+    for end in re.findall(r"`\.\.\.(_\w+)`", text):
+        assert any(name.endswith(end) for name in there), end

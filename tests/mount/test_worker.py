@@ -76,12 +76,40 @@ def mode(request):
     return request.param
 
 
+def can_make_namespaces():
+    """The daemon as who runs the tests: root, or where users may have some of their own."""
+    names = ["--net", "--mount", "--ipc"] if os.geteuid() == 0 else ["--user", "--net", "--mount", "--ipc"]
+    return subprocess.run(["unshare", *names, "true"], capture_output=True, check=False).returncode == 0
+
+
+def check_confined(worker, memory):
+    """What the kernel says of a process besides; `memory`: bytes of address space, None: some."""
+    is_limited = {line[:26].strip(): line[26:].split()[:2]
+                  for line in pathlib.Path(f"/proc/{worker}/limits").read_text().splitlines()}
+    for name in "Max core file size", "Max open files", "Max file size", "Max processes":
+        assert is_limited[name] == ["0", "0"], name
+    if not is_sanitized():
+        found = is_limited["Max address space"]
+        assert found == [str(memory)] * 2 if memory else found[0].isdigit() and found[0] == found[1]
+    if os.geteuid() != 0:
+        with pytest.raises(PermissionError):  # not dumpable: who runs it may not look at it, either
+            os.readlink(f"/proc/{worker}/exe")
+        return
+    assert os.stat(f"/proc/{worker}/mem").st_uid == 0  # not dumpable: else it were that of nobody
+    if can_make_namespaces():
+        for kind in "net", "mnt", "ipc":
+            assert os.readlink(f"/proc/{worker}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+        assert os.listdir(f"/proc/{worker}/root") == []
+        assert len(pathlib.Path(f"/proc/{worker}/net/dev").read_text().splitlines()) == 3  # the loopback
+
+
 def test_it_may_do_nothing(mounts, path, mode):
-    mount = mounts(path, mode)
+    mount = mounts(path, mode, "hdf5_memory=700M")
     check_others(mount)
     found = workers(mount)
     assert len(found) == 1
     for worker in found:
+        check_confined(worker, 700 << 20)
         is_now = status(worker)
         assert is_now["NoNewPrivs"] == "1"
         assert int(is_now["CapEff"], 16) == int(is_now["CapPrm"], 16) == 0
@@ -91,6 +119,24 @@ def test_it_may_do_nothing(mounts, path, mode):
             targets = {os.readlink(f"/proc/{worker}/fd/{fd}").split(":")[0]
                        for fd in os.listdir(f"/proc/{worker}/fd")}
             assert targets <= {"/dev/null", "socket"}
+
+
+def begun(pid, thread):
+    """When a thread has begun; numbers go up where clock ticks are the same."""
+    stat = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[19]), int(thread)
+
+
+def test_they_are_forked_before_there_are_threads(mounts, path, mode):
+    mount = mounts(path, mode)
+    check_others(mount)
+    daemon = mount.process.pid
+    threads = [thread for thread in os.listdir(f"/proc/{daemon}/task") if int(thread) != daemon]
+    zygotes = [child for child in children(daemon) if status(child)["Name"].startswith("sparsefs-")]
+    assert len(threads) >= 2 and {status(zygote)["Name"] for zygote in zygotes} >= {"sparsefs-hdf5z", "sparsefs-plugz"}
+    for zygote in zygotes:
+        assert os.listdir(f"/proc/{zygote}/task") == [str(zygote)]
+        assert begun(zygote, zygote) < min(begun(daemon, thread) for thread in threads)
 
 
 def has_filter():
@@ -231,6 +277,29 @@ def test_one_that_was_taken_over_does_not_change_sparse_datasets(mounts, guarded
     write_frame(mount, "sparse", 1, ROWS[2].tobytes())
     mount.unmount()
     assert is_sound(guarded) == ["chunked", "contiguous", "group", "sparse"]
+
+
+def test_sparse_datasets_that_nobody_has_opened(mounts, guarded):
+    """What docs/security.md says is not kept from that process, and from when on it is."""
+    chunks = fill(mounts, guarded)
+    content = bytearray(guarded.read_bytes())
+    mount = failing(mounts, guarded, "rw", "commit_interval=0")
+    os.mkdir(mount / f"write-{chunks[0]}")
+    sync(mount)
+    content[chunks[0]:chunks[0] + 16] = b"overwritten here"
+    size = ROWS[0].nbytes
+    assert guarded.read_bytes()[chunks[0]:][:size] == content[chunks[0]:][:size]
+    with open(mount / "sparse/frames/1.raw", "rb"):
+        os.mkdir(mount / "group")
+    for chunk in chunks:  # nobody has it open any more
+        with pytest.raises(OSError) as error:
+            os.mkdir(mount / f"write-0{chunk}")
+        assert error.value.errno == errno.EIO
+    os.mkdir(mount / "another")
+    sync(mount)
+    for i, chunk in enumerate(chunks):
+        assert guarded.read_bytes()[chunk:][:size] == content[chunk:][:size], i
+    assert mount.log().count("wanted to change 16 bytes at address") >= len(chunks)
 
 
 def test_of_a_damaged_index_what_can_be_found(mounts, guarded):
@@ -405,6 +474,132 @@ def test_a_crash_is_one_objects_affair(mounts, path, mode):
     for line in lines:
         assert "some.h5: " in line and "the attributes of the object at address" in line
         assert "signal 11" in line
+
+
+COMPOUNDS = ["crash", "hang", "rest", "sound"]
+
+
+def make_sparse(tmp_path, names):
+    """Sparse datasets of compounds, of names that failing_hdf5.c looks for, and a sound one; one has such an
+    attribute."""
+    dense, path = tmp_path / "dense.h5", tmp_path / "sparse.h5"
+    with h5py.File(dense, "w") as file:
+        for name in COMPOUNDS:
+            data = np.zeros(N_COMPOUNDS, [(name, "u2"), ("b", "u2")])
+            data["b"] = np.arange(1, N_COMPOUNDS + 1)
+            file[name] = data
+        file["attribute"] = data
+        file["attribute"].attrs["crash"] = 1
+    for name in names:
+        subprocess.run([BUILD / "sparsectl", "import", f"{dense}:/{name}", path], check=True)
+    return path
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    return make_sparse(tmp_path, [*COMPOUNDS, "attribute"])
+
+
+N_COMPOUNDS = 1000
+
+
+def ends(mount):
+    return [line for line in mount.log().splitlines() if "the process of libhdf5 ended" in line and "asked for" in line
+            and "cannot" not in line]
+
+
+def check_sound(mount):
+    sound = np.frombuffer((mount / "sound/stack.raw").read_bytes(), "u2").reshape(-1, 2)
+    assert (sound[:, 1] == np.arange(1, N_COMPOUNDS + 1).astype("u2")).all() and not sound[:, 0].any()
+
+
+def check_blamed(mount, name, what):
+    lines = ends(mount)
+    assert len(lines) == 2, mount.log()  # it was asked twice, and no more
+    for line in lines:
+        assert f"sparse.h5: the process of libhdf5 ended, asked for {what} of the object at address " \
+               f"{mount.addresses[name]}: signal 11" in line
+
+
+def failing_sparse(mounts, path, *options):
+    with h5py.File(path) as file:
+        addresses = {name: file.id.links.get_info(name.encode()).u for name in file}
+    mount = failing(mounts, path, *options)
+    mount.addresses = addresses
+    return mount
+
+
+def test_a_datatype_of_a_sparse_dataset(mounts, sparse, mode):
+    """It is decoded by our own code and then by libhdf5: in the process of its file, whose affair it is."""
+    mount = failing_sparse(mounts, sparse, mode)
+    for _ in range(5):
+        with pytest.raises(OSError) as error:
+            (mount / "crash/stack.raw").read_bytes()
+        assert error.value.errno == errno.EIO
+        check_sound(mount)
+    check_blamed(mount, "crash", "a datatype")
+    assert "/crash: cannot open the dataset at address" in mount.log()
+
+
+def test_a_datatype_that_hangs(mounts, sparse, mode):
+    mount = failing_sparse(mounts, sparse, mode, "hdf5_timeout=3")
+    with pytest.raises(OSError) as error:
+        (mount / "hang/stack.raw").read_bytes()
+    assert error.value.errno == errno.EIO
+    check_sound(mount)
+    assert f"a datatype of the object at address {mount.addresses['hang']}: it did not answer for 3.0 s" \
+        in mount.log()
+
+
+def test_elements_of_a_sparse_dataset_as_text(mounts, sparse, mode):
+    """Whichever elements they are, it is one object's affair; it can be read otherwise."""
+    mount = failing_sparse(mounts, sparse, mode)
+    content = (mount / "sound/stack.raw").read_bytes()
+    for i in range(5):
+        with pytest.raises(OSError) as error:
+            (mount / "rest/value.txt").read_bytes()
+        assert error.value.errno == errno.EIO
+        assert (mount / "sound/value.txt").read_bytes()
+        assert (mount / "rest/stack.raw").read_bytes() == content
+        if mode == "rw":
+            content = struct.pack("<H", i + 1) + content[2:]
+            with open(mount / "rest/stack.raw", "r+b") as stack:
+                stack.write(content)
+    check_blamed(mount, "rest", "the text of elements")
+
+
+def test_an_attribute_of_a_sparse_dataset(mounts, sparse, mode):
+    mount = failing_sparse(mounts, sparse, mode)
+    for _ in range(5):
+        with pytest.raises(OSError) as error:
+            os.listxattr(mount / "attribute")
+        assert error.value.errno == errno.EIO
+        check_sound(mount)
+    check_blamed(mount, "attribute", "the attributes")
+    with pytest.raises(OSError) as error:
+        (mount / "attribute/stack.raw").read_bytes()
+    assert error.value.errno == errno.EIO  # as all of an object that has
+
+
+def test_a_datatype_is_the_affair_of_its_file(mounts, sparse, tmp_path):
+    """Other files of a folder are read by other processes."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in "a.h5", "b.h5":
+        (folder / name).write_bytes(sparse.read_bytes())
+    mount = failing(mounts, folder, "ro")
+    (mount / "b.h5/sound/value.txt").stat()
+    before = set(workers(mount))
+    for _ in range(3):
+        with pytest.raises(OSError):
+            (mount / "a.h5/crash/stack.raw").read_bytes()
+    for line in ends(mount):
+        assert "/a.h5: " in line
+    assert len(ends(mount)) == 2
+    assert len(before & set(workers(mount))) >= 1
+    with pytest.raises(OSError):
+        (mount / "b.h5/crash/stack.raw").read_bytes()
+    assert sum("/b.h5: the process" in line for line in ends(mount)) == 2
 
 
 def test_a_crash_among_what_is_listed(mounts, path):
@@ -605,7 +800,26 @@ def wait_for_end(pid):
     wait_until(has_ended)
 
 
-def test_sparsectl_outlives_it(path):
-    done = subprocess.run([BUILD / "sparsectl", "info", path], capture_output=True, text=True,
-                          timeout=START_SECONDS, env=os.environ | FAILING)
-    assert "/other3: contiguous" in done.stdout
+def test_sparsectl_outlives_it(tmp_path):
+    """Whatever the command, the process that reads the file ends, not it: it says of which object, leaves no
+    copy, and does what needs only others."""
+    def sparsectl(*arguments):
+        return subprocess.run([BUILD / "sparsectl", *map(str, arguments)], capture_output=True, check=False,
+                              timeout=START_SECONDS, env=os.environ | FAILING)
+
+    copy, sparse = tmp_path / "copy.h5", make_sparse(tmp_path, ["crash", "rest", "sound"])
+    with h5py.File(sparse) as file:
+        address = file.id.links.get_info(b"crash").u
+    crash, sound = f"{sparse}:/crash", f"{sparse}:/sound"
+    ended = f"the process of libhdf5 ended, asked for a datatype of the object at address {address}: signal 11"
+    for command in (("info", sparse), ("check", sparse), ("dump", crash), ("repack", sparse, copy),
+                    ("export", crash, copy), ("import", crash, copy)):
+        done = sparsectl(*command)
+        assert done.returncode == 1 and ended in (done.stdout + done.stderr).decode(), (command, done.stderr)
+        assert not list(tmp_path.glob("copy.h5*")), command
+    assert b"3 groups and datasets sound, 2 faults" in sparsectl("check", sparse).stdout
+    for command in ("dump", sound), ("export", sound, copy), ("image", sparse):
+        done = sparsectl(*command)
+        assert (done.returncode, done.stderr) == (0, b""), command
+    with h5py.File(copy) as file:
+        assert (file["sound"]["b"] == np.arange(1, N_COMPOUNDS + 1)).all()

@@ -1670,6 +1670,56 @@ def test_work_without_an_end_is_interrupted(vast, number):
             process.kill()
 
 
+@pytest.fixture
+def large(tmp_path):
+    """Two dense frames of 24 GiB, of which one chunk is stored each: what is filled is less than 64 GiB."""
+    path = tmp_path / "large.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        d = file.create_dataset("d", (2, LARGE // 1024, 1024), "u1", chunks=(1, 256, 1024), maxshape=(None, None, None),
+                                compression=9)
+        d[:, -1, -1] = 7
+        file["beside"] = np.arange(10)
+    return path
+
+
+LARGE = 24 << 30  # bytes of a frame
+
+
+@pytest.mark.parametrize("ending", ["kill", "terminate", "end", "abort"])
+@pytest.mark.parametrize("how", ["zero", "cut"])
+def test_filling_is_interrupted(mounts, large, ending, how):
+    """By a signal to who has asked for it, or to the daemon, or by unmounting. What was not filled is what it was."""
+    if ending == "abort" and os.geteuid() != 0:
+        pytest.skip("only root unmounts by force")
+    mount = mounts(large, "rw,threads=2,cache_size=16M", expect_log=True)
+    frame = mount / "d/frames/0.raw"
+    command = ["fallocate", "-z", "-o", "0", "-l", str(LARGE), frame] if how == "zero" else \
+        ["truncate", "-s", "8", frame]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] == 0:  # it has begun
+            assert process.poll() is None
+        assert (mount / "beside/stack.raw").read_bytes() == np.arange(10).tobytes()
+        if ending == "kill":
+            process.kill()
+        elif ending == "terminate":
+            process.terminate()
+        elif ending == "end":
+            mount.process.terminate()
+            assert mount.wait() == 0
+        else:
+            subprocess.run(["umount", "-i", "-f", "-l", mount.root], check=True, timeout=START_SECONDS)
+            assert mount.wait() == 0
+        assert process.wait(START_SECONDS) != 0
+    if ending in ("kill", "terminate"):
+        with open(frame, "rb") as file:
+            assert os.pread(file.fileno(), 1, LARGE - 1) == b"\7"
+        mount.unmount()
+    do(f"{BUILD}/sparsectl check {large}")
+    with h5py.File(large) as file:
+        assert file["d"][:, -1, -1].tolist() == [7, 7]
+        assert 0 < file["d"].id.get_storage_size() < 1 << 30
+
+
 # ---- A file that somebody else cuts short ----
 
 

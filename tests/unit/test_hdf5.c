@@ -972,7 +972,7 @@ static void numpy_names_are_understood(void **state)
         struct sfs_type described;
         size_t n, size;
         void *type = type_of(names[i].name, &n);
-        assert_int_equal(hdf5_type_describe(type, n, &described), 0);
+        assert_int_equal(hdf5_type_describe(NULL, type, n, &described), 0);
         assert_int_equal(described.class, names[i].class);
         assert_int_equal(described.size, names[i].size);
         if (names[i].size > 1 && names[i].class <= SFS_FLOAT)
@@ -1028,13 +1028,14 @@ static void damaged_datatypes_are_refused_or_harmless(void **state)
     H5Tencode(id, NULL, &n);
     unsigned char *bytes = allocate(n);
     H5Tencode(id, bytes, &n);
-    assert_int_equal(hdf5_type_of_message(bytes + 2, n - 2, &copy, &copy_n), 0);
-    assert_true(hdf5_type_equal(bytes, n, copy, copy_n));
+    assert_int_equal(hdf5_type_of_message(NULL, bytes + 2, n - 2, &copy, &copy_n), 0);
+    assert_true(hdf5_type_equal(NULL, &(struct sfs_encoded){bytes, n},
+                                &(struct sfs_encoded){copy, copy_n}));
     free(copy);
     for (size_t length = 0; length < n - 2; length++) {
         unsigned char *cut = allocate(length); /* exactly as long: the sanitizer watches its end */
         memcpy(cut, bytes + 2, length);
-        assert_int_equal(hdf5_type_of_message(cut, length, &copy, &copy_n), -EINVAL);
+        assert_int_equal(hdf5_type_of_message(NULL, cut, length, &copy, &copy_n), -EINVAL);
         free(cut);
     }
     for (int i = 0; i < 20000; i++) {
@@ -1043,7 +1044,7 @@ static void damaged_datatypes_are_refused_or_harmless(void **state)
         memcpy(flipped, bytes, n);
         for (uint64_t k = random_between(1, 3); k > 0; k--)
             flipped[random_below(n)] = (unsigned char)random_below(256);
-        int error = hdf5_type_describe(flipped, n, &described);
+        int error = hdf5_type_describe(NULL, flipped, n, &described);
         assert_true(error == 0 || error == -EINVAL || error == -EIO);
         if (!error)
             hdf5_type_free(&described);
@@ -1066,9 +1067,12 @@ static void elements_are_converted(void **state)
     assert_true(buffer[0] == 1 && buffer[1] == -2 && buffer[2] == 32767);
     assert_int_equal(hdf5_convert(from, from_n, other, other_n, 1, buffer, background),
                      -EOPNOTSUPP);
-    assert_false(hdf5_type_equal(from, from_n, to, to_n));
-    assert_true(hdf5_type_equal(from, from_n, from, from_n));
-    assert_false(hdf5_type_equal(from, from_n, from, 1));
+    assert_false(hdf5_type_equal(NULL, &(struct sfs_encoded){from, from_n},
+                                 &(struct sfs_encoded){to, to_n}));
+    assert_true(hdf5_type_equal(NULL, &(struct sfs_encoded){from, from_n},
+                                &(struct sfs_encoded){from, from_n}));
+    assert_false(
+        hdf5_type_equal(NULL, &(struct sfs_encoded){from, from_n}, &(struct sfs_encoded){from, 1}));
     free(from);
     free(to);
     free(other);
@@ -1127,7 +1131,7 @@ static void elements_come_from_text_and_become_json(void **state)
         int error = hdf5_element_parse(type, n, cases[i].text, element);
         if (cases[i].json) {
             assert_int_equal(error, 0);
-            assert_int_equal(hdf5_element_json(type, n, element, &json), 0);
+            assert_int_equal(hdf5_element_json(NULL, type, n, element, &json), 0);
             assert_string_equal(json, cases[i].json);
             free(json);
         } else {
@@ -1139,7 +1143,7 @@ static void elements_come_from_text_and_become_json(void **state)
     size_t n;
     char *json;
     void *type = type_of("complex64", &n);
-    assert_int_equal(hdf5_element_json(type, n, parts, &json), 0);
+    assert_int_equal(hdf5_element_json(NULL, type, n, parts, &json), 0);
     assert_string_equal(json, "{\"r\": 1.5, \"i\": -2}");
     assert_int_equal(hdf5_element_parse(type, n, "1", (char[8]){0}), -EOPNOTSUPP);
     free(json);

@@ -531,7 +531,7 @@ static int convert_elements(void)
     if (!error)
         error = hdf5_convert(type, n, wide, wide_n, 1, element, background);
     if (!error)
-        error = hdf5_element_json(wide, wide_n, element, &json);
+        error = hdf5_element_json(NULL, wide, wide_n, element, &json);
     if (!error) {
         assert_string_equal(json, "77");
         free(json);

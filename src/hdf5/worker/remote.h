@@ -57,19 +57,25 @@ int remote_copy_group(struct remote *to, const char *path, struct remote *from, 
 int remote_copy_references(struct remote *to, const char *path, struct remote *from, uint64_t of,
                            const struct sfs_moved *moved, size_t n);
 
-/* Datatypes: any remote, one without a store included. */
-int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
+/* Datatypes: of an object of the remote's file; NULL, and of a remote without a store: of none. */
+struct about {
+    struct remote *remote;
+    const uint64_t *object;
+};
+
+int remote_type_of_message(const struct about *of, const void *message, size_t n, void **type,
                            size_t *type_n);
-int remote_type_describe(struct remote *remote, const void *type, size_t n,
+int remote_type_describe(const struct about *of, const void *type, size_t n,
                          struct sfs_type *description);
-int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *size);
-bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const void *b, size_t b_n);
-int remote_element_json(struct remote *remote, const void *type, size_t n, const void *element,
+int remote_type_size(const struct about *of, const void *type, size_t n, size_t *size);
+bool remote_type_equal(const struct about *of, const struct sfs_encoded *a,
+                       const struct sfs_encoded *b);
+int remote_element_json(const struct about *of, const void *type, size_t n, const void *element,
                         char **json);
-int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
+int remote_elements_text(const struct about *of, const struct sfs_encoded *type, uint64_t first,
                          uint64_t n, uint64_t row_length, const void *elements, char **text,
                          size_t *text_n);
-int remote_element_parse(struct remote *remote, const void *type, size_t n, const char *text,
+int remote_element_parse(const struct about *of, const void *type, size_t n, const char *text,
                          void *element);
 
 #endif

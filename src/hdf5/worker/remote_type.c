@@ -23,21 +23,23 @@ int remote_datatype_text(struct remote *remote, uint64_t address, char **text)
     return remote_ask(remote, WORKER_DATATYPE_TEXT, address, &request, take_text_of, text);
 }
 
-static int ask_type(struct remote *remote, enum worker_call call, struct wire *request,
+static int ask_type(const struct about *of, enum worker_call call, struct wire *request,
                     take_function take, void *out)
 {
-    uint64_t number = request->failed ? 0 : remote_number(request->bytes, request->n);
-    return remote_ask(remote, call, number, request, take, out);
+    uint64_t number = of->object        ? *of->object
+                      : request->failed ? 0
+                                        : remote_number(request->bytes, request->n);
+    return remote_ask(of->remote, call, number, request, take, out);
 }
 
-int remote_type_of_message(struct remote *remote, const void *message, size_t n, void **type,
+int remote_type_of_message(const struct about *of, const void *message, size_t n, void **type,
                            size_t *type_n)
 {
     struct remote_text bytes = {0};
     struct wire request;
     client_request(&request, WORKER_TYPE_OF_MESSAGE);
     wire_bytes(&request, message, n);
-    int error = ask_type(remote, WORKER_TYPE_OF_MESSAGE, &request, remote_take_text, &bytes);
+    int error = ask_type(of, WORKER_TYPE_OF_MESSAGE, &request, remote_take_text, &bytes);
     if (!error) {
         *type = bytes.bytes;
         *type_n = bytes.n;
@@ -50,22 +52,22 @@ static int take_type_of(struct cursor *results, void *out)
     return take_type(results, out);
 }
 
-int remote_type_describe(struct remote *remote, const void *type, size_t n,
+int remote_type_describe(const struct about *of, const void *type, size_t n,
                          struct sfs_type *description)
 {
     struct wire request;
     client_request(&request, WORKER_TYPE_DESCRIBE);
     wire_bytes(&request, type, n);
-    return ask_type(remote, WORKER_TYPE_DESCRIBE, &request, take_type_of, description);
+    return ask_type(of, WORKER_TYPE_DESCRIBE, &request, take_type_of, description);
 }
 
-int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *size)
+int remote_type_size(const struct about *of, const void *type, size_t n, size_t *size)
 {
     uint64_t found;
     struct wire request;
     client_request(&request, WORKER_TYPE_SIZE);
     wire_bytes(&request, type, n);
-    int error = ask_type(remote, WORKER_TYPE_SIZE, &request, remote_take_number, &found);
+    int error = ask_type(of, WORKER_TYPE_SIZE, &request, remote_take_number, &found);
     if (!error && found > SIZE_MAX)
         error = -EIO;
     if (!error)
@@ -73,15 +75,15 @@ int remote_type_size(struct remote *remote, const void *type, size_t n, size_t *
     return error;
 }
 
-bool remote_type_equal(struct remote *remote, const void *a, size_t a_n, const void *b, size_t b_n)
+bool remote_type_equal(const struct about *of, const struct sfs_encoded *a,
+                       const struct sfs_encoded *b)
 {
     uint64_t equal = 0;
     struct wire request;
     client_request(&request, WORKER_TYPE_EQUAL);
-    wire_bytes(&request, a, a_n);
-    wire_bytes(&request, b, b_n);
-    return ask_type(remote, WORKER_TYPE_EQUAL, &request, remote_take_number, &equal) == 0 &&
-           equal == 1;
+    wire_bytes(&request, a->bytes, a->n);
+    wire_bytes(&request, b->bytes, b->n);
+    return ask_type(of, WORKER_TYPE_EQUAL, &request, remote_take_number, &equal) == 0 && equal == 1;
 }
 
 int remote_element_size(const void *type, size_t n, uint64_t *size)
@@ -98,7 +100,7 @@ int remote_element_size(const void *type, size_t n, uint64_t *size)
     return 0;
 }
 
-int remote_element_json(struct remote *remote, const void *type, size_t n, const void *element,
+int remote_element_json(const struct about *of, const void *type, size_t n, const void *element,
                         char **json)
 {
     uint64_t size;
@@ -109,10 +111,10 @@ int remote_element_json(struct remote *remote, const void *type, size_t n, const
     client_request(&request, WORKER_ELEMENT_JSON);
     wire_bytes(&request, type, n);
     wire_bytes(&request, element, (size_t)size);
-    return ask_type(remote, WORKER_ELEMENT_JSON, &request, take_text_of, json);
+    return ask_type(of, WORKER_ELEMENT_JSON, &request, take_text_of, json);
 }
 
-int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, uint64_t first,
+int remote_elements_text(const struct about *of, const struct sfs_encoded *type, uint64_t first,
                          uint64_t n, uint64_t row_length, const void *elements, char **out,
                          size_t *out_n)
 {
@@ -128,7 +130,7 @@ int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, 
     wire_bytes(&request, type->bytes, type->n);
     wire_uints(&request, (uint64_t[]){first, n, row_length}, 3);
     wire_bytes(&request, elements, (size_t)bytes);
-    error = ask_type(remote, WORKER_ELEMENTS_TEXT, &request, remote_take_text, &text);
+    error = ask_type(of, WORKER_ELEMENTS_TEXT, &request, remote_take_text, &text);
     if (!error) {
         *out = text.bytes;
         *out_n = text.n;
@@ -136,7 +138,7 @@ int remote_elements_text(struct remote *remote, const struct sfs_encoded *type, 
     return error;
 }
 
-int remote_element_parse(struct remote *remote, const void *type, size_t n, const char *text,
+int remote_element_parse(const struct about *of, const void *type, size_t n, const char *text,
                          void *element)
 {
     uint64_t size;
@@ -148,7 +150,7 @@ int remote_element_parse(struct remote *remote, const void *type, size_t n, cons
     client_request(&request, WORKER_ELEMENT_PARSE);
     wire_bytes(&request, type, n);
     wire_string(&request, text);
-    error = ask_type(remote, WORKER_ELEMENT_PARSE, &request, remote_take_text, &bytes);
+    error = ask_type(of, WORKER_ELEMENT_PARSE, &request, remote_take_text, &bytes);
     if (!error && bytes.n != size)
         error = -EIO;
     if (!error)
