@@ -32,6 +32,7 @@ struct directory {
     struct views *views;           /* directories of a dataset */
     const struct listing *listing; /* of a group */
     struct folder_names *names;    /* of a directory of the folder */
+    bool is_new;                   /* and nothing of it has been read */
     bool ends;                     /* it has been read to its end */
     pthread_mutex_t lock;          /* of one that is open: held while it is read */
 };
@@ -122,6 +123,7 @@ int directory_open(struct mount *mount, struct inode inode, struct directory **o
         free(directory);
         return error;
     }
+    directory->is_new = true;
     directory->ends = true; /* when it is closed */
     pthread_mutex_init(&directory->lock, NULL);
     *out = directory;
@@ -141,7 +143,7 @@ static void begin_again(struct mount *mount, struct directory *directory)
 {
     const struct listing *now;
     struct folder_names *names;
-    if (directory->names && get_names(mount, directory->node, &names) == 0) {
+    if (directory->names && !directory->is_new && get_names(mount, directory->node, &names) == 0) {
         put_names(directory->names);
         directory->names = names;
     }
@@ -233,7 +235,7 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
     }
     if (at - AT_LINKS >= names->n)
         return -ENOENT;
-    const char *name = names->name[at - AT_LINKS];
+    const char *name = names->text + names->name[at - AT_LINKS].at;
     if (strlen(name) >= sizeof(listed->name) || (is_root && !strcmp(name, NAME_CONTROL)))
         return -EAGAIN;
     int error = mount_listed_in_folder(mount, directory->node, names, (size_t)(at - AT_LINKS),
@@ -459,6 +461,7 @@ void directory_read_open(struct mount *mount, struct directory *directory, fuse_
     pthread_mutex_lock(&directory->lock);
     if (offset == 0)
         begin_again(mount, directory);
+    directory->is_new = false;
     int error = read_entries(mount, directory, request, size, offset, plus, &buffer, &used);
     pthread_mutex_unlock(&directory->lock);
     answer(request, error, buffer, used);

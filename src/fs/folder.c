@@ -3,22 +3,31 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/mounts.h"
 
-#define KINDS           ((size_t)1 << 16) /* that are known, at most */
+#define KINDS           ((size_t)1 << 17) /* that are known, at most */
+#define KINDS_TOGETHER  ((size_t)4)       /* that have one place */
 #define FIRST_BYTES     4096              /* of a file, that are read at once */
 #define FIRST_OFFSET    512               /* of a signature behind a user block */
 #define SETTLED_SECONDS 2
 #define FIRST_NAMES     64
+#define FIRST_TEXT      1024 /* bytes of names */
+
+#ifndef XFS_SUPER_MAGIC /* in headers before Linux 4.20 */
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+#define ZFS_MAGIC 0x2fc12fc1
 
 static const char signature[8] = "\211HDF\r\n\032\n";
 
@@ -35,9 +44,23 @@ struct folder {
     char *path;
     int fd;
     dev_t device;
+    bool is_local;            /* nobody else need be asked for the state of a file */
     pthread_mutex_t lock;     /* guards what follows */
-    struct known_kind *kinds; /* by a hash of the inode */
+    struct known_kind *kinds; /* some by each hash of an inode */
+    unsigned next_kind;       /* of a place that is full, that goes */
 };
+
+/* Those of other machines and daemons are not among them. */
+static bool is_local(int fd)
+{
+    static const uint32_t locals[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                      TMPFS_MAGIC, ZFS_MAGIC};
+    struct statfs st;
+    bool found = false;
+    for (size_t i = 0; i < sizeof(locals) / sizeof(*locals) && !found; i++)
+        found = fstatfs(fd, &st) == 0 && (uint32_t)st.f_type == locals[i];
+    return found;
+}
 
 int folder_create(const char *path, struct folder **out)
 {
@@ -57,6 +80,7 @@ int folder_create(const char *path, struct folder **out)
         return error;
     }
     folder->device = st.st_dev;
+    folder->is_local = is_local(folder->fd);
     *out = folder;
     return 0;
 }
@@ -183,10 +207,41 @@ static bool is_of(const struct known_kind *kind, const struct stat *st)
            kind->changed.tv_nsec == st->st_ctim.tv_nsec;
 }
 
+/* The first of those that may be it. */
 static struct known_kind *place_of(const struct folder *folder, const struct stat *st)
 {
     uint64_t hash = ((uint64_t)st->st_ino ^ (uint64_t)st->st_dev << 32) * 0x9E3779B97F4A7C15u;
-    return &folder->kinds[(hash >> 32) % KINDS];
+    return &folder->kinds[(hash >> 32) % (KINDS / KINDS_TOGETHER) * KINDS_TOGETHER];
+}
+
+static bool find_kind(struct folder *folder, const struct stat *st, bool *is_hdf5)
+{
+    const struct known_kind *kind = place_of(folder, st);
+    bool found = false;
+    pthread_mutex_lock(&folder->lock);
+    for (size_t i = 0; i < KINDS_TOGETHER && !found; i++) {
+        found = is_of(&kind[i], st);
+        *is_hdf5 = found && kind[i].is_hdf5;
+    }
+    pthread_mutex_unlock(&folder->lock);
+    return found;
+}
+
+/* In place of what was known of another state of the file, or of nothing, or of one of the others.
+ */
+static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5)
+{
+    struct known_kind *kind = place_of(folder, st);
+    size_t at = 0;
+    pthread_mutex_lock(&folder->lock);
+    while (at < KINDS_TOGETHER && kind[at].is_known &&
+           (kind[at].inode != st->st_ino || kind[at].device != st->st_dev))
+        at++;
+    if (at == KINDS_TOGETHER)
+        at = folder->next_kind++ % KINDS_TOGETHER;
+    kind[at] = (struct known_kind){st->st_dev,  st->st_ino, st->st_size, st->st_mtim,
+                                   st->st_ctim, true,       is_hdf5};
+    pthread_mutex_unlock(&folder->lock);
 }
 
 /* A state that is so new is not known by its times: the file may be changed without another time,
@@ -207,53 +262,72 @@ static bool look_for_signature(struct folder *folder, int found, const struct st
         return false;
     bool is_hdf5 = has_signature(fd, st->st_size);
     close(fd);
-    if (!folder_is_settled(st))
-        return is_hdf5;
-    pthread_mutex_lock(&folder->lock);
-    *place_of(folder, st) = (struct known_kind){st->st_dev,  st->st_ino, st->st_size, st->st_mtim,
-                                                st->st_ctim, true,       is_hdf5};
-    pthread_mutex_unlock(&folder->lock);
+    if (folder_is_settled(st))
+        keep_kind(folder, st, is_hdf5);
     return is_hdf5;
 }
 
 enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st)
 {
+    bool is_hdf5;
     if (S_ISDIR(st->st_mode))
         return FOLDER_DIRECTORY;
     if (S_ISLNK(st->st_mode))
         return FOLDER_SYMLINK;
-    pthread_mutex_lock(&folder->lock);
-    struct known_kind known = *place_of(folder, st);
-    pthread_mutex_unlock(&folder->lock);
-    bool is_hdf5 = is_of(&known, st) ? known.is_hdf5 : look_for_signature(folder, found, st);
+    if (!find_kind(folder, st, &is_hdf5))
+        is_hdf5 = look_for_signature(folder, found, st);
     return is_hdf5 ? FOLDER_HDF5 : FOLDER_FILE;
 }
 
 /* ---- Listing ---- */
 
-static int add_name(struct folder_names *names, size_t *room, const char *name)
+/* Room for one more of so many: *room is grown as far as it takes. */
+static int make_room(void **array, size_t size, size_t n, size_t *room, size_t first)
 {
-    if (names->n == *room) {
-        size_t more = *room ? *room * 2 : FIRST_NAMES;
-        char **grown = reallocarray(names->name, more, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        names->name = grown;
-        *room = more;
-    }
-    names->name[names->n] = strdup(name);
-    return names->name[names->n++] ? 0 : -ENOMEM;
+    if (n <= *room)
+        return 0;
+    size_t more = *room ? *room : first;
+    while (more < n)
+        more *= 2;
+    void *grown = reallocarray(*array, more, size);
+    if (!grown)
+        return -ENOMEM;
+    *array = grown;
+    *room = more;
+    return 0;
+}
+
+struct names_room {
+    size_t names, text; /* that there is room for */
+    size_t used;        /* of text */
+};
+
+static int add_name(struct folder_names *names, struct names_room *room, const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name) + 1;
+    void *name = names->name, *text = names->text;
+    int error = make_room(&name, sizeof(*names->name), names->n + 1, &room->names, FIRST_NAMES);
+    names->name = name;
+    if (!error)
+        error = make_room(&text, 1, room->used + n, &room->text, FIRST_TEXT);
+    names->text = text;
+    if (error)
+        return error;
+    memcpy(names->text + room->used, entry->d_name, n);
+    names->name[names->n++] = (struct folder_name){room->used, entry->d_type == DT_REG};
+    room->used += n;
+    return 0;
 }
 
 static int read_names(DIR *stream, struct folder_names *names)
 {
     const struct dirent *entry;
-    size_t room = 0;
+    struct names_room room = {0};
     int error = 0;
     errno = 0;
     while (!error && (entry = readdir(stream))) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            error = add_name(names, &room, entry->d_name);
+            error = add_name(names, &room, entry);
         errno = 0;
     }
     return error ? error : -errno;
@@ -276,10 +350,54 @@ int folder_list(int found, struct folder_names *names)
 
 void folder_names_free(struct folder_names *names)
 {
-    for (size_t i = 0; i < names->n; i++)
-        free(names->name[i]);
     free(names->name);
+    free(names->text);
     if (names->directory >= 0)
         close(names->directory);
     *names = (struct folder_names){.directory = -1};
+}
+
+static void take_statx(const struct statx *x, struct stat *st)
+{
+    *st = (struct stat){
+        .st_dev = makedev(x->stx_dev_major, x->stx_dev_minor),
+        .st_ino = x->stx_ino,
+        .st_mode = x->stx_mode,
+        .st_nlink = x->stx_nlink,
+        .st_uid = x->stx_uid,
+        .st_gid = x->stx_gid,
+        .st_size = (off_t)x->stx_size,
+        .st_blksize = (blksize_t)x->stx_blksize,
+        .st_blocks = (blkcnt_t)x->stx_blocks,
+        .st_atim = {x->stx_atime.tv_sec, x->stx_atime.tv_nsec},
+        .st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
+        .st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
+    };
+}
+
+/* A look without asking whoever has it comes first: there may be a mount of ours by now. */
+static bool look_at_file(const struct folder *folder, int directory, const char *name,
+                         struct stat *st)
+{
+    const int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+    struct statx found;
+    if (statx(directory, name, flags | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &found) < 0 ||
+        !S_ISREG(found.stx_mode))
+        return false;
+    take_statx(&found, st);
+    if (st->st_dev != folder->device)
+        return false;
+    return folder->is_local || (fstatat(directory, name, st, flags) == 0 && S_ISREG(st->st_mode));
+}
+
+bool folder_knows_listed(struct folder *folder, const struct folder_names *names, size_t i,
+                         struct stat *st, enum folder_kind *kind)
+{
+    bool is_hdf5;
+    if (!names->name[i].is_file ||
+        !look_at_file(folder, names->directory, names->text + names->name[i].at, st) ||
+        !find_kind(folder, st, &is_hdf5))
+        return false;
+    *kind = is_hdf5 ? FOLDER_HDF5 : FOLDER_FILE;
+    return true;
 }

@@ -48,14 +48,27 @@ enum folder_kind folder_kind(struct folder *folder, int found, const struct stat
 /* Whether another state of the file would have other times. */
 bool folder_is_settled(const struct stat *st);
 
+/* A name in a directory, and whether it was that of a regular file, as the directory itself says:
+ * false also where it says nothing. */
+struct folder_name {
+    size_t at; /* of it in the text */
+    bool is_file;
+};
+
 /* The names in a directory that was found, but "." and "..", in no order. The descriptor is taken
  * over, also on error; the caller frees the names. */
 struct folder_names {
     size_t n;
-    char **name;
+    struct folder_name *name;
+    char *text;
     int directory; /* a descriptor of it */
 };
 int folder_list(int found, struct folder_names *names);
 void folder_names_free(struct folder_names *names);
+
+/* The kind of a regular file that was listed, without opening it: false if that takes looking into
+ * it, or if it is none any more, or not of the folder's own device. */
+bool folder_knows_listed(struct folder *folder, const struct folder_names *names, size_t i,
+                         struct stat *st, enum folder_kind *kind);
 
 #endif

@@ -123,7 +123,14 @@ int mount_listed_in_folder(struct mount *mount, const struct node *directory,
                            const struct folder_names *names, size_t i, const struct node **child,
                            struct stat *st)
 {
-    return child_in(mount, directory, names->directory, names->name[i], child, st);
+    enum folder_kind kind;
+    const char *name = names->text + names->name[i].at;
+    if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, st, &kind))
+        return child_in(mount, directory, names->directory, name, child, st);
+    int error = node_folder_child(mount->nodes, directory, name, kind, st, NULL, child);
+    if (!error)
+        show(mount, *child, st);
+    return error;
 }
 
 int mount_list_folder(struct mount *mount, const struct node *directory, struct folder_names *names)

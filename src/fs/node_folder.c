@@ -34,12 +34,17 @@ static const enum node_type types[] = {[FOLDER_DIRECTORY] = NODE_FOLDER,
                                        [FOLDER_FILE] = NODE_PASSED,
                                        [FOLDER_SYMLINK] = NODE_SYMLINK};
 
+static bool is_still(const struct node *node, enum node_type type, const struct stat *st,
+                     const char *target)
+{
+    return node->type == type && mounted_is(node->mounted, st) &&
+           (type != NODE_SYMLINK || strcmp(node->target, target) == 0);
+}
+
 /* Whether what is found in the folder now is something else. */
 static bool is_another(const struct node *node, const struct node *found)
 {
-    if (node->type != found->type || !mounted_is(node->mounted, &found->mounted->st))
-        return true;
-    return node->type == NODE_SYMLINK && strcmp(node->target, found->target) != 0;
+    return !is_still(node, found->type, &found->mounted->st, found->target);
 }
 
 /* A node that nobody else knows yet. */
@@ -68,14 +73,36 @@ static int make_node(struct nodes *nodes, const struct node *directory, const ch
     return error;
 }
 
+/* One that is there, and still that, is held; NULL: it is to be made. */
+static struct entry_of_node *hold_same(struct nodes *nodes, const struct node *directory,
+                                       const char *name, enum folder_kind kind,
+                                       const struct stat *st, const char *target)
+{
+    struct node_key *key = node_new_key(directory, name);
+    if (!key)
+        return NULL;
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *entry = node_find(nodes, key, name);
+    if (entry && !is_still(&entry->node, types[kind], st, target))
+        entry = NULL;
+    if (entry)
+        node_hold_locked(nodes, entry);
+    pthread_mutex_unlock(&nodes->lock);
+    free(key);
+    return entry;
+}
+
 int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
                       enum folder_kind kind, const struct stat *st, const char *target,
                       const struct node **child)
 {
-    struct entry_of_node *entry;
-    int error = make_node(nodes, directory, name, kind, st, target, &entry);
-    if (!error)
-        error = node_add_or_free(nodes, &entry, is_another);
+    struct entry_of_node *entry = hold_same(nodes, directory, name, kind, st, target);
+    int error = 0;
+    if (!entry) {
+        error = make_node(nodes, directory, name, kind, st, target, &entry);
+        if (!error)
+            error = node_add_or_free(nodes, &entry, is_another);
+    }
     if (!error)
         *child = &entry->node;
     return error;
