@@ -17,6 +17,11 @@ void together_destroy(struct together *together);
  * do. path: absolute, by which others find the file, for messages. Errors of sfs_open. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
 
+/* Whether the root group of such a file may have attributes, without libhdf5: false if its header
+ * has none, and does not name a place for them. What is doubtful, or cannot be read, is true:
+ * whoever opens it finds out, and tells. */
+bool together_may_have_attributes(int fd, const char *path);
+
 /* The members that tell of the cache; the others are 0. */
 void together_statistics(const struct together *together, struct sfs_statistics *statistics);
 

@@ -1,6 +1,7 @@
 /* Requests of a mount of a folder: those that want something of an HDF5 file find it open, and it
  * stays so until they are answered. What is opened by one keeps it open by itself (open.h). */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fs/mount.h"
@@ -73,19 +74,65 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     end(file);
 }
 
+/* The names of the attributes of a file's root group, if they are known without opening it. The
+ * caller frees them. */
+static bool knows_names(struct mount *mount, fuse_ino_t number, char **names, size_t *n)
+{
+    struct inode inode = inode_unpack(number);
+    if (mount->follow || inode.entry != ENTRY_NODE)
+        return false;
+    const struct node *node = node_hold_any(mount->nodes, inode.node);
+    bool is_file = node && node_is_of_folder(node) && node_is_top(node) && node->type == NODE_GROUP;
+    if (is_file)
+        loop_begin_wait(mount->loop);
+    bool knows = is_file && mounted_names(node->mounted, names, n) == 0;
+    if (is_file)
+        loop_end_wait(mount->loop);
+    if (node)
+        node_put(mount->nodes, node->number);
+    return knows;
+}
+
+static bool is_among(const char *name, const char *names, size_t n)
+{
+    for (const char *at = names; at < names + n; at += strlen(at) + 1)
+        if (!strcmp(at, name))
+            return true;
+    return false;
+}
+
 /* Others than those of the user are known without looking: ls asks for them. */
 static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
     struct mounted_file *file;
-    if (!begin(request, number, !strncmp(name, XATTR_PREFIX, strlen(XATTR_PREFIX)), &file))
+    char *names;
+    size_t n;
+    bool is_users = !strncmp(name, XATTR_PREFIX, strlen(XATTR_PREFIX));
+    if (is_users && knows_names(fuse_req_userdata(request), number, &names, &n)) {
+        bool is_there = is_among(name, names, n);
+        free(names);
+        if (!is_there) {
+            fuse_reply_err(request, ENODATA);
+            return;
+        }
+    }
+    if (!begin(request, number, is_users, &file))
         return;
     mount_requests.getxattr(request, number, name, size);
     end(file);
 }
 
+/* Programs that list a folder ask this of each file in it. */
 static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
     struct mounted_file *file;
+    char *names;
+    size_t n;
+    if (knows_names(fuse_req_userdata(request), number, &names, &n)) {
+        mount_reply_xattr(request, names, n, size);
+        free(names);
+        return;
+    }
     if (!begin(request, number, true, &file))
         return;
     mount_requests.listxattr(request, number, size);

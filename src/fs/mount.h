@@ -203,6 +203,11 @@ int mount_open_passed(struct mount *mount, const struct node *node);
 
 extern const struct fuse_lowlevel_ops mount_requests;
 
+/* ---- xattr.c ---- */
+
+/* Answers getxattr or listxattr with room for size bytes; 0: with how many there are. */
+void mount_reply_xattr(fuse_req_t request, const char *value, size_t n, size_t size);
+
 /* ---- folder_requests.c: the same of a folder: of a file in it that is open meanwhile ---- */
 
 void mount_folder_requests(struct fuse_lowlevel_ops *requests);

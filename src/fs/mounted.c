@@ -11,7 +11,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-#define RELEASE_NANOS 1000000000u
+#define RELEASE_NANOS   1000000000u
+#define MOST_KEPT_NAMES 1024 /* bytes, of each file */
 
 struct mounted_files {
     struct folder *folder;
@@ -195,6 +196,7 @@ static void end_file(struct mounted_file *file)
 
 static void free_file(struct mounted_file *file)
 {
+    free(file->names);
     free(file->path);
     free(file);
 }
@@ -280,6 +282,90 @@ int mounted_use(struct mounted_file *file, bool is_handle)
         log_warning("%s/%s: refused: %u files are open, and all of them are in use: "
                     "-o max_open=N allows more",
                     folder_path(files->folder), file->path, files->most);
+    return error;
+}
+
+/* ---- Names of attributes ---- */
+
+/* The lock must be held. A file that is so new may change, and nobody sees it by its times: that is
+ * not kept. */
+static void keep_names(struct mounted_file *file, const struct stat *st, const char *names,
+                       size_t n)
+{
+    char *copy = n <= MOST_KEPT_NAMES && folder_is_settled(st) ? malloc(n ? n : 1) : NULL;
+    if (!copy)
+        return;
+    memcpy(copy, names, n);
+    free(file->names);
+    file->names = copy;
+    file->names_n = n;
+    file->names_st = *st;
+}
+
+void mounted_keep_names(struct mounted_file *file, const char *names, size_t n)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    keep_names(file, &file->st, names, n);
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+static int copy_names(const struct mounted_file *file, char **names, size_t *n)
+{
+    *names = malloc(file->names_n ? file->names_n : 1);
+    if (!*names)
+        return -ENOMEM;
+    memcpy(*names, file->names, file->names_n);
+    *n = file->names_n;
+    return 0;
+}
+
+static int kept_names(struct mounted_file *file, const struct stat *st, char **names, size_t *n)
+{
+    pthread_mutex_lock(&file->files->lock);
+    bool is_kept = file->names && is_same_state(&file->names_st, st) &&
+                   is_same_time(&file->names_st.st_ctim, &st->st_ctim);
+    int error = is_kept ? copy_names(file, names, n) : -EAGAIN;
+    pthread_mutex_unlock(&file->files->lock);
+    return error;
+}
+
+/* -EAGAIN: there may be some. */
+static int look_for_none(struct mounted_file *file, int fd, const struct stat *st, char **names,
+                         size_t *n)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
+        return -ENOMEM;
+    bool may_have = together_may_have_attributes(fd, path);
+    free(path);
+    if (may_have)
+        return -EAGAIN;
+    *n = 0;
+    *names = calloc(1, 1);
+    pthread_mutex_lock(&file->files->lock);
+    keep_names(file, st, "", 0);
+    pthread_mutex_unlock(&file->files->lock);
+    return *names ? 0 : -ENOMEM;
+}
+
+int mounted_names(struct mounted_file *file, char **names, size_t *n)
+{
+    struct stat st;
+    struct mounted_files *files = file->files;
+    if (!files)
+        return -EAGAIN;
+    pthread_mutex_lock(&files->lock);
+    bool is_open = file->file || file->is_busy || file->error;
+    pthread_mutex_unlock(&files->lock);
+    int fd = is_open ? -EAGAIN : folder_find(files->folder, file->path, &st);
+    if (fd < 0)
+        return -EAGAIN;
+    int error = kept_names(file, &st, names, n);
+    if (error == -EAGAIN && mounted_is(file, &st))
+        error = look_for_none(file, fd, &st, names, n);
+    close(fd);
     return error;
 }
 

@@ -33,6 +33,9 @@ struct mounted_file {
     unsigned n_views;                           /* that are open of its datasets */
     bool is_busy;                               /* somebody opens or closes it */
     bool was_open;
+    struct stat names_st; /* the state of which the following is, if there is any */
+    char *names;          /* of the root group's attributes, as mounted_keep_names had them */
+    size_t names_n;
     int error; /* it cannot be read as HDF5, however often one tries */
 };
 
@@ -77,6 +80,14 @@ bool mounted_is(struct mounted_file *file, const struct stat *st);
  * -EIO: it is no HDF5 file, of which the log says more; errors of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
 void mounted_put(struct mounted_file *file, bool is_handle);
+
+/* The names of the root group's attributes, each with its NUL, as they are while it is used: known
+ * from then on for as long as the file is in this state. Long ones are not kept. */
+void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
+
+/* The same of one that need not be opened for that, in memory that the caller frees. -EAGAIN: it is
+ * to be opened; -ENOMEM. */
+int mounted_names(struct mounted_file *file, char **names, size_t *n);
 
 /* A handle of one that is used already. */
 void mounted_use_more(struct mounted_file *file);

@@ -33,7 +33,7 @@ static int attributes_of(struct mount *mount, struct inode inode,
     return error;
 }
 
-static void reply_xattr(fuse_req_t request, const char *value, size_t n, size_t size)
+void mount_reply_xattr(fuse_req_t request, const char *value, size_t n, size_t size)
 {
     if (n > XATTR_BYTES)
         fuse_reply_err(request, E2BIG);
@@ -93,7 +93,7 @@ void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t
     char *value;
     int error = find_value(mount_of(request), inode_unpack(number), name, &value);
     if (value)
-        reply_xattr(request, value, strlen(value), size);
+        mount_reply_xattr(request, value, strlen(value), size);
     else
         fuse_reply_err(request, error ? -error : ENODATA);
     free(value);
@@ -160,6 +160,14 @@ static int list_names(const struct sfs_attributes *all, char **list, size_t *n)
     return 0;
 }
 
+/* Of the root group of a folder's file, which is open just now and is none that others write. */
+static void keep_names(struct mount *mount, struct inode inode, const char *list, size_t n)
+{
+    const struct node *node = mount->files ? node_get(mount->nodes, inode.node) : NULL;
+    if (node && node_is_top(node) && !mount->follow)
+        mounted_keep_names(node->mounted, list, n);
+}
+
 /* Who copies a tree asks this of every file: most have none, and are answered at once. */
 void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
@@ -169,10 +177,12 @@ void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     int error = attributes_of(mount_of(request), inode_unpack(number), &attributes);
     if (attributes)
         error = list_names(node_attributes(attributes), &list, &n);
+    if (attributes && !error)
+        keep_names(mount_of(request), inode_unpack(number), list, n);
     if (error)
         fuse_reply_err(request, -error);
     else
-        reply_xattr(request, list, n, size);
+        mount_reply_xattr(request, list, n, size);
     node_put_attributes(attributes);
     free(list);
 }

@@ -105,6 +105,60 @@ def test_nothing_is_opened_for_looking(mounts, folder):
     assert (stats(mount)["files_opened"], stats(mount)["files_open"]) == (1, 1)
 
 
+def test_attributes_of_files_that_are_not_open(mounts, folder):
+    """ls -l of new coreutils asks each file for their names."""
+    for name, options in {"none.h5": {}, "none new.h5": {"libver": "latest"}, "none behind.h5": {"userblock_size": 512},
+                          "some.h5": {}, "some new.h5": {"libver": "latest"}, "behind.h5": {"userblock_size": 1024},
+                          "other.h5": {}}.items():
+        make_file(folder / name, **options)
+    titled = ["some.h5", "some new.h5", "behind.h5"]
+    for name in titled:
+        with h5py.File(str(folder / name), "a") as f:
+            f.attrs["title"] = name
+    with h5py.File(str(folder / "dense.h5"), "w", libver="latest", track_order=True) as f:
+        for i in range(20):
+            f.attrs[f"number {i}"] = i
+    shutil.copy(folder / "none.h5", folder / "damaged.h5")
+    with open(folder / "damaged.h5", "r+b") as f:
+        f.seek(96)
+        f.write(bytes(200))
+    mount = mounts(folder, "max_open=1", expect_log=True)
+
+    def opened():
+        return stats(mount)["files_opened"]
+
+    for _ in range(2):
+        for name in ("none.h5", "none new.h5", "none behind.h5"):
+            assert os.listxattr(mount / name) == []
+            assert refusal(os.getxattr, mount / name, "user.title") == errno.ENODATA
+            assert refusal(os.getxattr, mount / name, "security.capability") == errno.ENODATA
+    assert opened() == 0
+    for name in titled:
+        assert os.listxattr(mount / name) == ["user.title"]
+        assert os.getxattr(mount / name, "user.title") == name.encode()
+    assert sorted(os.listxattr(mount / "dense.h5")) == sorted(f"user.number {i}" for i in range(20))
+    assert refusal(os.listxattr, mount / "damaged.h5") == errno.EIO
+    everything = {name: sorted(os.listxattr(mount / name)) for name in [*titled, "dense.h5"]}
+
+    def again():  # with another one open, so that none of these is
+        frame(mount, "other.h5")
+        before = opened()
+        for name, names in everything.items():
+            assert sorted(os.listxattr(mount / name)) == names
+            assert refusal(os.getxattr, mount / name, "user.xdg.origin.url") == errno.ENODATA
+        return opened() == before
+
+    wait_until(again)  # as soon as they are old enough to be known by their times
+    assert os.getxattr(mount / "some.h5", "user.title") == b"some.h5"
+    frame(mount, "other.h5")
+    for name in ("some.h5", "none.h5"):
+        with h5py.File(str(folder / name), "a") as f:
+            f.attrs["more"] = 1
+    for name, names in {"none.h5": ["user.more"], "some.h5": ["user.more", "user.title"]}.items():
+        wait_until(lambda n=name: can(lambda: os.stat(mount / n / "entry")))  # by a new inode, after a second
+        assert sorted(os.listxattr(mount / name)) == names
+
+
 def test_at_most_so_many_are_open(mounts, folder):
     """The kernel knows inodes of all of them, and of those that were closed, too."""
     for i in range(8):
@@ -450,6 +504,82 @@ def test_ends_while_it_is_used(mounts, folder):
     for reader in readers:
         reader.join()
     assert not is_mounted(mount.root)
+
+
+def read_by(mount):
+    """Bytes that the daemon has read, with those of the kernel's requests."""
+    lines = pathlib.Path(f"/proc/{mount.process.pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["rchar"])
+
+
+def test_what_files_are_is_known(mounts, folder):
+    """Each is looked into once for every state of it."""
+    first = make_file(folder / "first.h5").read_bytes()
+    for i in range(2000):
+        (folder / f"{i}.h5").write_bytes(first)
+        (folder / f"{i}.txt").write_bytes(bytes(3000))
+    mount = mounts(folder)
+    try:
+        read_by(mount)
+    except OSError:
+        pytest.skip("the kernel does not count what is read")
+
+    def reads_to_list():
+        before = read_by(mount)
+        kinds = {entry.name: entry.is_dir() for entry in os.scandir(mount.root)}
+        assert len(kinds) == 4002 and all(kinds[name] == (not name.endswith(".txt")) for name in kinds)
+        return read_by(mount) - before
+
+    assert reads_to_list() > 4000 * 2048
+    wait_until(lambda: reads_to_list() < 50 * 2048)  # as soon as they are old enough to be known by their times
+    (folder / "7.txt").write_bytes(first)
+    (folder / "8.h5").write_bytes(bytes(3000))
+    kinds = {entry.name: entry.is_dir() for entry in os.scandir(mount.root)}
+    assert kinds["7.txt"] and not kinds["8.h5"]
+
+
+def test_a_folder_that_is_open_is_read_again(mounts, folder):
+    make_file(folder / "a.h5")
+    mount = mounts(folder)
+    at = os.open(mount.root, os.O_RDONLY)
+    assert set(os.listdir(at)) == {".sparsefs", "a.h5"}
+    make_file(folder / "b.h5")
+    assert set(os.listdir(at)) == {".sparsefs", "a.h5", "b.h5"}  # it rewinds
+    os.unlink(folder / "a.h5")
+    (folder / "c").symlink_to("b.h5")
+    assert set(os.listdir(at)) == {".sparsefs", "b.h5", "c"}
+    os.close(at)
+
+
+def test_workers_of_many_files(mounts, folder):
+    """One that waits ready is confined, has nothing of any file, and is not one more when it is used."""
+    for i in range(12):
+        make_file(folder / f"{i}.h5", i)
+    mount = mounts(folder, "max_open=6")
+    for i in range(12):
+        assert frame(mount, f"{i}.h5") == values_of(i)[1].tobytes()
+
+    def workers():
+        return [worker for zygote in children(mount.process.pid) for worker in children(zygote)]
+
+    if not workers():
+        pytest.skip("the kernel does not tell who is whose child")
+    wait_until(lambda: len(workers()) == 7)
+    for worker in workers():
+        status = dict(line.split(":\t", 1) for line in
+                      pathlib.Path(f"/proc/{worker}/status").read_text().splitlines() if ":\t" in line)
+        assert status["NoNewPrivs"] == "1" and status["Seccomp"] in ("2", "0")
+        assert int(status["CapEff"], 16) == 0
+    for worker in workers():
+        os.kill(worker, signal.SIGKILL)
+    for i in range(12):
+        assert frame(mount, f"{i}.h5", 2) == values_of(i)[2].tobytes()
+    wait_until(lambda: len(workers()) == 7)
+
+
+def children(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
 
 
 def test_ten_thousand_files(mounts, folder):
