@@ -151,9 +151,13 @@ def test_attributes_of_files_that_are_not_open(mounts, folder):
     wait_until(again)  # as soon as they are old enough to be known by their times
     assert os.getxattr(mount / "some.h5", "user.title") == b"some.h5"
     frame(mount, "other.h5")
+    at = os.open(mount / "some.h5", os.O_PATH)
+    assert os.listxattr(f"/proc/self/fd/{at}") == ["user.title"]
     for name in ("some.h5", "none.h5"):
         with h5py.File(str(folder / name), "a") as f:
             f.attrs["more"] = 1
+    assert refusal(os.listxattr, f"/proc/self/fd/{at}") == errno.ESTALE  # by an inode that was another state
+    os.close(at)
     for name, names in {"none.h5": ["user.more"], "some.h5": ["user.more", "user.title"]}.items():
         wait_until(lambda n=name: can(lambda: os.stat(mount / n / "entry")))  # by a new inode, after a second
         assert sorted(os.listxattr(mount / name)) == names
@@ -549,37 +553,6 @@ def test_a_folder_that_is_open_is_read_again(mounts, folder):
     (folder / "c").symlink_to("b.h5")
     assert set(os.listdir(at)) == {".sparsefs", "b.h5", "c"}
     os.close(at)
-
-
-def test_workers_of_many_files(mounts, folder):
-    """One that waits ready is confined, has nothing of any file, and is not one more when it is used."""
-    for i in range(12):
-        make_file(folder / f"{i}.h5", i)
-    mount = mounts(folder, "max_open=6")
-    for i in range(12):
-        assert frame(mount, f"{i}.h5") == values_of(i)[1].tobytes()
-
-    def workers():
-        return [worker for zygote in children(mount.process.pid) for worker in children(zygote)]
-
-    if not workers():
-        pytest.skip("the kernel does not tell who is whose child")
-    wait_until(lambda: len(workers()) == 7)
-    for worker in workers():
-        status = dict(line.split(":\t", 1) for line in
-                      pathlib.Path(f"/proc/{worker}/status").read_text().splitlines() if ":\t" in line)
-        assert status["NoNewPrivs"] == "1" and status["Seccomp"] in ("2", "0")
-        assert int(status["CapEff"], 16) == 0
-    for worker in workers():
-        os.kill(worker, signal.SIGKILL)
-    for i in range(12):
-        assert frame(mount, f"{i}.h5", 2) == values_of(i)[2].tobytes()
-    wait_until(lambda: len(workers()) == 7)
-
-
-def children(pid):
-    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
 
 
 def test_ten_thousand_files(mounts, folder):
