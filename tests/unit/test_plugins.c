@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/sanitized.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "hdf5/plugin_folders.h"
@@ -29,12 +30,6 @@
 #define TIMEOUT 5000000000 /* nanoseconds, for what hangs */
 #define BYTES   100000
 #define PLUGIN  "libhostile_filter.so"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED true
-#else
-#define IS_SANITIZED false
-#endif
 
 /* ---- Chunks ---- */
 

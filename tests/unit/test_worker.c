@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client.h"
@@ -399,7 +400,7 @@ static bool is_root(void)
     return getuid() == 0 || setuid(0) == 0;
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !IS_SANITIZED
 static bool takes_memory(void)
 {
     return mmap(NULL, 2 * MEMORY, PROT_READ | PROT_WRITE,
@@ -441,7 +442,7 @@ static void test_every_door_is_shut(void **state)
     try_door(makes_code, true);
     try_door(maps_file, true);
     try_door(is_root, false);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !IS_SANITIZED
     try_door(takes_memory, false);
 #endif
     munmap(plain, 4096);

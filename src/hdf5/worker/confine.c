@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/sanitized.h"
 #include "config.h"
 
 #if HAVE_SECCOMP
@@ -23,19 +24,6 @@
 #endif
 
 #define NOBODY 65534
-
-/* An address space checker maps terabytes, and tells what it finds by calls that are shut off. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define IS_SANITIZED true
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED false
-#endif
 
 /* ---- Namespaces ---- */
 
