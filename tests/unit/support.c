@@ -55,6 +55,15 @@ void *allocate(size_t n)
     return memory;
 }
 
+void start_thread(pthread_t *thread, void *(*work)(void *), void *argument)
+{
+    int error = pthread_create(thread, NULL, work, argument);
+    if (!error)
+        return;
+    fprintf(stderr, "no thread: %s\n", strerror(error));
+    _exit(1);
+}
+
 static atomic_uint errors;
 
 static void count_line(int level, const char *line)

@@ -3,6 +3,7 @@
 #ifndef TESTS_UNIT_SUPPORT_H
 #define TESTS_UNIT_SUPPORT_H
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -44,6 +45,10 @@ void random_fill(void *bytes, size_t n);
 /* malloc that fails the test instead of returning NULL; for 0 bytes it gives a block, too. The
  * block is exactly as long as asked, so that the address sanitizer guards its end. */
 void *allocate(size_t n);
+
+/* pthread_create that ends the program where there is no thread to be had: a test that failed there
+ * would leave the others behind, which wait, or go on, for ever. */
+void start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 
 /* Keeps the library's messages away from stderr and counts the lines of errors. */
 void log_quietly(void);

@@ -231,8 +231,7 @@ static void readers_come_and_go(void **state)
         assert_int_equal(sfs_open(PATH, &options, &file), 0);
         for (size_t i = 0; i < COUNT(readers); i++) {
             readers[i] = (struct reader){.file = file, .first = 5 * i};
-            assert_int_equal(pthread_create(&readers[i].thread, NULL, read_and_close, &readers[i]),
-                             0);
+            start_thread(&readers[i].thread, read_and_close, &readers[i]);
         }
         for (size_t i = 0; i < COUNT(readers); i++)
             assert_int_equal(pthread_join(readers[i].thread, NULL), 0);

@@ -283,7 +283,7 @@ static void start_workers(struct worker *workers, unsigned n, struct worker patt
         workers[i] = pattern;
         workers[i].seed = random_next();
         workers[i].start = start;
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, run_worker, &workers[i]), 0);
+        start_thread(&workers[i].thread, run_worker, &workers[i]);
     }
 }
 
@@ -585,7 +585,7 @@ static void check_limit(size_t limit, unsigned n, const size_t *chunk_bytes, uns
         pattern.sources[i]->absent_one_in = i % 2 ? 3 : 0;
         pattern.datasets[i] = open_source(sampler.cache, pattern.sources[i]);
     }
-    assert_int_equal(pthread_create(&sampler.thread, NULL, sample, &sampler), 0);
+    start_thread(&sampler.thread, sample, &sampler);
     run_workers(workers, COUNT(workers), pattern);
     atomic_store(&sampler.stop, true);
     pthread_join(sampler.thread, NULL);

@@ -560,12 +560,12 @@ static void run_threads(unsigned rounds)
     atomic_store(&shared.stop, false);
     shared.rounds = rounds;
     shared.most_bytes = 0;
-    pthread_create(&sampler, NULL, sample, NULL);
+    start_thread(&sampler, sample, NULL);
     for (uintptr_t k = 0; k < COUNT(threads); k++) {
         void *(*work)(void *) = k < WRITERS             ? write_all
                                 : k < WRITERS + READERS ? read_all
                                                         : flush_often;
-        assert_int_equal(pthread_create(&threads[k], NULL, work, (void *)k), 0);
+        start_thread(&threads[k], work, (void *)k);
     }
     for (size_t k = 0; k < COUNT(threads); k++)
         pthread_join(threads[k], NULL);
@@ -651,9 +651,9 @@ static void the_limit_holds_while_all_is_written(void **state)
     shared.most_bytes = 0;
     atomic_store(&shared.failures, 0);
     atomic_store(&shared.stop, false);
-    pthread_create(&sampler, NULL, sample, NULL);
+    start_thread(&sampler, sample, NULL);
     for (uintptr_t k = 0; k < COUNT(threads); k++)
-        pthread_create(&threads[k], NULL, write_frames, (void *)k);
+        start_thread(&threads[k], write_frames, (void *)k);
     for (size_t k = 0; k < COUNT(threads); k++)
         pthread_join(threads[k], NULL);
     atomic_store(&shared.stop, true);

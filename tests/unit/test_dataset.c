@@ -743,8 +743,7 @@ static void many_threads_read_one_dataset(void **state)
         struct reader readers[6];
         for (size_t i = 0; i < COUNT(readers); i++) {
             readers[i] = (struct reader){.pair = &pair, .seed = random_next()};
-            assert_int_equal(pthread_create(&readers[i].thread, NULL, read_everything, &readers[i]),
-                             0);
+            start_thread(&readers[i].thread, read_everything, &readers[i]);
         }
         unsigned wrong = 0;
         for (size_t i = 0; i < COUNT(readers); i++) {

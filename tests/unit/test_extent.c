@@ -372,7 +372,7 @@ static int read_meanwhile(void *context, const struct sfs_chunk_info *info)
     int16_t value;
     uint64_t dims[2];
     if (nested.calls++ == 0) {
-        assert_int_equal(pthread_create(&nested.extender, NULL, extend, context), 0);
+        start_thread(&nested.extender, extend, context);
         usleep(50000);
     }
     assert_int_equal(sfs_read(nested.dataset, &slab, 0, &value, sizeof(value)), 0);

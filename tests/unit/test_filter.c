@@ -651,7 +651,7 @@ static void threads_do_not_disturb_each_other(void **state)
     pthread_t threads[4];
     int errors[4] = {0};
     for (size_t i = 0; i < COUNT(threads); i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, go_to_and_fro, &errors[i]), 0);
+        start_thread(&threads[i], go_to_and_fro, &errors[i]);
     for (size_t i = 0; i < COUNT(threads); i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(errors[i], 0);

@@ -163,7 +163,7 @@ static pthread_t begin_flush(atomic_bool *where)
     sem_init(&reached, 0, 0);
     sem_init(&released, 0, 0);
     atomic_store(where, true);
-    assert_int_equal(pthread_create(&thread, NULL, flush, NULL), 0);
+    start_thread(&thread, flush, NULL);
     sem_wait(&reached);
     return thread;
 }
@@ -195,7 +195,7 @@ static void those_who_wait_for_a_commit_share_the_next(void **state)
     atomic_store(&waiting, 0);
     atomic_store(&watched, &file->flushing.ended_one);
     for (uintptr_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, write_and_flush, (void *)i), 0);
+        start_thread(&threads[i], write_and_flush, (void *)i);
     while (atomic_load(&waiting) < THREADS)
         usleep(1000);
     sem_post(&released);

@@ -948,8 +948,7 @@ static void an_image_is_written_and_read_by_many(void **state)
     struct work work[2] = {{file, dataset, 0}, {file, dataset, 1}};
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
-        assert_int_equal(
-            pthread_create(&threads[i], NULL, i < 2 ? write_rows : read_rows, &work[i % 2]), 0);
+        start_thread(&threads[i], i < 2 ? write_rows : read_rows, &work[i % 2]);
     for (int i = 0; i < 20; i++) {
         size_t size = (size_t)sfs_get_image(file, NULL, 0) + (1 << 20);
         unsigned char *image = allocate(size);

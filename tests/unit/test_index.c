@@ -423,7 +423,7 @@ static void test_threads(void **state)
         struct worker workers[COUNT(threads)];
         for (size_t k = 0; k < COUNT(threads); k++) {
             workers[k] = (struct worker){&opened, positions, n, random_next(), false};
-            assert_int_equal(pthread_create(&threads[k], NULL, look_up_at_random, &workers[k]), 0);
+            start_thread(&threads[k], look_up_at_random, &workers[k]);
         }
         for (size_t k = 0; k < COUNT(threads); k++) {
             pthread_join(threads[k], NULL);

@@ -936,7 +936,7 @@ static void readers_see_whole_changes(void **state)
         struct readers readers = {.w = &w};
         pthread_t threads[3];
         for (size_t i = 0; i < COUNT(threads); i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, look_up_again, &readers), 0);
+            start_thread(&threads[i], look_up_again, &readers);
         for (uint64_t i = 0; i < 20000; i++) {
             insert(&w, (uint64_t[]){i / 50, i % 50}, 7);
             atomic_store(&readers.written, i + 1);

@@ -579,7 +579,7 @@ static void threads_wait_for_each_other(void **state)
     for (size_t i = 0; i < COUNT(some); i++)
         chunks[i] = write_chunk(some[i]);
     for (size_t i = 0; i < COUNT(some); i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, go_to_and_fro, chunks[i]), 0);
+        start_thread(&threads[i], go_to_and_fro, chunks[i]);
     for (size_t i = 0; i < COUNT(some); i++) {
         void *failed;
         pthread_join(threads[i], &failed);

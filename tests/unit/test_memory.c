@@ -724,7 +724,7 @@ static int filter_sections_anew(void)
 {
     pthread_t thread;
     int error;
-    assert_int_equal(pthread_create(&thread, NULL, filter_sections_in_a_thread, &error), 0);
+    start_thread(&thread, filter_sections_in_a_thread, &error);
     pthread_join(thread, NULL);
     return error;
 }

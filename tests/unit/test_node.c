@@ -275,7 +275,7 @@ static void by_many_threads(void **state)
     struct table table = open_table();
     pthread_t thread[THREADS];
     for (size_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, walk_at_random, &table), 0);
+        start_thread(&thread[i], walk_at_random, &table);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     assert_true(nodes_count(table.nodes) <= NODES_UNHELD + 1);

@@ -430,7 +430,7 @@ static void kinds_of_views_are_added(void **state)
     assert_int_equal(PARSE(&options, "-o", "views=default+stack.tif", "a.h5", "/mnt"), 0);
     assert_int_equal(options.views, ENTRY_DEFAULT_VIEWS | 1u << VIEW_STACK_TIFF);
     options_free(&options);
-    static const char *const wrong[] = {"views=", "views=raw+", "views=+raw", "views=ra",
+    static const char *const wrong[] = {"views=",     "views=raw+",     "views=+raw", "views=ra",
                                         "views=raws", "views=raw,tiff", "views"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         assert_int_equal(PARSE(&options, "-o", wrong[i], "a.h5", "/mnt"), EXIT_USAGE);

@@ -260,7 +260,7 @@ static void test_threads_are_served_by_as_many_as_there_are_processors(void **st
     pid_t pids[64];
     for (unsigned i = 0; i < COUNT(threads); i++) {
         seeds[i] = 3000 * i;
-        assert_int_equal(pthread_create(&threads[i], NULL, decode_often, &seeds[i]), 0);
+        start_thread(&threads[i], decode_often, &seeds[i]);
     }
     for (unsigned i = 0; i < COUNT(threads); i++) {
         pthread_join(threads[i], NULL);
@@ -288,7 +288,7 @@ static void test_two_chunks_are_decoded_at_once(void **state)
     pthread_t threads[2];
     int results[2] = {50000, 60000};
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, meet, &results[i]), 0);
+        start_thread(&threads[i], meet, &results[i]);
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(results[i], 0);

@@ -330,10 +330,10 @@ static void many_threads_write_while_it_is_given_back(void **state)
     make_file();
     open_file(&options);
     atomic_store(&is_over, false);
-    assert_int_equal(pthread_create(&sharer, NULL, share_always, NULL), 0);
-    assert_int_equal(pthread_create(&flusher, NULL, flush_always, NULL), 0);
+    start_thread(&sharer, share_always, NULL);
+    start_thread(&flusher, flush_always, NULL);
     for (uintptr_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&writer[i], NULL, write_rows, (void *)i), 0);
+        start_thread(&writer[i], write_rows, (void *)i);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(writer[i], &failed), 0);
         assert_null(failed);

@@ -321,7 +321,7 @@ static void snapshots_are_taken_while_others_write(struct store *store)
     assert_int_equal(store_write(store, 0, bytes, sizeof(bytes)), 0);
     assert_int_equal(store_commit(store), 0);
     atomic_store(&enough, false);
-    assert_int_equal(pthread_create(&thread, NULL, change, store), 0);
+    start_thread(&thread, change, store);
     for (int i = 0; i < 200; i++) {
         struct store_snapshot *snapshot;
         assert_int_equal(store_snapshot_open(store, &snapshot), 0);

@@ -1364,7 +1364,7 @@ static void readers_see_what_they_should_while_others_write_and_commit(void **st
     assert_int_equal(store_commit(store), 0);
     atomic_store(&is_over, false);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_pages, store), 0);
+        start_thread(&threads[i], read_pages, store);
     for (uint64_t round = 0; round < 60; round++) {
         uint64_t page = random_below(16);
         for (size_t i = 0; i < COUNT(words); i++)
@@ -1413,7 +1413,7 @@ static void two_threads_share_space_and_commits(void **state)
     pthread_t threads[2];
     assert_int_equal(store_create("s", true, &store), 0);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, use_space, store), 0);
+        start_thread(&threads[i], use_space, store);
     for (int i = 0; i < 2; i++) {
         void *failed;
         pthread_join(threads[i], &failed);

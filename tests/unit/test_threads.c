@@ -163,11 +163,11 @@ static void run(void)
     memset(shared.version, 0, sizeof(shared.version));
     atomic_store(&shared.running, WRITERS);
     for (uintptr_t i = 0; i < WRITERS; i++)
-        assert_int_equal(pthread_create(&threads[n++], NULL, write_columns, (void *)i), 0);
+        start_thread(&threads[n++], write_columns, (void *)i);
     for (uintptr_t i = 0; i < READERS; i++)
-        assert_int_equal(pthread_create(&threads[n++], NULL, read_slabs, (void *)i), 0);
-    assert_int_equal(pthread_create(&threads[n++], NULL, erase_rows, NULL), 0);
-    assert_int_equal(pthread_create(&threads[n++], NULL, flush, NULL), 0);
+        start_thread(&threads[n++], read_slabs, (void *)i);
+    start_thread(&threads[n++], erase_rows, NULL);
+    start_thread(&threads[n++], flush, NULL);
     while (n > 0)
         pthread_join(threads[--n], NULL);
     assert_int_equal(atomic_load(&shared.failures), 0);
@@ -237,7 +237,7 @@ static void parts_of_elements_are_not_lost(void **state)
     unsigned char bytes[COLUMNS * 8], found[COLUMNS * 8];
     create(0, false);
     assert_int_equal(pthread_barrier_init(&turn, NULL, 2), 0);
-    assert_int_equal(pthread_create(&thread, NULL, write_parts, NULL), 0);
+    start_thread(&thread, write_parts, NULL);
     for (int i = 0; i < PART_ROUNDS; i++) {
         memset(bytes, 1 + i % 200, sizeof(bytes));
         pthread_barrier_wait(&turn);

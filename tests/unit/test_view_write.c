@@ -1292,8 +1292,8 @@ static void threads_do_not_disturb_each_other(void **state)
         create_model(&shared.model, &shared_kinds[i]);
         atomic_store(&shared.running, THREADS);
         for (uintptr_t k = 0; k < THREADS; k++)
-            assert_int_equal(pthread_create(&threads[k], NULL, work, (void *)k), 0);
-        assert_int_equal(pthread_create(&extender, NULL, extend, &frames), 0);
+            start_thread(&threads[k], work, (void *)k);
+        start_thread(&extender, extend, &frames);
         for (int k = 0; k < THREADS; k++)
             pthread_join(threads[k], NULL);
         pthread_join(extender, NULL);
