@@ -5,14 +5,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -279,8 +283,6 @@ static void test_what_cannot_be_is_refused(void **state)
     assert_int_equal(take_changed(&info), 0);
 }
 
-/* ---- Doors ---- */
-
 /* Small ones, that would take much more memory than they took to send. */
 static void test_lists_without_an_end_are_refused(void **state)
 {
@@ -328,6 +330,8 @@ static void test_messages_that_are_too_long_are_none(void **state)
     wire_free(&sent);
     wire_free(&received);
 }
+
+/* ---- Doors ---- */
 
 static int mapped;  /* a descriptor that was open before */
 static char *plain; /* a page that may be written to */
@@ -409,6 +413,7 @@ static bool takes_memory(void)
 #endif
 
 #define OPEN_DOOR 17
+#define SHUT_DOOR 3
 
 static void try_door(bool (*door)(void), bool needs_filter)
 {
@@ -416,12 +421,12 @@ static void try_door(bool (*door)(void), bool needs_filter)
     int status;
     if (pid == 0) {
         bool is_confined = confine_worker(MEMORY);
-        _exit(!is_confined ? 1 : door() ? OPEN_DOOR : 3);
+        _exit(!is_confined ? 1 : door() ? OPEN_DOOR : SHUT_DOOR);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     if (!needs_filter || confine_has_filter())
-        assert_int_equal(WEXITSTATUS(status), 3);
+        assert_int_equal(WEXITSTATUS(status), SHUT_DOOR);
 }
 
 static void test_every_door_is_shut(void **state)
@@ -447,6 +452,130 @@ static void test_every_door_is_shut(void **state)
 #endif
     munmap(plain, 4096);
     close(mapped);
+}
+
+/* What Landlock shuts by itself, while the system calls are allowed; since which version of it. */
+static char there[64], made[64]; /* files: one that is there, one that can be made */
+static struct sockaddr_in listening;
+static struct sockaddr_un abstract;
+
+static bool is_refused(int result, int error)
+{
+    return result < 0 && errno == error;
+}
+
+static bool no_folder_opens(void)
+{
+    return is_refused(open("/", O_RDONLY | O_DIRECTORY), EACCES);
+}
+
+static bool no_file_opens(void)
+{
+    return is_refused(open(there, O_RDONLY), EACCES) && is_refused(open(there, O_WRONLY), EACCES);
+}
+
+static bool no_file_is_made(void)
+{
+    return is_refused(open(made, O_WRONLY | O_CREAT, 0600), EACCES) &&
+           is_refused(mkdir(made, 0700), EACCES) && is_refused(symlink("to", made), EACCES) &&
+           is_refused(mkfifo(made, 0600), EACCES);
+}
+
+static bool no_file_is_removed(void)
+{
+    return is_refused(unlink(there), EACCES);
+}
+
+static bool no_file_is_truncated(void)
+{
+    return is_refused(truncate(there, 0), EACCES);
+}
+
+static bool no_tcp(void)
+{
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    return is_refused(connect(client, (struct sockaddr *)&listening, sizeof(listening)), EACCES);
+}
+
+static bool no_abstract_socket(void)
+{
+    int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    return is_refused(connect(client, (struct sockaddr *)&abstract, sizeof(abstract)), EPERM);
+}
+
+static bool no_signal(void)
+{
+    return is_refused(kill(getppid(), 0), EPERM);
+}
+
+static bool no_program(void)
+{
+    char *const arguments[] = {(char *)"true", NULL};
+    return is_refused(execve("/bin/true", arguments, NULL), EACCES);
+}
+
+static const struct {
+    bool (*is_shut)(void);
+    unsigned version;
+} landlock_doors[] = {
+    {no_folder_opens, 1},      {no_file_opens, 1},      {no_file_is_made, 1},
+    {no_file_is_truncated, 3}, {no_file_is_removed, 1}, {no_tcp, 4},
+    {no_abstract_socket, 6},   {no_signal, 6},          {no_program, 1},
+};
+
+#define N_LANDLOCK_DOORS (sizeof(landlock_doors) / sizeof(*landlock_doors))
+
+/* Each in a child from which nothing else is taken: which are shut, as bits. */
+static unsigned doors_shut(bool is_entered, unsigned *version)
+{
+    unsigned *answer = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned shut = 0;
+    assert_true(answer != MAP_FAILED);
+    for (size_t i = 0; i < N_LANDLOCK_DOORS; i++) {
+        pid_t pid = fork();
+        int status;
+        if (pid == 0) {
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && is_entered)
+                *answer = (unsigned)confine_landlock();
+            _exit(landlock_doors[i].is_shut() ? SHUT_DOOR : OPEN_DOOR);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        shut |= WIFEXITED(status) && WEXITSTATUS(status) == SHUT_DOOR ? 1U << i : 0;
+    }
+    *version = *answer;
+    munmap(answer, 4096);
+    return shut;
+}
+
+static void test_landlock_by_itself(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sparsefs-landlock-XXXXXX";
+    unsigned version, none;
+    socklen_t n = sizeof(listening);
+    int tcp = socket(AF_INET, SOCK_STREAM, 0), local = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_non_null(mkdtemp(folder));
+    snprintf(there, sizeof(there), "%s/there", folder);
+    snprintf(made, sizeof(made), "%s/made", folder);
+    listening = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    abstract = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(abstract.sun_path + 1, sizeof(abstract.sun_path) - 1, "%s", folder);
+    assert_int_equal(bind(tcp, (struct sockaddr *)&listening, n), 0);
+    assert_int_equal(getsockname(tcp, (struct sockaddr *)&listening, &n), 0);
+    assert_int_equal(bind(local, (struct sockaddr *)&abstract, sizeof(abstract)), 0);
+    assert_true(listen(tcp, 9) == 0 && listen(local, 9) == 0);
+    close(open(there, O_WRONLY | O_CREAT, 0600));
+    unsigned shut = doors_shut(true, &version), shut_without = doors_shut(false, &none);
+    close(tcp);
+    close(local);
+    unlink(there);
+    unlink(made);
+    rmdir(folder);
+    assert_int_equal(shut_without, 0);
+    for (size_t i = 0; i < N_LANDLOCK_DOORS; i++)
+        assert_true(version < landlock_doors[i].version || shut >> i & 1);
+    if (version == 0)
+        skip();
 }
 
 /* ---- A worker that is not to be trusted ---- */
@@ -1003,6 +1132,7 @@ static int all_tests(void)
         cmocka_unit_test(test_lists_without_an_end_are_refused),
         cmocka_unit_test(test_messages_that_are_too_long_are_none),
         cmocka_unit_test(test_every_door_is_shut),
+        cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),
         cmocka_unit_test(test_lies_are_refused),

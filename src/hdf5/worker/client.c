@@ -1,9 +1,6 @@
-/* Starting a worker, asking it, answering what it asks, and what becomes of it when it dies. */
-#include "hdf5/worker/client.h"
-
+/* Starting a worker, asking it, and what becomes of it when it dies. */
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,67 +9,17 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
-#include "common/interrupt.h"
 #include "common/log.h"
-#include "hdf5/local.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/transaction.h"
+#include "hdf5/worker/client_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-#define MOST_STRIKES 2   /* times that an object may end a worker */
-#define MOST_TRIES   3   /* of one call, whatever ends the worker */
-#define MOST_KILLS   20  /* of a worker, by others than the call that it is asked for */
-#define MOST_OTHERS  256 /* files that a worker may have open besides its own */
-#define MOST_KEPT    ((size_t)16 << 20) /* bytes for messages, between calls */
-#define MOST_LINES   50                 /* of the log, in one call */
-#define TRY_PART     4                  /* of the time of a call: for more than is needed */
-#define SOURCE         MOST_OTHERS        /* number of the file that is copied from */
-#define MOVED_TIMES    64                 /* of its bytes, which are read and written */
-#define QUESTION_BYTES 256                /* that a question counts for */
-#define BYTE_NANOS     250                /* for each of those: 4 MB/s */
-
-/* How often asking for an object has ended a worker. */
-struct strike {
-    uint64_t object;
-    unsigned n;
-    UT_hash_handle hh;
-};
-
-struct client {
-    pthread_mutex_t lock; /* guards what follows */
-    struct store *store;
-    uint64_t timeout; /* nanoseconds */
-    int socket;       /* -1: no worker runs */
-    pid_t pid;
-    unsigned starts;
-    uint64_t root;
-    struct store *others[MOST_OTHERS]; /* [0] is not used: that is the store itself */
-    struct store *source;              /* of client_set_source */
-    struct copied_paths paths;         /* of what was copied from it */
-    uint64_t moved_most;               /* bytes that still give a call more time */
-    struct strike *strikes;
-    struct wire in, out;
-    /* Of a call whose reply was not waited for: */
-    bool is_owed;
-    enum worker_call owed_call;
-    uint64_t owed_object;
-    /* Of the call that is under way: */
-    uint64_t until;
-    unsigned lines;
-    bool is_killed; /* by somebody else, when it ended last */
-    bool has_moved; /* it was told that a followed file has */
-    /* Of a file that is written: */
-    struct transaction *transaction; /* else NULL */
-    uint64_t told_size;              /* of the store */
-    atomic_bool is_lost;
-    enum worker_call call; /* that is under way */
-    bool read_failed;      /* something in this call: what libhdf5 knows may be half of it */
-    int spoiled;           /* the first error of a change in this call */
-    const char *payload;
-    size_t payload_n;
-};
+#define MOST_STRIKES 2  /* times that an object may end a worker */
+#define MOST_TRIES   3  /* of one call, whatever ends the worker */
+#define MOST_KILLS   20 /* of a worker, by others than the call that it is asked for */
+#define TRY_PART     4  /* of the time of a call: for more than is needed */
+#define MOVED_TIMES  64 /* of its bytes, which are read and written */
 
 static const char *const names[WORKER_CALLS] = {
     [WORKER_OPEN] = "opening the file",
@@ -153,14 +100,13 @@ void client_request(struct wire *wire, enum worker_call call)
 
 static void close_others(struct client *client)
 {
-    for (size_t i = 1; i < MOST_OTHERS; i++) {
+    for (size_t i = 1; i < CLIENT_MOST_OTHERS; i++) {
         store_close(client->others[i]);
         client->others[i] = NULL;
     }
 }
 
-/* Ends the worker, and tells how it has ended. */
-static int end_worker(struct client *client)
+int client_end_worker(struct client *client)
 {
     int status = 0;
     if (client->socket < 0)
@@ -178,7 +124,7 @@ void client_destroy(struct client *client)
     if (!client)
         return;
     struct strike *strike, *next;
-    end_worker(client);
+    client_end_worker(client);
     HASH_ITER (hh, client->strikes, strike, next) {
         HASH_DEL(client->strikes, strike);
         free(strike);
@@ -188,409 +134,6 @@ void client_destroy(struct client *client)
     wire_free(&client->out);
     pthread_mutex_destroy(&client->lock);
     free(client);
-}
-
-/* ---- What a worker asks for ---- */
-
-static struct wire *answer_with(struct client *client, int error)
-{
-    client->out.n = 0;
-    client->out.failed = false;
-    wire_uint(&client->out, (uint64_t)-error);
-    return &client->out;
-}
-
-static int send_answer(struct client *client)
-{
-    return channel_send(client->socket, MESSAGE_ANSWER, &client->out, client->until);
-}
-
-static struct store *file_of(const struct client *client, uint64_t number)
-{
-    return number == 0            ? client->store
-           : number < MOST_OTHERS ? client->others[number]
-           : number == SOURCE     ? client->source
-                                  : NULL;
-}
-
-/* Copying takes as long as there is something to copy. */
-static void give_time(struct client *client, uint64_t bytes)
-{
-    uint64_t n = bytes < client->moved_most ? bytes : client->moved_most;
-    client->moved_most -= n;
-    client->until += n * BYTE_NANOS;
-}
-
-/* As it has changed the file in this call. */
-static int read_store(struct client *client, struct store *store, uint64_t address, void *room,
-                      size_t n)
-{
-    bool is_changed = client->transaction && store == client->store;
-    int error = is_changed ? transaction_read(client->transaction, address, room, n)
-                           : store_read(store, address, room, n);
-    return error;
-}
-
-/* The store looks whether the range is in it. */
-static int answer_read(struct client *client, struct cursor *cursor)
-{
-    struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
-    uint64_t address = take_uint(cursor, UINT64_MAX), n = take_uint(cursor, CHANNEL_MOST_READ);
-    bool is_ahead = take_bool(cursor);
-    if (take_end(cursor, true) < 0 || !store)
-        return -EPROTO;
-    uint64_t begun = clock_now();
-    void *room = wire_room(answer_with(client, 0), (size_t)n);
-    int error = room ? read_store(client, store, address, room, (size_t)n) : -ENOMEM;
-    if (error)
-        answer_with(client, error);
-    client->has_moved |= error == STORE_MOVED;
-    client->read_failed |= error && !is_ahead && store != client->source;
-    client->until += clock_now() - begun;
-    give_time(client, n);
-    return send_answer(client);
-}
-
-static int answer_end_of(struct client *client, struct cursor *cursor)
-{
-    const struct store *store = file_of(client, take_uint(cursor, UINT64_MAX));
-    if (take_end(cursor, true) < 0 || !store)
-        return -EPROTO;
-    wire_uint(answer_with(client, 0), store_end_wanted(store));
-    return send_answer(client);
-}
-
-static void describe_store(struct wire *wire, uint64_t number, const struct store *store)
-{
-    struct stat st = {0};
-    (void)store_stat(store, &st);
-    wire_uints(wire,
-               (uint64_t[]){number, store_end_wanted(store), (uint64_t)st.st_dev,
-                            (uint64_t)st.st_ino, store_is_following(store), store_is_live(store),
-                            store_is_writable(store)},
-               7);
-}
-
-static int answer_find(struct client *client, struct cursor *cursor)
-{
-    char *name;
-    size_t i = 1;
-    bool is_refused = false;
-    int error = take_string(cursor, true, &name);
-    if (error)
-        return error == -EIO ? -EPROTO : error;
-    bool is_of_source = take_bool(cursor);
-    const struct store *from = is_of_source ? client->source : client->store;
-    if (take_end(cursor, true) < 0 || !from) {
-        free(name);
-        return -EPROTO;
-    }
-    while (i < MOST_OTHERS && client->others[i])
-        i++;
-    uint64_t begun = clock_now();
-    error =
-        i == MOST_OTHERS ? -ENFILE : driver_find_other(from, name, &client->others[i], &is_refused);
-    free(name);
-    client->until += clock_now() - begun;
-    if (error && i < MOST_OTHERS)
-        client->others[i] = NULL;
-    struct wire *wire = answer_with(client, error);
-    wire_uint(wire, is_refused);
-    if (!error)
-        describe_store(wire, i, client->others[i]);
-    return send_answer(client);
-}
-
-static int answer_path_of_copy(struct client *client, struct cursor *cursor)
-{
-    uint64_t address = take_uint(cursor, UINT64_MAX);
-    if (take_end(cursor, true) < 0 || !client->source)
-        return -EPROTO;
-    const char *path = moved_path(client->paths.moved, client->paths.n, address);
-    give_time(client, QUESTION_BYTES);
-    wire_string(answer_with(client, path ? 0 : -ENOENT), path);
-    return send_answer(client);
-}
-
-/* ---- What it changes ---- */
-
-static bool is_opening(const struct client *client)
-{
-    return client->call == WORKER_OPEN;
-}
-
-static bool is_changing(const struct client *client)
-{
-    return client->call >= WORKER_FIRST_CHANGE;
-}
-
-/* What it may not touch it does not touch unless somebody has taken it over. */
-static int note_change(struct client *client, int error)
-{
-    if (error == -EACCES)
-        return -EPROTO;
-    if (!client->spoiled)
-        client->spoiled = error;
-    return 0;
-}
-
-/* When a file is opened libhdf5 marks it, which nobody is to see. */
-static int write_bytes(struct client *client, uint64_t address, const void *bytes, size_t n)
-{
-    if (!is_changing(client) && !is_opening(client))
-        return note_change(client, -EROFS);
-    uint64_t begun = clock_now();
-    int error = transaction_write(client->transaction, address, bytes, n);
-    client->until += clock_now() - begun;
-    give_time(client, n);
-    return note_change(client, error);
-}
-
-static int take_write(struct client *client, struct cursor *cursor)
-{
-    uint64_t address = take_uint(cursor, UINT64_MAX);
-    size_t n = take_count(cursor, 1);
-    const void *bytes = cursor_bytes(cursor, n);
-    if (take_end(cursor, true) < 0 || !client->transaction)
-        return -EPROTO;
-    return write_bytes(client, address, bytes, n);
-}
-
-static int take_named_write(struct client *client, struct cursor *cursor)
-{
-    uint64_t address = take_uint(cursor, UINT64_MAX);
-    size_t offset = (size_t)take_uint(cursor, client->payload_n);
-    size_t n = (size_t)take_uint(cursor, client->payload_n - offset);
-    if (take_end(cursor, true) < 0 || !client->transaction || !client->payload)
-        return -EPROTO;
-    return write_bytes(client, address, client->payload + offset, n);
-}
-
-static int take_free(struct client *client, struct cursor *cursor)
-{
-    uint64_t address = take_uint(cursor, UINT64_MAX), n = take_uint(cursor, UINT64_MAX);
-    if (take_end(cursor, true) < 0 || !client->transaction)
-        return -EPROTO;
-    return note_change(
-        client, is_changing(client) ? transaction_free(client->transaction, address, n) : -EROFS);
-}
-
-static int answer_allocate(struct client *client, struct cursor *cursor)
-{
-    uint64_t address = 0, n = take_uint(cursor, UINT64_MAX);
-    if (take_end(cursor, true) < 0 || !client->transaction)
-        return -EPROTO;
-    int error =
-        is_changing(client) ? transaction_allocate(client->transaction, n, &address) : -EROFS;
-    (void)note_change(client, error);
-    client->told_size = store_size(client->store);
-    wire_uints(answer_with(client, error), (uint64_t[]){address, client->told_size}, 2);
-    return send_answer(client);
-}
-
-static int answer_end_in_use(struct client *client, struct cursor *cursor)
-{
-    if (take_end(cursor, true) < 0 || !client->transaction)
-        return -EPROTO;
-    wire_uint(answer_with(client, 0), store_end(client->store));
-    return send_answer(client);
-}
-
-/* ---- What else it says ---- */
-
-static int let_go(struct client *client, struct cursor *cursor)
-{
-    uint64_t number = take_uint(cursor, SOURCE);
-    if (take_end(cursor, true) < 0 || number == 0)
-        return -EPROTO;
-    if (number == SOURCE)
-        return 0;
-    store_close(client->others[number]);
-    client->others[number] = NULL;
-    return 0;
-}
-
-/* One line, whatever it says. */
-static void make_line(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == '\x7f')
-            *text = '?';
-}
-
-static int pass_on(struct client *client, struct cursor *cursor)
-{
-    char *line;
-    int level = (int)take_uint(cursor, LOG_DEBUG);
-    int error = take_string(cursor, true, &line);
-    if (error)
-        return error == -EIO ? -EPROTO : error;
-    make_line(line);
-    if (client->lines++ < MOST_LINES)
-        log_message(level < LOG_ERR ? LOG_ERR : level, "%.1000s", line);
-    free(line);
-    return 0;
-}
-
-static int answer_message(struct client *client, enum message_kind kind)
-{
-    struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
-    switch (kind) {
-    case MESSAGE_READ:
-        return answer_read(client, &cursor);
-    case MESSAGE_FIND:
-        return answer_find(client, &cursor);
-    case MESSAGE_END_OF:
-        return answer_end_of(client, &cursor);
-    case MESSAGE_LET_GO:
-        return let_go(client, &cursor);
-    case MESSAGE_WRITE:
-        return take_write(client, &cursor);
-    case MESSAGE_WRITE_NAMED:
-        return take_named_write(client, &cursor);
-    case MESSAGE_FREE:
-        return take_free(client, &cursor);
-    case MESSAGE_ALLOCATE:
-        return answer_allocate(client, &cursor);
-    case MESSAGE_END_IN_USE:
-        return answer_end_in_use(client, &cursor);
-    case MESSAGE_PATH_OF_COPY:
-        return answer_path_of_copy(client, &cursor);
-    case MESSAGE_LOG:
-        return pass_on(client, &cursor);
-    case MESSAGE_INTERRUPTED:
-        answer_with(client, interrupt_check());
-        return send_answer(client);
-    default:
-        return -EPROTO;
-    }
-}
-
-/* ---- Calls ---- */
-
-/* What a call may fail with: others mean something to those who call us. */
-static int known_error(const struct client *client, uint64_t number)
-{
-    static const int known[] = {ENOENT, EIO,    EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF,
-                                EBUSY,  ESTALE, EFBIG,     EINTR,   EACCES,     EPERM,
-                                ELOOP,  ENFILE, EILSEQ,    ENOTDIR, EOVERFLOW,  EDEADLK,
-                                EXDEV,  EEXIST, ENOTEMPTY, ENOSPC,  EROFS};
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (number == (uint64_t)known[i])
-            return -known[i];
-    return client->has_moved && number == (uint64_t)-STORE_MOVED ? STORE_MOVED : -EIO;
-}
-
-int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results)
-{
-    char *reason;
-    *results = cursor_over(in->bytes, in->n);
-    *number = take_uint(results, UINT64_MAX);
-    int error = take_string(results, true, &reason);
-    if (error)
-        return error == -EIO ? -EPROTO : error;
-    make_line(reason);
-    if (*number > 0)
-        library_reason(reason);
-    free(reason);
-    return 0;
-}
-
-static int take_reply(struct client *client, struct cursor *results)
-{
-    uint64_t number;
-    int error = client_take_reply(&client->in, &number, results);
-    return error || number == 0 ? error : known_error(client, number);
-}
-
-/* Others allocate space in the store meanwhile. */
-static int tell_size(struct client *client)
-{
-    uint64_t size = client->transaction ? store_size(client->store) : 0;
-    if (size == client->told_size)
-        return 0;
-    struct wire *wire = &client->out;
-    wire->n = 0;
-    wire->failed = false;
-    wire_uint(wire, size);
-    client->told_size = size;
-    return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
-}
-
-static int send_call(struct client *client, enum worker_call call, const struct wire *request)
-{
-    if (client->in.room > MOST_KEPT)
-        wire_free(&client->in);
-    client->call = call;
-    client->until = clock_now() + client->timeout;
-    client->lines = 0;
-    client->has_moved = client->read_failed = false;
-    client->spoiled = 0;
-    int error = tell_size(client);
-    return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
-}
-
-/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
-static int receive_reply(struct client *client, struct cursor *results, bool *is_lost)
-{
-    enum message_kind kind = MESSAGE_LOG;
-    int error = 0;
-    *is_lost = true;
-    while (!error) {
-        error = channel_receive(client->socket, &kind, &client->in, client->until);
-        if (!error && kind == MESSAGE_REPLY)
-            break;
-        if (!error)
-            error = answer_message(client, kind);
-    }
-    if (error)
-        return error;
-    error = take_reply(client, results);
-    if (!error && is_changing(client) && results->left != sizeof(uint64_t))
-        error = -EPROTO;
-    if (!error && client->transaction && is_changing(client) && !client->spoiled)
-        error = note_change(client, transaction_check(client->transaction));
-    *is_lost = error == -EPROTO;
-    return error;
-}
-
-/* What a call has changed is the store's, if it has succeeded, or nobody's: then libhdf5 knows more
- * than there is, and its process is of no use any more. */
-static int conclude(struct client *client, int error, bool is_lost)
-{
-    bool is_empty = transaction_is_empty(client->transaction);
-    bool is_wrong = client->spoiled || client->read_failed;
-    if (is_changing(client) && !is_lost && !error && !is_wrong) {
-        transaction_take(client->transaction);
-        return 0;
-    }
-    transaction_drop(client->transaction);
-    if (is_lost)
-        return error;
-    if (is_wrong || (is_changing(client) && !is_empty))
-        end_worker(client);
-    if (error || !is_wrong || !(is_changing(client) || is_opening(client)))
-        return error;
-    library_reason("what it needs of the file could not be read or changed");
-    return client->spoiled ? client->spoiled : -EIO;
-}
-
-static int exchange(struct client *client, enum worker_call call, const struct wire *request,
-                    struct cursor *results, bool *is_lost)
-{
-    int error = 0;
-    *is_lost = false;
-    if (client->transaction && call >= WORKER_FIRST_CHANGE)
-        error = transaction_settle(client->transaction);
-    if (error) {
-        library_reason("what was changed before could not be stored yet");
-        return error;
-    }
-    *is_lost = true;
-    error = send_call(client, call, request);
-    if (!error)
-        error = receive_reply(client, results, is_lost);
-    return client->transaction ? conclude(client, error, *is_lost) : error;
 }
 
 void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n)
@@ -612,7 +155,7 @@ void client_say_end(int error, int status, uint64_t timeout, char *text, size_t 
 static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
 {
     char how[128], line[512], place[96] = "";
-    int status = end_worker(client);
+    int status = client_end_worker(client);
     bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     client_say_end(error, status, client->timeout, how, sizeof(how));
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
@@ -664,7 +207,7 @@ static void collect_owed(struct client *client)
     client->is_owed = false;
     client->call = client->owed_call;
     client->until = clock_now() + client->timeout;
-    int error = receive_reply(client, &results, &is_lost);
+    int error = client_receive_reply(client, &results, &is_lost);
     if (is_lost && bury(client, client->owed_call, client->owed_object, error))
         strike(client, client->owed_object);
 }
@@ -677,9 +220,9 @@ static int open_file(struct client *client, enum worker_call call)
     bool is_lost;
     client_request(&request, call);
     wire_string(&request, store_path(client->store));
-    describe_store(&request, 0, client->store);
+    client_describe_store(&request, 0, client->store);
     client->told_size = client->transaction ? store_size(client->store) : 0;
-    int error = exchange(client, call, &request, &results, &is_lost);
+    int error = client_exchange(client, call, &request, &results, &is_lost);
     wire_free(&request);
     if (!error) {
         client->root = take_uint(&results, UINT64_MAX);
@@ -691,7 +234,7 @@ static int open_file(struct client *client, enum worker_call call)
         return error == -ETIMEDOUT ? -EIO : -EPIPE;
     }
     if (error)
-        end_worker(client);
+        client_end_worker(client);
     return error;
 }
 
@@ -759,7 +302,7 @@ static int try_once(struct client *client, enum worker_call call, uint64_t objec
     *is_started = !error || error == -ENOMEM;
     if (error)
         return error;
-    error = exchange(client, call, request, results, &is_lost);
+    error = client_exchange(client, call, request, results, &is_lost);
     if (!is_lost)
         return error;
     if (bury(client, call, object, error))
@@ -810,7 +353,7 @@ void client_tell(struct client *client, enum worker_call call, uint64_t object,
     client->owed_call = call;
     client->owed_object = object;
     client->is_owed = true;
-    (void)send_call(client, call, request); /* if it has ended that is seen then */
+    (void)client_send_call(client, call, request); /* if it has ended that is seen then */
 }
 
 /* It has a part of the time of a call, so that one that hangs takes hardly more than its own. */
@@ -823,7 +366,7 @@ int client_try(struct client *client, enum worker_call call, uint64_t object,
     if (request->failed || client->socket < 0)
         return -EAGAIN;
     client->timeout = timeout / TRY_PART;
-    int error = exchange(client, call, request, results, &is_lost);
+    int error = client_exchange(client, call, request, results, &is_lost);
     if (is_lost)
         (void)bury(client, call, object, error);
     client->timeout = timeout;
@@ -854,7 +397,7 @@ void client_set_source(struct client *client, struct store *source, const struct
 
 void client_put_source(const struct client *client, struct wire *wire)
 {
-    describe_store(wire, SOURCE, client->source);
+    client_describe_store(wire, CLIENT_SOURCE, client->source);
 }
 
 int client_settle(struct client *client)

@@ -93,7 +93,7 @@ struct ruleset {
 };
 
 /* Everything that a version of it knows is handled, and no rule allows any of it. */
-static void enter_landlock(void)
+int confine_landlock(void)
 {
     static const struct {
         int version;
@@ -108,12 +108,13 @@ static void enter_landlock(void)
         if (version < known[i].version)
             continue;
         long rules = syscall(SYS_landlock_create_ruleset, &known[i].handled, known[i].n, 0);
-        if (rules >= 0) {
-            syscall(SYS_landlock_restrict_self, rules, 0);
-            close((int)rules);
-        }
-        return;
+        if (rules < 0)
+            return 0;
+        bool done = syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+        close((int)rules);
+        return done ? known[i].version : 0;
     }
+    return 0;
 }
 
 /* ---- The filter ---- */
@@ -223,6 +224,6 @@ bool confine_worker(size_t memory)
     if (!drop_rights() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
         prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return false;
-    enter_landlock(); /* which needs a descriptor for a moment */
+    (void)confine_landlock(); /* which needs a descriptor for a moment */
     return set_limits(memory) && enter_filter();
 }

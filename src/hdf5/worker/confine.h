@@ -15,6 +15,11 @@ void confine_surroundings(void);
  */
 bool confine_worker(size_t memory);
 
+/* The part of it that is Landlock's, after PR_SET_NO_NEW_PRIVS: no file or folder; since version 4
+ * no TCP, since 5 no ioctl(2) of a device, since 6 no abstract socket and no signal to others. The
+ * version that is in force, as landlock_create_ruleset(2) counts; 0: none. */
+int confine_landlock(void);
+
 /* Whether a worker's system calls are filtered: libseccomp was there when this was built. */
 bool confine_has_filter(void);
 

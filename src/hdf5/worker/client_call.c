@@ -1,0 +1,134 @@
+/* One call: the question, what the worker asks for meanwhile, and its reply. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/client_private.h"
+#include "store/store.h"
+
+#define MOST_KEPT ((size_t)16 << 20) /* bytes for messages, between calls */
+
+/* What a call may fail with: others mean something to those who call us. */
+static int known_error(const struct client *client, uint64_t number)
+{
+    static const int known[] = {ENOENT, EIO,    EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF,
+                                EBUSY,  ESTALE, EFBIG,     EINTR,   EACCES,     EPERM,
+                                ELOOP,  ENFILE, EILSEQ,    ENOTDIR, EOVERFLOW,  EDEADLK,
+                                EXDEV,  EEXIST, ENOTEMPTY, ENOSPC,  EROFS};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (number == (uint64_t)known[i])
+            return -known[i];
+    return client->has_moved && number == (uint64_t)-STORE_MOVED ? STORE_MOVED : -EIO;
+}
+
+int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results)
+{
+    char *reason;
+    *results = cursor_over(in->bytes, in->n);
+    *number = take_uint(results, UINT64_MAX);
+    int error = take_string(results, true, &reason);
+    if (error)
+        return error == -EIO ? -EPROTO : error;
+    client_make_line(reason);
+    if (*number > 0)
+        library_reason(reason);
+    free(reason);
+    return 0;
+}
+
+static int take_reply(struct client *client, struct cursor *results)
+{
+    uint64_t number;
+    int error = client_take_reply(&client->in, &number, results);
+    return error || number == 0 ? error : known_error(client, number);
+}
+
+/* Others allocate space in the store meanwhile. */
+static int tell_size(struct client *client)
+{
+    uint64_t size = client->transaction ? store_size(client->store) : 0;
+    if (size == client->told_size)
+        return 0;
+    struct wire *wire = &client->out;
+    wire->n = 0;
+    wire->failed = false;
+    wire_uint(wire, size);
+    client->told_size = size;
+    return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
+}
+
+int client_send_call(struct client *client, enum worker_call call, const struct wire *request)
+{
+    if (client->in.room > MOST_KEPT)
+        wire_free(&client->in);
+    client->call = call;
+    client->until = clock_now() + client->timeout;
+    client->lines = 0;
+    client->has_moved = client->read_failed = false;
+    client->spoiled = 0;
+    int error = tell_size(client);
+    return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
+}
+
+int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)
+{
+    enum message_kind kind = MESSAGE_LOG;
+    int error = 0;
+    *is_lost = true;
+    while (!error) {
+        error = channel_receive(client->socket, &kind, &client->in, client->until);
+        if (!error && kind == MESSAGE_REPLY)
+            break;
+        if (!error)
+            error = client_answer(client, kind);
+    }
+    if (error)
+        return error;
+    error = take_reply(client, results);
+    if (!error && client_is_changing(client) && results->left != sizeof(uint64_t))
+        error = -EPROTO;
+    if (!error && client->transaction && client_is_changing(client) && !client->spoiled)
+        error = client_note_change(client, transaction_check(client->transaction));
+    *is_lost = error == -EPROTO;
+    return error;
+}
+
+/* What a call has changed is the store's, if it has succeeded, or nobody's: then libhdf5 knows more
+ * than there is, and its process is of no use any more. */
+static int conclude(struct client *client, int error, bool is_lost)
+{
+    bool is_empty = transaction_is_empty(client->transaction);
+    bool is_wrong = client->spoiled || client->read_failed;
+    if (client_is_changing(client) && !is_lost && !error && !is_wrong) {
+        transaction_take(client->transaction);
+        return 0;
+    }
+    transaction_drop(client->transaction);
+    if (is_lost)
+        return error;
+    if (is_wrong || (client_is_changing(client) && !is_empty))
+        client_end_worker(client);
+    if (error || !is_wrong || !(client_is_changing(client) || client_is_opening(client)))
+        return error;
+    library_reason("what it needs of the file could not be read or changed");
+    return client->spoiled ? client->spoiled : -EIO;
+}
+
+int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
+                    struct cursor *results, bool *is_lost)
+{
+    int error = 0;
+    *is_lost = false;
+    if (client->transaction && call >= WORKER_FIRST_CHANGE)
+        error = transaction_settle(client->transaction);
+    if (error) {
+        library_reason("what was changed before could not be stored yet");
+        return error;
+    }
+    *is_lost = true;
+    error = client_send_call(client, call, request);
+    if (!error)
+        error = client_receive_reply(client, results, is_lost);
+    return client->transaction ? conclude(client, error, *is_lost) : error;
+}

@@ -1,0 +1,97 @@
+/* Shared by the files client*.c only. All of it is called with the client locked. */
+#ifndef SPARSEFS_HDF5_WORKER_CLIENT_PRIVATE_H
+#define SPARSEFS_HDF5_WORKER_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/hash.h"
+#include "hdf5/local.h"
+#include "hdf5/worker/client.h"
+#include "hdf5/worker/transaction.h"
+
+#define CLIENT_MOST_OTHERS 256 /* files that a worker may have open besides its own */
+#define CLIENT_SOURCE      CLIENT_MOST_OTHERS /* number of the file that is copied from */
+
+/* How often asking for an object has ended a worker. */
+struct strike {
+    uint64_t object;
+    unsigned n;
+    UT_hash_handle hh;
+};
+
+struct client {
+    pthread_mutex_t lock; /* guards what follows */
+    struct store *store;
+    uint64_t timeout; /* nanoseconds */
+    int socket;       /* -1: no worker runs */
+    pid_t pid;
+    unsigned starts;
+    uint64_t root;
+    struct store *others[CLIENT_MOST_OTHERS]; /* [0] is not used: that is the store itself */
+    struct store *source;                     /* of client_set_source */
+    struct copied_paths paths;                /* of what was copied from it */
+    uint64_t moved_most;                      /* bytes that still give a call more time */
+    struct strike *strikes;
+    struct wire in, out;
+    /* Of a call whose reply was not waited for: */
+    bool is_owed;
+    enum worker_call owed_call;
+    uint64_t owed_object;
+    /* Of the call that is under way: */
+    uint64_t until;
+    unsigned lines;
+    bool is_killed; /* by somebody else, when it ended last */
+    bool has_moved; /* it was told that a followed file has */
+    /* Of a file that is written: */
+    struct transaction *transaction; /* else NULL */
+    uint64_t told_size;              /* of the store */
+    atomic_bool is_lost;
+    enum worker_call call; /* that is under way */
+    bool read_failed;      /* something in this call: what libhdf5 knows may be half of it */
+    int spoiled;           /* the first error of a change in this call */
+    const char *payload;
+    size_t payload_n;
+};
+
+static inline bool client_is_opening(const struct client *client)
+{
+    return client->call == WORKER_OPEN;
+}
+
+static inline bool client_is_changing(const struct client *client)
+{
+    return client->call >= WORKER_FIRST_CHANGE;
+}
+
+/* ---- client.c ---- */
+
+/* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
+int client_end_worker(struct client *client);
+
+/* ---- client_call.c: one call of a worker that runs ---- */
+
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
+                    struct cursor *results, bool *is_lost);
+
+/* The halves of it, of a call whose reply is not waited for. */
+int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
+int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
+
+/* ---- client_answer.c: what a worker asks for, and says, in a call ---- */
+
+/* Does what the message in client->in wants. -EPROTO: it cannot be, and the worker is not to be
+ * asked any more. */
+int client_answer(struct client *client, enum message_kind kind);
+
+/* Takes the error of a change down, for the call to fail with it. -EPROTO: the worker touched what
+ * it may not, which it does not unless somebody has taken it over. */
+int client_note_change(struct client *client, int error);
+
+void client_describe_store(struct wire *wire, uint64_t number, const struct store *store);
+
+/* Makes one line of text, whatever it says. */
+void client_make_line(char *text);
+
+#endif
