@@ -143,6 +143,36 @@ def test_they_are_forked_before_there_are_threads(mounts, path, mode):
         assert begun(zygote, zygote) < min(begun(daemon, thread) for thread in threads)
 
 
+# Runs commands, gets all processes that they leave behind, as process 1 of a container, and says their names.
+HEIR = """
+import ctypes, json, os, pathlib, subprocess, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+for command in json.loads(sys.argv[1]):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+left = []
+while True:
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid
+    except ChildProcessError:
+        break
+    left.append(pathlib.Path(f"/proc/{ended}/comm").read_text().strip())
+    os.waitpid(ended, 0)
+print(json.dumps(left))
+"""
+
+
+def test_who_ends_has_waited_for_its_processes(path, mode, tmp_path):
+    """Else they stay for good where nobody waits for what is left, as in most containers."""
+    mount, copy = tmp_path / "mnt", tmp_path / "copy.h5"
+    mount.mkdir()
+    commands = [[BUILD / "sparsectl", "info", path], [BUILD / "sparsectl", "import", f"{path}:/data", copy],
+                [BUILD / "sparsefs", "-o", mode, path, mount], ["cat", mount / "data/stack.raw", mount / "other3/stack.raw"],
+                ["umount", "-i", mount]]
+    ended = subprocess.run(["/usr/bin/python3", "-c", HEIR, json.dumps(commands, default=str)], check=True, timeout=60,
+                           capture_output=True, text=True)
+    assert json.loads(ended.stdout) == ["sparsefs"]  # which goes into the background
+
+
 def has_filter():
     return "#define HAVE_SECCOMP 1" in (BUILD / "config.h").read_text()
 

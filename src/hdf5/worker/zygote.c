@@ -1,10 +1,13 @@
-/* Forking workers on request, and waiting for them. */
+/* Forking workers on request, and waiting for them; at the end for the zygotes themselves: who is
+ * process 1 of a container often waits for nobody. */
 #include "hdf5/worker/zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,6 +19,8 @@
 
 #define CONTROL 3 /* the descriptor that it hears us by */
 #define WORK    4 /* that of a worker */
+
+#define END_MILLIS 1000 /* that a zygote has to end by itself */
 
 /* What is done in a zygote, and by its workers. */
 struct life {
@@ -39,14 +44,19 @@ struct zygote {
     const char *name, *worker_name;
     int control; /* our end; -1: it does not run */
     pthread_mutex_t lock;
+    pid_t pid, parent;
 };
 
-struct zygote zygote_of_libhdf5 = {false, "sparsefs-hdf5z", "sparsefs-hdf5", -1,
-                                   PTHREAD_MUTEX_INITIALIZER};
-struct zygote zygote_of_plugins = {true, "sparsefs-plugz", "sparsefs-plugin", -1,
-                                   PTHREAD_MUTEX_INITIALIZER};
-struct zygote zygote_of_images = {false, "sparsefs-imagez", "sparsefs-image", -1,
-                                  PTHREAD_MUTEX_INITIALIZER};
+struct zygote zygote_of_libhdf5 = {
+    false, "sparsefs-hdf5z", "sparsefs-hdf5", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+struct zygote zygote_of_plugins = {
+    true, "sparsefs-plugz", "sparsefs-plugin", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+struct zygote zygote_of_images = {
+    false, "sparsefs-imagez", "sparsefs-image", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+
+static struct zygote *const all[] = {&zygote_of_libhdf5, &zygote_of_plugins, &zygote_of_images};
+
+#define N_ZYGOTES (sizeof(all) / sizeof(*all))
 
 /* ---- The zygote ---- */
 
@@ -74,11 +84,39 @@ static void become_worker(const struct zygote *zygote, const struct life *life, 
     _exit(is_ready ? 0 : 1);
 }
 
+/* In a zygote: its workers. Of one for which there is no memory only the kernel knows. */
+static struct {
+    pid_t *pids;
+    size_t n, room;
+} workers;
+
+static void remember(pid_t pid)
+{
+    if (workers.n == workers.room) {
+        size_t room = 2 * workers.room + 8;
+        pid_t *pids = realloc(workers.pids, room * sizeof(*pids));
+        if (!pids)
+            return;
+        workers.pids = pids;
+        workers.room = room;
+    }
+    workers.pids[workers.n++] = pid;
+}
+
+static void forget(pid_t pid)
+{
+    for (size_t i = 0; i < workers.n; i++)
+        if (workers.pids[i] == pid)
+            workers.pids[i--] = workers.pids[--workers.n];
+}
+
 static struct answer fork_one(const struct zygote *zygote, const struct life *life, int socket)
 {
     pid_t pid = socket < 0 ? -1 : fork();
     if (pid == 0)
         become_worker(zygote, life, socket);
+    if (pid > 0)
+        remember(pid);
     struct answer answer = {.error = pid > 0 ? 0 : socket < 0 ? -EPROTO : -errno, .pid = pid};
     if (socket >= 0)
         close(socket);
@@ -91,6 +129,7 @@ static struct answer end_one(pid_t pid)
     kill(pid, SIGKILL); /* it is our child, or none, but not anybody else's number */
     while (waitpid(pid, &answer.status, 0) < 0 && !answer.error)
         answer.error = errno == EINTR ? 0 : -errno;
+    forget(pid);
     return answer;
 }
 
@@ -117,13 +156,16 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     if (!zygote->is_open)
         confine_surroundings();
     prctl(PR_SET_DUMPABLE, 0);
-    zygote_of_libhdf5.control = zygote_of_plugins.control = zygote_of_images.control = -1;
+    for (size_t i = 0; i < N_ZYGOTES; i++)
+        all[i]->control = -1;
     life->prepare();
     while (descriptor_receive(CONTROL, &request, sizeof(request), &fd)) {
         struct answer answer = request.end > 0 ? end_one(request.end) : fork_one(zygote, life, fd);
         if (send(CONTROL, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             break;
     }
+    while (workers.n > 0)
+        (void)end_one(workers.pids[0]);
     _exit(0);
 }
 
@@ -134,14 +176,14 @@ int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int 
 {
     const struct life life = {prepare, work, memory};
     int ends[2];
-    sigset_t all, before;
+    sigset_t every, before;
     if (zygote->control >= 0)
         return -EALREADY;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork();
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pid_t parent = getpid(), pid = fork();
     int error = pid < 0 ? -errno : 0;
     if (pid == 0)
         run_zygote(zygote, &life, ends[1]);
@@ -149,9 +191,29 @@ int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int 
     close(ends[1]);
     if (error)
         close(ends[0]);
-    else
+    else {
         zygote->control = ends[0];
+        zygote->pid = pid;
+        zygote->parent = parent;
+    }
     return error;
+}
+
+/* As the program ends. Other threads may still ask: the socket stays theirs, and tells them that it
+ * is gone. */
+__attribute__((destructor)) static void end_zygotes(void)
+{
+    for (size_t i = 0; i < N_ZYGOTES; i++)
+        if (all[i]->control >= 0 && all[i]->parent == getpid())
+            shutdown(all[i]->control, SHUT_WR);
+    for (size_t i = 0; i < N_ZYGOTES; i++) {
+        if (all[i]->control < 0 || all[i]->parent != getpid())
+            continue;
+        if (poll(&(struct pollfd){.fd = all[i]->control, .events = POLLIN}, 1, END_MILLIS) <= 0)
+            kill(all[i]->pid, SIGKILL);
+        while (waitpid(all[i]->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
 }
 
 static int ask(struct zygote *zygote, const struct request *request, int fd, struct answer *answer)

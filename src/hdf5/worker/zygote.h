@@ -1,6 +1,7 @@
 /* Processes that workers are forked from. They were forked themselves before the program had
  * threads or had opened a file, so that workers have nothing of it but its code; and they are their
- * parents, which learn how they end. They end with the program. */
+ * parents, which learn how they end. They end with the program, which waits for them when it exits.
+ */
 #ifndef SPARSEFS_HDF5_WORKER_ZYGOTE_H
 #define SPARSEFS_HDF5_WORKER_ZYGOTE_H
 
@@ -8,8 +9,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The workers of libhdf5, and those for images, are confined from the beginning; those for plugins still have to load
- * them, and do it themselves then. */
+/* The workers of libhdf5, and those for images, are confined from the beginning; those for plugins
+ * still have to load them, and do it themselves then. */
 struct zygote;
 extern struct zygote zygote_of_libhdf5, zygote_of_plugins, zygote_of_images;
 
