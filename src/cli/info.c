@@ -32,6 +32,7 @@ struct query {
     struct sfs_file *file;
     bool chunks, json;
     size_t n; /* datasets so far */
+    bool has_unreadable;
 };
 
 /* What the chunks of a sparse dataset add up to. */
@@ -269,6 +270,30 @@ static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 
 /* ---- Datasets ---- */
 
+/* An error of one object: others may be read. */
+static bool is_of_object(int error)
+{
+    return error == -EIO || error == -ELOOP || error == -EOPNOTSUPP || error == -EFBIG;
+}
+
+/* In place of what cannot be told. */
+static int show_unreadable(void *context, const char *path, int error)
+{
+    struct query *query = context;
+    int code = fail(error, "%s:%s", query->target.file, path);
+    if (!is_of_object(error))
+        return code;
+    query->has_unreadable = true;
+    if (query->json) {
+        printf("%s\n    {\n      \"path\": ", query->n++ ? "," : "");
+        json_string(stdout, path, strlen(path));
+        json_key("error");
+        json_string(stdout, strerror(-error), strlen(strerror(-error)));
+        fputs("\n    }", stdout);
+    }
+    return 0;
+}
+
 static int show_dataset(struct query *query, const char *path, struct sfs_dataset *dataset)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
@@ -276,7 +301,7 @@ static int show_dataset(struct query *query, const char *path, struct sfs_datase
     bool is_sparse = info->layout == SFS_SPARSE;
     int error = is_sparse ? sfs_chunk_iterate(dataset, add_chunk, &sums) : 0;
     if (error)
-        return fail(error, "%s:%s", query->target.file, path);
+        return show_unreadable(query, path, error);
     if (query->json) {
         json_head(query, path, info);
         error = is_sparse ? json_sparse(dataset, &sums) : 0;
@@ -300,7 +325,7 @@ static int show_object(void *context, const char *path, uint64_t address, enum s
         return 0;
     int error = sfs_dataset_open(query->file, address, path, &dataset);
     if (error)
-        return fail(error, "%s:%s", query->target.file, path);
+        return show_unreadable(query, path, error);
     int code = show_dataset(query, path, dataset);
     sfs_dataset_close(dataset);
     return code;
@@ -309,14 +334,14 @@ static int show_object(void *context, const char *path, uint64_t address, enum s
 static int show(struct query *query)
 {
     struct sfs_dataset *dataset;
-    if (!query->target.path)
-        return tree_walk_series(query->file, show_object, show_object, query);
-    int code = tree_open(query->file, query->target.path, &dataset);
-    if (!code) {
+    int code;
+    if (!query->target.path) {
+        code = tree_walk_series(query->file, show_object, show_object, show_unreadable, query);
+    } else if (!(code = tree_open(query->file, query->target.path, &dataset))) {
         code = show_dataset(query, query->target.path, dataset);
         sfs_dataset_close(dataset);
     }
-    return code;
+    return code || !query->has_unreadable ? code : FAILED;
 }
 
 static int show_file(struct query *query)

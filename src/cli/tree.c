@@ -25,6 +25,7 @@ struct waiting {
 struct walk {
     struct sfs_file *file;
     tree_function each, series; /* the second may be NULL */
+    int (*unreadable)(void *context, const char *path, int error);
     void *context;
     struct met *met;
     struct waiting *waiting; /* a stack */
@@ -92,6 +93,12 @@ static int push_links(struct walk *walk, const struct waiting *group)
     return error;
 }
 
+static int fault(const struct walk *walk, const struct waiting *object, int error)
+{
+    return walk->unreadable ? walk->unreadable(walk->context, object->path, error)
+                            : fail(error, "%s:%s", sfs_path(walk->file), object->path);
+}
+
 static int visit_series(struct walk *walk, const struct waiting *series)
 {
     struct sfs_dataset *dataset;
@@ -111,20 +118,22 @@ static int visit(struct walk *walk, const struct waiting *object)
     bool is_new;
     int error = meet(walk, object->address, &is_new);
     if (error || !is_new)
-        return error ? fail(error, "%s:%s", sfs_path(walk->file), object->path) : 0;
+        return error ? fault(walk, object, error) : 0;
     error = sfs_object_type(walk->file, object->address, &type);
     if (!error && type == SFS_GROUP && object->level >= SFS_MOST_LEVELS)
         error = -ELOOP;
     if (!error && type == SFS_GROUP)
         error = push_links(walk, object);
     if (error)
-        return fail(error, "%s:%s", sfs_path(walk->file), object->path);
+        return fault(walk, object, error);
     return walk->each(walk->context, object->path, object->address, type);
 }
 
-int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series, void *context)
+int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series,
+                     int (*unreadable)(void *context, const char *path, int error), void *context)
 {
-    struct walk walk = {.file = file, .each = each, .series = series, .context = context};
+    struct walk walk = {
+        .file = file, .each = each, .series = series, .unreadable = unreadable, .context = context};
     int result = push(&walk, sfs_root(file), NULL, "", false);
     if (result)
         result = fail(result, "%s", sfs_path(file));
@@ -146,7 +155,7 @@ int tree_walk_series(struct sfs_file *file, tree_function each, tree_function se
 
 int tree_walk(struct sfs_file *file, tree_function each, void *context)
 {
-    return tree_walk_series(file, each, NULL, context);
+    return tree_walk_series(file, each, NULL, NULL, context);
 }
 
 int tree_open(struct sfs_file *file, const char *path, struct sfs_dataset **dataset)
@@ -222,7 +231,7 @@ static int consider_series(void *context, const char *path, uint64_t address,
 int tree_open_only(struct sfs_file *file, struct sfs_dataset **dataset, char **path)
 {
     struct candidates candidates = {.file = file};
-    int code = tree_walk_series(file, consider, consider_series, &candidates);
+    int code = tree_walk_series(file, consider, consider_series, NULL, &candidates);
     free(candidates.series);
     if (!code && candidates.n == 0)
         code = fail_because("%s: there is no dataset of rank 2 or more", sfs_path(file));

@@ -856,6 +856,11 @@ def test_sparsectl_outlives_it(tmp_path):
         done = sparsectl(*command)
         assert done.returncode == 1 and ended in (done.stdout + done.stderr).decode(), (command, done.stderr)
         assert not list(tmp_path.glob("copy.h5*")), command
+    done = sparsectl("info", "--json", sparse)
+    listed = {dataset["path"]: dataset for dataset in json.loads(done.stdout)["datasets"]}
+    assert done.returncode == 1 and "error" in listed["/crash"]
+    for name in "/rest", "/sound":
+        assert listed[name]["defined_elements"] == N_COMPOUNDS and name + ": sparse" in sparsectl("info", sparse).stdout.decode()
     assert b"3 groups and datasets sound, 2 faults" in sparsectl("check", sparse).stdout
     for command in ("dump", sound), ("export", sound, copy), ("image", sparse):
         done = sparsectl(*command)
