@@ -66,19 +66,92 @@ def test_recipes(tmp_path):
 
 
 def test_files_that_are_named_exist():
-    for name in re.findall(r"\]\(([^)#]+)\)", (TOP / "README.md").read_text()):
-        assert name.startswith("http") or (TOP / pathlib.Path(name)).exists(), name
+    for document in TOP / "README.md", TOP / "docs/rfc.md":
+        for name in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+            assert name.startswith("http") or (document.parent / name).exists(), name
+
+
+def sources():
+    return [*TOP.glob("tests/**/*.py"), *TOP.glob("tests/unit/*.c")]
 
 
 def test_tests_that_are_named_exist():
     """docs/security.md names one for each promise and each attack; ..._end is the end of such a name."""
     text = (TOP / "docs/security.md").read_text()
-    sources = [*TOP.glob("tests/**/*.py"), *TOP.glob("tests/unit/*.c")]
-    there = set(re.findall(r"^(?:def|static void) (test_\w+)\(", "\n".join(map(pathlib.Path.read_text, sources)), re.M))
-    files = {source.name for source in sources}
+    code = "\n".join(map(pathlib.Path.read_text, sources()))
+    there = set(re.findall(r"^(?:def|static void) (test_\w+)\(", code, re.M))
+    files = {source.name for source in sources()}
     named = re.findall(r"\b(test_\w+(?:\.py|\.c)?)", text)
     assert len(named) > 100
     for name in named:
         assert name in (files if "." in name else there), name
     for end in re.findall(r"`\.\.\.(_\w+)`", text):
         assert any(name.endswith(end) for name in there), end
+
+
+# ---- docs/rfc.md ----
+
+DOCUMENTS = 5
+HEAD = ["section", "what it asks for", "where", "test"]
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def named_in(cell):
+    """What stands in backquotes: a path with the names in it, `path: name`, `name`."""
+    found = []
+    for text in re.findall(r"`([^`]+)`", cell):
+        path, _, name = text.partition(": ")
+        if "/" in path:
+            found.append((path, [name] if name else []))
+        else:
+            assert found and not name, f"a name without a file: {text}"
+            found[-1][1].append(text)
+    return found
+
+
+def text_of(path):
+    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
+    return "\n".join(p.read_text() for p in files)
+
+
+def is_test(source, name):
+    """One that is run: pytest's, or one that a program gives to cmocka."""
+    run = r"^def {}\(" if source.suffix == ".py" else r"\bcmocka_unit_test\w*\({}\b"
+    return bool(name) and re.search(run.format(re.escape(name)), source.read_text(), re.M) is not None
+
+
+def check_row(row):
+    """The names of its tests. Each file exists, with what is said to be in it."""
+    section, asks, where, test = row
+    assert section and asks, row
+    for path, names in named_in(where):
+        assert (TOP / path).exists(), path
+        for name in names:
+            assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text_of(TOP / path)), (path, name)
+    is_open = where.startswith(("**not yet**", "**no**"))
+    assert is_open or where == test == "" and "nothing to implement" in asks or named_in(where), row
+    assert is_open or not where or named_in(test), row
+    tests = []
+    for path, names in named_in(test):
+        assert (TOP / path).is_file() and path.startswith(("tests/", "docs/examples/")), path
+        assert names or path.startswith("docs/examples/"), path
+        for name in names:
+            assert is_test(TOP / path, name), (path, name)
+        tests += names
+    return tests
+
+
+def test_names_in_the_table_of_documents_exist():
+    parts = re.split(r"^## ", (TOP / "docs/rfc.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(parts) == DOCUMENTS
+    tests = []
+    for part in parts:
+        head, rule, *rows = [cells_of(line) for line in part.splitlines() if line.startswith("|")]
+        assert head == HEAD and set("".join(rule)) == {"-"}
+        for row in rows:
+            assert len(row) == len(HEAD), row
+            tests += check_row(row)
+    assert len(tests) > 200
