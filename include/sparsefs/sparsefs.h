@@ -754,7 +754,7 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
  * other calls on this dataset, which see the dims of before or of after; not to be called by the
  * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EFBIG: it
  * would grow to more chunks than its index can hold (arrays: 2^32); -EOPNOTSUPP (neither sparse nor
- * chunked). */
+ * chunked; smaller, and sparse with elements of variable length). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* The same, but no dim becomes less than it is: for several threads that append. */

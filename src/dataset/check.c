@@ -175,7 +175,7 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
                         const struct chunk_record *record)
 {
     struct layout *layout = &checking->dataset->layout;
-    const unsigned parts = PART_DEFINED | PART_PACKED;
+    const unsigned parts = PART_DEFINED | PART_PACKED | PART_HEAP;
     struct cache_form form = {0};
     uint64_t offset, n;
     layout->ops->stored(layout, record, parts, &offset, &n);
@@ -216,7 +216,7 @@ static bool is_decodable(struct checking *checking, const uint64_t *scaled,
     bool decodable = true;
     if (layout_is_unfiltered(&checking->dataset->layout, scaled))
         return true;
-    for (int section = 0; section < SFS_SECTIONS; section++) {
+    for (int section = 0; section < sparse->format.n_sections; section++) {
         if (chunk_record_section_size(&sparse->format, record, section) == 0)
             continue;
         size_t n = sparse->header.filters.section[section].n;
@@ -236,7 +236,7 @@ static bool is_decodable(struct checking *checking, const uint64_t *scaled,
 static bool is_left_out(struct checking *checking, const struct chunk_record *record)
 {
     const struct sparse *sparse = checking->dataset->sparse;
-    for (int section = 0; section < SFS_SECTIONS; section++)
+    for (int section = 0; section < sparse->format.n_sections; section++)
         for (size_t i = 0; i < sparse->header.filters.section[section].n; i++)
             if (!(record->filter_mask[section] >> i & 1) &&
                 filter_is_left_out(&sparse->header.filters.section[section].filters[i]))

@@ -209,6 +209,21 @@ static int check_room(const struct sfs_dataset *dataset, const uint64_t *dims)
     return grows ? layout_check_room(layout, last) : 0;
 }
 
+/* What is outside of smaller dims is erased, and chunks are written for that. */
+static int check_elements(const struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    if (!dataset->sparse || !dataset->info.type.has_pointers)
+        return 0;
+    for (int i = 0; i < dataset->info.rank; i++) {
+        if (dims[i] >= dataset->info.dims[i])
+            continue;
+        log_error("%s: %s: elements of variable length cannot be erased, so the dims can only grow",
+                  sfs_path(dataset->file), dataset->path);
+        return -EOPNOTSUPP;
+    }
+    return 0;
+}
+
 static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     const struct sfs_dataset_info *info = &dataset->info;
@@ -222,7 +237,9 @@ static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
         return -EINVAL;
     if (memcmp(dims, info->dims, (size_t)info->rank * sizeof(*dims)) == 0)
         return 0;
-    int error = check_room(dataset, dims);
+    int error = check_elements(dataset, dims);
+    if (!error)
+        error = check_room(dataset, dims);
     if (error)
         return error;
     return dataset->sparse ? change_sparse(dataset, dims) : change_dense(dataset, dims);

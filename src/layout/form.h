@@ -27,6 +27,7 @@ enum chunk_part {
     PART_DEFINED = 1, /* which elements are defined */
     PART_VALUES = 2,  /* their values, in whatever form */
     PART_PACKED = 4,  /* both parts of the packed form */
+    PART_HEAP = 8,    /* variable-length data, besides all others: verified, and not kept */
 };
 
 struct cache_form {

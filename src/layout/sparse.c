@@ -1,7 +1,7 @@
 /* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
  * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
- * section has filters of its own. A third section holds variable-length data, which is not read;
- * section 1 then ends in a checksum, too. */
+ * section has filters of its own. A third section holds variable-length data, which is not read,
+ * only verified; it and section 1 then end in a checksum, too. */
 #include "layout/sparse.h"
 
 #include <errno.h>
@@ -21,6 +21,7 @@
 
 #define SELECTION 0
 #define VALUES    1
+#define HEAP      2
 
 int sparse_open(struct store *store, const struct superblock *superblock, uint64_t address,
                 struct sparse **out, struct why *why)
@@ -77,8 +78,9 @@ static void stored(const struct layout *layout, const struct chunk_record *recor
                    uint64_t *offset, uint64_t *n)
 {
     const struct chunk_record_format *format = &layout->sparse->format;
-    uint64_t values_end =
-        format->n_sections > 2 ? record->section_offset[VALUES + 1] : record->size;
+    uint64_t values_end = format->n_sections > HEAP && !(parts & PART_HEAP)
+                              ? record->section_offset[HEAP]
+                              : record->size;
     *offset = parts & PART_DEFINED ? 0 : record->section_offset[VALUES];
     *n = (parts & (PART_VALUES | PART_PACKED) ? values_end : record->section_offset[VALUES]) -
          *offset;
@@ -95,7 +97,7 @@ static uint64_t plain_size(const struct sparse *sparse, const struct chunk_recor
 /* Bytes of the checksum that n bytes of section 1 end in. */
 static uint64_t values_checksum(const struct sparse *sparse, uint64_t n)
 {
-    return sparse->format.n_sections > 2 && n > 0 ? CHECKSUM_BYTES : 0;
+    return sparse->format.n_sections > HEAP && n > 0 ? CHECKSUM_BYTES : 0;
 }
 
 /* Elements that section 1 has values for. */
@@ -143,7 +145,12 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
     if (!(parts & (PART_VALUES | PART_PACKED)))
         return bytes;
     plain = section_bytes(layout->sparse, record, VALUES, &working);
-    return larger(bytes, size_sum(size_sum(runs, plain), working));
+    bytes = larger(bytes, size_sum(size_sum(runs, plain), working));
+    if (!(parts & PART_HEAP) || layout->sparse->format.n_sections <= HEAP)
+        return bytes;
+    size_t values = plain;
+    plain = section_bytes(layout->sparse, record, HEAP, &working);
+    return larger(bytes, size_sum(size_sum(size_sum(runs, values), plain), working));
 }
 
 /* A section in memory without its filters. */
@@ -156,11 +163,12 @@ struct section {
 static int filter_failed(const struct layout *layout, const uint64_t *scaled,
                          const struct chunk_record *record, int number, int error)
 {
+    static const char *const damaged[] = {
+        [SELECTION] = "its selection section is damaged: checksum or compressed data",
+        [VALUES] = "its values section is damaged: checksum or compressed data",
+        [HEAP] = "its variable-length data is damaged: checksum or compressed data"};
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, record->address,
-                             number == SELECTION
-                                 ? "its selection section is damaged: checksum or compressed data"
-                                 : "its values section is damaged: checksum or compressed data");
+        return layout_failed(layout, scaled, record->address, damaged[number]);
     if (error == -EOPNOTSUPP || error == -EINVAL || error == -EIO)
         return layout_library_failed(layout, scaled, record->address);
     return error;
@@ -295,6 +303,24 @@ static int decode_values(const struct layout *layout, const uint64_t *scaled,
     return error;
 }
 
+/* Of a chunk whose elements have none there may be no section. */
+static int check_heap(const struct layout *layout, const uint64_t *scaled,
+                      const struct chunk_record *record, const void *stored, struct pool *pool)
+{
+    struct section section;
+    struct why why;
+    int error = undo_filters(layout, scaled, record, HEAP, stored, pool, &section);
+    if (error)
+        return error;
+    if (section.n > 0 && (section.n < CHECKSUM_BYTES ||
+                          structure_summed("variable-length data", record->address,
+                                           (const unsigned char *)section.bytes, section.n, &why)))
+        error = layout_failed(layout, scaled, record->address,
+                              "the checksum of its variable-length data is wrong");
+    pool_put(pool, section.owned, section.n);
+    return error;
+}
+
 static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
                   unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
 {
@@ -312,6 +338,9 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     }
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
         error = decode_values(layout, scaled, record, values, pool, form);
+    if (!error && (parts & PART_HEAP) && layout->sparse->format.n_sections > HEAP && stored)
+        error = check_heap(layout, scaled, record,
+                           (const char *)stored + record->section_offset[HEAP], pool);
     return error;
 }
 

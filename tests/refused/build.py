@@ -263,7 +263,7 @@ def tree():
     return file.end(file.dataset("bad", (4, 4), (UNDEFINED, UNDEFINED), layout((2, 2), 4, index)))
 
 
-def variable_length(descriptors=2, spoiled=False, is_summed=True):
+def variable_length(descriptors=2, spoiled=False, is_summed=True, heap=None):
     """Variable-length integers in three sections; elements 0 and 1 of three are defined."""
     file = File()
     kind = bytes([0x19, 0, 0, 0, 16, 0, 0, 0]) + INT32
@@ -271,7 +271,7 @@ def variable_length(descriptors=2, spoiled=False, is_summed=True):
     second = bytearray(summed(bytes(16 * descriptors)) if is_summed else bytes(16 * descriptors))
     if spoiled:
         second[-1] ^= 0x55
-    heap = summed(b"HGLS" + struct.pack("<II", 1, 0))
+    heap = summed(b"HGLS" + struct.pack("<II", 1, 0)) if heap is None else heap
     address = file.add("chunk", first + second + heap)
     index = b"\1" + packed(len(first + second + heap), len(first), len(first + second), address)
     message = layout((3,), 16, index, composition=bytes([8, 3, 3, 0, 1, 2]))

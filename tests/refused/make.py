@@ -281,6 +281,9 @@ refuse("descriptors_without_checksum", "check", "differ in number",
        variable_length(1, is_summed=False))
 refuse("descriptors_checksum", "check", "the checksum of its values section is wrong",
        variable_length(spoiled=True))
+refuse("heap_checksum", "check", "the checksum of its variable-length data is wrong",
+       variable_length(heap=b"HGLS" + struct.pack("<III", 1, 0, 0)))
+refuse("heap_short", "check", "the checksum of its variable-length data is wrong", variable_length(heap=b"HGL"))
 refuse("deflate_selection", "elements", "its selection section is damaged", filtered().spoil("chunk", 10))
 deflated = zlib.compress(summed(THREE), 6)
 refuse("deflate_values", "elements", "its values section is damaged",

@@ -185,6 +185,28 @@ static void test_long_text(void **state)
     sfs_discard(file);
 }
 
+/* Elements that are not written cannot be erased either, as what is outside of new dims is. */
+static void test_variable_length_is_not_cut(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    char content[MOST_BYTES];
+    FILE *from = fopen(REFUSED "/sound_variable_length.h5", "rb"), *to = fopen("cut.h5", "wb");
+    assert_true(from && to);
+    size_t n = fread(content, 1, sizeof(content), from);
+    assert_int_equal(fwrite(content, 1, n, to), n);
+    fclose(from);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(sfs_open("cut.h5", &(struct sfs_options){.writable = true}, &file), 0);
+    assert_int_equal(open_dataset(file, "/bad", &dataset), 0);
+    assert_int_equal(sfs_set_extent(dataset, &(uint64_t){1}), -EOPNOTSUPP);
+    assert_non_null(strstr(logged, "elements of variable length cannot be erased"));
+    assert_int_equal(sfs_dataset_info(dataset)->dims[0], 3);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static int listen(void **state)
 {
     (void)state;
@@ -193,4 +215,5 @@ static int listen(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test_setup(test_sound, listen), cmocka_unit_test_setup(test_refused, listen),
-          cmocka_unit_test_setup(test_long_text, listen))
+          cmocka_unit_test_setup(test_long_text, listen),
+          cmocka_unit_test_setup(test_variable_length_is_not_cut, listen))
