@@ -219,7 +219,8 @@ def test_variable_length_behind_what_only_a_plugin_undoes(tmp_path, left_out):
     if left_out:
         done("repack", path, copy)
         with h5py.File(copy) as file:
-            assert file["strings"][...].tolist() == file["plain"][...].tolist() == texts
+            for name in "strings", "plain":  # older versions of h5py give str
+                assert [text if isinstance(text, bytes) else text.encode() for text in file[name]] == texts
     else:
         failed("repack", path, copy, says="libhdf5 cannot undo their filter 480 here")
         assert not copy.exists()
