@@ -121,8 +121,9 @@ int confine_landlock(void)
 
 #if HAVE_SECCOMP
 
-/* Memory, its socket, the clock, and the end. Where a number does not exist, its name is not known
- * to libseccomp, or stands for none. */
+/* Memory, its socket, the clock, and the end. Where there is no such call its name is not known to
+ * libseccomp, or has a negative number: of some of those (on i386 recv, by socketcall) it knows
+ * what they are instead. */
 static const char *const allowed[] = {
     "read",
     "write",
@@ -162,8 +163,8 @@ static bool allow_all(scmp_filter_ctx filter)
 {
     for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed); i++) {
         int number = seccomp_syscall_resolve_name(allowed[i]);
-        if (number != __NR_SCMP_ERROR && number >= 0 &&
-            seccomp_rule_add(filter, SCMP_ACT_ALLOW, number, 0) < 0)
+        if (number != __NR_SCMP_ERROR && seccomp_rule_add(filter, SCMP_ACT_ALLOW, number, 0) < 0 &&
+            number >= 0)
             return false;
     }
     return true;
