@@ -736,7 +736,7 @@ def test_killing_it_is_not_noticed(mounts, path, mode):
         assert refused < N_OTHERS
         if "signal 9" in mount.log():
             return
-        mount.umount()
+        mount.unmount()
     pytest.fail("it was never killed in a call")
 
 
