@@ -213,6 +213,10 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     if (sfs_missing_filter(&dataset->info))
         dataset->layout.said_missing = &dataset->said_missing;
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
+    if (!error && !dataset->layout.ops) { /* who shows it looks for its dims there */
+        dataset->layout.rank = dataset->info.rank;
+        memcpy(dataset->layout.dims, dataset->info.dims, sizeof(dataset->layout.dims));
+    }
     if (!error && dataset->layout.ops)
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error) {

@@ -1,6 +1,6 @@
-/* Virtual datasets that are left to libhdf5 altogether: scalars, and elements with pointers. It
- * opens their sources through our driver, but external raw data of a source by itself, whatever
- * file that is. So before it reads, the sources are looked at here, each time. */
+/* Virtual datasets that are left to libhdf5 altogether: scalars. It opens their sources through our
+ * driver, but external raw data of a source by itself, whatever file that is. So before it reads,
+ * the sources are looked at here, each time. */
 #include <errno.h>
 
 #include "dataset/private.h"
@@ -15,7 +15,7 @@ static int get_sources(struct sfs_file *file, struct sources **sources)
     return error;
 }
 
-/* What is not there is libhdf5's affair: it reads as the fill value. */
+/* Of what is not there libhdf5 shows the fill value. */
 static int check_source(struct sources *sources, struct sfs_dataset *dataset,
                         const struct hdf5_mapping *mapping)
 {
@@ -25,13 +25,15 @@ static int check_source(struct sources *sources, struct sfs_dataset *dataset,
                       mapping->file, sfs_root(dataset->file), mapping->dataset);
     if (!source)
         return -ENOMEM;
-    int error = source_get(source, true, &found);
+    int error = source_get(source, dataset->file->fill_missing, &found);
     if (!error) {
         error = source_check_left(source, found);
         source_put(source);
     }
     source_destroy(source);
-    return error == -ENOENT || error == -EINVAL ? 0 : error;
+    if (error == -ENOENT || error == -EINVAL)
+        return dataset->file->fill_missing ? 0 : -EIO;
+    return error;
 }
 
 int left_check(struct sfs_dataset *dataset)

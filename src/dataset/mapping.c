@@ -332,7 +332,7 @@ int virtual_open(struct sfs_dataset *dataset, const struct series *series, struc
 {
     struct sfs_file *file = dataset->file;
     *out = NULL;
-    if (!series && (file->follows || dataset->info.rank < 1 || dataset->info.type.has_pointers))
+    if (!series && (file->follows || dataset->info.rank < 1))
         return 0;
     int error = file_make_sources(file);
     if (error)
@@ -344,6 +344,7 @@ int virtual_open(struct sfs_dataset *dataset, const struct series *series, struc
     virtual->file = file;
     virtual->sources = file->sources;
     virtual->fill_missing = file->fill_missing;
+    atomic_store(&virtual->is_librarys, dataset->info.type.has_pointers);
     pthread_mutex_init(&virtual->lock, NULL);
     error = series ? take_series(virtual, series) : take_mappings(virtual);
     if (!error && atomic_load(&virtual->is_librarys))

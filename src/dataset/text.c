@@ -9,6 +9,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/virtual.h"
 #include "hdf5/hdf5.h"
 
 #define BATCH_BYTES ((size_t)1 << 20) /* of elements that become text at once */
@@ -80,16 +81,34 @@ static int own_text(struct sfs_dataset *dataset, size_t limit, char **text, size
     return write_all(&writing, limit, text, n);
 }
 
+/* Whether what libhdf5 is to read of other files is there: n elements from the first-th on. */
+static int check_sources(struct sfs_dataset *dataset, uint64_t first, uint64_t n)
+{
+    struct box all = {.rank = dataset->info.rank}, box;
+    int error = left_check(dataset);
+    if (!dataset->virtual)
+        return error;
+    memcpy(all.count, dataset->info.dims, sizeof(all.count));
+    while (n > 0 && !error) {
+        uint64_t here = box_of_interval(&all, first, n, &box);
+        error = virtual_check(dataset->virtual, &box);
+        first += here;
+        n -= here;
+    }
+    return error;
+}
+
 static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     USING(dataset);
-    if (dataset->sparse || dataset->virtual ||
+    bool is_pointed = dataset->info.type.has_pointers;
+    if (dataset->sparse || (dataset->virtual && !is_pointed) ||
         ((dataset->info.layout == SFS_CHUNKED || dataset->info.layout == SFS_EXTERNAL) &&
          dataset->cache))
         return own_text(dataset, limit, text, n);
     int error = dataset->cache ? cache_flush(dataset->file->cache, dataset->cache) : 0;
     if (!error)
-        error = left_check(dataset);
+        error = check_sources(dataset, 0, dataset->info.elements);
     if (error)
         return error;
     error = hdf5_text(dataset->file->hdf5, dataset->address, limit, text, n);
@@ -135,11 +154,16 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
                                       : true;
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
-    if (!can || (type->has_pointers && (dataset->sparse || dataset->virtual || dataset->cache)))
+    if (!can || (type->has_pointers && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
-    int error = type->has_pointers ? hdf5_parts(dataset->file->hdf5, dataset->address, parts, first,
-                                                n, most, bytes, bytes_n)
-                                   : own_lines(dataset, first, n, most, bytes, bytes_n);
+    if (first > dataset->info.elements || n > dataset->info.elements - first)
+        return -EINVAL;
+    int error = type->has_pointers ? check_sources(dataset, first, n) : 0;
+    if (error)
+        return error;
+    error = type->has_pointers ? hdf5_parts(dataset->file->hdf5, dataset->address, parts, first, n,
+                                            most, bytes, bytes_n)
+                               : own_lines(dataset, first, n, most, bytes, bytes_n);
     if (error == -EIO)
         log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
                   dataset->path, (unsigned long long)first, (unsigned long long)(first + n),

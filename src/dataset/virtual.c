@@ -136,7 +136,7 @@ enum want { NOT_WANTED, WANTED_IF_THERE, WANTED };
 static int check_source(struct virtual *virtual, struct source *source, enum want want, int depth)
 {
     struct sfs_dataset *dataset;
-    int error = source_get(source, want != WANTED, &dataset);
+    int error = source_get(source, want != WANTED || virtual->fill_missing, &dataset);
     if (error == -ENOENT || error == -EINVAL)
         return want == NOT_WANTED || (error == -ENOENT && want == WANTED_IF_THERE) ||
                        virtual->fill_missing
@@ -213,6 +213,57 @@ static int check_box(struct virtual *virtual, const struct box *box, int depth)
     }
     touched_free(&touched);
     return error;
+}
+
+static int check_there(struct virtual *virtual, const struct box *box, int depth);
+
+/* What of a source that is virtual itself is wanted is not found out: all of it is. */
+static int check_whole(struct virtual *virtual, int depth)
+{
+    const struct layout *layout = &virtual->dataset->layout;
+    struct box all = {.rank = layout->rank};
+    memcpy(all.count, layout->dims, sizeof(all.count));
+    return check_there(virtual, &all, depth);
+}
+
+static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
+                        const struct box *box, int depth)
+{
+    uint64_t end = mapping_blocks_end(mapping, box);
+    int error = 0;
+    for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
+        struct virtual_part part;
+        error = part_begin(&part, virtual, mapping, block);
+        if (error)
+            break;
+        error = part_check(&part, box);
+        if (!error && part.dataset && part.dataset->virtual)
+            error = check_whole(part.dataset->virtual, depth + 1);
+        part_end(&part);
+        if (!error)
+            error = interrupt_check();
+    }
+    return error == -EOPNOTSUPP ? 0 : error; /* libhdf5 knows what it shows */
+}
+
+static int check_there(struct virtual *virtual, const struct box *box, int depth)
+{
+    struct touched touched;
+    int error = touched_find(virtual, box, &touched);
+    for (size_t i = 0; i < touched.n && !error; i++) {
+        const struct mapping *mapping = touched.mapping[i];
+        error = check_mapping(virtual, mapping, box,
+                              mapping->is_unlimited ? WANTED_IF_THERE : WANTED, depth);
+        if (!error && mapping->is_regular)
+            error = check_blocks(virtual, mapping, box, depth);
+    }
+    touched_free(&touched);
+    return error;
+}
+
+int virtual_check(struct virtual *virtual, const struct box *box)
+{
+    return check_there(virtual, box, 0);
 }
 
 static int read_by_library(struct virtual *virtual, const struct box *box,

@@ -25,6 +25,10 @@ void virtual_close(struct virtual *virtual);
 int virtual_read(struct virtual *virtual, const struct box *box, const struct place *place,
                  int depth);
 
+/* Of elements with pointers, which libhdf5 reads, and shows the fill value for what is not there:
+ * whether a box is there. Errors as of virtual_read. */
+int virtual_check(struct virtual *virtual, const struct box *box);
+
 /* As dataset_lend_box; what is lent is given back by virtual_return. */
 int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
                  int depth);

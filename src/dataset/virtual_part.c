@@ -359,22 +359,40 @@ static int read_from(const struct wanted *wanted, int axis, uint64_t *first, uin
     return error;
 }
 
+/* Puts what of a box its source has into the translation; false: nothing. */
+static int clip(struct virtual_part *part, const struct box *box)
+{
+    struct translation *translation = &part->translation;
+    if (!translation_want(translation, box))
+        return false;
+    if (!translation_clip(translation, part->dataset->layout.dims))
+        return true;
+    if (!part->mapping->is_unlimited)
+        source_is_short(part->source);
+    return part_is_fill(part) ? translation_elements(translation) > 0 : -EIO;
+}
+
+static int check_once(struct virtual_part *part, const struct box *box)
+{
+    USING(part->dataset);
+    int there = clip(part, box);
+    return there < 0 ? there : 0;
+}
+
+int part_check(struct virtual_part *part, const struct box *box)
+{
+    return part->dataset ? FOLLOWING(part->dataset->file, check_once(part, box)) : 0;
+}
+
 /* What of a box a part of a mapping shows. */
 static int read_once(struct virtual_part *part, const struct box *box, const struct place *place,
                      int depth)
 {
-    struct translation *translation = &part->translation;
+    const struct translation *translation = &part->translation;
     USING(part->dataset);
-    if (!translation_want(translation, box))
-        return 0;
-    if (translation_clip(translation, part->dataset->layout.dims)) {
-        if (!part->mapping->is_unlimited)
-            source_is_short(part->source);
-        if (!part_is_fill(part))
-            return -EIO;
-        if (translation_elements(translation) == 0)
-            return 0;
-    }
+    int there = clip(part, box);
+    if (there <= 0)
+        return there;
     struct wanted wanted = {part, box, place, depth};
     uint64_t first[SFS_MAX_RANK], end[SFS_MAX_RANK];
     memcpy(first, translation->first, sizeof(first));

@@ -30,6 +30,9 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
                     const struct mapping *mapping, uint64_t block, struct call *call);
 void part_try_end(struct virtual_part *part, struct call *call);
 
+/* Whether its source has what it shows of a box. Errors as of virtual_read. */
+int part_check(struct virtual_part *part, const struct box *box);
+
 /* Reads what it has of a box. Errors as of virtual_read. */
 int part_read(struct virtual_part *part, const struct box *box, const struct place *place,
               int depth);

@@ -475,6 +475,78 @@ def test_what_is_missing_can_be_the_fill_value(mounts, broken):
     assert (mount / "v/frames/12.raw").read_bytes() == expected[12].tobytes()
 
 
+def make_pointed(folder):
+    """Strings and sequences of two files, and of a third one that has too few; scalars; and virtual ones of virtual ones."""
+    string, sequence = h5py.special_dtype(vlen=bytes), h5py.special_dtype(vlen=np.dtype("<i4"))
+    for name in "a.h5", "b.h5", "few.h5":
+        with h5py.File(folder / name, "w") as f:
+            n = 2 if name == "few.h5" else 3
+            f.create_dataset("s", (n,), string)[:] = [f"{name} {i}".encode() for i in range(n)]
+            lists = f.create_dataset("l", (n,), sequence)
+            for i in range(n):
+                lists[i] = np.arange(i + 1)
+            f.create_dataset("one", (), string)[()] = name.encode()
+    for name, sources in ("good", "ab"), ("short", ("a", "few")), ("scalar", "a"):
+        for member, dtype in ("s", string), ("l", sequence):
+            layout = h5py.VirtualLayout((3 * len(sources),), dtype)
+            for i, source in enumerate(sources):
+                layout[3 * i:3 * i + 3] = h5py.VirtualSource(f"{source}.h5", member, (3,))
+            with h5py.File(folder / "v.h5", "a", libver="latest") as f:
+                f.create_virtual_dataset(name + "_" + member, layout)
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.VIRTUAL)
+    scalar = h5py.h5s.create(h5py.h5s.SCALAR)
+    plist.set_virtual(scalar, b"b.h5", b"one", scalar)
+    with h5py.File(folder / "v.h5", "a", libver="latest") as f:
+        h5py.h5d.create(f.id, b"one", h5py.h5t.py_create(string, logical=True), scalar, plist)
+        for name, source in ("again", "good_l"), ("circle", "other"), ("other", "circle"):
+            layout = h5py.VirtualLayout((6,), sequence)
+            layout[:] = h5py.VirtualSource(".", source, (6,))
+            f.create_virtual_dataset(name, layout)
+    return folder / "v.h5"
+
+
+def refused(path):
+    with pytest.raises(OSError) as raised:
+        path.read_bytes()
+    return raised.value.errno == errno.EIO
+
+
+def sequences_of(root):
+    offsets, values = np.load(str(root / "offsets.npy")), np.load(str(root / "values.npy"))
+    return [values[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:])]
+
+
+@pytest.mark.parametrize("options", [("ro",), ("rw",), ("ro", "hdf5=inside")])
+def test_elements_of_variable_length(mounts, tmp_path, options):
+    """libhdf5 reads them, and would show nothing for what is missing: that is told as of all others. It has no fill value
+    for what a source is too short for."""
+    mount = mounts(make_pointed(tmp_path), *options, expect_log=True)
+    texts = [f"{name} {i}" for name in ("a.h5", "b.h5") for i in range(3)]
+    assert (mount / "good_s/lines.txt").read_text().splitlines() == texts
+    assert (mount / "good_s/value.txt").read_text() == " ".join(f'"{text}"' for text in texts) + "\n"
+    assert sequences_of(mount / "good_l") == sequences_of(mount / "again") == 2 * [[0], [0, 1], [0, 1, 2]]
+    assert (mount / "one/value.txt").read_text().strip() == "b.h5"
+    for name in "short_s/value.txt", "short_s/lines.txt", "short_l/value.txt", "short_l/values.npy", "circle/value.txt", \
+            "circle/offsets.npy":
+        assert refused(mount / name), name
+    assert sources_of(mount, "short_l") == [("a.h5", "l", "ok"), ("few.h5", "l", "too short")]
+    assert "in few.h5 has not all that is mapped" in mount.log()
+    mount.unmount()
+    (tmp_path / "b.h5").unlink()
+    mount = mounts(tmp_path / "v.h5", *options, expect_log=True)
+    for name in "good_s/value.txt", "good_l/offsets.npy", "again/values.npy", "one/value.txt":
+        assert refused(mount / name), name
+    assert sources_of(mount, "good_s") == [("a.h5", "s", "ok"), ("b.h5", "s", "missing")]
+    assert (mount / "scalar_s/lines.txt").read_text().splitlines() == texts[:3]
+    assert "in b.h5 does not exist" in mount.log()
+    mount.unmount()
+    mount = mounts(tmp_path / "v.h5", *options, "missing=fill", expect_log=True)
+    assert (mount / "good_s/lines.txt").read_text() == "".join(text + "\n" for text in texts[:3]) + 3 * "\n"
+    assert (mount / "one/value.txt").read_text().strip() == ""
+    assert "error:" not in mount.log()
+
+
 def test_a_source_may_come_later(mounts, tmp_path):
     data = make_interleaved(tmp_path, compression="gzip")
     (tmp_path / "s1.h5").rename(tmp_path / "away.h5")
