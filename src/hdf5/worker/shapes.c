@@ -450,7 +450,9 @@ static int take_slab(struct cursor *cursor, struct hdf5_slab *out)
     out->rank = (int)take_uint(cursor, SFS_MAX_RANK);
     if (cursor->failed || out->is_all != (out->rank == 0))
         return -EIO;
-    out->axis = calloc(out->rank > 0 ? (size_t)out->rank : 1, sizeof(*out->axis));
+    if (out->is_all)
+        return take_end(cursor, false);
+    out->axis = calloc((size_t)out->rank, sizeof(*out->axis));
     if (!out->axis)
         return -ENOMEM;
     for (int i = 0; i < out->rank; i++) {
