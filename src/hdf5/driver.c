@@ -296,7 +296,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
 {
     (void)max_address;
     const struct driver_info *info = H5Pget_driver_info(fapl);
-    if (!info || ((flags & H5F_ACC_RDWR) && !store_is_writable(info->store)))
+    if (!info)
         return NULL;
 
     struct driver_file *file = calloc(1, sizeof(*file));
@@ -319,6 +319,7 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
         free(file);
         return NULL;
     }
+    /* Sources are opened so where the file is, and their sources: nothing of them is written. */
     file->is_to_be_written = flags & H5F_ACC_RDWR;
     DL_APPEND(files, file);
     return &file->public;
