@@ -13,9 +13,8 @@ typedef int (*tree_function)(void *context, const char *path, uint64_t address,
 int tree_walk(struct sfs_file *file, tree_function each, void *context);
 
 /* The same, and calls series for every series (SFS_LINK_SERIES) that can be opened, before its
- * members; of others stderr says why they cannot. unreadable is called for each
- * object that cannot be read, to say so; what is not 0 ends the walk. NULL: stderr has it, FAILED.
- */
+ * members; of others stderr says why they cannot. unreadable is called for each object
+ * that cannot be read, to say so; what is not 0 ends the walk. NULL: it is said, and is FAILED. */
 int tree_walk_series(struct sfs_file *file, tree_function each, tree_function series,
                      int (*unreadable)(void *context, const char *path, int error), void *context);
 

@@ -213,12 +213,12 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     if (sfs_missing_filter(&dataset->info))
         dataset->layout.said_missing = &dataset->said_missing;
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
-    if (!error && !dataset->layout.ops) { /* who shows it looks for its dims there */
+    if (!error && dataset->layout.ops) {
+        error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
+    } else if (!error) { /* virtual datasets look for the dims of their sources there */
         dataset->layout.rank = dataset->info.rank;
         memcpy(dataset->layout.dims, dataset->info.dims, sizeof(dataset->layout.dims));
     }
-    if (!error && dataset->layout.ops)
-        error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     if (error) {
         virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);

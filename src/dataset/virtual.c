@@ -198,33 +198,7 @@ static void pieces_around(const struct layout *layout, const struct box *box, st
     }
 }
 
-static int check_box(struct virtual *virtual, const struct box *box, int depth)
-{
-    struct touched touched;
-    struct box pieces;
-    pieces_around(&virtual->dataset->layout, box, &pieces);
-    int error = touched_find(virtual, &pieces, &touched);
-    for (size_t i = 0; i < touched.n && !error; i++) {
-        const struct mapping *mapping = touched.mapping[i];
-        enum want want = !mapping_touches(mapping, box) ? NOT_WANTED
-                         : mapping->is_unlimited        ? WANTED_IF_THERE
-                                                        : WANTED;
-        error = check_mapping(virtual, mapping, &pieces, want, depth);
-    }
-    touched_free(&touched);
-    return error;
-}
-
-static int check_there(struct virtual *virtual, const struct box *box, int depth);
-
-/* What of a source that is virtual itself is wanted is not found out: all of it is. */
-static int check_whole(struct virtual *virtual, int depth)
-{
-    const struct layout *layout = &virtual->dataset->layout;
-    struct box all = {.rank = layout->rank};
-    memcpy(all.count, layout->dims, sizeof(all.count));
-    return check_there(virtual, &all, depth);
-}
+static int check_box(struct virtual *virtual, const struct box *box, int depth);
 
 static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
                         const struct box *box, int depth)
@@ -233,12 +207,12 @@ static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
     int error = 0;
     for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
         struct virtual_part part;
-        error = part_begin(&part, virtual, mapping, block);
+        struct box source;
+        error = part_begin_check(&part, virtual, mapping, block, box, &source);
         if (error)
             break;
-        error = part_check(&part, box);
-        if (!error && part.dataset && part.dataset->virtual)
-            error = check_whole(part.dataset->virtual, depth + 1);
+        if (source.rank > 0 && part.dataset->virtual)
+            error = check_box(part.dataset->virtual, &source, depth + 1);
         part_end(&part);
         if (!error)
             error = interrupt_check();
@@ -246,15 +220,21 @@ static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
     return error == -EOPNOTSUPP ? 0 : error; /* libhdf5 knows what it shows */
 }
 
-static int check_there(struct virtual *virtual, const struct box *box, int depth)
+/* Elements with pointers are not read in pieces. */
+static int check_box(struct virtual *virtual, const struct box *box, int depth)
 {
     struct touched touched;
-    int error = touched_find(virtual, box, &touched);
+    struct box pieces = *box;
+    if (virtual->dataset->layout.ops)
+        pieces_around(&virtual->dataset->layout, box, &pieces);
+    int error = touched_find(virtual, &pieces, &touched);
     for (size_t i = 0; i < touched.n && !error; i++) {
         const struct mapping *mapping = touched.mapping[i];
-        error = check_mapping(virtual, mapping, box,
-                              mapping->is_unlimited ? WANTED_IF_THERE : WANTED, depth);
-        if (!error && mapping->is_regular)
+        enum want want = !mapping_touches(mapping, box) ? NOT_WANTED
+                         : mapping->is_unlimited        ? WANTED_IF_THERE
+                                                        : WANTED;
+        error = check_mapping(virtual, mapping, &pieces, want, depth);
+        if (!error && want != NOT_WANTED && mapping->is_regular)
             error = check_blocks(virtual, mapping, box, depth);
     }
     touched_free(&touched);
@@ -263,7 +243,7 @@ static int check_there(struct virtual *virtual, const struct box *box, int depth
 
 int virtual_check(struct virtual *virtual, const struct box *box)
 {
-    return check_there(virtual, box, 0);
+    return check_box(virtual, box, 0);
 }
 
 static int read_by_library(struct virtual *virtual, const struct box *box,

@@ -53,8 +53,6 @@ static bool part_is_fill(const struct virtual_part *part)
 
 static int translate_used(struct virtual_part *part, uint64_t block)
 {
-    if (!source_is_of_type(part->source))
-        return -EOPNOTSUPP;
     USING(part->dataset);
     return translate(part, block);
 }
@@ -69,8 +67,8 @@ static int init(struct virtual_part *part, struct virtual *virtual, const struct
     return part->source ? 0 : mapping_numbered(virtual, mapping, block, &part->source);
 }
 
-int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
-               uint64_t block)
+static int begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+                 uint64_t block, bool is_of_any_type)
 {
     int error = init(part, virtual, mapping, block);
     if (!error)
@@ -81,7 +79,8 @@ int part_begin(struct virtual_part *part, struct virtual *virtual, const struct 
     }
     if (error)
         return error;
-    error = translate_used(part, block);
+    error = is_of_any_type || source_is_of_type(part->source) ? translate_used(part, block)
+                                                              : -EOPNOTSUPP;
     if (!error)
         return 0;
     if (error == -EIO)
@@ -89,6 +88,45 @@ int part_begin(struct virtual_part *part, struct virtual *virtual, const struct 
     source_put(part->source);
     part->dataset = NULL;
     return error == -EIO && part_is_fill(part) ? 0 : error;
+}
+
+int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+               uint64_t block)
+{
+    return begin(part, virtual, mapping, block, false);
+}
+
+/* Where source and what is shown are both without limit libhdf5 looks where the source ends. */
+static int check_once(struct virtual_part *part, const struct box *box, struct box *source)
+{
+    struct translation *translation = &part->translation;
+    const struct mapping *mapping = part->mapping;
+    struct box shown;
+    USING(part->dataset);
+    if (!translation_want(translation, box))
+        return 0;
+    if (translation_clip(translation, part->dataset->layout.dims) &&
+        !(mapping->is_unlimited && mapping->numbered_axis < 0)) {
+        source_is_short(part->source);
+        return -EIO;
+    }
+    if (translation_elements(translation) > 0)
+        translation_boxes(translation, translation->first, translation->end, &shown, source);
+    return 0;
+}
+
+int part_begin_check(struct virtual_part *part, struct virtual *virtual,
+                     const struct mapping *mapping, uint64_t block, const struct box *box,
+                     struct box *source)
+{
+    *source = (struct box){0};
+    int error = begin(part, virtual, mapping, block, true);
+    if (error || !part->dataset)
+        return error;
+    error = FOLLOWING(part->dataset->file, check_once(part, box, source));
+    if (error)
+        part_end(part);
+    return error;
 }
 
 void part_end(struct virtual_part *part)
@@ -359,40 +397,22 @@ static int read_from(const struct wanted *wanted, int axis, uint64_t *first, uin
     return error;
 }
 
-/* Puts what of a box its source has into the translation; false: nothing. */
-static int clip(struct virtual_part *part, const struct box *box)
-{
-    struct translation *translation = &part->translation;
-    if (!translation_want(translation, box))
-        return false;
-    if (!translation_clip(translation, part->dataset->layout.dims))
-        return true;
-    if (!part->mapping->is_unlimited)
-        source_is_short(part->source);
-    return part_is_fill(part) ? translation_elements(translation) > 0 : -EIO;
-}
-
-static int check_once(struct virtual_part *part, const struct box *box)
-{
-    USING(part->dataset);
-    int there = clip(part, box);
-    return there < 0 ? there : 0;
-}
-
-int part_check(struct virtual_part *part, const struct box *box)
-{
-    return part->dataset ? FOLLOWING(part->dataset->file, check_once(part, box)) : 0;
-}
-
 /* What of a box a part of a mapping shows. */
 static int read_once(struct virtual_part *part, const struct box *box, const struct place *place,
                      int depth)
 {
-    const struct translation *translation = &part->translation;
+    struct translation *translation = &part->translation;
     USING(part->dataset);
-    int there = clip(part, box);
-    if (there <= 0)
-        return there;
+    if (!translation_want(translation, box))
+        return 0;
+    if (translation_clip(translation, part->dataset->layout.dims)) {
+        if (!part->mapping->is_unlimited)
+            source_is_short(part->source);
+        if (!part_is_fill(part))
+            return -EIO;
+        if (translation_elements(translation) == 0)
+            return 0;
+    }
     struct wanted wanted = {part, box, place, depth};
     uint64_t first[SFS_MAX_RANK], end[SFS_MAX_RANK];
     memcpy(first, translation->first, sizeof(first));

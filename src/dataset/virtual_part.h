@@ -24,14 +24,18 @@ int part_begin(struct virtual_part *part, struct virtual *virtual, const struct 
                uint64_t block);
 void part_end(struct virtual_part *part);
 
+/* The same for what libhdf5 is to read, of whatever datatype; and whether the source has what is
+ * shown of a box: libhdf5 shows what lies behind it in the file. *source has that; its rank is 0 if
+ * it is nothing. Errors as of virtual_read, also where what is missing is the fill value. */
+int part_begin_check(struct virtual_part *part, struct virtual *virtual,
+                     const struct mapping *mapping, uint64_t block, const struct box *box,
+                     struct box *source);
+
 /* The same without waiting for anybody: false if its source is not open and in use by nobody who
  * changes it, or is no such part. Ended by part_try_end. */
 bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
                     const struct mapping *mapping, uint64_t block, struct call *call);
 void part_try_end(struct virtual_part *part, struct call *call);
-
-/* Whether its source has what it shows of a box. Errors as of virtual_read. */
-int part_check(struct virtual_part *part, const struct box *box);
 
 /* Reads what it has of a box. Errors as of virtual_read. */
 int part_read(struct virtual_part *part, const struct box *box, const struct place *place,

@@ -490,7 +490,9 @@ def make_pointed(folder):
         for member, dtype in ("s", string), ("l", sequence):
             layout = h5py.VirtualLayout((3 * len(sources),), dtype)
             for i, source in enumerate(sources):
-                layout[3 * i:3 * i + 3] = h5py.VirtualSource(f"{source}.h5", member, (3,))
+                # One maps all of its sources, the others a part of more.
+                layout[3 * i:3 * i + 3] = h5py.VirtualSource(f"{source}.h5", member, (3,)) if name == "good" else \
+                    h5py.VirtualSource(f"{source}.h5", member, (4,))[:3]
             with h5py.File(folder / "v.h5", "a", libver="latest") as f:
                 f.create_virtual_dataset(name + "_" + member, layout)
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -519,8 +521,7 @@ def sequences_of(root):
 
 @pytest.mark.parametrize("options", [("ro",), ("rw",), ("ro", "hdf5=inside")])
 def test_elements_of_variable_length(mounts, tmp_path, options):
-    """libhdf5 reads them, and would show nothing for what is missing: that is told as of all others. It has no fill value
-    for what a source is too short for."""
+    """libhdf5 reads them, and would show nothing for what is missing: that is told as of all others."""
     mount = mounts(make_pointed(tmp_path), *options, expect_log=True)
     texts = [f"{name} {i}" for name in ("a.h5", "b.h5") for i in range(3)]
     assert (mount / "good_s/lines.txt").read_text().splitlines() == texts
@@ -530,8 +531,9 @@ def test_elements_of_variable_length(mounts, tmp_path, options):
     for name in "short_s/value.txt", "short_s/lines.txt", "short_l/value.txt", "short_l/values.npy", "circle/value.txt", \
             "circle/offsets.npy":
         assert refused(mount / name), name
+    for name in "short_s", "short_l":  # said by who reads them, before anybody asks for their sources
+        assert f"/{name}: the source {name[-1]} in few.h5 has not all that is mapped" in mount.log()
     assert sources_of(mount, "short_l") == [("a.h5", "l", "ok"), ("few.h5", "l", "too short")]
-    assert "in few.h5 has not all that is mapped" in mount.log()
     mount.unmount()
     (tmp_path / "b.h5").unlink()
     mount = mounts(tmp_path / "v.h5", *options, expect_log=True)
@@ -543,8 +545,45 @@ def test_elements_of_variable_length(mounts, tmp_path, options):
     mount.unmount()
     mount = mounts(tmp_path / "v.h5", *options, "missing=fill", expect_log=True)
     assert (mount / "good_s/lines.txt").read_text() == "".join(text + "\n" for text in texts[:3]) + 3 * "\n"
+    assert refused(mount / "short_l/values.npy")  # libhdf5 would take what lies behind the source for sequences
     assert (mount / "one/value.txt").read_text().strip() == ""
-    assert "error:" not in mount.log()
+    assert "in b.h5 does not exist" not in mount.log()
+
+
+@pytest.mark.parametrize("options", [("ro",), ("rw",), (), ("rw", "hdf5=inside")])
+def test_sources_of_sources_of_another_datatype(mounts, tmp_path, options):
+    """Which libhdf5 opens, each as the file is that leads to it, also for writing."""
+    data = np.arange(20).reshape(5, 2, 2)
+    write(tmp_path / "s.h5", data.astype("<i4"))
+    for name, source, dtype in ("a", "s.h5", "<i8"), ("b", "a.h5", "<f4"), ("v", "b.h5", "<f8"):
+        layout = h5py.VirtualLayout(data.shape, dtype)
+        layout[...] = h5py.VirtualSource(source, "d" if name == "a" else "v", data.shape)
+        make_virtual(tmp_path / (name + ".h5"), layout)
+    assert (read_all(tmp_path / "v.h5") == data).all()
+    check(mounts(tmp_path / "v.h5", *options), data.astype("<f8"))
+
+
+@pytest.mark.parametrize("option", ["ro", "rw", "missing=fill"])
+def test_short_sources_of_another_datatype(mounts, tmp_path, option):
+    """libhdf5 converts them, and takes what lies behind a source for its elements."""
+    data = np.arange(12, dtype="<i4").reshape(3, 2, 2)
+    with h5py.File(tmp_path / "s.h5", "w") as f:
+        f["d"] = data
+        f["behind"] = np.full(100, 777, "<i4")
+    for name, source in ("v", "s.h5"), ("of_virtual", "v.h5"):
+        layout = h5py.VirtualLayout((4, 2, 2), "<i8" if name == "v" else "<f8")
+        layout[...] = h5py.VirtualSource(source, "d" if name == "v" else "v", (5, 2, 2))[:4]
+        make_virtual(tmp_path / (name + ".h5"), layout)
+    mount = mounts(tmp_path / "v.h5", option, expect_log=True)
+    for frame in range(3):
+        assert (mount / f"v/frames/{frame}.raw").read_bytes() == data[frame].astype("<i8").tobytes()
+    assert refused(mount / "v/frames/3.raw") and refused(mount / "v/stack.raw")
+    assert "/v: the source d in s.h5 has not all that is mapped" in mount.log()
+    mount.unmount()
+    mount = mounts(tmp_path / "of_virtual.h5", option, expect_log=True)
+    for frame in range(3):
+        assert (mount / f"v/frames/{frame}.raw").read_bytes() == data[frame].astype("<f8").tobytes()
+    assert refused(mount / "v/frames/3.raw")
 
 
 def test_a_source_may_come_later(mounts, tmp_path):

@@ -189,9 +189,9 @@ int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int 
         run_zygote(zygote, &life, ends[1]);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(ends[1]);
-    if (error)
+    if (error) {
         close(ends[0]);
-    else {
+    } else {
         zygote->control = ends[0];
         zygote->pid = pid;
         zygote->parent = parent;
