@@ -19,6 +19,7 @@
 struct cache;
 struct cache_dataset;
 struct layout;
+struct store;
 struct workers;
 
 /* n_workers: threads that help those who call, and as many that encode; they start when there is
@@ -134,15 +135,14 @@ struct encoded;
 int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
                  const struct encoded *encoded);
 
-/* Writes all changed chunks to the store, of one dataset or (NULL, for a commit) of all but what is
- * unfinished. What was written while
- * this runs may be among them or not. On error the chunks that are not written stay changed. */
+/* Writes all changed chunks of a dataset to its store. What was written while this runs may be
+ * among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
-/* The same of all, but what cannot be stored for a reason of its own (its index or its filters,
- * want of memory) is left changed, and the error is in *left, or 0; what is returned concerns all.
- */
-int cache_flush_most(struct cache *cache, int *left);
+/* The same, for a commit, of all datasets that are in one store, but what is unfinished. What cannot
+ * be stored for a reason of its own (its index or its filters, want of memory) is left changed, and
+ * the error is in *left, or 0; what is returned concerns all that is in the store. */
+int cache_flush_most(struct cache *cache, const struct store *store, int *left);
 
 /* The error for which something of a dataset was left so, when it was tried last; 0: nothing was.
  */
@@ -156,7 +156,7 @@ int cache_begin_unfinished(struct cache_dataset *dataset, const struct box *box,
                            struct unfinished **unfinished);
 void cache_end_unfinished(struct unfinished *unfinished);
 
-/* Around a commit, which is a cache_flush of all and what puts the dims into the store. What is
+/* Around a commit, which is a cache_flush_most and what puts the dims into the store. What is
  * unfinished when it begins is so until it ends. What lies at or behind an end of the first dim is
  * left out, too: that of what is unfinished at or behind `from`, but not less than from, or
  * promised, or more than all. If something behind it is stored already it is `all`.

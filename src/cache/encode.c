@@ -94,6 +94,11 @@ static int encode_rest(struct chunk *chunk, const struct runs *positions,
     return error;
 }
 
+static bool flushes(const struct flush *flush, const struct cache_dataset *dataset)
+{
+    return flush->dataset ? dataset == flush->dataset : dataset->layout->store == flush->store;
+}
+
 /* Tells those who wait for what an encoding began with that it has failed. Who has begun later than
  * it tries himself: what was wrong may have passed. */
 static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error, bool own)
@@ -101,7 +106,7 @@ static void tell_flushes(struct cache *cache, const struct encoding *encoding, i
     struct flush *flush;
     DL_FOREACH (cache->flushes, flush) {
         if (encoding->since <= flush->last && encoding->flushes >= flush->number &&
-            (!flush->dataset || flush->dataset == encoding->chunk->dataset))
+            flushes(flush, encoding->chunk->dataset))
             *(own ? &flush->left : &flush->error) = error;
     }
 }
@@ -244,7 +249,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
         if (chunk->dirty_since > flush->last)
             break;
-        if ((flush->dataset && chunk->dataset != flush->dataset) || chunk->failed >= flush->number)
+        if (!flushes(flush, chunk->dataset) || chunk->failed >= flush->number)
             continue;
         if (flush->commits && unfinished_share(chunk) == UNFINISHED_ALL && !chunk->encoding)
             continue;
@@ -253,8 +258,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
             return has_room(cache, chunk) ? chunk : NULL;
     }
     DL_FOREACH (cache->encodings, encoding) {
-        *more |= encoding->since <= flush->last &&
-                 (!flush->dataset || flush->dataset == encoding->chunk->dataset);
+        *more |= encoding->since <= flush->last && flushes(flush, encoding->chunk->dataset);
     }
     return NULL;
 }
@@ -320,14 +324,26 @@ void encoders_end(struct cache *cache)
 
 /* ---- Flushing ---- */
 
+/* Whether a chunk could not be written when it was tried last, of whatever store. */
+static bool has_failed(const struct cache *cache)
+{
+    const struct chunk *chunk;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next)
+        if (chunk->write_error)
+            break;
+    return chunk;
+}
+
 /* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
  * on and on. */
-static int flush_most(struct cache *cache, struct cache_dataset *dataset, int *left)
+static int flush_most(struct cache *cache, struct cache_dataset *dataset, const struct store *store,
+                      int *left)
 {
     struct chunk *chunk;
     bool more;
     pthread_mutex_lock(&cache->lock);
     struct flush flush = {.dataset = dataset,
+                          .store = store,
                           .last = cache->changes,
                           .number = ++cache->n_flushes,
                           .commits = !dataset};
@@ -337,7 +353,7 @@ static int flush_most(struct cache *cache, struct cache_dataset *dataset, int *l
             pthread_cond_wait(&cache->changed, &cache->lock);
     }
     DL_DELETE(cache->flushes, &flush);
-    if (!flush.error && !flush.left && !dataset)
+    if (!flush.error && !flush.left && !has_failed(cache))
         cache->write_error = 0;
     pthread_mutex_unlock(&cache->lock);
     *left = flush.left;
@@ -346,13 +362,13 @@ static int flush_most(struct cache *cache, struct cache_dataset *dataset, int *l
 
 int cache_flush(struct cache *cache, struct cache_dataset *dataset)
 {
-    int left, error = flush_most(cache, dataset, &left);
+    int left, error = flush_most(cache, dataset, NULL, &left);
     return error ? error : left;
 }
 
-int cache_flush_most(struct cache *cache, int *left)
+int cache_flush_most(struct cache *cache, const struct store *store, int *left)
 {
-    return flush_most(cache, NULL, left);
+    return flush_most(cache, NULL, store, left);
 }
 
 int cache_left(struct cache_dataset *dataset)

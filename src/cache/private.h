@@ -105,7 +105,8 @@ struct encoding {
 /* On the stack of who flushes. */
 struct flush {
     struct flush *prev, *next;
-    const struct cache_dataset *dataset; /* NULL: all */
+    const struct cache_dataset *dataset; /* NULL: all that are in the store */
+    const struct store *store;
     uint64_t last;                       /* changes after this one are left */
     uint64_t number;                     /* of this one among all */
     bool commits;                        /* leaves out what is unfinished */

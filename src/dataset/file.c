@@ -420,7 +420,7 @@ static void end_commit(struct sfs_file *file, bool is_committed)
 static int commit(struct sfs_file *file, bool keeps_promises, int *left)
 {
     begin_commit(file, keeps_promises);
-    int error = cache_flush_most(file->cache, left);
+    int error = cache_flush_most(file->cache, file->store, left);
     if (!error) {
         pthread_mutex_lock(&file->lock);
         error = look_at_left(file, *left);
