@@ -280,7 +280,8 @@ int file_over_found(const struct store_found *found, const struct common_cache *
     struct store *store;
     if (options->follow)
         return follow_file(found->path, found, options, common, file);
-    int error = store_open_found(found, false, &store);
+    int error = options->writable ? store_open_found_shared(found, &store)
+                                  : store_open_found(found, false, &store);
     return error ? error : file_over(store, common, options, false, file);
 }
 

@@ -137,7 +137,7 @@ void common_cache_destroy(const struct common_cache *common);
 int file_over(struct store *store, const struct common_cache *common,
               const struct sfs_options *options, bool create, struct sfs_file **file);
 
-/* The same of a file that was found, for reading. */
+/* The same of a file that was found; for writing it is shared (sfs_options.share). */
 int file_over_found(const struct store_found *found, const struct common_cache *common,
                     const struct sfs_options *options, struct sfs_file **file);
 

@@ -1,13 +1,17 @@
 #include "dataset/together.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "format/object_header.h"
 #include "store/store.h"
+
+#define LINE_BYTES 1024 /* of a message */
 
 struct together {
     struct sfs_options options;
@@ -36,12 +40,66 @@ void together_destroy(struct together *together)
     free(together);
 }
 
+static void keep_line(void *context, const char *line)
+{
+    snprintf(context, LINE_BYTES, "%s", line);
+}
+
+static bool is_forbidden(int error)
+{
+    return error == -EACCES || error == -EPERM || error == -EROFS;
+}
+
+/* What keeps it from being opened for reading, too, is said then. */
+static int open_writable(struct together *together, const struct store_found *found,
+                         struct sfs_file **file)
+{
+    char why[LINE_BYTES] = "";
+    struct sfs_options options = together->options;
+    log_divert(keep_line, why);
+    int error = file_over_found(found, &together->common, &options, file);
+    log_divert(NULL, NULL);
+    if (!error || error == -ENOMEM)
+        return error;
+    int level = is_forbidden(error) ? LOG_INFO : LOG_WARNING;
+    if (!*why)
+        snprintf(why, sizeof(why), "%s: %s", found->path, strerror(-error));
+    options.writable = options.share = false;
+    error = file_over_found(found, &together->common, &options, file);
+    if (!error)
+        log_message(level, "open only for reading, for want of writing: %s", why);
+    return error;
+}
+
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file)
 {
     struct store_found found = {.fd = fd, .path = (char *)path};
     if (fstat(fd, &found.st) < 0)
         return -errno;
+    if (together->options.writable)
+        return open_writable(together, &found, file);
     return file_over_found(&found, &together->common, &together->options, file);
+}
+
+/* Where it has not begun to write there is nothing to commit, and somebody else may have the lock.
+ */
+static int finish_writing(struct sfs_file *file)
+{
+    if (!writing_hold(file))
+        return 0;
+    sfs_end_writing(file);
+    return sfs_share(file);
+}
+
+/* Sharing a lock gives it away for a moment. */
+int together_finish(struct sfs_file *file, struct stat *st)
+{
+    int error = finish_writing(file);
+    bool is_known = sfs_stat(file, st) == 0 &&
+                    (!store_is_shared(file->store) || store_is_as_shared(file->store));
+    if (!is_known)
+        *st = (struct stat){0};
+    return error;
 }
 
 /* That it has none. */

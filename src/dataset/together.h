@@ -1,4 +1,5 @@
-/* Files that are opened over one chunk cache, each for itself: for who shows many. Thread-safe. */
+/* Files that are opened over one chunk cache, each for itself, with its own lock and commits: for
+ * who shows many. Thread-safe. */
 #ifndef SPARSEFS_DATASET_TOGETHER_H
 #define SPARSEFS_DATASET_TOGETHER_H
 
@@ -13,9 +14,18 @@ int together_create(const struct sfs_options *options, struct together **togethe
 /* All files are closed. NULL is fine. */
 void together_destroy(struct together *together);
 
-/* Opens, for reading, the file of a descriptor, which the caller closes in any case; O_PATH will
- * do. path: absolute, by which others find the file, for messages. Errors of sfs_open. */
+/* Opens the file of a descriptor, which the caller closes in any case; O_PATH will do. path:
+ * absolute and without symbolic links, by which others find the file. With options->writable it is
+ * opened for writing, under a shared lock until something is changed (sfs_options.share); where that
+ * cannot be, for reading, and the log says why: at LOG_INFO, if whoever opens it may not. Errors of
+ * sfs_open. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
+
+/* Before a file is closed that nobody uses: what was written to it is committed and put into the
+ * file for good, and the lock is shared. *st: the state in which it is then, and in which closing
+ * leaves it; one without an inode, if another program has changed it. Errors of sfs_flush: it is as
+ * it was. */
+int together_finish(struct sfs_file *file, struct stat *st);
 
 /* Whether the root group of such a file may have attributes, without libhdf5: false if its header
  * has none, and does not name a place for them. What is doubtful, or cannot be read, is true:

@@ -3,6 +3,7 @@
  * at a time, into our cache. A file that is shorter than its segment reads as zeros behind its end,
  * as libhdf5 has it. Which files may be read is the store's affair. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ static int read_segment(const struct wanted *wanted, const struct hdf5_segment *
         return 0;
     if (error)
         return failed(wanted, segment, error);
-    int fd = store_found_open(&found);
+    int fd = store_found_open(&found, O_RDONLY);
     error = fd < 0 ? fd : read_file(fd, offset, buffer, n);
     if (fd >= 0)
         close(fd);

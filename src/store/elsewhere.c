@@ -407,11 +407,11 @@ void store_found_free(struct store_found *found)
     free(found->path);
 }
 
-int store_found_open(const struct store_found *found)
+int store_found_open(const struct store_found *found, int access)
 {
     char path[32];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", found->fd);
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int fd = open(path, access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 

@@ -128,9 +128,8 @@ int file_open(struct store *store)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
-    store->fd = store->found ? store_found_open(store->found)
+    store->fd = store->found ? store_found_open(store->found, access)
                              : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
-    store->found = NULL;
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         int error = errno == EISDIR ? -EINVAL : -errno;
         log_error("%s: %s", store->path, strerror(errno));
@@ -148,7 +147,9 @@ int file_open(struct store *store)
         return -errno;
     store->committed_end = (uint64_t)store->st.st_size;
     atomic_store(&store->end, store->committed_end);
-    return place_find(store);
+    error = place_find(store);
+    store->found = NULL;
+    return error;
 }
 
 /* ---- Opening ---- */
@@ -216,7 +217,7 @@ static int open_store(const char *path, const struct store_found *found, bool wr
         error = is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
     if (!error && has_journal) {
         store_close(store);
-        error = open_store(path, NULL, true, false, out);
+        error = open_store(path, found, true, false, out);
         if (!error && (error = store_end_writing(*out)) < 0)
             store_close(*out);
         return error;
@@ -254,6 +255,11 @@ int store_open_found(const struct store_found *found, bool follow, struct store 
 {
     return follow ? follow_open(found->path, found, store)
                   : open_store(found->path, found, false, false, store);
+}
+
+int store_open_found_shared(const struct store_found *found, struct store **store)
+{
+    return open_store(found->path, found, true, true, store);
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
@@ -448,7 +454,7 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
                     ? file_get(store, address, buffer, n)
                     : unsynced_read(store, address, buffer, n);
     /* Whoever has the lock may have changed it just now. */
-    return atomic_load(&store->lost_lock) && !share_has_same_file(store) ? -ESTALE : error;
+    return atomic_load(&store->lost_lock) && !store_is_as_shared(store) ? -ESTALE : error;
 }
 
 /* That a file may not grow concerns all that is in it; -EFBIG is one dataset's. */

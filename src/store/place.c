@@ -194,8 +194,9 @@ int place_find(struct store *store)
     char *path = realpath(store->path, NULL);
     if (!path)
         return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
+    bool is_elsewhere = store->writable && store->found && strcmp(path, store->path) != 0;
     int error = place_take(store, path);
-    if (!error && place_leads(store, store->place))
+    if (!error && !is_elsewhere && place_leads(store, store->place))
         return store->writable ? 0 : take_other_name(store);
     if (error && (store->writable || error == -ENOMEM)) {
         log_error("%s: cannot open its directory: %s", store->path, strerror(-error));

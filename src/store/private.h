@@ -171,10 +171,8 @@ void file_refuse(int fd, const char *path, int operation);
 /* file.c: the counter of a writer who begins; the log says what there cannot be. */
 int file_begin_counter(struct store *store);
 
-/* share.c: what the file and its journal are like now; and whether the file itself is still as it
- * was when it was shared, which needs no lock. */
+/* share.c: what the file and its journal are like now. */
 int share_look(const struct store *store, struct follow_state *state);
-bool share_has_same_file(const struct store *store);
 
 /* file.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);

@@ -28,7 +28,7 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-bool share_has_same_file(const struct store *store)
+bool store_is_as_shared(const struct store *store)
 {
     struct stat st;
     return fstat(store->fd, &st) == 0 && st.st_size == store->seen.size &&
@@ -40,7 +40,7 @@ static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
     const struct journal_state *seen = &store->seen.journal;
-    return share_look(store, &now) == 0 && share_has_same_file(store) &&
+    return share_look(store, &now) == 0 && store_is_as_shared(store) &&
            now.journal.exists == seen->exists && now.journal.inode == seen->inode &&
            now.journal.size == seen->size && is_same_time(&now.journal.changed, &seen->changed);
 }

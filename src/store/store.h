@@ -35,6 +35,9 @@ int store_open_writable(const char *path, struct store **store);
 int store_open_shared(const char *path, struct store **store);
 bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
 
+/* Of a store that is shared: whether the file has the size and the time of then. Needs no lock. */
+bool store_is_as_shared(const struct store *store);
+
 /* Of a store that is shared: takes the exclusive lock, and looks whether the file is still the one
  * that was opened. -EBUSY: another program has it open, or has changed it since; the log says so.
  * After an error nothing is changed, and it is shared as before. */
@@ -227,11 +230,15 @@ int store_find(const struct store *store, enum store_lead lead, const char *name
                struct store_found *found);
 void store_found_free(struct store_found *found);
 
-/* A descriptor for reading, or -errno. */
-int store_found_open(const struct store_found *found);
+/* A descriptor for reading, or (O_RDWR) also for writing, or -errno. */
+int store_found_open(const struct store_found *found, int access);
 
 /* As store_open, or store_open_following, of what was found, whatever has its name by now. */
 int store_open_found(const struct store_found *found, bool follow, struct store **store);
+
+/* As store_open_shared, of what was found: its path is absolute and leads to it without symbolic
+ * links, or it is -EBUSY, as its journal would be made elsewhere. */
+int store_open_found_shared(const struct store_found *found, struct store **store);
 
 /* Why store_find refuses a file; NULL: the error is no refusal. */
 const char *store_refusal(int error);
