@@ -1,4 +1,4 @@
-/* A thread that commits, and the count of its failures. */
+/* Commits of one file, and the count of the failures of those that nobody has asked for. */
 #include "fs/commit.h"
 
 #include <errno.h>
@@ -7,20 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "common/log.h"
-#include "common/thread.h"
+#include "fs/regular.h"
 
 struct commits {
     struct sfs_file *file;
     struct fresh *fresh;
-    unsigned seconds;
+    struct regular *regular; /* or NULL */
     atomic_bool has_changes; /* since the last commit */
     pthread_rwlock_t held;   /* for reading while something is committed: many share one commit */
-    pthread_t thread;        /* if seconds > 0 */
     pthread_mutex_t lock;    /* guards what follows */
-    pthread_cond_t ending;
-    bool is_ending;
     unsigned failures;
     int error; /* of the last failure */
 };
@@ -56,8 +52,7 @@ static int settle_and_share(struct commits *commits)
     return error;
 }
 
-/* What was written is committed; when nothing was, there is time to settle what was before. */
-static void commit_in_background(struct commits *commits)
+void commits_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
@@ -75,23 +70,9 @@ static void commit_in_background(struct commits *commits)
     pthread_mutex_unlock(&commits->lock);
 }
 
-static void *commit_regularly(void *data)
+static void commit_regularly(void *commits)
 {
-    struct commits *commits = data;
-    pthread_mutex_lock(&commits->lock);
-    while (!commits->is_ending) {
-        const struct timespec next = clock_in(commits->seconds * (uint64_t)1000000000);
-        while (!commits->is_ending &&
-               pthread_cond_timedwait(&commits->ending, &commits->lock, &next) == 0)
-            ;
-        bool is_ending = commits->is_ending;
-        pthread_mutex_unlock(&commits->lock);
-        if (!is_ending)
-            commit_in_background(commits);
-        pthread_mutex_lock(&commits->lock);
-    }
-    pthread_mutex_unlock(&commits->lock);
-    return NULL;
+    commits_in_background(commits);
 }
 
 /* However many commit one after the other, who holds them back gets his turn. */
@@ -110,34 +91,24 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
     struct commits *commits = calloc(1, sizeof(*commits));
     if (!commits)
         return -ENOMEM;
-    clock_init_condition(&commits->ending);
     pthread_mutex_init(&commits->lock, NULL);
     init_held(&commits->held);
     commits->file = file;
     commits->fresh = fresh;
-    commits->seconds = seconds;
-    int error = seconds ? thread_start(&commits->thread, commit_regularly, commits) : 0;
-    if (!error) {
+    int error = seconds ? regular_create(seconds, commit_regularly, commits, &commits->regular) : 0;
+    if (error)
+        commits_destroy(commits);
+    else
         *out = commits;
-        return 0;
-    }
-    commits->seconds = 0; /* there is no thread to wait for */
-    commits_destroy(commits);
-    return -error;
+    return error;
 }
 
 void commits_destroy(struct commits *commits)
 {
     if (!commits)
         return;
-    pthread_mutex_lock(&commits->lock);
-    commits->is_ending = true;
-    pthread_cond_signal(&commits->ending);
-    pthread_mutex_unlock(&commits->lock);
-    if (commits->seconds)
-        pthread_join(commits->thread, NULL);
+    regular_destroy(commits->regular);
     pthread_rwlock_destroy(&commits->held);
-    pthread_cond_destroy(&commits->ending);
     pthread_mutex_destroy(&commits->lock);
     free(commits);
 }

@@ -8,14 +8,18 @@
 
 struct commits;
 
-/* seconds: between commits in the background, which leave out frames that are fresh; 0: there are
- * none. file is open for writing and, like fresh, outlives this. */
+/* seconds: between commits in the background, which leave out frames that are fresh; 0: only
+ * commits_in_background makes some. file is open for writing and, like fresh, outlives this. */
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **commits);
 void commits_destroy(struct commits *commits);
 
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
+
+/* What was written is committed; if nothing was since the last time, what is committed is settled,
+ * and the file shared. */
+void commits_in_background(struct commits *commits);
 
 /* Everything written before, but for frames that are fresh and were not closed, is durable when
  * this returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
