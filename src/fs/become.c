@@ -64,11 +64,12 @@ static int put(void *context, const void *bytes, size_t n)
 {
     const struct target *target = context;
     const struct options *options = target->mount->options;
-    commits_hold(target->mount->commits);
+    struct commits *commits = mount_commits(target->mount, target->node);
+    commits_hold(commits);
     const struct view_content content = {
         .bytes = bytes, .n = n, .sparsify = options->sparsify, .most_kept = options->staging_size};
     int error = view_put(target->views, inode_view(target->inode), target->inode.frame, &content);
-    commits_release(target->mount->commits);
+    commits_release(commits);
     return error;
 }
 
@@ -82,7 +83,7 @@ static pthread_mutex_t *lock_of(const struct target *target)
 static int become(const struct target *target, struct temporary *temporary)
 {
     struct target context = *target;
-    int error = sfs_begin_writing(target->mount->file);
+    int error = sfs_begin_writing(node_file(target->node));
     if (error)
         return error;
     mount_settle_itself(target->mount, target->node, target->inode);
@@ -90,7 +91,7 @@ static int become(const struct target *target, struct temporary *temporary)
     error = temporary_become(target->mount->temporaries, temporary, target->node, target->inode,
                              put, &context);
     pthread_mutex_unlock(lock_of(target));
-    sfs_end_writing(target->mount->file);
+    sfs_end_writing(node_file(target->node));
     if (error == -EFBIG)
         error = refusal_say(target->mount, target->node, REFUSAL_END);
     return error;

@@ -10,7 +10,7 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
 {
     node_keep_object(mount->nodes, node);
     times_note(mount->times, node->object, first, last, false);
-    commits_note(mount->commits);
+    mount_note(mount, node);
 }
 
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
@@ -22,7 +22,7 @@ void mount_applied(struct mount *mount, const struct node *node, uint64_t first,
 {
     node_keep_object(mount->nodes, node);
     times_note(mount->times, node->object, first, last, true);
-    commits_note(mount->commits);
+    mount_note(mount, node);
 }
 
 struct change mount_change(const struct node *node, uint64_t first, uint64_t last)

@@ -82,7 +82,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
 
-/* Sums of all files; each that is open has a lock of its own, if it is not followed. */
+/* Sums of all files; each that is open has a lock of its own, of which the strongest is told. */
 static void write_of_folder(FILE *out, struct mount *mount)
 {
     struct mounted_statistics statistics;
@@ -91,9 +91,8 @@ static void write_of_folder(FILE *out, struct mount *mount)
     if (fd >= 0)
         close(fd);
     mounted_files_statistics(mount->files, &statistics);
-    write_statistics(out, &st, &statistics.sums, nodes_count(mount->nodes), true,
-                     mount->follow || statistics.open == 0 ? SFS_LOCK_NONE : SFS_LOCK_SHARED,
-                     &statistics);
+    write_statistics(out, &st, &statistics.sums, nodes_count(mount->nodes), !mount->is_writable,
+                     statistics.lock, &statistics);
 }
 
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)

@@ -1,12 +1,38 @@
 /* Requests of a mount of a folder: those that want something of an HDF5 file find it open, and it
- * stays so until they are answered. What is opened by one keeps it open by itself (open.h). */
+ * stays so until they are answered. What is opened by one keeps it open by itself (open.h). Those
+ * that change what is the folder's are refused. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fs/mount.h"
+#include "fs/refusal.h"
 
 #define XATTR_PREFIX "user."
+
+/* The inode's node is held; NULL: there is none. */
+static const struct node *node_of(fuse_req_t request, fuse_ino_t number)
+{
+    const struct mount *mount = fuse_req_userdata(request);
+    return node_hold_any(mount->nodes, inode_unpack(number).node);
+}
+
+static void put_node(fuse_req_t request, const struct node *node)
+{
+    const struct mount *mount = fuse_req_userdata(request);
+    if (node)
+        node_put(mount->nodes, node->number);
+}
+
+/* What is waited for may take the serving of other requests. */
+static int use(const struct mount *mount, struct mounted_file *file)
+{
+    loop_begin_wait(mount->loop);
+    int error = mounted_use(file, false);
+    loop_end_wait(mount->loop);
+    return error;
+}
 
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
@@ -14,21 +40,28 @@ static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
                   struct mounted_file **file)
 {
     struct mount *mount = fuse_req_userdata(request);
-    struct inode inode = inode_unpack(number);
-    const struct node *node = node_hold_any(mount->nodes, inode.node);
+    const struct node *node = node_of(request, number);
     bool is_wanted = node && (!node_is_of_folder(node) ||
                               (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
     *file = is_wanted ? node->mounted : NULL;
-    if (is_wanted) /* what is waited for may take the serving of other requests */
-        loop_begin_wait(mount->loop);
-    int error = is_wanted ? mounted_use(*file, false) : 0;
-    if (is_wanted)
-        loop_end_wait(mount->loop);
-    if (node)
-        node_put(mount->nodes, node->number);
+    int error = is_wanted ? use(mount, *file) : 0;
+    put_node(request, node);
     if (error)
         fuse_reply_err(request, -error);
     return !error;
+}
+
+/* The same of one that changes something, which is refused where that is the folder's. */
+static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+{
+    const struct node *node = node_of(request, number);
+    bool is_folders = node && node_is_of_folder(node) && node->type != NODE_GROUP;
+    bool is_refused = is_folders || (node && node->type == NODE_FOLDER);
+    int error = is_refused ? refusal_say(fuse_req_userdata(request), node, REFUSAL_FOLDER) : 0;
+    put_node(request, node);
+    if (error)
+        fuse_reply_err(request, -error);
+    return !error && begin(request, number, true, file);
 }
 
 static void end(struct mounted_file *file)
@@ -59,7 +92,8 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin(request, number, true, &file))
+    bool changes = (info->flags & O_ACCMODE) != O_RDONLY;
+    if (changes ? !begin_change(request, number, &file) : !begin(request, number, true, &file))
         return;
     mount_requests.open(request, number, info);
     end(file);
@@ -139,6 +173,129 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     end(file);
 }
 
+/* ---- Those that change something ---- */
+
+static void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
+                       struct fuse_file_info *info)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, number, &file))
+        return;
+    mount_requests.setattr(request, number, attributes, to_set, info);
+    end(file);
+}
+
+static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *value,
+                        size_t n, int flags)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, number, &file))
+        return;
+    mount_requests.setxattr(request, number, name, value, n, flags);
+    end(file);
+}
+
+static void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, number, &file))
+        return;
+    mount_requests.removexattr(request, number, name);
+    end(file);
+}
+
+static void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
+                      struct fuse_file_info *info)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.create(request, parent, name, mode, info);
+    end(file);
+}
+
+static void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
+                     dev_t device)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.mknod(request, parent, name, mode, device);
+    end(file);
+}
+
+static void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.mkdir(request, parent, name, mode);
+    end(file);
+}
+
+static void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.rmdir(request, parent, name);
+    end(file);
+}
+
+static void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.unlink(request, parent, name);
+    end(file);
+}
+
+static void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)
+{
+    struct mounted_file *file;
+    if (!begin_change(request, parent, &file))
+        return;
+    mount_requests.symlink(request, target, parent, name);
+    end(file);
+}
+
+/* Between two files, or a file and the folder, programs copy. Both are used, or none, and that was
+ * answered. */
+static bool begin_both(fuse_req_t request, fuse_ino_t one, fuse_ino_t other,
+                       struct mounted_file **file)
+{
+    if (!begin_change(request, one, file))
+        return false;
+    const struct node *node = node_of(request, other);
+    bool is_same = !node || node->mounted == *file;
+    put_node(request, node);
+    if (is_same)
+        return true;
+    end(*file);
+    fuse_reply_err(request, EXDEV);
+    return false;
+}
+
+static void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name,
+                      fuse_ino_t new_parent, const char *new_name, unsigned flags)
+{
+    struct mounted_file *file;
+    if (!begin_both(request, parent, new_parent, &file))
+        return;
+    mount_requests.rename(request, parent, name, new_parent, new_name, flags);
+    end(file);
+}
+
+static void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name)
+{
+    struct mounted_file *file;
+    if (!begin_both(request, parent, number, &file))
+        return;
+    mount_requests.link(request, number, parent, name);
+    end(file);
+}
+
 void mount_folder_requests(struct fuse_lowlevel_ops *requests)
 {
     *requests = (struct fuse_lowlevel_ops){
@@ -148,17 +305,32 @@ void mount_folder_requests(struct fuse_lowlevel_ops *requests)
         .forget_multi = mount_requests.forget_multi,
         .getattr = on_getattr,
         .readlink = mount_requests.readlink,
+        .setattr = on_setattr,
+        .mknod = on_mknod,
+        .mkdir = on_mkdir,
+        .unlink = on_unlink,
+        .rmdir = on_rmdir,
+        .symlink = on_symlink,
+        .rename = on_rename,
+        .link = on_link,
+        .create = on_create,
         .open = on_open,
         .release = mount_requests.release,
         .flush = mount_requests.flush,
         .read = mount_requests.read,
+        .write = mount_requests.write,
+        .fallocate = mount_requests.fallocate,
         .lseek = mount_requests.lseek,
+        .fsync = mount_requests.fsync,
         .opendir = on_opendir,
         .releasedir = mount_requests.releasedir,
         .readdir = mount_requests.readdir,
         .readdirplus = mount_requests.readdirplus,
+        .fsyncdir = mount_requests.fsyncdir,
         .statfs = mount_requests.statfs,
         .getxattr = on_getxattr,
         .listxattr = on_listxattr,
+        .setxattr = on_setxattr,
+        .removexattr = on_removexattr,
     };
 }

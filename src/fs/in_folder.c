@@ -1,6 +1,6 @@
 /* What is the folder's in a mount of one: names, attributes and listings of all that is above the
- * root groups of its files, and files that are not HDF5. It is looked at anew each time: others
- * change it. Nothing of an HDF5 file is opened for that. */
+ * root groups of its files, and files that are not HDF5. It is only read, and looked at anew each
+ * time: others change it. Nothing of an HDF5 file is opened for that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +14,7 @@
 #define TIMEOUT_SECONDS 1.0
 
 #define READ_BITS    0444
+#define WRITE_BITS   0222
 #define EXECUTE_BITS 0111
 
 double mount_folder_timeout(const struct mount *mount)
@@ -38,17 +39,26 @@ static int find(struct mount *mount, const struct node *node, struct stat *st)
     return -ESTALE;
 }
 
-/* Nothing can be written. HDF5 files are directories: who may read one may enter it. */
+/* Of an HDF5 file that is not open it is not known whether it can be written: its mode says who
+ * may. */
+static bool may_be_written(const struct mount *mount, const struct node *node)
+{
+    return mount->is_writable && node->type == NODE_GROUP &&
+           !atomic_load(&node->mounted->is_read_only);
+}
+
+/* Nothing else can be. HDF5 files are directories: who may read one may enter it. */
 static void show(const struct mount *mount, const struct node *node, struct stat *st)
 {
     const struct options *options = mount->options;
     bool is_link = node->type == NODE_SYMLINK;
+    mode_t kept = may_be_written(mount, node) ? READ_BITS | WRITE_BITS : READ_BITS;
     mode_t execute =
         node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2 : st->st_mode & EXECUTE_BITS;
-    mode_t bits = (st->st_mode & READ_BITS) | execute;
+    mode_t bits = (st->st_mode & kept) | execute;
     mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
     if (options->has_umask)
-        bits = (type == S_IFDIR ? READ_BITS | EXECUTE_BITS : READ_BITS) & ~options->umask;
+        bits = (type == S_IFDIR ? kept | EXECUTE_BITS : kept) & ~options->umask;
     st->st_mode = type | (is_link ? 0777 : bits);
     st->st_ino = inode_pack((struct inode){.node = node->number, .entry = ENTRY_NODE});
     st->st_nlink = 1;

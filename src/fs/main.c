@@ -358,7 +358,7 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     status = mount_and_serve(&mount, options);
     end_notify(&mount);
     open_files_close(&mount);
-    mount_destroy(&mount);
+    (void)mount_destroy(&mount);
     return close_file(file, is_writable, status);
 }
 
@@ -376,27 +376,29 @@ static void allow_descriptors(unsigned files)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve_folder(struct options *options, struct mounted_files *files)
+static int serve_folder(struct options *options, struct keeper *keeper, struct mounted_files *files)
 {
     struct mount mount;
     int error = mount_create_of_folder(&mount, options, files);
     if (error) {
         daemon_fail(options->file, strerror(-error));
+        keeper_destroy(keeper);
         return EXIT_SYSTEM;
     }
+    mount.keeper = keeper;
     int status = mount_and_serve(&mount, options);
+    end_notify(&mount);
     open_files_close(&mount);
-    mount_destroy(&mount);
-    return status;
+    error = mount_destroy(&mount);
+    return error && status == EXIT_DONE ? EXIT_SYSTEM : status;
 }
 
-static int open_and_serve_folder(struct options *options)
+static int open_and_serve_folder(struct options *options, struct keeper *keeper)
 {
     struct sfs_options file_options = options_of_files(options);
     struct folder *folder = NULL;
     struct together *together = NULL;
     struct mounted_files *files = NULL;
-    file_options.writable = file_options.share = false;
     if (!file_options.external_files && !options->allow_other)
         file_options.external_files = options->file;
     allow_descriptors(options->max_open);
@@ -405,9 +407,11 @@ static int open_and_serve_folder(struct options *options)
         error = together_create(&file_options, &together);
     if (!error)
         error = mounted_files_create(folder, together, options->max_open, &files);
-    if (error)
+    if (error) {
         daemon_fail(options->file, strerror(-error));
-    int status = error ? EXIT_MOUNT_FAILED : serve_folder(options, files);
+        keeper_destroy(keeper);
+    }
+    int status = error ? EXIT_MOUNT_FAILED : serve_folder(options, keeper, files);
     mounted_files_destroy(files);
     together_destroy(together);
     folder_destroy(folder);
@@ -438,23 +442,21 @@ static int run(struct options *options)
     if (!error && !options->read_only)
         error = views_start_decoder(decoder_memory(options->staging_size));
     if (!error)
-        return options->is_folder ? open_and_serve_folder(options)
+        return options->is_folder ? open_and_serve_folder(options, keeper)
                                   : open_and_serve(options, keeper);
     daemon_fail("fork", strerror(-error));
     return EXIT_SYSTEM;
 }
 
-/* A directory is mounted with all files in it, and only to be read. */
+/* A directory is mounted with all files in it, none of which is open from the start. */
 static int look_for_folder(struct options *options)
 {
     struct stat st;
     options->is_folder = stat(options->file, &st) == 0 && S_ISDIR(st.st_mode);
-    if (!options->is_folder)
+    if (!options->is_folder || !options->wants_writing)
         return 0;
-    options->read_only = true;
-    if (!options->wants_writing)
-        return 0;
-    daemon_fail(options->file, "a directory is mounted read-only: not together with rw");
+    daemon_fail(options->file, "the files of a directory are locked when they are written, not from "
+                               "the start as rw has it: leave out rw");
     return EXIT_USAGE;
 }
 

@@ -5,8 +5,35 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/regular.h"
+
 /* Frames that take more than this share of the cache do not wait in it to be closed. */
 #define FRESH_SHARE 4
+
+static size_t most_of_fresh(const struct options *options)
+{
+    return options->cache_size / FRESH_SHARE;
+}
+
+/* ---- Files of a folder ---- */
+
+/* Commits in the background are made for all of them by one thread. */
+static int opened(void *context, struct mounted_file *file, struct sfs_file *opened)
+{
+    const struct mount *mount = context;
+    bool is_writable = mount->is_writable && sfs_is_writable(opened);
+    atomic_store(&file->is_read_only, !is_writable);
+    if (!is_writable)
+        return 0;
+    int error = fresh_create(mount->nodes, most_of_fresh(mount->options), &file->fresh);
+    if (!error)
+        error = commits_create(opened, file->fresh, 0, &file->commits);
+    if (error) {
+        fresh_destroy(file->fresh);
+        file->fresh = NULL;
+    }
+    return error;
+}
 
 /* Nobody uses the file, nor what is in it. */
 static void closing(void *context, struct mounted_file *file)
@@ -15,73 +42,155 @@ static void closing(void *context, struct mounted_file *file)
     nodes_close_views(mount->nodes, file);
     listings_forget_file(mount->listings, file);
     follow_forget(mount->follow, file->file);
+    commits_destroy(file->commits);
+    fresh_destroy(file->fresh);
+    file->commits = NULL;
+    file->fresh = NULL;
+    if (atomic_exchange(&file->keeps_top, false))
+        node_put(mount->nodes, file->top);
+}
+
+/* By its node the file is found again that has to be committed still. */
+static void keep_top(struct mount *mount, const struct node *node)
+{
+    while (!node_is_top(node))
+        node = node->parent;
+    if (atomic_exchange(&node->mounted->keeps_top, true))
+        return;
+    node_hold(mount->nodes, node->number);
+    node->mounted->top = node->number;
+}
+
+void mount_note(struct mount *mount, const struct node *node)
+{
+    if (mount->files)
+        keep_top(mount, node);
+    commits_note(mount_commits(mount, node));
+}
+
+struct commits *mount_commits(const struct mount *mount, const struct node *node)
+{
+    return mount->files && node ? node->mounted->commits : mount->commits;
+}
+
+struct fresh *mount_fresh(const struct mount *mount, const struct node *node)
+{
+    return mount->files && node ? node->mounted->fresh : mount->fresh;
+}
+
+static int commit(void *context, struct mounted_file *file)
+{
+    (void)context;
+    return file->commits ? commits_now(file->commits, NULL) : 0;
+}
+
+int mount_commit_folder(struct mount *mount)
+{
+    return mounted_files_each(mount->files, commit, NULL);
+}
+
+static int commit_in_background(void *context, struct mounted_file *file)
+{
+    (void)context;
+    if (file->commits)
+        commits_in_background(file->commits);
+    return 0;
+}
+
+static void commit_regularly(void *mount)
+{
+    (void)mounted_files_each(((struct mount *)mount)->files, commit_in_background, NULL);
+}
+
+/* ---- Mounts ---- */
+
+/* Whatever of a mount that is written is not of one file. */
+static int create_for_writing(struct mount *mount, const char *label)
+{
+    const struct options *options = mount->options;
+    int error = times_create(&mount->times);
+    if (!error)
+        error = staging_create(mount->nodes, &mount->staging);
+    if (!error)
+        error =
+            temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
+    if (!error)
+        staging_collect(mount->staging, mount->temporaries, options->staging_size,
+                        options->sparsify);
+    return error;
+}
+
+static void init(struct mount *mount)
+{
+    pthread_rwlock_init(&mount->tree_lock, NULL);
+    for (size_t i = 0; i < MOUNT_BECOMING; i++)
+        pthread_mutex_init(&mount->becoming[i], NULL);
+    atomic_init(&mount->removals, 0);
+}
+
+static int create_nodes_of_folder(struct mount *mount)
+{
+    struct stat st;
+    int fd = folder_find(mounted_files_folder(mount->files), "", &st);
+    if (fd < 0)
+        return fd;
+    close(fd);
+    return nodes_create_of_folder(mount->files, &st, mount->options->frame_rank, &mount->nodes);
 }
 
 int mount_create_of_folder(struct mount *mount, const struct options *options,
                            struct mounted_files *files)
 {
-    struct stat st;
-    *mount = (struct mount){.options = options, .files = files};
-    pthread_rwlock_init(&mount->tree_lock, NULL);
-    for (size_t i = 0; i < MOUNT_BECOMING; i++)
-        pthread_mutex_init(&mount->becoming[i], NULL);
-    atomic_init(&mount->removals, 0);
-    int fd = folder_find(mounted_files_folder(files), "", &st);
-    int error =
-        fd < 0 ? fd : nodes_create_of_folder(files, &st, options->frame_rank, &mount->nodes);
-    if (fd >= 0)
-        close(fd);
+    static const struct mounted_calls calls = {opened, closing};
+    *mount = (struct mount){.options = options, .files = files, .is_writable = !options->read_only};
+    init(mount);
+    int error = create_nodes_of_folder(mount);
     mount->listings = error ? NULL : listings_create();
     if (!error && !mount->listings)
         error = -ENOMEM;
+    if (!error && mount->is_writable)
+        error = create_for_writing(mount, folder_path(mounted_files_folder(files)));
+    if (!error && mount->is_writable && options->commit_interval)
+        error = regular_create(options->commit_interval, commit_regularly, mount, &mount->regular);
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
-    mounted_files_set_closing(files, closing, mount);
+    mounted_files_set_calls(files, &calls, mount);
     if (error)
-        mount_destroy(mount);
+        (void)mount_destroy(mount);
     return error;
 }
 
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file)
 {
     *mount = (struct mount){.options = options, .file = file, .is_writable = sfs_is_writable(file)};
-    pthread_rwlock_init(&mount->tree_lock, NULL);
-    for (size_t i = 0; i < MOUNT_BECOMING; i++)
-        pthread_mutex_init(&mount->becoming[i], NULL);
-    atomic_init(&mount->removals, 0);
+    init(mount);
     int error = nodes_create(file, options->external_links, options->frame_rank, &mount->nodes);
     mount->listings = error ? NULL : listings_create();
     if (!error && !mount->listings)
         error = -ENOMEM;
     if (!error && mount->is_writable)
-        error = times_create(&mount->times);
+        error = create_for_writing(mount, sfs_path(file));
     if (!error && mount->is_writable)
-        error = staging_create(mount->nodes, &mount->staging);
-    if (!error && mount->is_writable)
-        error = temporaries_create(mount->nodes, sfs_path(file), options->staging_size,
-                                   &mount->temporaries);
-    if (!error && mount->is_writable)
-        error = fresh_create(mount->nodes, options->cache_size / FRESH_SHARE, &mount->fresh);
+        error = fresh_create(mount->nodes, most_of_fresh(options), &mount->fresh);
     if (!error && mount->is_writable)
         error = commits_create(file, mount->fresh, options->commit_interval, &mount->commits);
-    if (!error && mount->is_writable)
-        staging_collect(mount->staging, mount->temporaries, mount->commits, options->staging_size,
-                        options->sparsify);
+    if (!error)
+        node_get(mount->nodes, 0)->mounted->commits = mount->commits;
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
     if (error)
-        mount_destroy(mount);
+        (void)mount_destroy(mount);
     return error;
 }
 
-void mount_destroy(struct mount *mount)
+int mount_destroy(struct mount *mount)
 {
+    regular_destroy(mount->regular);
     if (mount->files) /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);
     follow_destroy(mount->follow);
     mount->follow = NULL;
-    if (mount->files && mount->nodes)
-        mounted_files_close(mount->files);
+    int lost = mount->files && mount->nodes ? mounted_files_close(mount->files) : 0;
     commits_destroy(mount->commits);
     fresh_destroy(mount->fresh);
     temporaries_destroy(mount->temporaries);
@@ -92,4 +201,5 @@ void mount_destroy(struct mount *mount)
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_destroy(&mount->becoming[i]);
     pthread_rwlock_destroy(&mount->tree_lock);
+    return lost;
 }

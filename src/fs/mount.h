@@ -26,6 +26,8 @@
 
 #define MOUNT_BECOMING 16
 
+struct regular;
+
 struct mount {
     const struct options *options;
     struct sfs_file *file;       /* NULL: a folder is mounted */
@@ -36,15 +38,16 @@ struct mount {
      * links are made and removed. */
     pthread_rwlock_t tree_lock;
     atomic_uint removals; /* of links */
-    bool is_writable;
+    bool is_writable;     /* of a folder: files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
     atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
     /* Of a frame, by a hash: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
     /* NULL on a mount that is not: */
     struct times *times;
-    struct fresh *fresh;
-    struct commits *commits;
+    struct fresh *fresh;     /* of the file; those of a folder are in struct mounted_file */
+    struct commits *commits; /* the same */
+    struct regular *regular; /* commits what is written in a folder; else NULL */
     struct staging *staging;
     struct temporaries *temporaries;
     struct notify *notify;
@@ -60,11 +63,23 @@ struct mount {
 /* Makes all of a mount of an open file but notify and loop, which need a session, and the keeper,
  * which is older than the file; frees it (not the file) after the last request. */
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
-void mount_destroy(struct mount *mount);
 
-/* The same of a folder, which is only read. */
+/* The first error for which something that was written to files of a folder is lost. */
+int mount_destroy(struct mount *mount);
+
+/* The same of a folder. Its files are written unless options say read_only. */
 int mount_create_of_folder(struct mount *mount, const struct options *options,
                            struct mounted_files *files);
+
+/* Of the file that a node is in, which is used: NULL if it is not written, or node is NULL. */
+struct commits *mount_commits(const struct mount *mount, const struct node *node);
+struct fresh *mount_fresh(const struct mount *mount, const struct node *node);
+
+/* Commits all that was written in the folder; the first error. */
+int mount_commit_folder(struct mount *mount);
+
+/* Something of the node's file was written: there is something to commit. */
+void mount_note(struct mount *mount, const struct node *node);
 
 /* ---- attr.c ---- */
 

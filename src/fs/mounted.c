@@ -18,13 +18,14 @@ struct mounted_files {
     struct folder *folder;
     struct together *together;
     unsigned most;
-    void (*closing)(void *context, struct mounted_file *file);
+    struct mounted_calls calls;
     void *context;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* something is no longer busy or used */
     struct mounted_file *open;
     unsigned n_open; /* with those that are being opened and closed */
     uint64_t opened;
+    int lost;                     /* the first error for which something is lost */
     struct sfs_statistics closed; /* the store_* of those that are not open any more */
 };
 
@@ -43,11 +44,10 @@ int mounted_files_create(struct folder *folder, struct together *together, unsig
     return 0;
 }
 
-void mounted_files_set_closing(struct mounted_files *files,
-                               void (*closing)(void *context, struct mounted_file *file),
-                               void *context)
+void mounted_files_set_calls(struct mounted_files *files, const struct mounted_calls *calls,
+                             void *context)
 {
-    files->closing = closing;
+    files->calls = *calls;
     files->context = context;
 }
 
@@ -72,6 +72,8 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     if (!file)
         return NULL;
     atomic_init(&file->refs, 1);
+    atomic_init(&file->is_read_only, false);
+    atomic_init(&file->keeps_top, false);
     file->files = files;
     file->path = strdup(path);
     file->st = *st;
@@ -134,6 +136,23 @@ static int open_file(const struct mounted_file *file, struct stat *st, struct sf
     return error;
 }
 
+/* Under its lock nobody changes it any more: only then it is sure what it is. */
+static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_file **opened)
+{
+    const struct mounted_files *files = file->files;
+    int error = open_file(file, st, opened);
+    if (error)
+        return error;
+    error = sfs_stat(*opened, st);
+    if (!error && file->was_open && !is_same_state(&file->st, st))
+        error = -ESTALE;
+    if (!error)
+        error = files->calls.opened(files->context, file, *opened);
+    if (error)
+        sfs_discard(*opened);
+    return error;
+}
+
 static int begin_file(struct mounted_file *file)
 {
     struct mounted_files *files = file->files;
@@ -142,9 +161,7 @@ static int begin_file(struct mounted_file *file)
     file->is_busy = true;
     files->n_open++;
     pthread_mutex_unlock(&files->lock);
-    int error = open_file(file, &st, &opened);
-    if (!error && (error = sfs_stat(opened, &st)))
-        sfs_close(opened);
+    int error = open_locked(file, &st, &opened);
     pthread_mutex_lock(&files->lock);
     file->is_busy = false;
     pthread_cond_broadcast(&files->changed);
@@ -161,13 +178,46 @@ static int begin_file(struct mounted_file *file)
     file->file = opened;
     file->root = sfs_root(opened);
     file->was_open = true;
+    file->fails_until = 0;
     files->opened++;
     DL_APPEND2(files->open, file, prev_open, next_open);
     return 0;
 }
 
-/* Nobody uses it. */
-static void end_file(struct mounted_file *file)
+/* The lock is not held. */
+static int commit_file(struct mounted_file *file, bool may_stay, struct stat *st)
+{
+    int error = together_finish(file->file, st);
+    if (error && may_stay && error != -ESTALE)
+        log_error("%s: what was written could not be committed, and it stays open: %s",
+                  sfs_path(file->file), strerror(-error));
+    return error;
+}
+
+/* The same. What could not be committed before is tried once more. */
+static int close_for_good(struct mounted_file *file, int failed, struct sfs_statistics *last)
+{
+    char *path = failed ? strdup(sfs_path(file->file)) : NULL;
+    sfs_statistics(file->file, last);
+    int error = sfs_close(file->file);
+    error = failed && error ? error : 0;
+    if (error)
+        log_error("%s: what was written last could not be committed, and is lost: %s",
+                  path ? path : file->path, strerror(-error));
+    free(path);
+    return error;
+}
+
+static void count_closed(struct mounted_files *files, const struct sfs_statistics *last)
+{
+    files->closed.store_reads += last->store_reads;
+    files->closed.store_bytes_read += last->store_bytes_read;
+    files->closed.store_commits += last->store_commits;
+}
+
+/* Nobody uses it. may_stay: it does if what was written cannot be committed, unless it never can be,
+ * as the file was removed or replaced; the error. */
+static int end_file(struct mounted_file *file, bool may_stay)
 {
     struct mounted_files *files = file->files;
     struct sfs_statistics last;
@@ -175,23 +225,29 @@ static void end_file(struct mounted_file *file)
     DL_DELETE2(files->open, file, prev_open, next_open);
     file->is_busy = true;
     pthread_mutex_unlock(&files->lock);
-    if (files->closing)
-        files->closing(files->context, file);
+    int error = commit_file(file, may_stay, &st);
+    bool stays = error && may_stay && error != -ESTALE;
+    if (!stays)
+        files->calls.closing(files->context, file);
     pthread_mutex_lock(&files->lock);
-    while (file->n_views > 0) /* somebody else closes them just now */
+    while (!stays && file->n_views > 0) /* somebody else closes them just now */
         pthread_cond_wait(&files->changed, &files->lock);
-    pthread_mutex_unlock(&files->lock);
-    (void)sfs_stat(file->file, &st);
-    sfs_statistics(file->file, &last);
-    sfs_close(file->file);
-    pthread_mutex_lock(&files->lock);
-    files->closed.store_reads += last.store_reads;
-    files->closed.store_bytes_read += last.store_bytes_read;
-    file->file = NULL;
-    file->st = st;
+    if (stays) {
+        DL_APPEND2(files->open, file, prev_open, next_open);
+        file->fails_until = clock_now() + RELEASE_NANOS;
+    } else {
+        pthread_mutex_unlock(&files->lock);
+        int lost = close_for_good(file, error, &last);
+        pthread_mutex_lock(&files->lock);
+        files->lost = files->lost ? files->lost : lost;
+        count_closed(files, &last);
+        file->file = NULL;
+        file->st = st;
+        files->n_open--;
+    }
     file->is_busy = false;
-    files->n_open--;
     pthread_cond_broadcast(&files->changed);
+    return error;
 }
 
 static void free_file(struct mounted_file *file)
@@ -207,7 +263,7 @@ static void unref(struct mounted_file *file)
     if (atomic_fetch_sub(&file->refs, 1) > 1)
         return;
     if (file->file)
-        end_file(file);
+        (void)end_file(file, false);
     free_file(file);
 }
 
@@ -223,28 +279,29 @@ void mounted_unref(struct mounted_file *file)
     }
 }
 
-static void close_file(struct mounted_file *file)
+static void close_file(struct mounted_file *file, bool may_stay)
 {
     mounted_ref(file);
-    end_file(file);
+    (void)end_file(file, may_stay);
     unref(file);
 }
 
 /* Closes one that nobody uses, or waits for one that is used by a request only; until the deadline
- * also for handles, as the kernel tells of a close(2) after it has returned. -ENFILE: there is
- * none.
- */
+ * also for handles, as the kernel tells of a close(2) after it has returned, and for what cannot be
+ * committed. -ENFILE: there is none. */
 static int make_room(struct mounted_files *files, const struct timespec *deadline)
 {
     struct mounted_file *file;
     unsigned lasting = 0;
+    const uint64_t now = clock_now();
     DL_FOREACH2 (files->open, file, next_open) {
-        if (file->users == 0)
+        bool fails = file->users == 0 && file->fails_until > now;
+        if (file->users == 0 && !fails)
             break;
-        lasting += file->handles > 0;
+        lasting += file->handles > 0 || fails;
     }
     if (file)
-        close_file(file);
+        close_file(file, true);
     else if (lasting >= files->most)
         return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
     else
@@ -279,8 +336,8 @@ int mounted_use(struct mounted_file *file, bool is_handle)
     }
     pthread_mutex_unlock(&files->lock);
     if (error == -ENFILE)
-        log_warning("%s/%s: refused: %u files are open, and all of them are in use: "
-                    "-o max_open=N allows more",
+        log_warning("%s/%s: refused: %u files are open, and all of them are in use, or have changes "
+                    "that cannot be committed: -o max_open=N allows more",
                     folder_path(files->folder), file->path, files->most);
     return error;
 }
@@ -415,12 +472,14 @@ void mounted_views_closed(struct mounted_file *file)
 
 /* ---- All of them ---- */
 
-void mounted_files_close(struct mounted_files *files)
+int mounted_files_close(struct mounted_files *files)
 {
     pthread_mutex_lock(&files->lock);
     while (files->open)
-        close_file(files->open);
+        close_file(files->open, false);
+    int lost = files->lost;
     pthread_mutex_unlock(&files->lock);
+    return lost;
 }
 
 /* The open one behind another, which is used then; *file, if any, is put. */
@@ -452,13 +511,14 @@ static struct mounted_file **all_open(struct mounted_files *files, size_t *n)
     return all;
 }
 
-int mounted_files_refresh(struct mounted_files *files)
+int mounted_files_each(struct mounted_files *files,
+                       int (*action)(void *context, struct mounted_file *file), void *context)
 {
     size_t n, i = 0;
     struct mounted_file **all = all_open(files, &n);
     int error = all ? 0 : -ENOMEM;
     while (all && next_open(files, all, n, &i)) {
-        int failed = sfs_refresh(all[i - 1]->file);
+        int failed = action(context, all[i - 1]);
         error = error ? error : failed;
         mounted_ref(all[i - 1]); /* that of a user */
         mounted_put(all[i - 1], false);
@@ -467,6 +527,17 @@ int mounted_files_refresh(struct mounted_files *files)
         mounted_unref(all[i]);
     free(all);
     return error;
+}
+
+static int refresh(void *context, struct mounted_file *file)
+{
+    (void)context;
+    return sfs_refresh(file->file);
+}
+
+int mounted_files_refresh(struct mounted_files *files)
+{
+    return mounted_files_each(files, refresh, NULL);
 }
 
 void mounted_files_interrupt(struct mounted_files *files)
@@ -482,17 +553,23 @@ void mounted_files_statistics(struct mounted_files *files, struct mounted_statis
 {
     const struct mounted_file *file;
     struct sfs_statistics of_file;
-    together_statistics(files->together, &statistics->sums);
+    struct sfs_statistics *sums = &statistics->sums;
+    together_statistics(files->together, sums);
     pthread_mutex_lock(&files->lock);
+    statistics->lock = SFS_LOCK_NONE;
     statistics->most = files->most;
     statistics->open = files->n_open;
     statistics->opened = files->opened;
-    statistics->sums.store_reads = files->closed.store_reads;
-    statistics->sums.store_bytes_read = files->closed.store_bytes_read;
+    sums->store_reads = files->closed.store_reads;
+    sums->store_bytes_read = files->closed.store_bytes_read;
+    sums->store_commits = files->closed.store_commits;
     DL_FOREACH2 (files->open, file, next_open) {
+        enum sfs_lock lock = sfs_lock(file->file);
+        statistics->lock = lock > statistics->lock ? lock : statistics->lock;
         sfs_statistics(file->file, &of_file);
-        statistics->sums.store_reads += of_file.store_reads;
-        statistics->sums.store_bytes_read += of_file.store_bytes_read;
+        sums->store_reads += of_file.store_reads;
+        sums->store_bytes_read += of_file.store_bytes_read;
+        sums->store_commits += of_file.store_commits;
     }
     pthread_mutex_unlock(&files->lock);
 }

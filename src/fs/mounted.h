@@ -2,7 +2,8 @@
  * and so are those that external links lead to. Of a folder's files those are open that are used,
  * or were used last, at most so many: who wants something of one uses it for as long as that takes,
  * and it is opened for him. One that was closed is opened again only as long as it is what it was:
- * numbers of inodes and addresses of objects go on to hold.
+ * numbers of inodes and addresses of objects go on to hold. What was written to one is committed
+ * before it is closed; one for which that fails stays open, until the mount ends or it is removed.
  *
  * Locks: that of struct mounted_files comes last, and nothing is opened or closed under it. */
 #ifndef SPARSEFS_FS_MOUNTED_H
@@ -17,6 +18,8 @@
 #include "fs/folder.h"
 #include "sparsefs/sparsefs.h"
 
+struct commits;
+struct fresh;
 struct mounted_files;
 
 struct mounted_file {
@@ -27,12 +30,19 @@ struct mounted_file {
     atomic_uint refs;            /* of nodes, and of those who use it */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
+    atomic_bool is_read_only;    /* it could not be opened for writing the last time */
+    /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
+    struct fresh *fresh;
+    struct commits *commits;
+    atomic_bool keeps_top; /* the mount holds the node of its root group, */
+    uint32_t top;          /* which is this one: there is something to commit */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
     unsigned users, handles;                    /* these are among the users for long */
     unsigned n_views;                           /* that are open of its datasets */
     bool is_busy;                               /* somebody opens or closes it */
     bool was_open;
+    uint64_t fails_until; /* time: it could not be committed before, and is not closed */
     struct stat names_st; /* the state of which the following is, if there is any */
     char *names;          /* of the root group's attributes, as mounted_keep_names had them */
     size_t names_n;
@@ -40,19 +50,28 @@ struct mounted_file {
 };
 
 /* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
- * a time. closing(context, file): it is about to be closed: nothing that was opened of it may stay.
- */
+ * a time. opened(context, file, opened): it was opened, as that, and is closed again on an error.
+ * closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing that was opened of
+ * it may stay. */
 int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
                          struct mounted_files **files);
-void mounted_files_set_closing(struct mounted_files *files,
-                               void (*closing)(void *context, struct mounted_file *file),
-                               void *context);
+struct mounted_calls {
+    int (*opened)(void *context, struct mounted_file *file, struct sfs_file *opened);
+    void (*closing)(void *context, struct mounted_file *file);
+};
+void mounted_files_set_calls(struct mounted_files *files, const struct mounted_calls *calls,
+                             void *context);
 void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
 
 struct folder *mounted_files_folder(const struct mounted_files *files);
 
-/* Closes all; nobody uses any. */
-void mounted_files_close(struct mounted_files *files);
+/* Closes all; nobody uses any. The first error for which something that was written is lost, also
+ * of files that were closed before; the log has all of them. */
+int mounted_files_close(struct mounted_files *files);
+
+/* Calls action for those that are open, each used meanwhile; the first error. */
+int mounted_files_each(struct mounted_files *files,
+                       int (*action)(void *context, struct mounted_file *file), void *context);
 
 /* Takes the last state of those that are open, and followed; the first error. */
 int mounted_files_refresh(struct mounted_files *files);
@@ -60,6 +79,7 @@ void mounted_files_interrupt(struct mounted_files *files);
 
 struct mounted_statistics {
     struct sfs_statistics sums; /* store_*: of all that are or were open */
+    enum sfs_lock lock;         /* the strongest of all */
     unsigned most, open;
     uint64_t opened; /* so often */
 };
@@ -76,8 +96,9 @@ void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL i
 bool mounted_is(struct mounted_file *file, const struct stat *st);
 
 /* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
- * request. -ESTALE: it is another file now; -ENFILE: there are handles of as many as can be open;
- * -EIO: it is no HDF5 file, of which the log says more; errors of sfs_open. */
+ * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be
+ * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more; errors
+ * of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
 void mounted_put(struct mounted_file *file, bool is_handle);
 

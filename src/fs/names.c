@@ -31,7 +31,7 @@ static int get_group(struct mount *mount, struct inode inode, const struct node 
 static int path_of_link(const struct node *group, const char *link, char **path)
 {
     char *directory = node_path(group);
-    int n = directory ? asprintf(path, "%s/%s", group->parent ? directory : "", link) : -1;
+    int n = directory ? asprintf(path, "%s/%s", node_is_top(group) ? "" : directory, link) : -1;
     free(directory);
     return n < 0 ? -ENOMEM : 0;
 }
@@ -87,7 +87,7 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     pthread_rwlock_unlock(&mount->tree_lock);
     if (!answer.error) {
         const struct change change = {.node = group};
-        commits_note(mount->commits);
+        mount_note(mount, group);
         answer.error = entry_of(mount, inode_unpack(parent), name, &answer.entry);
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
@@ -142,7 +142,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
         node_put(mount->nodes, inode.node);
     if (!answer.error) {
         const struct change change = {.node = group};
-        commits_note(mount->commits);
+        mount_note(mount, group);
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
         answer_now(request, &answer);

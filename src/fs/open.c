@@ -119,8 +119,8 @@ static void end_staging(struct mount *mount, struct open_file *file)
     uint64_t frames = views_frames(file->views);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error)
-        log_error("%s: what was written to %s frame %llu%s is lost: %s", sfs_path(mount->file),
-                  file->node->name, (unsigned long long)file->inode.frame,
+        log_error("%s: what was written to %s frame %llu%s is lost: %s",
+                  sfs_path(node_file(file->node)), file->node->name, (unsigned long long)file->inode.frame,
                   open_file_is_selection(file) ? ".defined" : "", strerror(-error));
     if (changed)
         frame_changed(mount, file, frames, NULL, NULL);
@@ -139,11 +139,11 @@ void open_file_put(struct mount *mount, struct open_file *file)
     temporary_put(mount->temporaries, file->temporary);
     if (file->staged)
         end_staging(mount, file);
-    if (fresh_end(mount->fresh, file->fresh))
-        commits_note(mount->commits);
+    if (file->fresh && fresh_end(mount_fresh(mount, file->node), file->fresh))
+        mount_note(mount, file->node);
     selection_end(file);
     if (file->holds_lock)
-        sfs_end_writing(mount->file);
+        sfs_end_writing(node_file(file->node));
     if (file->views)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
@@ -189,16 +189,17 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     enum view_kind kind = inode_view(file->inode);
     if (!view_writable(file->views, kind))
         return refusal_of_view(mount, file->node, kind);
-    int error = sfs_begin_writing(mount->file);
+    int error = sfs_begin_writing(node_file(file->node));
     if (error)
         return error;
     file->holds_lock = true;
     file->is_for_writing = true;
-    file->commits_seen = commits_failures(mount->commits);
+    file->commits_seen = commits_failures(mount_commits(mount, file->node));
     bool is_of_frame = kind < VIEW_STACK_RAW;
     bool is_missing = is_of_frame && file->inode.frame >= views_frames(file->views);
     atomic_store(&file->has_asked, is_missing && kind != VIEW_DEFINED);
-    error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(mount->fresh, file->node,
+    struct fresh *fresh = mount_fresh(mount, file->node);
+    error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(fresh, file->node,
                                                                  file->inode.frame, &file->fresh)
                         : 0;
     return error
@@ -464,11 +465,11 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.inode = file->inode;
     }
     if (!answer.error && file->is_for_writing)
-        answer.error = commits_error(mount->commits, &file->commits_seen);
+        answer.error = commits_error(mount_commits(mount, file->node), &file->commits_seen);
     if (!answer.error && file->is_for_writing && file->views)
         answer.error = sfs_flush_error(file->views->dataset);
     if (atomic_exchange(&file->has_written, false))
-        fresh_closed(mount->fresh, file->fresh);
+        fresh_closed(mount_fresh(mount, file->node), file->fresh);
     if (changed)
         frame_changed(mount, file, frames, request, &answer);
     else

@@ -35,6 +35,8 @@ static const struct {
                                "-o strict other ones are ignored"},
     [REFUSAL_RANGE] = {EOPNOTSUPP,
                        "a selection is written whole: fallocate works on the frame's other files"},
+    [REFUSAL_FOLDER] = {EROFS, "of a folder only what its HDF5 files contain is written through the "
+                               "mount: make, change and remove files in the folder itself"},
 };
 
 /* Programs that try again and again are not told each time. */
@@ -46,11 +48,19 @@ static bool is_due(enum refusal refusal)
            atomic_compare_exchange_strong(&said[refusal], &last, now);
 }
 
+static const char *label_of(const struct mount *mount, const struct node *node)
+{
+    if (!mount->files)
+        return sfs_path(mount->file);
+    return node && node_file(node) ? sfs_path(node_file(node))
+                                   : folder_path(mounted_files_folder(mount->files));
+}
+
 int refusal_say(const struct mount *mount, const struct node *node, enum refusal refusal)
 {
     if (is_due(refusal)) {
         char *path = node ? node_path(node) : NULL;
-        log_warning("%s: %s%srefused: %s", sfs_path(mount->file), path ? path : "",
+        log_warning("%s: %s%srefused: %s", label_of(mount, node), path ? path : "",
                     path ? ": " : "", refusals[refusal].text);
         free(path);
     }

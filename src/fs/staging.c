@@ -56,7 +56,6 @@ struct staged {
 struct staging {
     struct nodes *nodes;
     struct temporaries *temporaries; /* NULL: nothing is collected */
-    struct commits *commits;         /* the same */
     size_t limit;                    /* of one file, bytes */
     bool sparsify;
     pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
@@ -79,10 +78,9 @@ int staging_create(struct nodes *nodes, struct staging **out)
     return 0;
 }
 
-void staging_collect(struct staging *staging, struct temporaries *temporaries,
-                     struct commits *commits, size_t limit, bool sparsify)
+void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
+                     bool sparsify)
 {
-    staging->commits = commits;
     staging->temporaries = temporaries;
     staging->limit = limit;
     staging->sparsify = sparsify;
@@ -231,9 +229,9 @@ static int apply_collected(struct staging *staging, struct staged *staged, bool 
                                          .most_kept = staging->limit,
                                          .is_tentative = is_tentative};
     pthread_mutex_unlock(&staging->lock);
-    commits_hold(staging->commits);
+    commits_hold(staged->node->mounted->commits);
     int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);
-    commits_release(staging->commits);
+    commits_release(staged->node->mounted->commits);
     pthread_mutex_lock(&staging->lock);
     return error;
 }

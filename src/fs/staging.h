@@ -48,8 +48,8 @@ int staging_create(struct nodes *nodes, struct staging **staging);
 /* What is collected of files of other programs takes of the limit of these, and is no longer than
  * `limit` bytes; a commit has all of it or nothing; sparsify as view_put has it. Without this
  * nothing is. */
-void staging_collect(struct staging *staging, struct temporaries *temporaries,
-                     struct commits *commits, size_t limit, bool sparsify);
+void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
+                     bool sparsify);
 
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);

@@ -186,6 +186,7 @@ static void destroy(struct temporaries *temporaries, struct temporary *temporary
 {
     if (temporary->has_become)
         node_put(temporaries->nodes, temporary->became.node);
+    mounted_put(temporary->home->mounted, true);
     node_put(temporaries->nodes, temporary->home->number);
     pthread_mutex_destroy(&temporary->lock);
     free(temporary->bytes);
@@ -203,8 +204,9 @@ static void log_lost(struct temporaries *temporaries)
     DL_FOREACH (temporaries->list, temporary) {
         char *path = n < NAMED_IN_LOG ? node_path(temporary->name->place) : NULL;
         if (n < NAMED_IN_LOG)
-            fprintf(out, "%s%s: %s (%zu bytes)", n ? ", " : "", path ? path : "",
-                    temporary->name->name, temporary->n);
+            fprintf(out, "%s%s%s: %s (%zu bytes)", n ? ", " : "",
+                    temporary->name->place->mounted->path, path ? path : "", temporary->name->name,
+                    temporary->n);
         free(path);
         n++;
     }
@@ -245,6 +247,7 @@ static int add(struct temporaries *temporaries, struct temporary *temporary, str
             DL_APPEND(temporaries->list, temporary);
             atomic_fetch_add(&temporaries->n, 1);
             node_hold(temporaries->nodes, temporary->home->number);
+            mounted_use_more(temporary->home->mounted);
             return 0;
         }
         HASH_DELETE(hh_number, temporaries->by_number, temporary);

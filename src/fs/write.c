@@ -148,7 +148,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     bool is_selection = open_file_is_selection(file);
     selection_forget(file);
     atomic_store(&file->has_written, true);
-    fresh_written(mount->fresh, file->fresh);
+    fresh_written(mount_fresh(mount, file->node), file->fresh);
     if (!file->is_for_writing)
         answer.error = -EBADF;
     else if (is_appending(info))
@@ -162,8 +162,9 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     bool is_refused = answer.error && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
-        fresh_finish(mount->fresh, file->fresh);
-        answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
+        fresh_finish(mount_fresh(mount, file->node), file->fresh);
+        answer.error = commits_now(mount_commits(mount, file->node),
+                                   file->views ? file->views->dataset : NULL);
     }
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = is_selection ? 0 : number;
@@ -546,11 +547,12 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     }
     if (change.node)
         mount_applied(mount, file->node, change.first, change.last);
-    fresh_finish(mount->fresh, file->fresh);
-    if (!answer.error && mount->commits && !file->temporary)
-        answer.error = commits_now(mount->commits, file->views ? file->views->dataset : NULL);
+    struct commits *commits = mount_commits(mount, file->node);
+    fresh_finish(mount_fresh(mount, file->node), file->fresh);
+    if (!answer.error && commits && !file->temporary)
+        answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
-        int earlier = commits_error(mount->commits, &file->commits_seen);
+        int earlier = commits_error(commits, &file->commits_seen);
         if (!answer.error)
             answer.error = earlier;
     }
@@ -561,13 +563,17 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     open_file_put(mount, opened);
 }
 
-/* Of any directory: all that was written before. */
+/* Of any directory: all that was written before, to the file in which it is, if it is in one. */
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
 {
-    (void)number, (void)data_only, (void)info;
+    (void)data_only, (void)info;
     struct mount *mount = mount_of(request);
     struct answer answer = {.kind = ANSWER_ERROR};
-    if (mount->commits)
-        answer.error = commits_now(mount->commits, NULL);
+    const struct node *node = node_get(mount->nodes, inode_unpack(number).node);
+    struct commits *commits = mount_commits(mount, node);
+    if (mount->files && (!node || node->type == NODE_FOLDER))
+        answer.error = mount_commit_folder(mount);
+    else if (commits)
+        answer.error = commits_now(commits, NULL);
     notify_answer(mount->notify, request, &answer);
 }

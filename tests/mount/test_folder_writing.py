@@ -1,0 +1,721 @@
+"""Writing to the HDF5 files of a folder that is mounted: each is written as in a mount of its own."""
+import concurrent.futures
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from conftest import BUILD, SPARSEFS, Mount, is_mounted, wait_until
+
+FRAMES, SIDE = 4, 16
+
+
+def value_of(seed):
+    return np.full((SIDE, SIDE), seed % 65535 + 1, "<u2").tobytes()
+
+
+def make_sparse(path, frames=FRAMES):
+    subprocess.run([BUILD / "sparsectl", "create", path, "/data", "--dims", f"{frames},{SIDE},{SIDE}", "--maxdims",
+                    f"inf,{SIDE},{SIDE}", "--chunk", f"1,{SIDE},{SIDE}", "--dtype", "<u2"], check=True)
+    return path
+
+
+def make_dense(path, frames=FRAMES):
+    with h5py.File(str(path), "w", libver="latest") as f:
+        f.create_dataset("data", (frames, SIDE, SIDE), "<u2", chunks=(1, SIDE, SIDE), compression="gzip",
+                         maxshape=(None, SIDE, SIDE))
+    return path
+
+
+def frame(mount, name, number=0):
+    return (mount / f"{name}/data/frames/{number}.raw").read_bytes()
+
+
+def write(mount, name, seed, number=0):
+    (mount / f"{name}/data/frames/{number}.raw").write_bytes(value_of(seed))
+
+
+def stats(mount):
+    return json.loads((mount / ".sparsefs/stats.json").read_text())
+
+
+def sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refusal(action, *arguments):
+    with pytest.raises(OSError) as refused:
+        action(*arguments)
+    return refused.value.errno
+
+
+def others_read(path):
+    """As h5py does, in a process of its own."""
+    return subprocess.run([sys.executable, "-c", "import h5py, sys; h5py.File(sys.argv[1], 'r')['/']", str(path)],
+                          capture_output=True, check=False).returncode == 0
+
+
+def neighbours(path):
+    return sorted(p.name for p in path.parent.iterdir() if p.name.startswith(path.name))
+
+
+def dense_frames(path):
+    with h5py.File(str(path), "r") as f:
+        return f["data"][...]
+
+
+def sparse_frames(mounts, path):
+    mount = mounts(path)
+    return np.fromfile(mount / "data/stack.raw", "<u2").reshape(-1, SIDE, SIDE)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    return path
+
+
+def test_whatever_a_file_takes(mounts, folder):
+    """As in a mount of it: bytes, truncations, holes, selections, new frames, files of programs, groups, times."""
+    (folder / "sub").mkdir()
+    path = make_sparse(folder / "sub/run.h5")
+    mount = mounts(folder, "default")
+    data = mount / "sub/run.h5/data"
+    rng = np.random.default_rng(5)
+    frames = rng.integers(1, 60000, (6, SIDE, SIDE)).astype("<u2")
+    (data / "frames/0.raw").write_bytes(frames[0].tobytes())
+    np.save(data / "npy/000001.npy", frames[1])
+    (data / "frames/.2.raw.tmp").write_bytes(frames[2].tobytes())
+    assert os.listdir(data / "frames").count(".2.raw.tmp") == 1
+    os.replace(data / "frames/.2.raw.tmp", data / "frames/2.raw")
+    (data / "frames/3.raw").write_bytes(frames[3].tobytes())
+    os.truncate(data / "frames/3.raw", SIDE * 2)
+    frames[3][1:] = 0
+    shutil.copy(data / "frames/0.raw", data / "frames/4.raw")
+    frames[4] = frames[0]
+    (data / "frames/5.defined").write_bytes((data / "frames/3.defined").read_bytes())
+    frames[5] = 0
+    with open(data / "frames/4.raw", "r+b") as f:
+        f.seek(2 * SIDE * 3)
+        f.write(frames[5][0].tobytes())
+        os.fsync(f.fileno())
+    frames[4][3] = 0
+    os.mkdir(mount / "sub/run.h5/group")
+    os.mkdir(mount / "sub/run.h5/group/inner")
+    os.mkdir(mount / "sub/run.h5/gone")
+    os.rmdir(mount / "sub/run.h5/gone")
+    os.utime(data / "frames/1.raw", (1000, 2000))
+    assert os.stat(data / "frames/1.raw").st_mtime == 2000
+    subprocess.run(["fallocate", "--punch-hole", "--offset", "0", "--length", str(2 * SIDE), data / "frames/1.raw"],
+                   check=True)
+    frames[1][0] = 0
+    assert (data / "stack.raw").read_bytes() == frames.tobytes()
+    assert sorted(os.listdir(mount / "sub/run.h5")) == ["data", "group"]
+    mount.unmount()
+    assert os.listdir(folder / "sub") == ["run.h5"]
+    assert np.array_equal(sparse_frames(mounts, path), frames)
+    with h5py.File(str(path), "r") as f:
+        assert sorted(f["group"]) == ["inner"]
+
+
+def test_in_the_root_of_the_folder(mounts, folder):
+    """A group in the root group, by names of the folder and of the file."""
+    make_dense(folder / "a.h5")
+    mount = mounts(folder, "default")
+    os.mkdir(mount / "a.h5/group")
+    assert refusal(os.mkdir, mount / "a.h5/group") == errno.EEXIST
+    assert refusal(os.rmdir, mount / "a.h5/data") == errno.EPERM
+    sync(mount / "a.h5")
+    os.mkdir(mount / "a.h5/group/.sparsefs")
+    os.mkdir(mount / "a.h5/.sparsefs")
+    os.rmdir(mount / "a.h5/.sparsefs")
+    mount.unmount()
+    with h5py.File(str(folder / "a.h5"), "r") as f:
+        assert sorted(f) == ["data", "group"] and list(f["group"]) == [".sparsefs"]
+
+
+def test_all_else_is_read_only(mounts, folder):
+    path = make_dense(folder / "a.h5")
+    (folder / "notes").write_text("x")
+    (folder / "sub").mkdir()
+    os.symlink("notes", folder / "link")
+    before = path.read_bytes()
+    mount = mounts(folder, "default")
+    for action in (lambda: open(mount / "notes", "r+b"), lambda: open(mount / "new", "wb"),
+                   lambda: os.mkdir(mount / "d"), lambda: os.mkdir(mount / "sub/d"), lambda: os.unlink(mount / "notes"),
+                   lambda: os.rename(mount / "notes", mount / "n"), lambda: os.rename(mount / "a.h5", mount / "b.h5"),
+                   lambda: os.chmod(mount / "notes", 0o600), lambda: os.utime(mount / "sub", (1, 1)),
+                   lambda: os.rmdir(mount / "a.h5"), lambda: os.rmdir(mount / "sub"), lambda: os.unlink(mount / "link"),
+                   lambda: os.symlink("x", mount / "l"), lambda: os.truncate(mount / "notes", 0),
+                   lambda: os.mknod(mount / "node"), lambda: os.setxattr(mount / "notes", "user.a", b"x"),
+                   lambda: open(mount / ".sparsefs/pid", "r+b"), lambda: os.mkdir(mount / ".sparsefs/d")):
+        assert refusal(action) == errno.EROFS
+    assert "make, change and remove files in the folder itself" in mount.log()
+    assert refusal(os.link, mount / "notes", mount / "sub/notes") in (errno.EROFS, errno.EXDEV)
+    assert os.stat(mount / "a.h5").st_mode & 0o777 == (0o644 | 0o111) & ~0o000
+    for name in ("notes", "sub", ""):
+        assert os.stat(mount / name).st_mode & 0o222 == 0
+    assert stats(mount)["read_only"] == 0 and stats(mount)["lock"] == "none"
+    mount.unmount()
+    assert path.read_bytes() == before and sorted(os.listdir(folder)) == ["a.h5", "link", "notes", "sub"]
+
+
+def test_rw_is_refused(run, folder, tmp_path):
+    """No file is open from the start on."""
+    (tmp_path / "mnt").mkdir()
+    refused = run("-f", "-o", "rw", folder, tmp_path / "mnt")
+    assert refused.returncode == 1 and "leave out rw" in refused.stderr
+
+
+# ---- Locks ----
+
+
+def test_looking_shuts_nobody_out(mounts, folder):
+    paths = [make_dense(folder / "dense.h5"), make_sparse(folder / "sparse.h5")]
+    before = [path.read_bytes() for path in paths]
+    mount, other = mounts(folder, "default"), mounts(folder, "default")
+    for path in paths:
+        assert frame(mount, path.name) == frame(other, path.name) == bytes(2 * SIDE * SIDE)
+        assert others_read(path)
+    assert stats(mount)["lock"] == "shared"
+    mount.unmount()
+    other.unmount()
+    assert [path.read_bytes() for path in paths] == before
+    assert sorted(os.listdir(folder)) == ["dense.h5", "sparse.h5"]
+
+
+@pytest.mark.parametrize("make", [make_dense, make_sparse])
+def test_who_writes_has_that_file_alone(mounts, folder, make):
+    """And gives it back when nothing is written any more."""
+    path, next_to_it = make(folder / "a.h5"), make(folder / "b.h5")
+    mount = mounts(folder, "default", "commit_interval=1")
+    with open(mount / "a.h5/data/frames/2.raw", "r+b") as opened:
+        assert stats(mount)["lock"] == "exclusive"
+        opened.write(value_of(7))
+        opened.flush()
+        os.fsync(opened.fileno())
+        assert stats(mount)["store_commits"] > 0
+        assert not others_read(path) and others_read(next_to_it)
+    wait_until(lambda: stats(mount)["lock"] == "shared")
+    assert neighbours(path) == ["a.h5"] and others_read(path)
+    assert frame(mounts(folder, "ro"), "a.h5", 2) == value_of(7)
+
+
+def test_a_file_that_others_have_open(mounts, folder):
+    make_sparse(folder / "a.h5")
+    make_sparse(folder / "b.h5")
+    mount = mounts(folder, "default", expect_log=True)
+    other = mounts(folder / "a.h5", "ro")
+    assert refusal(write, mount, "a.h5", 1) == errno.EBUSY
+    assert refusal(os.mkdir, mount / "a.h5/group") == errno.EBUSY
+    assert refusal(os.truncate, mount / "a.h5/data/frames/1.raw", 0) == errno.EBUSY
+    assert f"a.h5: another program has it open: sparsefs (process {other.process.pid})" in mount.log()
+    write(mount, "b.h5", 2)
+    other.unmount()
+    write(mount, "a.h5", 1)
+    sync(mount.root)
+    assert (frame(mount, "a.h5"), frame(mount, "b.h5")) == (value_of(1), value_of(2))
+
+
+def test_two_mounts_of_a_folder(mounts, folder):
+    """Each writes another file."""
+    for name in "ab":
+        make_sparse(folder / f"{name}.h5")
+    one, two = mounts(folder, "default", expect_log=True), mounts(folder, "default", expect_log=True)
+    write(one, "a.h5", 1)
+    write(two, "b.h5", 2)
+    assert refusal(frame, one, "b.h5") == refusal(frame, two, "a.h5") == errno.EBUSY
+    one.unmount()
+    two.unmount()
+    mount = mounts(folder)
+    assert (frame(mount, "a.h5"), frame(mount, "b.h5")) == (value_of(1), value_of(2))
+
+
+# ---- More files than are open ----
+
+
+def test_many_files_in_turn(mounts, folder):
+    """Some with fsync, most without: all are as they were written."""
+    n = 200
+    for i in range(n):
+        (make_dense if i % 2 else make_sparse)(folder / f"{i}.h5", 2)
+    mount = mounts(folder, "default", "max_open=4")
+    for i in range(n):
+        write(mount, f"{i}.h5", i)
+        assert stats(mount)["files_open"] <= 4
+        if i % 7 == 0:
+            sync(mount / f"{i}.h5/data/frames/0.raw")
+    for i in range(0, n, 3):
+        write(mount, f"{i}.h5", i + 1000, 1)
+        assert frame(mount, f"{i}.h5") == value_of(i)
+    mount.unmount()
+    assert sorted(os.listdir(folder)) == sorted(f"{i}.h5" for i in range(n))
+    sparse = mounts(folder)
+    for i in range(n):
+        expected = [value_of(i), value_of(i + 1000) if i % 3 == 0 else bytes(2 * SIDE * SIDE)]
+        if i % 2:
+            assert dense_frames(folder / f"{i}.h5").tobytes() == b"".join(expected)
+        else:
+            assert [frame(sparse, f"{i}.h5", k) for k in range(2)] == expected
+
+
+def test_many_writers_and_readers(mounts, folder):
+    """Of more files than can be open, at once; some over and over."""
+    n, rounds = 12, 6
+    for i in range(n):
+        (make_dense if i % 2 else make_sparse)(folder / f"{i}.h5", rounds)
+    mount = mounts(folder, "default", "max_open=5,commit_interval=1")
+
+    def work(i):
+        for k in range(rounds):
+            write(mount, f"{i}.h5", i * 100 + k, k)
+            if (i + k) % 3 == 0:
+                sync(mount / f"{i}.h5/data/frames/{k}.raw")
+            assert frame(mount, f"{i}.h5", k) == value_of(i * 100 + k)
+            assert frame(mount, f"{(i + 5) % n}.h5", 0) in (bytes(2 * SIDE * SIDE), value_of((i + 5) % n * 100))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(n)))
+    sync(mount.root)
+    mount.unmount()
+    mount = mounts(folder)
+    for i in range(n):
+        assert [frame(mount, f"{i}.h5", k) for k in range(rounds)] == [value_of(i * 100 + k) for k in range(rounds)]
+
+
+def test_two_processes_write_two_files(mounts, folder):
+    code = """
+import os, sys
+for k in range(int(sys.argv[3])):
+    with open(f"{sys.argv[1]}/data/frames/{k}.raw", "wb") as f:
+        f.write(bytes([int(sys.argv[2]), k]) * 256)
+        f.flush()
+        os.fsync(f.fileno())
+"""
+    n = 20
+    for i in range(3):
+        make_sparse(folder / f"{i}.h5", n)
+    mount = mounts(folder, "default", "max_open=2")
+    writers = [subprocess.Popen([sys.executable, "-c", code, mount / f"{i}.h5", str(i + 1), str(n)]) for i in range(2)]
+    reads = 0
+    while any(w.poll() is None for w in writers) or not reads:
+        try:
+            assert frame(mount, "2.h5") == bytes(2 * SIDE * SIDE)
+            reads += 1
+        except OSError as error:  # both of the two are being written
+            assert error.errno == errno.ENFILE
+            reads += 1
+    assert [w.wait() for w in writers] == [0, 0]
+    mount.process.kill()
+    mount.wait()
+    mount.umount("-l")
+    mount.process.returncode = 0
+    mount.expect_log = True
+    again = mounts(folder, expect_log=True)
+    for i in range(2):
+        assert [frame(again, f"{i}.h5", k) for k in range(n)] == [bytes([i + 1, k]) * 256 for k in range(n)]
+
+
+def test_what_is_in_use_stays_open(mounts, folder):
+    """Handles and temporary files; what is written stays as it is through them."""
+    for i in range(3):
+        make_sparse(folder / f"{i}.h5")
+    mount = mounts(folder, "default", "max_open=2", expect_log=True)
+    temporary = mount / "1.h5/data/frames/.tmp"
+    temporary.write_bytes(value_of(11))
+    with open(mount / "0.h5/data/frames/0.raw", "r+b", buffering=0) as f:
+        f.write(value_of(10))
+        assert refusal(frame, mount, "2.h5") == errno.ENFILE
+        assert "max_open" in mount.log()
+        f.seek(0)
+        f.write(value_of(12))
+        os.fsync(f.fileno())
+    wait_until(lambda: can(frame, mount, "2.h5"))
+    os.rename(temporary, mount / "1.h5/data/frames/1.raw")
+    wait_until(lambda: can(frame, mount, "0.h5"))
+    assert (frame(mount, "0.h5"), frame(mount, "1.h5", 1)) == (value_of(12), value_of(11))
+    wait_until(lambda: can(frame, mount, "2.h5"))
+
+
+def can(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError:
+        return False
+    return True
+
+
+def test_by_inodes_of_files_that_were_closed(mounts, folder):
+    """The kernel knows the inodes: they are of the same frames when the file was written and closed."""
+    for i in range(3):
+        make_sparse(folder / f"{i}.h5")
+    mount = mounts(folder, "default", "max_open=1")
+    inside = [os.open(mount / f"{i}.h5/data", os.O_PATH) for i in range(3)]
+    for k in range(3):
+        for i, at in enumerate(inside):
+            with os.fdopen(os.open(f"frames/{k}.raw", os.O_WRONLY | os.O_TRUNC, dir_fd=at), "wb") as f:
+                f.write(value_of(10 * i + k))
+    for i, at in enumerate(inside):
+        with os.fdopen(os.open("stack.raw", os.O_RDONLY, dir_fd=at), "rb") as f:
+            assert f.read() == b"".join(value_of(10 * i + k) for k in range(3)) + bytes(2 * SIDE * SIDE)
+        os.close(at)
+
+
+def test_a_temporary_file_of_another_file(mounts, folder):
+    """Names are renamed in one file; mv copies."""
+    for name in "ab":
+        make_sparse(folder / f"{name}.h5")
+    mount = mounts(folder, "default")
+    source = mount / "a.h5/data/frames/.tmp"
+    source.write_bytes(value_of(5))
+    assert refusal(os.rename, source, mount / "b.h5/data/frames/0.raw") == errno.EXDEV
+    assert refusal(os.rename, source, mount / "tmp") in (errno.EXDEV, errno.EROFS)
+    subprocess.run(["mv", source, mount / f"b.h5/data/frames/{FRAMES}.raw"], check=True)
+    assert frame(mount, "b.h5", FRAMES) == value_of(5)
+    assert ".tmp" not in os.listdir(mount / "a.h5/data/frames")
+
+
+# ---- What others do ----
+
+
+def test_a_file_that_is_replaced(mounts, folder):
+    """Nothing is written to what has its name by then, and its writer is told."""
+    make_sparse(folder / "a.h5")
+    make_dense(folder / "new")
+    mount = mounts(folder, "default", "commit_interval=0", expect_log=True)
+    f = os.open(mount / "a.h5/data/frames/0.raw", os.O_RDWR)
+    os.write(f, value_of(3))
+    os.fsync(f)
+    os.pwrite(f, value_of(4), 0)
+    os.rename(folder / "new", folder / "a.h5")
+    before = (folder / "a.h5").read_bytes()
+    assert refusal(os.fsync, f) == errno.ESTALE
+    assert "removed or replaced" in mount.log()
+    os.close(f)
+    wait_until(lambda: frame(mount, "a.h5") == bytes(2 * SIDE * SIDE))
+    assert (folder / "a.h5").read_bytes() == before and "a.h5.journal" not in os.listdir(folder)
+    write(mount, "a.h5", 9, 1)
+    sync(mount / "a.h5")
+    assert dense_frames_of_mount(mount, "a.h5")[1].tobytes() == value_of(9)
+    mount.umount()
+    assert mount.wait() == 2 and "is lost" in mount.log()
+    mount.process.returncode = 0
+    assert dense_frames(folder / "a.h5")[1].tobytes() == value_of(9)
+
+
+def dense_frames_of_mount(mount, name):
+    return np.fromfile(mount / f"{name}/data/stack.raw", "<u2").reshape(-1, SIDE, SIDE)
+
+
+def test_a_file_that_is_renamed(mounts, folder):
+    """What was written goes with it."""
+    make_sparse(folder / "a.h5")
+    (folder / "sub").mkdir()
+    mount = mounts(folder, "default", "commit_interval=0", expect_log=True)
+    f = os.open(mount / "a.h5/data/frames/0.raw", os.O_RDWR)
+    os.write(f, value_of(3))
+    os.rename(folder / "a.h5", folder / "sub/b.h5")
+    os.fsync(f)
+    os.close(f)
+    mount.unmount()
+    assert sorted(p.name for p in folder.rglob("*")) == ["b.h5", "sub"]
+    assert frame(mounts(folder), "sub/b.h5") == value_of(3)
+
+
+def test_changed_by_others_while_it_is_closed(mounts, folder):
+    """By an inode of before nothing is written."""
+    for name in "ab":
+        make_dense(folder / f"{name}.h5")
+    mount = mounts(folder, "default", "max_open=1")
+    write(mount, "a.h5", 1)
+    at = os.open(mount / "a.h5/data", os.O_PATH)
+    assert frame(mount, "b.h5") == bytes(2 * SIDE * SIDE)
+    with h5py.File(str(folder / "a.h5"), "a") as f:
+        del f["data"]
+        f["other"] = np.arange(3 * SIDE * SIDE, dtype="<u2").reshape(3, SIDE, SIDE)
+    with pytest.raises(OSError) as stale:
+        os.open("frames/0.raw", os.O_WRONLY, dir_fd=at)
+    assert stale.value.errno in (errno.ESTALE, errno.ENOENT)
+    os.close(at)
+    wait_until(lambda: (mount / "a.h5/other").is_dir())
+    (mount / "a.h5/other/frames/1.raw").write_bytes(value_of(6))
+    mount.unmount()
+    with h5py.File(str(folder / "a.h5"), "r") as f:
+        assert f["other"][1].tobytes() == value_of(6) and f["other"][2, 0, 0] == 2 * SIDE * SIDE
+
+
+def test_changed_by_others_while_it_is_open(mounts, folder):
+    """By a program that knows no locks: nothing is written."""
+    path = make_sparse(folder / "a.h5")
+    mount = mounts(folder, "default", expect_log=True)
+    assert frame(mount, "a.h5") == bytes(2 * SIDE * SIDE)
+    with open(path, "ab") as f:
+        f.write(bytes(100))
+    assert refusal(write, mount, "a.h5", 1) == errno.EBUSY
+    assert "another program has changed it" in mount.log()
+
+
+def test_changed_by_others_and_closed(mounts, folder):
+    """The same, and then it is closed: what was known of it counts for nothing."""
+    path = make_dense(folder / "a.h5")
+    make_dense(folder / "b.h5")
+    mount = mounts(folder, "default", "max_open=1", environment={"HDF5_USE_FILE_LOCKING": "FALSE"}, expect_log=True)
+    write(mount, "a.h5", 1)
+    at = os.open(mount / "a.h5/data", os.O_PATH)
+    assert frame(mount, "b.h5") == bytes(2 * SIDE * SIDE)
+    assert frame(mount, "a.h5") == value_of(1)  # open again, as it was left
+    with open(path, "ab") as f:
+        f.write(bytes(8))
+    assert frame(mount, "b.h5") == bytes(2 * SIDE * SIDE)
+    with pytest.raises(OSError) as stale:
+        os.open("frames/0.raw", os.O_WRONLY, dir_fd=at)
+    os.close(at)
+    assert stale.value.errno == errno.ESTALE
+    wait_until(lambda: can(write, mount, "a.h5", 2, 1))
+    assert (frame(mount, "a.h5"), frame(mount, "a.h5", 1)) == (value_of(1), value_of(2))
+
+
+def test_a_directory_that_becomes_a_link(mounts, folder):
+    """Somebody who may write in the folder must not lead the daemon out of it."""
+    secret = folder.parent / "secret"
+    secret.mkdir()
+    (folder / "sub").mkdir()
+    make_sparse(folder / "sub/a.h5")
+    os.link(folder / "sub/a.h5", secret / "a.h5")
+    shutil.copy(folder / "sub/a.h5", secret / "b.h5")
+    before = (secret / "b.h5").read_bytes()
+    mount = mounts(folder, "default", "max_open=1", expect_log=True)
+    f = os.open(mount / "sub/a.h5/data/frames/0.raw", os.O_RDWR)
+    os.rename(folder / "sub", folder / "was")
+    (folder / "sub").symlink_to(secret)
+    os.write(f, value_of(1))
+    os.fsync(f)
+    assert (folder / "was/a.h5.journal").exists() and sorted(os.listdir(secret)) == ["a.h5", "b.h5"]
+    os.close(f)
+    wait_until((mount / "sub").is_symlink)
+    wait_until(lambda: can(write, mount, "was/a.h5", 2, 1) or sorted(os.listdir(secret)) != ["a.h5", "b.h5"])
+    mount.unmount()
+    assert (secret / "b.h5").read_bytes() == before and sorted(os.listdir(secret)) == ["a.h5", "b.h5"]
+    assert os.listdir(folder / "was") == ["a.h5"]
+    assert frame(mounts(folder), "was/a.h5", 0) == value_of(1)
+
+
+# ---- What cannot be written ----
+
+
+def test_files_of_others(mounts, folder):
+    """Without permission to write, or in a folder in which no journal can be made: they are read."""
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for above in [folder, *folder.parents]:
+        if above != above.parent and not os.stat(above).st_mode & 0o001:
+            above.chmod(0o755)
+    (folder / "closed").mkdir()
+    for name in ("mine.h5", "others.h5", "closed/mine.h5"):
+        make_dense(folder / name)
+        if "mine" in name:
+            os.chown(folder / name, 65534, 65534)
+    os.chown(folder, 65534, 65534)
+    mountpoint = folder.parent / "mnt"
+    mountpoint.mkdir()
+    os.chown(mountpoint, 65534, 65534)
+    if subprocess.run([*user, "test", "-x", SPARSEFS], check=False).returncode or not shutil.which("fusermount3") or \
+            subprocess.run([*user, SPARSEFS, folder, mountpoint], check=False, capture_output=True).returncode:
+        pytest.skip("no such user can mount here")
+    code = """
+import os, stat, sys
+root = sys.argv[1]
+def refused(name, flags=os.O_WRONLY):
+    try:
+        os.close(os.open(f"{root}/{name}/data/frames/0.raw", flags))
+    except OSError as error:
+        return error.errno
+for name in ("mine.h5", "others.h5", "closed/mine.h5"):
+    with open(f"{root}/{name}/data/frames/0.raw", "rb") as f:
+        assert f.read() == bytes(512)
+with open(f"{root}/mine.h5/data/frames/0.raw", "r+b") as f:
+    f.write(b"ab" * 256)
+    f.flush()
+    os.fsync(f.fileno())
+assert refused("others.h5") in (13, 30) and refused("closed/mine.h5") in (13, 30)
+assert not os.stat(f"{root}/closed/mine.h5/data/frames/0.raw").st_mode & 0o222
+"""
+    try:
+        subprocess.run([*user, sys.executable, "-c", code, mountpoint], check=True)
+        log = subprocess.run([*user, "cat", mountpoint / ".sparsefs/log"], check=True, stdout=subprocess.PIPE,
+                             universal_newlines=True).stdout
+    finally:
+        subprocess.run(["umount", mountpoint], check=False) and subprocess.run(["umount", "-i", "-l", mountpoint],
+                                                                               check=False)
+    assert "no journal can be made in its directory" in log
+    wait_until(lambda: not is_mounted(mountpoint) and neighbours(folder / "mine.h5") == ["mine.h5"])
+    assert dense_frames(folder / "mine.h5")[0].tobytes() == b"ab" * 256
+
+
+def test_modes(mounts, folder):
+    """Write bits are shown of what can be written."""
+    make_dense(folder / "a.h5").chmod(0o640)
+    make_dense(folder / "b.h5").chmod(0o440)
+    mount = mounts(folder, "default")
+    assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o750 and os.stat(mount / "b.h5").st_mode & 0o777 == 0o550
+    assert os.stat(mount / "a.h5/data/frames/0.raw").st_mode & 0o777 == 0o640
+    assert os.stat(mount / "b.h5/data/frames/0.raw").st_mode & 0o777 == 0o440
+    mount.unmount()
+    mount = mounts(folder, "default", "umask=027")
+    assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o750
+    assert os.stat(mount / "a.h5/data/frames/0.raw").st_mode & 0o777 == 0o640
+    mount.unmount()
+    mount = mounts(folder, "ro")
+    assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o550
+    assert os.stat(mount / "a.h5/data/frames/0.raw").st_mode & 0o777 == 0o440
+
+
+def test_strict(mounts, folder):
+    make_sparse(folder / "a.h5")
+    mount = mounts(folder, "default", "strict")
+    assert refusal(os.utime, mount / "a.h5/data/frames/0.raw", (1, 1)) == errno.EPERM
+    assert refusal(os.chmod, mount / "a.h5", 0o700) == errno.EPERM
+    mount.unmount()
+    mount = mounts(folder, "default")
+    os.utime(mount / "a.h5/data/frames/0.raw", (1, 1))
+    os.chmod(mount / "a.h5/data/frames/0.raw", 0o700)
+
+
+def test_the_staging_area_is_one(mounts, folder):
+    """Its limit is the mount's."""
+    for name in "ab":
+        make_sparse(folder / f"{name}.h5")
+    mount = mounts(folder, "default", "staging_size=4K", expect_log=True)
+    (mount / "a.h5/data/frames/.tmp").write_bytes(bytes(1500))
+    assert refusal((mount / "b.h5/data/frames/.tmp").write_bytes, bytes(3000)) == errno.ENOSPC
+    mount.unmount()
+    assert "lost with the mount" in mount.log() and "a.h5/data: .tmp (1500 bytes)" in mount.log()
+
+
+# ---- Ends ----
+
+
+def test_fsync_of_any_directory(mounts, folder):
+    for i in range(3):
+        make_sparse(folder / f"{i}.h5")
+    (folder / "sub").mkdir()
+    mount = mounts(folder, "default", "commit_interval=0")
+    for i in range(3):
+        write(mount, f"{i}.h5", i)
+    commits = stats(mount)["store_commits"]
+    sync(mount / "1.h5/data/frames")
+    assert stats(mount)["store_commits"] == commits + 1
+    sync(mount / "sub")
+    assert stats(mount)["store_commits"] == commits + 3
+    mount.process.kill()
+    mount.wait()
+    mount.umount("-l")
+    mount.process.returncode = 0
+    again = mounts(folder, expect_log=True)
+    assert [frame(again, f"{i}.h5") for i in range(3)] == [value_of(i) for i in range(3)]
+
+
+@pytest.mark.parametrize("end", ["umount", "SIGTERM", "umount.sparsefs"])
+def test_all_is_committed_at_the_end(mounts, folder, end):
+    for i in range(5):
+        make_sparse(folder / f"{i}.h5")
+    mount = mounts(folder, "default", "commit_interval=0")
+    for i in range(5):
+        write(mount, f"{i}.h5", i)
+    if end == "umount":
+        mount.unmount()
+    elif end == "SIGTERM":
+        mount.process.send_signal(signal.SIGTERM)
+        assert mount.wait() == 0
+    else:
+        helper = pathlib.Path(__file__).parents[2] / "mount-helpers/umount.sparsefs"
+        subprocess.run([helper, mount.root], check=True)
+        assert mount.wait() == 0
+    assert sorted(os.listdir(folder)) == [f"{i}.h5" for i in range(5)]
+    again = mounts(folder)
+    assert [frame(again, f"{i}.h5") for i in range(5)] == [value_of(i) for i in range(5)]
+
+
+def test_killed(mounts, folder):
+    """Each file is as it was committed last, and the next who opens it for writing recovers it."""
+    for i in range(4):
+        make_sparse(folder / f"{i}.h5")
+    mount = mounts(folder, "default", "commit_interval=0,max_open=3")
+    for k in range(3):
+        for i in range(4):
+            write(mount, f"{i}.h5", 10 * i + k, k)
+            if k < 2:
+                sync(mount / f"{i}.h5/data/frames/{k}.raw")
+    sync(mount / "3.h5")
+    write(mount, "3.h5", 1, 3)
+    mount.process.kill()
+    mount.wait()
+    mount.umount("-l")
+    mount.process.returncode = 0
+    assert "3.h5.journal" in os.listdir(folder)
+    again = mounts(folder, "default", expect_log=True)
+    for i in range(4):
+        assert [frame(again, f"{i}.h5", k) for k in range(2)] == [value_of(10 * i + k) for k in range(2)]
+        assert frame(again, f"{i}.h5", 2) in ([bytes(2 * SIDE * SIDE)] if i < 3 else []) + [value_of(10 * i + 2)]
+        assert f"{i}.h5.journal" not in os.listdir(folder)
+        write(again, f"{i}.h5", 50 + i, 3)
+    again.unmount()
+    assert sorted(os.listdir(folder)) == [f"{i}.h5" for i in range(4)]
+    again = mounts(folder)
+    assert [frame(again, f"{i}.h5", 3) for i in range(4)] == [value_of(50 + i) for i in range(4)]
+
+
+def test_a_full_disk(mounts, folder, tmp_path):
+    """The error of a commit is told, the file stays open with what was written, and all is there when there is
+    room again."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", disk], check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    mount = None
+    try:
+        for i in range(3):
+            make_sparse(disk / f"{i}.h5", 1)
+        mount = mounts(disk, "default", "max_open=2,commit_interval=0", expect_log=True)
+        with open(disk / "filler", "wb", buffering=0) as f:
+            with pytest.raises(OSError):
+                while True:
+                    f.write(bytes(4096))
+        rng = np.random.default_rng(1)
+        frames = rng.integers(1, 60000, (40, SIDE, SIDE)).astype("<u2")
+        for k in range(40):
+            (mount / f"0.h5/data/frames/{k}.raw").write_bytes(frames[k].tobytes())
+        assert refusal(sync, mount / "0.h5") == errno.ENOSPC
+        for i in (1, 2, 1, 2):
+            assert frame(mount, f"{i}.h5") == bytes(2 * SIDE * SIDE)
+        assert "could not be committed, and it stays open" in mount.log()
+        assert refusal(sync, mount.root) == errno.ENOSPC
+        assert (mount / "0.h5/data/stack.raw").read_bytes() == frames.tobytes()
+        os.unlink(disk / "filler")
+        sync(mount.root)
+        wait_until(lambda: can(frame, mount, "1.h5") and can(frame, mount, "2.h5"))
+        mount.unmount()
+        assert np.array_equal(sparse_frames_of(disk / "0.h5"), frames)
+    finally:
+        if mount:
+            mount.destroy()
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def sparse_frames_of(path):
+    subprocess.run([BUILD / "sparsectl", "export", f"{path}:/data", f"{path}.dense:/data"], check=True)
+    with h5py.File(f"{path}.dense", "r") as f:
+        return f["data"][...]
