@@ -91,13 +91,24 @@ static int finish_writing(struct sfs_file *file)
     return sfs_share(file);
 }
 
+bool together_is_shared(const struct sfs_file *file)
+{
+    return store_is_shared(file->store);
+}
+
+bool together_is_outdated(const struct sfs_file *file)
+{
+    struct stat st;
+    if (!store_is_shared(file->store))
+        return false;
+    return !store_is_as_shared(file->store) || sfs_stat(file, &st) < 0 || st.st_nlink == 0;
+}
+
 /* Sharing a lock gives it away for a moment. */
 int together_finish(struct sfs_file *file, struct stat *st)
 {
     int error = finish_writing(file);
-    bool is_known = sfs_stat(file, st) == 0 &&
-                    (!store_is_shared(file->store) || store_is_as_shared(file->store));
-    if (!is_known)
+    if (sfs_stat(file, st) < 0 || together_is_outdated(file))
         *st = (struct stat){0};
     return error;
 }

@@ -27,6 +27,12 @@ int together_open(struct together *together, int fd, const char *path, struct sf
  * it was. */
 int together_finish(struct sfs_file *file, struct stat *st);
 
+/* Whether a file that was opened for writing is shared: nothing is to be committed. */
+bool together_is_shared(const struct sfs_file *file);
+
+/* Whether another program has changed, or removed, a file that is shared. */
+bool together_is_outdated(const struct sfs_file *file);
+
 /* Whether the root group of such a file may have attributes, without libhdf5: false if its header
  * has none, and does not name a place for them. What is doubtful, or cannot be read, is true:
  * whoever opens it finds out, and tells. */

@@ -61,6 +61,17 @@ static void keep_top(struct mount *mount, const struct node *node)
     node->mounted->top = node->number;
 }
 
+/* Nothing is to be committed any more. Whoever writes again has begun with that before he keeps the
+ * node: if he has found it kept, he is seen here. */
+static void let_go_of_top(struct mount *mount, struct mounted_file *file)
+{
+    if (!together_is_shared(file->file) || !atomic_exchange(&file->keeps_top, false))
+        return;
+    bool is_kept = !together_is_shared(file->file) && !atomic_exchange(&file->keeps_top, true);
+    if (!is_kept)
+        node_put(mount->nodes, file->top);
+}
+
 void mount_note(struct mount *mount, const struct node *node)
 {
     if (mount->files)
@@ -91,15 +102,18 @@ int mount_commit_folder(struct mount *mount)
 
 static int commit_in_background(void *context, struct mounted_file *file)
 {
-    (void)context;
-    if (file->commits)
-        commits_in_background(file->commits);
+    if (!file->commits)
+        return 0;
+    commits_in_background(file->commits);
+    let_go_of_top(context, file);
+    if (together_is_outdated(file->file))
+        mounted_outdate(file);
     return 0;
 }
 
 static void commit_regularly(void *mount)
 {
-    (void)mounted_files_each(((struct mount *)mount)->files, commit_in_background, NULL);
+    (void)mounted_files_each(((struct mount *)mount)->files, commit_in_background, mount);
 }
 
 /* ---- Mounts ---- */

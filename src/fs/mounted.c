@@ -74,6 +74,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     atomic_init(&file->refs, 1);
     atomic_init(&file->is_read_only, false);
     atomic_init(&file->keeps_top, false);
+    atomic_init(&file->keeps_objects, false);
     file->files = files;
     file->path = strdup(path);
     file->st = *st;
@@ -179,6 +180,7 @@ static int begin_file(struct mounted_file *file)
     file->root = sfs_root(opened);
     file->was_open = true;
     file->fails_until = 0;
+    file->is_outdated = false;
     files->opened++;
     DL_APPEND2(files->open, file, prev_open, next_open);
     return 0;
@@ -309,9 +311,23 @@ static int make_room(struct mounted_files *files, const struct timespec *deadlin
     return 0;
 }
 
+/* One that is open by another name, by which nobody uses it, as after a rename: its lock would keep
+ * this one from being written. NULL: there is none. */
+static struct mounted_file *find_same(const struct mounted_file *file)
+{
+    struct mounted_file *other;
+    const uint64_t now = clock_now();
+    DL_FOREACH2 (file->files->open, other, next_open)
+        if (other->users == 0 && other->commits && other->fails_until <= now &&
+            is_same_file(&other->st, &file->st))
+            break;
+    return other;
+}
+
 int mounted_use(struct mounted_file *file, bool is_handle)
 {
     struct mounted_files *files = file->files;
+    struct mounted_file *other;
     int error = 0;
     if (!files)
         return 0;
@@ -322,6 +338,8 @@ int mounted_use(struct mounted_file *file, bool is_handle)
             pthread_cond_wait(&files->changed, &files->lock);
         else if (file->error)
             error = file->error;
+        else if ((other = find_same(file)))
+            close_file(other, true);
         else if (files->n_open >= files->most)
             error = make_room(files, &deadline);
         else
@@ -437,6 +455,13 @@ void mounted_use_more(struct mounted_file *file)
     pthread_mutex_unlock(&file->files->lock);
 }
 
+void mounted_outdate(struct mounted_file *file)
+{
+    pthread_mutex_lock(&file->files->lock);
+    file->is_outdated = true;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
 void mounted_put(struct mounted_file *file, bool is_handle)
 {
     struct mounted_files *files = file->files;
@@ -446,6 +471,8 @@ void mounted_put(struct mounted_file *file, bool is_handle)
     file->users--;
     file->handles -= is_handle;
     pthread_cond_broadcast(&files->changed);
+    if (file->is_outdated && file->users == 0 && file->file)
+        (void)end_file(file, true);
     unref(file);
     pthread_mutex_unlock(&files->lock);
 }

@@ -34,8 +34,9 @@ struct mounted_file {
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
     struct fresh *fresh;
     struct commits *commits;
-    atomic_bool keeps_top; /* the mount holds the node of its root group, */
-    uint32_t top;          /* which is this one: there is something to commit */
+    atomic_bool keeps_top;    /* the mount holds the node of its root group, */
+    uint32_t top;             /* which is this one: there is something to commit */
+    atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
     unsigned users, handles;                    /* these are among the users for long */
@@ -43,6 +44,7 @@ struct mounted_file {
     bool is_busy;                               /* somebody opens or closes it */
     bool was_open;
     uint64_t fails_until; /* time: it could not be committed before, and is not closed */
+    bool is_outdated;     /* it is closed when nobody uses it any more */
     struct stat names_st; /* the state of which the following is, if there is any */
     char *names;          /* of the root group's attributes, as mounted_keep_names had them */
     size_t names_n;
@@ -101,6 +103,10 @@ bool mounted_is(struct mounted_file *file, const struct stat *st);
  * of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
 void mounted_put(struct mounted_file *file, bool is_handle);
+
+/* Another program has changed or removed one of a folder that is used: it is closed when it is not
+ * any more, to be opened as what it is then. */
+void mounted_outdate(struct mounted_file *file);
 
 /* The names of the root group's attributes, each with its NUL, as they are while it is used: known
  * from then on for as long as the file is in this state. Long ones are not kept. */

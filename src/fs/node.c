@@ -197,8 +197,10 @@ void node_keep_object(struct nodes *nodes, const struct node *node)
         return;
     pthread_mutex_lock(&nodes->lock);
     atomic_store(&entry->is_kept, true);
-    if (entry->object)
+    if (entry->object) {
         entry->object->is_kept = true;
+        atomic_store(&node->mounted->keeps_objects, true);
+    }
     pthread_mutex_unlock(&nodes->lock);
 }
 

@@ -126,6 +126,19 @@ void node_unlink(struct nodes *nodes, struct entry_of_node *entry)
     entry->is_removed = true;
 }
 
+/* The root group of a folder's file is taken out, and so no other node of it is there: another file
+ * may come to be where this one is in memory. */
+static void forget_objects(struct nodes *nodes, const struct mounted_file *file)
+{
+    struct object *object, *next;
+    HASH_ITER (hh, nodes->by_object, object, next) {
+        if (object->key.file != file)
+            continue;
+        HASH_DEL(nodes->by_object, object);
+        free(object);
+    }
+}
+
 /* Takes a node out of the table; it is added to *gone, which the caller frees without the lock. */
 static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
 {
@@ -133,6 +146,8 @@ static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct en
         node_unlink(nodes, entry);
     if (entry->views)
         node_remove_idle(nodes, entry);
+    if (node_is_top(&entry->node) && atomic_load(&entry->node.mounted->keeps_objects))
+        forget_objects(nodes, entry->node.mounted);
     HASH_DELETE(hh_number, nodes->by_number, entry);
     nodes->n_unheld--;
     parent_of(entry)->children--;
