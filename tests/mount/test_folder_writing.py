@@ -1,7 +1,6 @@
 """Writing to the HDF5 files of a folder that is mounted: each is written as in a mount of its own."""
 import concurrent.futures
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, SPARSEFS, Mount, is_mounted, wait_until
+from conftest import BUILD, SPARSEFS, is_mounted, wait_until
 
 FRAMES, SIDE = 4, 16
 
@@ -150,6 +149,7 @@ def test_in_the_root_of_the_folder(mounts, folder):
 
 def test_all_else_is_read_only(mounts, folder):
     path = make_dense(folder / "a.h5")
+    path.chmod(0o644)
     (folder / "notes").write_text("x")
     (folder / "sub").mkdir()
     os.symlink("notes", folder / "link")
@@ -166,7 +166,7 @@ def test_all_else_is_read_only(mounts, folder):
         assert refusal(action) == errno.EROFS
     assert "make, change and remove files in the folder itself" in mount.log()
     assert refusal(os.link, mount / "notes", mount / "sub/notes") in (errno.EROFS, errno.EXDEV)
-    assert os.stat(mount / "a.h5").st_mode & 0o777 == (0o644 | 0o111) & ~0o000
+    assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o755
     for name in ("notes", "sub", ""):
         assert os.stat(mount / name).st_mode & 0o222 == 0
     assert stats(mount)["read_only"] == 0 and stats(mount)["lock"] == "none"
@@ -604,8 +604,7 @@ assert not os.stat(f"{root}/closed/mine.h5/data/frames/0.raw").st_mode & 0o222
         log = subprocess.run([*user, "cat", mountpoint / ".sparsefs/log"], check=True, stdout=subprocess.PIPE,
                              universal_newlines=True).stdout
     finally:
-        subprocess.run(["umount", mountpoint], check=False) and subprocess.run(["umount", "-i", "-l", mountpoint],
-                                                                               check=False)
+        subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
     assert "no journal can be made in its directory" in log
     wait_until(lambda: not is_mounted(mountpoint) and neighbours(folder / "mine.h5") == ["mine.h5"])
     assert dense_frames(folder / "mine.h5")[0].tobytes() == b"ab" * 256
@@ -724,41 +723,89 @@ def test_killed(mounts, folder):
     assert [frame(again, f"{i}.h5", 3) for i in range(4)] == [value_of(50 + i) for i in range(4)]
 
 
-def test_a_full_disk(mounts, folder, tmp_path):
+@pytest.fixture
+def disk(folder):
+    """A small one, below the folder."""
+    path = folder / "disk"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", path], check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(disk):
+    """Removing what this returns makes room again."""
+    with open(disk / "filler", "wb", buffering=0) as f, pytest.raises(OSError):
+        while True:
+            f.write(bytes(4096))
+    return disk / "filler"
+
+
+NOISE = np.random.default_rng(1).integers(1, 60000, (40, SIDE, SIDE)).astype("<u2")
+
+
+def write_noise(mount, name):
+    for k, frame_of_noise in enumerate(NOISE):
+        (mount / f"{name}/data/frames/{k}.raw").write_bytes(frame_of_noise.tobytes())
+
+
+def test_a_full_disk(disk, mounts):
     """The error of a commit is told, the file stays open with what was written, and all is there when there is
     room again."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", disk], check=False).returncode:
-        pytest.skip("no disk can be mounted here")
-    mount = None
-    try:
-        for i in range(3):
-            make_sparse(disk / f"{i}.h5", 1)
-        mount = mounts(disk, "default", "max_open=2,commit_interval=0", expect_log=True)
-        with open(disk / "filler", "wb", buffering=0) as f:
-            with pytest.raises(OSError):
-                while True:
-                    f.write(bytes(4096))
-        rng = np.random.default_rng(1)
-        frames = rng.integers(1, 60000, (40, SIDE, SIDE)).astype("<u2")
-        for k in range(40):
-            (mount / f"0.h5/data/frames/{k}.raw").write_bytes(frames[k].tobytes())
-        assert refusal(sync, mount / "0.h5") == errno.ENOSPC
-        for i in (1, 2, 1, 2):
-            assert frame(mount, f"{i}.h5") == bytes(2 * SIDE * SIDE)
-        assert "could not be committed, and it stays open" in mount.log()
-        assert refusal(sync, mount.root) == errno.ENOSPC
-        assert (mount / "0.h5/data/stack.raw").read_bytes() == frames.tobytes()
-        os.unlink(disk / "filler")
-        sync(mount.root)
-        wait_until(lambda: can(frame, mount, "1.h5") and can(frame, mount, "2.h5"))
-        mount.unmount()
-        assert np.array_equal(sparse_frames_of(disk / "0.h5"), frames)
-    finally:
-        if mount:
-            mount.destroy()
-        subprocess.run(["umount", "-l", disk], check=True)
+    for i in range(3):
+        make_sparse(disk / f"{i}.h5", 1)
+    mount = mounts(disk, "default", "max_open=2", "commit_interval=0", expect_log=True)
+    filler = fill(disk)
+    write_noise(mount, "0.h5")
+    assert refusal(sync, mount / "0.h5") == errno.ENOSPC
+    for i in (1, 2, 1, 2):
+        assert frame(mount, f"{i}.h5") == bytes(2 * SIDE * SIDE)
+    assert "could not be committed, and it stays open" in mount.log()
+    assert refusal(sync, mount.root) == errno.ENOSPC
+    assert (mount / "0.h5/data/stack.raw").read_bytes() == NOISE.tobytes()
+    filler.unlink()
+    sync(mount.root)
+    wait_until(lambda: can(frame, mount, "1.h5") and can(frame, mount, "2.h5"))
+    mount.unmount()
+    assert np.array_equal(sparse_frames_of(disk / "0.h5"), NOISE)
+
+
+def test_no_error_of_another_file(disk, mounts, folder):
+    """What one cannot store is told to those who write it, also if they did not ask; others are committed."""
+    make_sparse(disk / "full.h5", 1)
+    make_sparse(folder / "other.h5", 1)
+    mount = mounts(folder, "default", "commit_interval=1", expect_log=True)
+    filler = fill(disk)
+    one = os.open(mount / "disk/full.h5/data/frames/0.raw", os.O_RDWR)
+    other = os.open(mount / "other.h5/data/frames/0.raw", os.O_RDWR)
+    write_noise(mount, "disk/full.h5")
+    write_noise(mount, "other.h5")
+    os.fsync(other)
+    wait_until(lambda: "full.h5: what was written could not be committed" in mount.log())
+    os.fsync(other)
+    os.close(other)
+    with pytest.raises(OSError) as failed:
+        os.close(one)
+    assert failed.value.errno == errno.ENOSPC
+    filler.unlink()
+    sync(mount / "disk")
+    mount.unmount()
+    for path in (disk / "full.h5", folder / "other.h5"):
+        assert np.array_equal(sparse_frames_of(path), NOISE)
+
+
+def test_what_is_lost_is_told(disk, mounts):
+    """What cannot be committed when the mount ends."""
+    make_sparse(disk / "full.h5", 1)
+    mount = mounts(disk, "default", "commit_interval=0", expect_log=True)
+    filler = fill(disk)
+    write_noise(mount, "full.h5")
+    wait_until(mount.umount)
+    assert mount.wait() == 2 and "full.h5: what was written last could not be committed, and is lost" in mount.log()
+    mount.process.returncode = 0
+    filler.unlink()
+    assert frame(mounts(disk), "full.h5") == bytes(2 * SIDE * SIDE)
 
 
 def sparse_frames_of(path):
