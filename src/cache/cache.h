@@ -139,9 +139,9 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
  * among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
-/* The same, for a commit, of all datasets that are in one store, but what is unfinished. What cannot
- * be stored for a reason of its own (its index or its filters, want of memory) is left changed, and
- * the error is in *left, or 0; what is returned concerns all that is in the store. */
+/* The same, for a commit, of all datasets that are in one store, but what is unfinished. What
+ * cannot be stored for a reason of its own (its index or its filters, want of memory) is left
+ * changed, and the error is in *left, or 0; what is returned concerns all that is in the store. */
 int cache_flush_most(struct cache *cache, const struct store *store, int *left);
 
 /* The error for which something of a dataset was left so, when it was tried last; 0: nothing was.

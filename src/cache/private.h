@@ -107,11 +107,11 @@ struct flush {
     struct flush *prev, *next;
     const struct cache_dataset *dataset; /* NULL: all that are in the store */
     const struct store *store;
-    uint64_t last;                       /* changes after this one are left */
-    uint64_t number;                     /* of this one among all */
-    bool commits;                        /* leaves out what is unfinished */
-    int error;                           /* it ends with it */
-    int left;                            /* because of which chunks were left out */
+    uint64_t last;   /* changes after this one are left */
+    uint64_t number; /* of this one among all */
+    bool commits;    /* leaves out what is unfinished */
+    int error;       /* it ends with it */
+    int left;        /* because of which chunks were left out */
 };
 
 struct cache_dataset {

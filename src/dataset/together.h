@@ -16,9 +16,9 @@ void together_destroy(struct together *together);
 
 /* Opens the file of a descriptor, which the caller closes in any case; O_PATH will do. path:
  * absolute and without symbolic links, by which others find the file. With options->writable it is
- * opened for writing, under a shared lock until something is changed (sfs_options.share); where that
- * cannot be, for reading, and the log says why: at LOG_INFO, if whoever opens it may not. Errors of
- * sfs_open. */
+ * opened for writing, under a shared lock until something is changed (sfs_options.share); where
+ * that cannot be, for reading, and the log says why: at LOG_INFO, if whoever opens it may not.
+ * Errors of sfs_open. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
 
 /* Before a file is closed that nobody uses: what was written to it is committed and put into the

@@ -455,8 +455,9 @@ static int look_for_folder(struct options *options)
     options->is_folder = stat(options->file, &st) == 0 && S_ISDIR(st.st_mode);
     if (!options->is_folder || !options->wants_writing)
         return 0;
-    daemon_fail(options->file, "the files of a directory are locked when they are written, not from "
-                               "the start as rw has it: leave out rw");
+    daemon_fail(options->file,
+                "the files of a directory are locked when they are written, not from "
+                "the start as rw has it: leave out rw");
     return EXIT_USAGE;
 }
 

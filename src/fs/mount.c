@@ -126,8 +126,7 @@ static int create_for_writing(struct mount *mount, const char *label)
     if (!error)
         error = staging_create(mount->nodes, &mount->staging);
     if (!error)
-        error =
-            temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
+        error = temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
     if (!error)
         staging_collect(mount->staging, mount->temporaries, options->staging_size,
                         options->sparsify);

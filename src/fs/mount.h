@@ -37,8 +37,8 @@ struct mount {
     /* Held for reading from when a link is read until its node is in the table, for writing while
      * links are made and removed. */
     pthread_rwlock_t tree_lock;
-    atomic_uint removals; /* of links */
-    bool is_writable;     /* of a folder: files in it may be */
+    atomic_uint removals;          /* of links */
+    bool is_writable;              /* of a folder: files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
     atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
     /* Of a frame, by a hash: held while a temporary file becomes it. */

@@ -217,8 +217,8 @@ static void count_closed(struct mounted_files *files, const struct sfs_statistic
     files->closed.store_commits += last->store_commits;
 }
 
-/* Nobody uses it. may_stay: it does if what was written cannot be committed, unless it never can be,
- * as the file was removed or replaced; the error. */
+/* Nobody uses it. may_stay: it does if what was written cannot be committed, unless it never can
+ * be, as the file was removed or replaced; the error. */
 static int end_file(struct mounted_file *file, bool may_stay)
 {
     struct mounted_files *files = file->files;
@@ -354,9 +354,10 @@ int mounted_use(struct mounted_file *file, bool is_handle)
     }
     pthread_mutex_unlock(&files->lock);
     if (error == -ENFILE)
-        log_warning("%s/%s: refused: %u files are open, and all of them are in use, or have changes "
-                    "that cannot be committed: -o max_open=N allows more",
-                    folder_path(files->folder), file->path, files->most);
+        log_warning(
+            "%s/%s: refused: %u files are open, and all of them are in use, or have changes "
+            "that cannot be committed: -o max_open=N allows more",
+            folder_path(files->folder), file->path, files->most);
     return error;
 }
 

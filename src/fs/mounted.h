@@ -34,8 +34,8 @@ struct mounted_file {
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
     struct fresh *fresh;
     struct commits *commits;
-    atomic_bool keeps_top;    /* the mount holds the node of its root group, */
-    uint32_t top;             /* which is this one: there is something to commit */
+    atomic_bool keeps_top;     /* the mount holds the node of its root group, */
+    uint32_t top;              /* which is this one: there is something to commit */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
@@ -53,8 +53,8 @@ struct mounted_file {
 
 /* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
  * a time. opened(context, file, opened): it was opened, as that, and is closed again on an error.
- * closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing that was opened of
- * it may stay. */
+ * closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing
+ * that was opened of it may stay. */
 int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
                          struct mounted_files **files);
 struct mounted_calls {
@@ -99,8 +99,8 @@ bool mounted_is(struct mounted_file *file, const struct stat *st);
 
 /* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
  * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be
- * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more; errors
- * of sfs_open. */
+ * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more;
+ * errors of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
 void mounted_put(struct mounted_file *file, bool is_handle);
 

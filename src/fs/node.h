@@ -128,8 +128,8 @@ void node_put(struct nodes *nodes, uint32_t number);
 void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times);
 void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times);
 
-/* The object of a node keeps its number: in a folder as long as the root group of its file is in the
- * table. */
+/* The object of a node keeps its number: in a folder as long as the root group of its file is in
+ * the table. */
 void node_keep_object(struct nodes *nodes, const struct node *node);
 
 /* The numbers of all nodes of the same object, in memory that the caller frees; returns how many: 0

@@ -120,7 +120,8 @@ static void end_staging(struct mount *mount, struct open_file *file)
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error)
         log_error("%s: what was written to %s frame %llu%s is lost: %s",
-                  sfs_path(node_file(file->node)), file->node->name, (unsigned long long)file->inode.frame,
+                  sfs_path(node_file(file->node)), file->node->name,
+                  (unsigned long long)file->inode.frame,
                   open_file_is_selection(file) ? ".defined" : "", strerror(-error));
     if (changed)
         frame_changed(mount, file, frames, NULL, NULL);

@@ -35,8 +35,9 @@ static const struct {
                                "-o strict other ones are ignored"},
     [REFUSAL_RANGE] = {EOPNOTSUPP,
                        "a selection is written whole: fallocate works on the frame's other files"},
-    [REFUSAL_FOLDER] = {EROFS, "of a folder only what its HDF5 files contain is written through the "
-                               "mount: make, change and remove files in the folder itself"},
+    [REFUSAL_FOLDER] = {EROFS,
+                        "of a folder only what its HDF5 files contain is written through the "
+                        "mount: make, change and remove files in the folder itself"},
 };
 
 /* Programs that try again and again are not told each time. */

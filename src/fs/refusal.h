@@ -22,8 +22,9 @@ enum refusal {
     REFUSALS
 };
 
-/* Says it, each at most once a second, and returns its errno, negative: EPERM, EFBIG, EROFS or EOPNOTSUPP.
- * node: the dataset or group, whose file is used, or what is the folder's; or NULL. Any thread. */
+/* Says it, each at most once a second, and returns its errno, negative: EPERM, EFBIG, EROFS or
+ * EOPNOTSUPP. node: the dataset or group, whose file is used, or what is the folder's; or NULL. Any
+ * thread. */
 int refusal_say(const struct mount *mount, const struct node *node, enum refusal refusal);
 
 /* The same of a view that cannot be written. */
