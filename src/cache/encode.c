@@ -353,7 +353,7 @@ static int flush_most(struct cache *cache, struct cache_dataset *dataset, const 
             pthread_cond_wait(&cache->changed, &cache->lock);
     }
     DL_DELETE(cache->flushes, &flush);
-    if (!flush.error && !flush.left && !has_failed(cache))
+    if (cache->write_error && !flush.error && !flush.left && !has_failed(cache))
         cache->write_error = 0;
     pthread_mutex_unlock(&cache->lock);
     *left = flush.left;

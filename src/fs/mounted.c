@@ -224,7 +224,6 @@ static int end_file(struct mounted_file *file, bool may_stay)
     struct mounted_files *files = file->files;
     struct sfs_statistics last;
     struct stat st = file->st;
-    DL_DELETE2(files->open, file, prev_open, next_open);
     file->is_busy = true;
     pthread_mutex_unlock(&files->lock);
     int error = commit_file(file, may_stay, &st);
@@ -234,6 +233,7 @@ static int end_file(struct mounted_file *file, bool may_stay)
     pthread_mutex_lock(&files->lock);
     while (!stays && file->n_views > 0) /* somebody else closes them just now */
         pthread_cond_wait(&files->changed, &files->lock);
+    DL_DELETE2(files->open, file, prev_open, next_open);
     if (stays) {
         DL_APPEND2(files->open, file, prev_open, next_open);
         file->fails_until = clock_now() + RELEASE_NANOS;
@@ -298,7 +298,7 @@ static int make_room(struct mounted_files *files, const struct timespec *deadlin
     const uint64_t now = clock_now();
     DL_FOREACH2 (files->open, file, next_open) {
         bool fails = file->users == 0 && file->fails_until > now;
-        if (file->users == 0 && !fails)
+        if (file->users == 0 && !file->is_busy && !fails)
             break;
         lasting += file->handles > 0 || fails;
     }
@@ -338,7 +338,9 @@ int mounted_use(struct mounted_file *file, bool is_handle)
             pthread_cond_wait(&files->changed, &files->lock);
         else if (file->error)
             error = file->error;
-        else if ((other = find_same(file)))
+        else if ((other = find_same(file)) && other->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        else if (other)
             close_file(other, true);
         else if (files->n_open >= files->most)
             error = make_room(files, &deadline);
@@ -510,13 +512,16 @@ int mounted_files_close(struct mounted_files *files)
     return lost;
 }
 
-/* The open one behind another, which is used then; *file, if any, is put. */
+/* The next one that is open, or stays so though somebody was about to close it, which is waited
+ * for; it is used then. */
 static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i)
 {
     bool found = false;
     pthread_mutex_lock(&files->lock);
     for (; *i < n && !found; ++*i) {
-        found = all[*i]->file && !all[*i]->is_busy;
+        while (all[*i]->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        found = all[*i]->file;
         if (found)
             all[*i]->users++;
     }

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import h5py
 import numpy as np
@@ -767,6 +769,36 @@ def test_a_full_disk(disk, mounts):
     filler.unlink()
     sync(mount.root)
     wait_until(lambda: can(frame, mount, "1.h5") and can(frame, mount, "2.h5"))
+    mount.unmount()
+    assert np.array_equal(sparse_frames_of(disk / "0.h5"), NOISE)
+
+
+def test_a_full_disk_while_others_are_opened(disk, mounts):
+    """fsync of the folder is the error also while somebody tries to close the file that has it."""
+    for i in range(4):
+        make_sparse(disk / f"{i}.h5", 1)
+    mount = mounts(disk, "default", "max_open=2", "commit_interval=0", expect_log=True)
+    filler = fill(disk)
+    write_noise(mount, "0.h5")
+    assert refusal(sync, mount / "0.h5") == errno.ENOSPC
+    ends = threading.Event()
+
+    def open_others():
+        while not ends.is_set():
+            for i in (1, 2, 3):
+                can(frame, mount, f"{i}.h5")
+
+    reader = threading.Thread(target=open_others)
+    reader.start()
+    try:
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            assert refusal(sync, mount.root) == errno.ENOSPC
+    finally:
+        ends.set()
+        reader.join()
+        filler.unlink()
+    sync(mount.root)
     mount.unmount()
     assert np.array_equal(sparse_frames_of(disk / "0.h5"), NOISE)
 
