@@ -99,13 +99,14 @@ static int spell_out(struct hdf5_slab *slab, int rank, const uint64_t *dims)
     if (!slab->axis)
         return -ENOMEM;
     slab->rank = rank;
-    for (int i = 0; i < rank; i++) {
-        if (dims[i] == 0)
-            return -EOPNOTSUPP;
-        slab->axis[i] = (struct hdf5_axis){0, dims[i], 1, dims[i]};
-    }
     slab->is_all = false;
-    return 0;
+    bool is_empty = false;
+    for (int i = 0; i < rank; i++) {
+        uint64_t n = dims[i] ? dims[i] : 1;
+        slab->axis[i] = (struct hdf5_axis){0, n, 1, n};
+        is_empty |= dims[i] == 0;
+    }
+    return is_empty ? -EOPNOTSUPP : 0;
 }
 
 static bool simplify(struct hdf5_slab *slab, bool is_numbered)
@@ -141,16 +142,38 @@ static int take_slabs(struct virtual *virtual, struct mapping *mapping, struct h
                       bool is_numbered)
 {
     const struct sfs_dataset_info *info = &virtual->dataset->info;
-    int error = from->is_regular ? 0 : -EOPNOTSUPP;
+    int error = 0;
     mapping->shown = from->shown;
     mapping->source = from->source;
     from->shown.axis = from->source.axis = NULL;
-    if (!error && mapping->shown.is_all)
+    if (mapping->shown.is_all)
         error = spell_out(&mapping->shown, info->rank, info->dims);
-    if (!error && (mapping->shown.rank != info->rank || !simplify(&mapping->shown, is_numbered) ||
-                   !simplify(&mapping->source, false) || !fits(mapping, is_numbered)))
+    if (!error && (!from->is_regular || mapping->shown.rank != info->rank ||
+                   !simplify(&mapping->shown, is_numbered) || !simplify(&mapping->source, false) ||
+                   !fits(mapping, is_numbered)))
         error = -EOPNOTSUPP;
     return error;
+}
+
+/* Of one that libhdf5 reads it is only known in which box it lies. */
+static int take_bounds(struct virtual *virtual, struct mapping *mapping)
+{
+    const struct sfs_dataset_info *info = &virtual->dataset->info;
+    struct hdf5_slab *shown = &mapping->shown;
+    mapping->is_unlimited = unlimited_axis(shown) >= 0;
+    atomic_store(&virtual->is_librarys, true);
+    if (shown->rank != info->rank) {
+        free(shown->axis);
+        int error = spell_out(shown, info->rank, info->dims);
+        return error == -EOPNOTSUPP ? 0 : error;
+    }
+    for (int i = 0; i < shown->rank; i++) {
+        uint64_t low, high;
+        mapping_bounds(&shown->axis[i], info->dims[i], &low, &high);
+        uint64_t n = high > low ? high - low : 1;
+        shown->axis[i] = (struct hdf5_axis){low, n, 1, n};
+    }
+    return 0;
 }
 
 /* Takes over names and axes. */
@@ -163,12 +186,10 @@ static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size
     char *dataset = substitute(from->dataset, 0, &is_numbered);
     int error = file && dataset ? take_slabs(virtual, mapping, from, is_numbered) : -ENOMEM;
     mapping->is_regular = !error;
-    if (error == -EOPNOTSUPP) {
-        atomic_store(&virtual->is_librarys, true);
-        error = 0;
-    }
     int axis = mapping->is_regular ? unlimited_axis(&mapping->shown) : -1;
-    mapping->is_unlimited = axis >= 0 || !mapping->is_regular;
+    mapping->is_unlimited = axis >= 0;
+    if (error == -EOPNOTSUPP)
+        error = take_bounds(virtual, mapping);
     if (!error && !is_numbered) {
         error = find_source(virtual, file, sfs_root(virtual->file), dataset, false, &mapping->of);
     } else if (!error) {
@@ -200,8 +221,6 @@ static int best_axis(const struct virtual *virtual)
         double sum = 0;
         for (size_t k = 0; k < virtual->n; k++) {
             uint64_t low, high;
-            if (!virtual->mapping[k].is_regular)
-                continue;
             mapping_bounds(&virtual->mapping[k].shown.axis[i], info->dims[i], &low, &high);
             sum += (double)(high - low) / (info->dims[i] ? (double)info->dims[i] : 1);
         }
@@ -241,10 +260,7 @@ static void sort(struct virtual *virtual)
     uint64_t dim = virtual->dataset->info.dims[virtual->axis];
     for (size_t i = 0; i < virtual->n; i++) {
         struct mapping *mapping = &virtual->mapping[i];
-        if (mapping->is_regular)
-            mapping_bounds(&mapping->shown.axis[virtual->axis], dim, &mapping->low, &mapping->high);
-        else
-            mapping->high = UINT64_MAX; /* it may be anywhere */
+        mapping_bounds(&mapping->shown.axis[virtual->axis], dim, &mapping->low, &mapping->high);
     }
     qsort(virtual->mapping, virtual->n, sizeof(*virtual->mapping), by_low);
     find_highest(virtual->mapping, 0, virtual->n);
@@ -426,7 +442,7 @@ static int touch(struct touched *touched, const struct mapping *mapping)
 
 bool mapping_touches(const struct mapping *mapping, const struct box *box)
 {
-    for (int i = 0; mapping->is_regular && i < box->rank; i++) {
+    for (int i = 0; i < box->rank; i++) {
         const struct hdf5_axis *axis = &mapping->shown.axis[i];
         if (axis_before(axis, box->start[i]) >= axis_before(axis, box->start[i] + box->count[i]))
             return false;

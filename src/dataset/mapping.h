@@ -22,7 +22,7 @@ struct mapping {
     char *file, *dataset;
     int numbered_axis;
     bool is_unlimited;           /* what is not there (yet) is the fill value */
-    bool is_regular;             /* else libhdf5 reads the dataset, and knows what it is to show */
+    bool is_regular;             /* else libhdf5 reads the dataset, and these are boxes around it */
     size_t order;                /* in the file: what comes later lies above */
     uint64_t low, high, highest; /* along the axis that they are sorted by; the last: below here */
 };
@@ -57,8 +57,8 @@ struct touched {
 int touched_find(const struct virtual *virtual, const struct box *box, struct touched *touched);
 void touched_free(struct touched *touched);
 
-/* Whether a mapping shows something of a box; whether all of it, and so nothing below it matters.
- * Of one that is not regular: true; not to be asked. */
+/* Whether a mapping shows something of a box, of one that is not regular: whether it may; whether
+ * all of it, and so nothing below it matters: not to be asked of such a one. */
 bool mapping_touches(const struct mapping *mapping, const struct box *box);
 bool mapping_covers(const struct mapping *mapping, const struct box *box);
 

@@ -220,6 +220,48 @@ static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
     return error == -EOPNOTSUPP ? 0 : error; /* libhdf5 knows what it shows */
 }
 
+/* The box of a source in which a mapping that libhdf5 reads selects; -EIO: the source is shorter,
+ * and nobody knows what libhdf5 would read behind it. */
+static int find_bounds(const struct mapping *mapping, struct sfs_dataset *dataset,
+                       struct box *bounds)
+{
+    USING(dataset);
+    const struct hdf5_slab *slab = &mapping->source;
+    const struct layout *layout = &dataset->layout;
+    *bounds = (struct box){.rank = layout->rank};
+    memcpy(bounds->count, layout->dims, sizeof(bounds->count));
+    if (!slab->is_all && slab->rank != layout->rank)
+        return -EIO;
+    for (int i = 0; i < slab->rank; i++) {
+        uint64_t size = axis_size(&slab->axis[i]);
+        if (size == SFS_UNLIMITED)
+            continue;
+        uint64_t last = axis_at(&slab->axis[i], size - 1);
+        if (last >= layout->dims[i])
+            return -EIO;
+        bounds->start[i] = slab->axis[i].start;
+        bounds->count[i] = last + 1 - bounds->start[i];
+    }
+    return 0;
+}
+
+/* Of one whose source is there, or need not be. */
+static int check_bounds(const struct mapping *mapping, int depth)
+{
+    struct sfs_dataset *dataset;
+    struct box bounds;
+    int error = mapping->of ? source_get(mapping->of, true, &dataset) : -ENOENT;
+    if (error)
+        return error == -ENOENT || error == -EINVAL ? 0 : error;
+    error = FOLLOWING(dataset->file, find_bounds(mapping, dataset, &bounds));
+    if (error == -EIO)
+        source_is_short(mapping->of);
+    if (!error && dataset->virtual)
+        error = check_box(dataset->virtual, &bounds, depth + 1);
+    source_put(mapping->of);
+    return error;
+}
+
 /* Elements with pointers are not read in pieces. */
 static int check_box(struct virtual *virtual, const struct box *box, int depth)
 {
@@ -234,8 +276,9 @@ static int check_box(struct virtual *virtual, const struct box *box, int depth)
                          : mapping->is_unlimited        ? WANTED_IF_THERE
                                                         : WANTED;
         error = check_mapping(virtual, mapping, &pieces, want, depth);
-        if (!error && want != NOT_WANTED && mapping->is_regular)
-            error = check_blocks(virtual, mapping, box, depth);
+        if (!error && want != NOT_WANTED)
+            error = mapping->is_regular ? check_blocks(virtual, mapping, box, depth)
+                                        : check_bounds(mapping, depth);
     }
     touched_free(&touched);
     return error;
@@ -420,8 +463,9 @@ static int examine(struct virtual *virtual, const struct mapping *mapping)
     struct virtual_part part;
     if (mapping->is_unlimited)
         return 0;
-    int error = part_begin(&part, virtual, mapping, 0);
-    if (!error && part.dataset) {
+    int error =
+        mapping->is_regular ? part_begin(&part, virtual, mapping, 0) : check_bounds(mapping, 0);
+    if (!error && mapping->is_regular && part.dataset) {
         USING(part.dataset);
         for (int i = 0; i < part.translation.rank; i++) {
             part.translation.first[i] = 0;
@@ -430,7 +474,7 @@ static int examine(struct virtual *virtual, const struct mapping *mapping)
         if (translation_clip(&part.translation, part.dataset->layout.dims))
             source_is_short(part.source);
     }
-    if (!error)
+    if (!error && mapping->is_regular)
         part_end(&part);
     if (!error)
         error = interrupt_check();

@@ -1,7 +1,7 @@
 /* Virtual datasets that are read from their sources: their mappings, and what of which source is
  * at a place. They have nothing of their own in the cache. What only libhdf5 can read stays with
- * it: elements with pointers, sources of another datatype, selections that are not regular or do
- * not correspond axis by axis. Thread-safe. */
+ * it: elements with pointers, sources of another datatype, selections that are neither regular nor
+ * lists of indices along one axis, or do not correspond axis by axis. Thread-safe. */
 #ifndef SPARSEFS_DATASET_VIRTUAL_H
 #define SPARSEFS_DATASET_VIRTUAL_H
 

@@ -140,7 +140,7 @@ struct hdf5_slab {
  * an unlimited selection are numbered, and %% for a percent sign. */
 struct hdf5_mapping {
     char *file, *dataset;
-    bool is_regular;                /* else there are no slabs */
+    bool is_regular; /* else the slabs are boxes in which what is selected lies; is_all: anywhere */
     struct hdf5_slab shown, source; /* in the virtual dataset, in its source */
 };
 struct hdf5_mappings {
@@ -149,9 +149,9 @@ struct hdf5_mappings {
 };
 
 /* The mappings of an open virtual dataset in their order: where they overlap, libhdf5 shows the
- * later one. The caller frees them with hdf5_mappings_free. Axes are as libhdf5 gives them:
- * strides, counts and blocks are not 0, blocks do not overlap; nothing else is known of them.
- * -EINTR (interrupt.h). */
+ * later one. One that lists indices along an axis is given as several, which do not overlap. The
+ * caller frees them with hdf5_mappings_free. Axes are as libhdf5 gives them: strides, counts and
+ * blocks are not 0, blocks do not overlap; nothing else is known of them. -EINTR (interrupt.h). */
 int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 void hdf5_mappings_free(struct hdf5_mappings *mappings);
 

@@ -1,6 +1,7 @@
 """Virtual datasets, against h5py: all that is mapped, where it is mapped to, and what is missing."""
 import concurrent.futures
 import errno
+import itertools
 import json
 import os
 import pathlib
@@ -816,6 +817,127 @@ def shown_by(plist, i, folder):
         data = source[plist.get_virtual_dsetname(i)][()]
     indices = indices_of(plist.get_virtual_srcspace(i), data.shape)
     return data[np.ix_(*indices)]
+
+
+def united(shape, boxes):
+    """Of boxes: (start, count)."""
+    space = h5py.h5s.create_simple(shape)
+    for i, (start, count) in enumerate(boxes):
+        space.select_hyperslab(start, count, op=h5py.h5s.SELECT_OR if i else h5py.h5s.SELECT_SET)
+    return space
+
+
+def space_of_list(shape, indices):
+    """Of a list of indices along each axis."""
+    return united(shape, [(corner, (1,) * len(shape)) for corner in itertools.product(*indices)])
+
+
+def some_of(random, dim, n, is_list):
+    first = int(random.integers(0, dim - n + 1))
+    return sorted(random.choice(dim, n, replace=False).tolist()) if is_list else list(range(first, first + n))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lists_of_indices(mounts, tmp_path, seed):
+    """As h5py selects them by layout[[0, 3, 5]], along any axis, on one side or on both, along the same axis or
+    others, in squares, too."""
+    random = np.random.default_rng(seed)
+    path, expected = tmp_path / "v.h5", {}
+    for n in range(12):
+        rank = int(random.integers(1, 4))
+        sizes = [int(random.integers(1, 5)) for _ in range(rank)] if n % 3 else [3] * rank
+        shape = tuple(size + int(random.integers(0, 4)) for size in sizes)
+        source_shape = tuple(size + int(random.integers(0, 4)) for size in sizes)
+        shown_axis, source_axis = (int(random.integers(-1, rank)) for _ in range(2))
+        there = [some_of(random, dim, size, i == shown_axis) for i, (dim, size) in enumerate(zip(shape, sizes))]
+        here = [some_of(random, dim, size, i == source_axis)
+                for i, (dim, size) in enumerate(zip(source_shape, sizes))]
+        data = files.integers(source_shape, "<u4")
+        write(tmp_path / "s.h5", data, name=str(n))
+        make_mapped(path, shape, [(space_of_list(shape, there), "s.h5", str(n), space_of_list(source_shape, here))],
+                    name=str(n))
+        expected[str(n)] = np.full(shape, 11, "<u4")
+        expected[str(n)][np.ix_(*there)] = data[np.ix_(*here)]
+        assert np.array_equal(read_all(path, str(n)), expected[str(n)])
+    mount = mounts(path, ["ro", "direct_io", "rw", "cache_size=64K"][seed % 4])
+    for name, content in expected.items():
+        check(mount, content, name, seed)
+
+
+def is_refused(path):
+    try:
+        path.read_bytes()
+    except OSError as error:
+        assert error.errno == errno.EIO
+        return True
+    return False
+
+
+def refused_frames(mount, name, n):
+    return [i for i in range(n) if is_refused(mount / f"{name}/frames/{i}.raw")]
+
+
+@pytest.mark.parametrize("how", ["ro", "rw", "ro,hdf5=inside"])
+def test_what_is_missing_of_lists(mounts, tmp_path, how):
+    """Of a list of frames those are refused that are not there, and no others."""
+    data = files.integers((8, 4, 6), "<u4")
+    path = tmp_path / "v.h5"
+    write(tmp_path / "good.h5", data)
+    write(tmp_path / "short.h5", data[:4])
+    for name in "gone", "short":
+        layout = h5py.VirtualLayout((8, 4, 6), "<u4")
+        layout[[0, 3, 6]] = h5py.VirtualSource(f"{name}.h5", "d", data.shape)[[1, 3, 7]]
+        layout[[1, 2, 5, 7]] = h5py.VirtualSource("good.h5", "d", data.shape)[4:8]
+        make_virtual(path, layout, name)
+    mount = mounts(path, how, expect_log=True)
+    assert refused_frames(mount, "gone", 8) == [0, 3, 6] and refused_frames(mount, "short", 8) == [6]
+    for i, k in {0: 1, 3: 3, 1: 4, 2: 5, 5: 6, 7: 7}.items():
+        assert i in (0, 3) or (mount / f"gone/frames/{i}.raw").read_bytes() == data[k].tobytes()
+        assert (mount / f"short/frames/{i}.raw").read_bytes() == data[k].tobytes()
+    assert sources_of(mount, "gone") == [("gone.h5", "d", "missing"), ("good.h5", "d", "ok")]
+    assert sources_of(mount, "short") == [("short.h5", "d", "too short"), ("good.h5", "d", "ok")]
+
+
+@pytest.mark.parametrize("how", ["ro", "rw", "ro,hdf5=inside", "ro,missing=fill"])
+def test_what_is_missing_where_libhdf5_reads(mounts, tmp_path, how):
+    """Selections that are neither regular nor a list along one axis, or not of the same form: all that may be
+    of a source that is not there is refused, and never silently the fill value, or what is behind its end."""
+    data = files.integers((8, 4, 6), "<u4")
+    path = tmp_path / "v.h5"
+    write(tmp_path / "good.h5", data)
+    write(tmp_path / "short.h5", data[:3])
+    write(tmp_path / "short.h5", data, name="behind")  # which is what libhdf5 would read
+    corners = [((0, 0, 0), (2, 2, 3)), ((1, 2, 3), (2, 2, 3))]
+    for name in "good", "gone", "short":
+        make_mapped(path, (8, 4, 6), [
+            (united(data.shape, corners), f"{name}.h5", "d",
+             united(data.shape, [((start[0] + 1, *start[1:]), count) for start, count in corners])),
+            (space_of((8, 4, 6), (4, 0, 0), (1, 1, 1), (1, 1, 1), (4, 4, 6)), "good.h5", "d",
+             space_of((8, 4, 6), (0, 0, 0), (1, 1, 1), (1, 1, 1), (4, 4, 6)))], name=name)
+        layout = h5py.VirtualLayout((8, 24), "<u4")
+        layout[...] = h5py.VirtualSource(f"{name}.h5", "d", data.shape)
+        make_virtual(path, layout, f"{name}_reshaped")
+        layout = h5py.VirtualLayout((8, 12), "<u4")
+        layout[:4] = h5py.VirtualSource(f"{name}.h5", "d", data.shape)[2:6, :2, :]
+        make_virtual(path, layout, f"{name}_part")
+    expected = {name: read_all(path, name) for name in ("good", "good_reshaped", "good_part")}
+    mount = mounts(path, how, expect_log=True)
+    for name, content in expected.items():
+        check(mount, content, name)
+    is_filled = "fill" in how
+    assert refused_frames(mount, "gone", 8) == ([] if is_filled else [0, 1, 2])
+    assert refused_frames(mount, "short", 8) == [0, 1, 2]
+    for name in "gone", "short":
+        for i in 3, 4, 7:
+            assert (mount / f"{name}/frames/{i}.raw").read_bytes() == expected["good"][i].tobytes()
+        for kind in "reshaped", "part":
+            stack = mount / f"{name}_{kind}/stack.raw"
+            is_read = is_filled and (name, kind) != ("short", "part")
+            assert is_refused(stack) is not is_read, (name, kind)
+            assert not is_read or set(np.fromfile(stack, "<u4")) == {11}
+    assert sources_of(mount, "short")[0] == ("short.h5", "d", "too short")
+    assert sources_of(mount, "short_part") == [("short.h5", "d", "too short")]
+    assert sources_of(mount, "gone_part") == [("gone.h5", "d", "missing")]
 
 
 def test_thousands_of_mappings(mounts, tmp_path):

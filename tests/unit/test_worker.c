@@ -173,7 +173,9 @@ static void test_the_smallest_of_each_comes_alone(void **state)
                                   .description = (char *)""};
     struct sfs_link link = {.name = (char *)""};
     struct sfs_attribute attribute = {.name = (char *)""};
-    struct hdf5_mapping irregular = {.file = (char *)"", .dataset = (char *)""};
+    const struct hdf5_slab all_of_it = {.is_all = true};
+    struct hdf5_mapping irregular = {
+        .file = (char *)"", .dataset = (char *)"", .shown = all_of_it, .source = all_of_it};
     struct all all = {0};
     struct wire wire = {0};
     struct cursor cursor;

@@ -476,10 +476,8 @@ void wire_mappings(struct wire *wire, const struct hdf5_mappings *mappings)
         wire_string(wire, mapping->file);
         wire_string(wire, mapping->dataset);
         wire_uint(wire, mapping->is_regular);
-        if (mapping->is_regular) {
-            wire_slab(wire, &mapping->shown);
-            wire_slab(wire, &mapping->source);
-        }
+        wire_slab(wire, &mapping->shown);
+        wire_slab(wire, &mapping->source);
     }
 }
 
@@ -489,9 +487,9 @@ static int take_mapping(struct cursor *cursor, struct hdf5_mapping *out)
     if (!error)
         error = take_string(cursor, true, &out->dataset);
     out->is_regular = take_bool(cursor);
-    if (!error && out->is_regular)
+    if (!error)
         error = take_slab(cursor, &out->shown);
-    if (!error && out->is_regular)
+    if (!error)
         error = take_slab(cursor, &out->source);
     return error ? error : take_end(cursor, false);
 }
@@ -499,7 +497,7 @@ static int take_mapping(struct cursor *cursor, struct hdf5_mapping *out)
 int take_mappings(struct cursor *cursor, struct hdf5_mappings *out)
 {
     *out = (struct hdf5_mappings){0};
-    size_t n = take_count(cursor, 3 * WORD);
+    size_t n = take_count(cursor, 7 * WORD);
     cursor->failed |= n > MOST_LISTED;
     out->mapping = cursor->failed ? NULL : calloc(n, sizeof(*out->mapping));
     int error = cursor->failed ? -EIO : out_of_memory(out->mapping, n);
