@@ -539,7 +539,7 @@ enum sfs_layout {
 struct sfs_filter {
     int id;                 /* as registered with the HDF Group */
     bool optional;          /* a chunk may have been stored without it */
-    char name[64];          /* as the file or the library names it */
+    char name[64];          /* as the file or the library names it; "": not known */
     size_t n_values;        /* its parameters */
     const unsigned *values; /* owned by the description */
     bool is_missing;        /* of an open dataset: neither sparsefs nor libhdf5 has it here */

@@ -1,6 +1,7 @@
 /* Open datasets and reading them: slabs and byte ranges down to boxes of elements in the cache. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -167,8 +168,12 @@ static int open_series(struct sfs_dataset *dataset, struct series **of)
 static void look_for_filters(size_t n, struct sfs_filter *filters)
 {
     bool native = filter_is_native(filters, n);
-    for (size_t i = 0; i < n; i++)
-        filters[i].is_missing = !native && !hdf5_filter_available(filters[i].id);
+    for (size_t i = 0; i < n; i++) {
+        struct sfs_filter *filter = &filters[i];
+        filter->is_missing = !native && !hdf5_filter_available(filter->id);
+        if (!*filter->name)
+            snprintf(filter->name, sizeof(filter->name), "%s", filter_name(filter->id));
+    }
 }
 
 static const struct sfs_filter *first_missing(size_t n, const struct sfs_filter *filters)

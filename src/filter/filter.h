@@ -25,6 +25,9 @@
 #define FILTER_ZSTD       32015
 #define FILTER_BLOSC2     32026
 
+/* What a registered filter is called where neither file nor library names it; "": not known. */
+const char *filter_name(int id);
+
 /* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
  * with their parameters. All other filter_ functions are for such pipelines. */
 bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);

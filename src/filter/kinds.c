@@ -57,6 +57,30 @@ const struct filter_kind *filter_kind_of(const struct sfs_filter *filter)
     return NULL;
 }
 
+const char *filter_name(int id)
+{
+    static const struct {
+        int id;
+        const char *name;
+    } names[] = {
+        {FILTER_DEFLATE, "deflate"},
+        {FILTER_SHUFFLE, "shuffle"},
+        {FILTER_FLETCHER32, "fletcher32"},
+        {FILTER_SZIP, "szip"},
+        {FILTER_BZIP2, "bzip2"},
+        {FILTER_LZF, "lzf"},
+        {FILTER_BLOSC, "blosc"},
+        {FILTER_LZ4, "lz4"},
+        {FILTER_BITSHUFFLE, "bitshuffle"},
+        {FILTER_ZSTD, "zstd"},
+        {FILTER_BLOSC2, "blosc2"},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (names[i].id == id)
+            return names[i].name;
+    return "";
+}
+
 bool filter_library(size_t i, char *text, size_t n)
 {
     size_t k = 0;

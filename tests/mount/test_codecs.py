@@ -37,6 +37,18 @@ def make(path, name, chunks=(1, ROWS, COLUMNS)):
     return data
 
 
+@pytest.mark.parametrize("name", FILTERS)
+def test_they_have_names(tmp_path, name):
+    """Also in sections, where the file has no name of them."""
+    path, kind = tmp_path / "sparse.h5", name.partition("=")[0]
+    sparsectl("create", path, "/d", "--dims=4,64,64", "--dtype=<u4", "--filter",
+              f"values:{name}", "--filter", f"selection:{name}")
+    described = json.loads(subprocess.run([BUILD / "sparsectl", "info", "--json", f"{path}:/d"], check=True, text=True,
+                                          stdout=subprocess.PIPE).stdout)
+    text = json.dumps(described)
+    assert text.count(f'"name": "{kind}"') == 2, text
+
+
 @pytest.mark.parametrize("chunks", [(1, ROWS, COLUMNS), (2, 32, 32)], ids=["frames", "tiles"])
 @pytest.mark.parametrize("name", FILTERS)
 def test_reading_and_writing(mounts, tmp_path, name, chunks):
