@@ -18,6 +18,8 @@ import pytest
 from conftest import BUILD, SPARSEFS, is_mounted, wait_until
 
 FRAMES, SIDE = 4, 16
+# What has no w in its mode the kernel refuses to ordinary users, before the daemon is asked.
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM) if os.geteuid() else (errno.EROFS,)
 
 
 def value_of(seed):
@@ -165,7 +167,7 @@ def test_all_else_is_read_only(mounts, folder):
                    lambda: os.symlink("x", mount / "l"), lambda: os.truncate(mount / "notes", 0),
                    lambda: os.mknod(mount / "node"), lambda: os.setxattr(mount / "notes", "user.a", b"x"),
                    lambda: open(mount / ".sparsefs/pid", "r+b"), lambda: os.mkdir(mount / ".sparsefs/d")):
-        assert refusal(action) == errno.EROFS
+        assert refusal(action) in REFUSED
     assert "make, change and remove files in the folder itself" in mount.log()
     assert refusal(os.link, mount / "notes", mount / "sub/notes") in (errno.EROFS, errno.EXDEV)
     assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o755
@@ -385,7 +387,7 @@ def test_a_temporary_file_of_another_file(mounts, folder):
     source = mount / "a.h5/data/frames/.tmp"
     source.write_bytes(value_of(5))
     assert refusal(os.rename, source, mount / "b.h5/data/frames/0.raw") == errno.EXDEV
-    assert refusal(os.rename, source, mount / "tmp") in (errno.EXDEV, errno.EROFS)
+    assert refusal(os.rename, source, mount / "tmp") in (errno.EXDEV, *REFUSED)
     subprocess.run(["mv", source, mount / f"b.h5/data/frames/{FRAMES}.raw"], check=True)
     assert frame(mount, "b.h5", FRAMES) == value_of(5)
     assert ".tmp" not in os.listdir(mount / "a.h5/data/frames")
@@ -567,6 +569,8 @@ def test_a_directory_that_becomes_a_link(mounts, folder):
 
 def test_files_of_others(mounts, folder):
     """Without permission to write, or in a folder in which no journal can be made: they are read."""
+    if os.geteuid():
+        pytest.skip("only root can give files to others")
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     for above in [folder, *folder.parents]:
         if above != above.parent and not os.stat(above).st_mode & 0o001:
@@ -616,7 +620,7 @@ def test_modes(mounts, folder):
     """Write bits are shown of what can be written."""
     make_dense(folder / "a.h5").chmod(0o640)
     make_dense(folder / "b.h5").chmod(0o440)
-    mount = mounts(folder, "default")
+    mount = mounts(folder, "default", expect_log=os.geteuid() != 0)  # that b.h5 is open only for reading
     assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o750 and os.stat(mount / "b.h5").st_mode & 0o777 == 0o550
     assert os.stat(mount / "a.h5/data/frames/0.raw").st_mode & 0o777 == 0o640
     assert os.stat(mount / "b.h5/data/frames/0.raw").st_mode & 0o777 == 0o440
