@@ -11,6 +11,7 @@
 #include "common/pool.h"
 #include "common/size.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
@@ -191,6 +192,8 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
         error = -EOPNOTSUPP; /* it lies in the file, so the disk has failed */
     if (!error)
         error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
+    if (!error)
+        error = sequences_check(checking->dataset, scaled, record->address, &form);
     form_free(&form, &checking->pool);
     pool_put(&checking->pool, stored, n);
     return error;

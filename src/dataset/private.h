@@ -15,6 +15,7 @@
 struct ahead;
 struct cache;
 struct cache_dataset;
+struct sequences;
 struct series;
 struct sources;
 struct store_found;
@@ -41,6 +42,7 @@ struct sfs_dataset {
     struct sparse *sparse;       /* NULL: dense */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct series *series;       /* of a followed file: what it consists of; else NULL */
+    struct sequences *sequences; /* of a sparse one: of its elements (sequences.h); else NULL */
     struct use use;
     atomic_bool said_missing; /* the log says that a filter is missing */
     struct {

@@ -9,6 +9,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "dataset/virtual.h"
 #include "hdf5/hdf5.h"
 
@@ -154,10 +155,13 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
                                       : true;
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
-    if (!can || (type->has_pointers && (dataset->sparse || dataset->cache)))
+    bool is_own = sequences_are_read(dataset);
+    if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)
         return -EINVAL;
+    if (is_own)
+        return sequences_read(dataset, parts, first, n, most, bytes, bytes_n);
     int error = type->has_pointers ? check_sources(dataset, first, n) : 0;
     if (error)
         return error;

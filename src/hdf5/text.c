@@ -9,6 +9,7 @@
 
 #include "common/box.h"
 #include "common/json.h"
+#include "common/lines.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
@@ -423,19 +424,6 @@ void text_close_attribute(struct read_attribute *attribute)
     free(attribute->elements);
 }
 
-static void write_escaped(FILE *out, const char *bytes, size_t n)
-{
-    const char *end = bytes + n, *begin = bytes;
-    for (; bytes < end; bytes++) {
-        if (*bytes != '\\' && *bytes != '\n' && *bytes != '\r')
-            continue;
-        fwrite(begin, 1, (size_t)(bytes - begin), out);
-        fputs(*bytes == '\\' ? "\\\\" : *bytes == '\n' ? "\\n" : "\\r", out);
-        begin = bytes + 1;
-    }
-    fwrite(begin, 1, (size_t)(end - begin), out);
-}
-
 int text_line(FILE *out, const struct text_source *source, const struct text_type *type,
               const void *element)
 {
@@ -443,7 +431,7 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
     size_t n;
     if (type->class == H5T_STRING) {
         const char *string = string_of(type, element, &n);
-        write_escaped(out, string, n);
+        lines_escape(out, string, n);
         putc('\n', out);
         return 0;
     }
@@ -456,7 +444,7 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
     /* What is composed has its strings in quotes, and no line breaks. */
     bool is_bare = type->class == H5T_ENUM || type->class == H5T_REFERENCE;
     if (!error && is_bare)
-        write_escaped(out, text, n);
+        lines_escape(out, text, n);
     else if (!error)
         fwrite(text, 1, n, out);
     putc('\n', out);

@@ -37,6 +37,7 @@ void form_free(struct cache_form *form, struct pool *pool)
     form_drop_packed(form, pool);
     pool_put(pool, form->elements, form->element_size);
     pool_put(pool, form->mask, form->mask_size);
+    pool_put(pool, form->heap, form->heap_size);
     *form = (struct cache_form){0};
 }
 

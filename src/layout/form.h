@@ -27,7 +27,7 @@ enum chunk_part {
     PART_DEFINED = 1, /* which elements are defined */
     PART_VALUES = 2,  /* their values, in whatever form */
     PART_PACKED = 4,  /* both parts of the packed form */
-    PART_HEAP = 8,    /* variable-length data, besides all others: verified, and not kept */
+    PART_HEAP = 8,    /* variable-length data, besides all others; the cache does not ask for it */
 };
 
 struct cache_form {
@@ -38,6 +38,8 @@ struct cache_form {
     void *values; /* NULL: not there, or there are none */
     bool has_values;
     size_t value_size; /* bytes of values */
+    void *heap;        /* PART_HEAP: the section as it is without filters; NULL: there is none */
+    size_t heap_size;  /* bytes of it, its checksum being the last */
     /* Values whose selection was a list of points out of order: value order[i] is that of defined
      * element i. Only until they are loaded. */
     uint64_t *order;

@@ -1,7 +1,7 @@
 /* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
  * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
- * section has filters of its own. A third section holds variable-length data, which is not read,
- * only verified; it and section 1 then end in a checksum, too. */
+ * section has filters of its own. A third section holds variable-length data (format/heap.h); it
+ * and section 1 then end in a checksum, too. */
 #include "layout/sparse.h"
 
 #include <errno.h>
@@ -304,8 +304,9 @@ static int decode_values(const struct layout *layout, const uint64_t *scaled,
 }
 
 /* Of a chunk whose elements have none there may be no section. */
-static int check_heap(const struct layout *layout, const uint64_t *scaled,
-                      const struct chunk_record *record, const void *stored, struct pool *pool)
+static int decode_heap(const struct layout *layout, const uint64_t *scaled,
+                       const struct chunk_record *record, const void *stored, struct pool *pool,
+                       struct cache_form *form)
 {
     struct section section;
     struct why why;
@@ -317,8 +318,19 @@ static int check_heap(const struct layout *layout, const uint64_t *scaled,
                                            (const unsigned char *)section.bytes, section.n, &why)))
         error = layout_failed(layout, scaled, record->address,
                               "the checksum of its variable-length data is wrong");
-    pool_put(pool, section.owned, section.n);
-    return error;
+    if (!error && section.n > 0 && !section.owned) {
+        section.owned = pool_get(pool, section.n);
+        error = section.owned ? 0 : -ENOMEM;
+        if (!error)
+            memcpy(section.owned, stored, section.n);
+    }
+    if (error || section.n == 0) {
+        pool_put(pool, section.owned, section.n);
+        return error;
+    }
+    form->heap = section.owned;
+    form->heap_size = section.n;
+    return 0;
 }
 
 static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
@@ -339,8 +351,8 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
         error = decode_values(layout, scaled, record, values, pool, form);
     if (!error && (parts & PART_HEAP) && layout->sparse->format.n_sections > HEAP && stored)
-        error = check_heap(layout, scaled, record,
-                           (const char *)stored + record->section_offset[HEAP], pool);
+        error = decode_heap(layout, scaled, record,
+                            (const char *)stored + record->section_offset[HEAP], pool, form);
     return error;
 }
 

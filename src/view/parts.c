@@ -31,18 +31,24 @@ bool parts_are_ragged(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
     return info->type.class == SFS_VARIABLE && !info->type.is_string &&
-           !info->type.base->has_pointers && !views->is_sparse && info->layout != SFS_EXTERNAL &&
+           !info->type.base->has_pointers && info->layout != SFS_EXTERNAL &&
            info->space == SFS_SPACE_SIMPLE && views->elements < INT64_MAX / sizeof(int64_t) - 1;
+}
+
+/* Of sparse datasets strings alone, of all that has pointers. */
+static bool can_be_lines(const struct views *views)
+{
+    const struct sfs_dataset_info *info = views->info;
+    if (!info->type.has_pointers)
+        return info->type.class == SFS_STRING;
+    return views->is_sparse ? info->type.class == SFS_VARIABLE && info->type.is_string
+                            : info->layout != SFS_EXTERNAL;
 }
 
 bool parts_are_lines(const struct views *views)
 {
-    const struct sfs_dataset_info *info = views->info;
-    bool has_pointers = info->type.has_pointers;
-    bool is_elsewhere = views->is_sparse || info->layout == SFS_EXTERNAL;
-    return (has_pointers ? !is_elsewhere : info->type.class == SFS_STRING) &&
-           info->space == SFS_SPACE_SIMPLE && views->elements < INT64_MAX &&
-           !parts_are_ragged(views);
+    return can_be_lines(views) && views->info->space == SFS_SPACE_SIMPLE &&
+           views->elements < INT64_MAX && !parts_are_ragged(views);
 }
 
 int parts_offsets_head(const struct views *views, struct view_head *head)

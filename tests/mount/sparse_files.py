@@ -185,6 +185,50 @@ class File:
             + packed(len(stored[0]))
         return entry + packed(*map(len, plain)) + bytes(8) if any(deflate) else entry
 
+    def add_ragged(self, name, arrays, defined, chunks, kind, *, form, deflate=(0, 0, 0), change=None):
+        """A sparse dataset of elements of variable length, in three sections: `arrays` is an object array of
+        what numpy.asarray makes of each sequence, or bytes, `kind` the datatype. form: "set", the prototype's
+        global heap collections, or "rfc", offsets and lengths. change(section number, bytes): what is stored
+        instead, before checksums and filters."""
+        grid = [-(-n // c) for n, c in zip(arrays.shape, chunks)]
+        mask = np.zeros([g * c for g, c in zip(grid, chunks)], bool)
+        mask[tuple(map(slice, defined.shape))] = defined
+        all_of_it = np.full(mask.shape, None, object)
+        all_of_it[tuple(map(slice, arrays.shape))] = arrays
+        entries = []
+        for place in itertools.product(*map(range, grid)):
+            part = tuple(slice(p * c, p * c + c) for p, c in zip(place, chunks))
+            entries.append(self.add_ragged_chunk(all_of_it[part], mask[part], form, deflate,
+                                                 change or (lambda _, section: section)))
+        rank, filtered = len(chunks), any(deflate)
+        layout = bytes([5, 4, 0, 0, 0, 0, rank + 1, 4]) + struct.pack(f"<{rank + 1}I", *chunks, 16) \
+            + bytes([8, 3, 3, 0, 1, 2, 3, NEVER_PAGED]) + packed(self.add_array(entries, 2 + filtered))
+        filters = bytes([1, sum(level > 0 for level in deflate)])
+        for section, level in enumerate(deflate):
+            if level:
+                filters += struct.pack("<BBHHHHI", section, 1, 10, DEFLATE, 1, 1, level)
+        encoded = kind.encode()[2:]  # strings have the size of a pointer in memory
+        header = object_header(
+            message(1, bytes([2, rank, 1, 1]) + packed(*arrays.shape) + packed(*arrays.shape)),
+            message(3, encoded[:4] + struct.pack("<I", 16) + encoded[8:], 1), message(5, b"\3\x0b", 1),
+            *([message(0x19, filters, 1)] if filtered else []), message(8, layout))
+        self.links.append((name, self.append(header)))
+
+    def add_ragged_chunk(self, arrays, mask, form, deflate, change):
+        if not mask.any():
+            return packed(UNDEFINED) + bytes(8 + 16 + (36 if any(deflate) else 0))
+        sequences = [one if isinstance(one, bytes) else np.asarray(one).tobytes() for one in arrays[mask]]
+        lengths = [len(one) for one in arrays[mask]]
+        values, heap = (heap_set if form == "set" else heap_of_offsets)(sequences, lengths)
+        plain = [encoded_selection(mask)]
+        for number, section in ((1, values), (2, heap)):
+            section = change(number, section)
+            plain.append(summed(section) if section else b"")
+        stored = [zlib.compress(s, level) if level and s else s for s, level in zip(plain, deflate)]
+        address = self.append(b"".join(stored))
+        entry = packed(address, sum(map(len, stored)), len(stored[0]), len(stored[0]) + len(stored[1]))
+        return entry + packed(*map(len, plain)) + bytes(12) if any(deflate) else entry
+
     def add_array(self, entries, client):
         """A fixed array; the address of its header."""
         header = len(self.content)
@@ -193,6 +237,43 @@ class File:
                            + packed(len(entries), block)))
         self.append(summed(b"FADB" + bytes([1, client]) + packed(header) + b"".join(entries)))
         return header
+
+
+PER_COLLECTION = 7
+
+
+def heap_set(sequences, lengths):
+    """Sections 1 and 2 as the prototype of 2026 has them: objects of each collection in another order than their
+    numbers, and what has no bytes is nothing."""
+    values, collections = [], []
+    for i, (sequence, length) in enumerate(zip(sequences, lengths)):
+        slot, number = i // PER_COLLECTION, PER_COLLECTION - i % PER_COLLECTION
+        values.append(struct.pack("<IHHQ", length, slot, number, 0) if length else bytes(16))
+        if slot == len(collections):
+            collections.append(b"")
+        if length:
+            collections[slot] += struct.pack("<HHIQ", number, 1, 0, len(sequence)) + sequence \
+                + bytes(-len(sequence) % 8)
+    images = [b"GCOL\1\0\0\0" + packed(16 + len(one)) + one if one else b"" for one in collections]
+    if not any(images):
+        return b"".join(values), b""
+    at = 12 + 16 * len(images)
+    directory = b""
+    for image in images:
+        directory += packed(at, len(image)) if image else bytes(16)
+        at += len(image)
+    return b"".join(values), b"HGLS\1\0\0\0" + struct.pack("<I", len(images)) + directory + b"".join(images)
+
+
+def heap_of_offsets(sequences, lengths):
+    """The same as the RFC has them, with a few unused bytes before the first sequence."""
+    values, at = [], 4 + 3
+    for sequence in sequences:
+        values.append(packed(at if sequence else 0, len(sequence)))
+        at += len(sequence)
+    if not any(lengths):
+        return b"".join(values), b""
+    return b"".join(values), struct.pack("<I", 3) + b"???" + b"".join(sequences)
 
 
 def make(path, array, defined, chunks, **options):

@@ -169,7 +169,7 @@ def test_all_else_is_read_only(mounts, folder):
                    lambda: open(mount / ".sparsefs/pid", "r+b"), lambda: os.mkdir(mount / ".sparsefs/d")):
         assert refusal(action) in REFUSED
     assert "make, change and remove files in the folder itself" in mount.log()
-    assert refusal(os.link, mount / "notes", mount / "sub/notes") in (errno.EROFS, errno.EXDEV)
+    assert refusal(os.link, mount / "notes", mount / "sub/notes") in (errno.EXDEV, *REFUSED)
     assert os.stat(mount / "a.h5").st_mode & 0o777 == 0o755
     for name in ("notes", "sub", ""):
         assert os.stat(mount / name).st_mode & 0o222 == 0

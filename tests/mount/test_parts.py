@@ -9,7 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
+import sparse_files
+from conftest import BUILD
+
 STRING = h5py.special_dtype(vlen=str)
+STRING_TYPE = h5py.h5t.C_S1.copy()
+STRING_TYPE.set_size(h5py.h5t.VARIABLE)
+STRING_TYPE.set_cset(h5py.h5t.CSET_UTF8)
 
 
 def sequences(n, dtype, longest=20, seed=1):
@@ -275,3 +281,93 @@ def test_hostile_lengths(mounts, tmp_path):
             file.read(1000)
         assert error.value.errno in (errno.EIO, errno.EFBIG)
     assert np.load(str(root / "x/npy/000000.npy")).tolist() == list(range(10))
+
+
+# ---- Sparse datasets ----
+
+SEQUENCE = {dtype: h5py.h5t.vlen_create(h5py.h5t.py_create(np.dtype(dtype))) for dtype in ("<i4", ">i2", "<f8", "u1")}
+
+
+def sparse_strings(shape, seed=3):
+    rng = np.random.default_rng(seed)
+    words = ["", "plain", "two\nlines", "back\\slash", "tab\tand\rreturn", "µ" * 40, "x" * 3000]
+    texts = np.empty(shape, object)
+    texts[...] = [[words[i].encode() for i in row] for row in rng.integers(0, len(words), shape)]
+    return texts, rng.random(shape) < 0.6
+
+
+def add_sparse(file, name, shape, chunks, dtype, form, seed, **options):
+    """Adds a dataset, and returns what is to be found in it."""
+    rng = np.random.default_rng(seed)
+    arrays, defined = sequences(int(np.prod(shape)), dtype, seed=seed).reshape(shape), rng.random(shape) < 0.5
+    file.add_ragged(name, arrays, defined, chunks, SEQUENCE[dtype], form=form, **options)
+    return [one if there else np.zeros(0, dtype) for one, there in zip(arrays.ravel(), defined.ravel())]
+
+
+@pytest.mark.parametrize("form", ["set", "rfc"])
+@pytest.mark.parametrize("options", [("ro",), (), ("ro", "direct_io"), ("ro", "hdf5=inside")])
+def test_sparse_datasets(mounts, tmp_path, options, form):
+    """All chunks of all ranks, with filters and without, also where nothing is defined, or all is empty."""
+    cases = {"line": ((5000,), (300,), "<i4", (0, 0, 0)), "plane": ((37, 41), (8, 16), ">i2", (0, 0, 0)),
+             "packed": ((6, 20, 30), (1, 20, 30), "<f8", (4, 4, 4)), "mixed": ((300,), (64,), "u1", (0, 6, 0)),
+             "heap": ((300,), (300,), "<i4", (0, 0, 9))}
+    file, wanted = sparse_files.File(*cases, "none", "empty", "words"), {}
+    for seed, (name, (shape, chunks, dtype, deflate)) in enumerate(cases.items()):
+        wanted[name] = add_sparse(file, name, shape, chunks, dtype, form, seed, deflate=deflate), dtype
+    nothing = np.full((30,), None, object)
+    file.add_ragged("none", nothing, np.zeros(30, bool), (8,), SEQUENCE["<i4"], form=form)
+    for i in range(30):
+        nothing[i] = np.zeros(0, "<i4")
+    file.add_ragged("empty", nothing, np.ones(30, bool), (8,), SEQUENCE["<i4"], form=form)
+    wanted["none"] = wanted["empty"] = nothing, "<i4"
+    texts, there = sparse_strings((50, 12))
+    file.add_ragged("words", texts, there, (7, 5), STRING_TYPE, form=form, deflate=(0, 0, 5))
+    file.save(tmp_path / "a.h5")
+    root = mounts(tmp_path / "a.h5", *options).root
+    for name, (data, dtype) in wanted.items():
+        check_ragged(root / name, data, dtype)
+    lines = (root / "words/lines.txt").read_bytes().decode().split("\n")
+    assert lines.pop() == "" and [unescaped(one) for one in lines] == \
+        [text.decode() if here else "" for text, here in zip(texts.ravel(), there.ravel())]
+    assert set(os.listdir(root / "words")) == {"dataset.json", "frames", "lines.txt"}
+    assert subprocess.run([BUILD / "sparsectl", "check", tmp_path / "a.h5"], check=False).returncode == 0
+
+
+def longer(number, section):
+    """The first element has one more than there are."""
+    return bytes([section[0] + 1]) + section[1:] if number == 1 else section
+
+
+def elsewhere(number, section):
+    """The first element has an object that there is not, or lies behind the end."""
+    return section[:4] + b"\xff\xff\xff\x7f" + section[8:] if number == 1 else section
+
+
+@pytest.mark.parametrize("form, change, reason", [
+    ("set", longer, "has a sequence of"), ("set", elsewhere, "which there is not"),
+    ("rfc", elsewhere, "of its variable-length data, which has"),
+    ("set", lambda n, s: s if n == 1 else s[:12] + b"\xff" * 8 + s[20:], "lies outside"),
+    ("set", lambda n, s: s if n == 1 else s[:8] + b"\xff\xff\xff\x7f" + s[12:], "head of its variable-length data"),
+    ("set", lambda n, s: s if n == 1 else s.replace(b"GCOL", b"GCOR", 1), "collection 0"),
+    ("set", lambda n, s: s if n == 1 else s[:-8], "lies outside"),
+    ("rfc", lambda n, s: s if n == 1 else b"\xff\xff\xff\x7f" + s[4:], "is unused"),
+    ("rfc", lambda n, s: s if n == 1 else s[:-3], "of its variable-length data, which has"),
+    ("set", lambda n, s: s if n == 1 else b"", "of its variable-length data, which has"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_damaged_sparse_datasets(mounts, tmp_path, form, change, reason):
+    """It is told which chunk it is, and the others are read."""
+    file = sparse_files.File("bad", "good")
+    arrays = np.empty(40, object)
+    for i in range(40):
+        arrays[i] = np.arange(i % 5 + 1, dtype="<i4")
+    for name, changed in (("bad", change), ("good", None)):
+        file.add_ragged(name, arrays, np.ones(40, bool), (40,), SEQUENCE["<i4"], form=form, change=changed)
+    file.save(tmp_path / "a.h5")
+    mount = mounts(tmp_path / "a.h5", "ro", expect_log=True)
+    with pytest.raises(OSError) as raised:
+        (mount / "bad/values.npy").read_bytes()
+    assert raised.value.errno == errno.EIO and reason in mount.log() and "chunk (0)" in mount.log()
+    check_ragged(mount / "good", arrays, "<i4")
+    checked = subprocess.run([BUILD / "sparsectl", "check", tmp_path / "a.h5"], check=False, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert checked.returncode == 1 and reason in checked.stdout

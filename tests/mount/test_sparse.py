@@ -308,10 +308,12 @@ def test_attributes(mounts, tmp_path):
 
 
 def test_variable_length(mounts, tmp_path):
-    """Shown, with what is defined; the elements would be pointers."""
+    """Shown, with what is defined, as sequences (test_parts.py)."""
     sparse_files.make_variable_length(tmp_path / "file.h5")
     mount = mounts(tmp_path / "file.h5")
-    assert set(os.listdir(mount / "sparse")) == {"dataset.json", "frames"}
+    assert set(os.listdir(mount / "sparse")) == {"dataset.json", "frames", "offsets.npy", "values.npy"}
+    assert np.load(mount / "sparse/offsets.npy").tolist() == [0, 2, 2, 2]
+    assert np.load(mount / "sparse/values.npy").tolist() == [10, 20]
     assert json.loads((mount / "sparse/dataset.json").read_text())["defined_elements"] == 2
     space = files.decode_selection((mount / "sparse/frames/0.defined").read_bytes())
     assert space.get_select_hyper_blocklist().tolist() == [[[0], [1]]]

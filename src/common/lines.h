@@ -1,0 +1,11 @@
+/* Strings as lines of text. */
+#ifndef SPARSEFS_COMMON_LINES_H
+#define SPARSEFS_COMMON_LINES_H
+
+#include <stdio.h>
+
+/* Writes n bytes without ends of lines: \\, \n and \r stand for backslashes, line feeds and
+ * carriage returns. */
+void lines_escape(FILE *out, const char *bytes, size_t n);
+
+#endif

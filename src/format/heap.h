@@ -1,0 +1,34 @@
+/* Variable-length data of a structured chunk: its last section, in which elements of the section of
+ * values lead to their sequences. Two ways to do so are known:
+ *
+ *   the prototype's  a set of global heap collections; an element has the number of base elements
+ *                    (4 bytes), which collection (2) and which object of it (2), and zeros
+ *   the RFC's        the number of unused bytes (4), and then the sequences; an element has the
+ *                    offset from the beginning of the section, and the length, in bytes (8 each)
+ *
+ * (HDF Group, "File Format Changes for Enabling Sparse Storage", 2.1.2, and "Shared Chunk Cache",
+ * "Encoded Format of Variable Length Data"; the prototype's set begins with the signature HGLS.)
+ * Knows nothing of where the bytes come from; what it says of them holds whatever they are. */
+#ifndef SPARSEFS_FORMAT_HEAP_H
+#define SPARSEFS_FORMAT_HEAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/why.h"
+
+#define HEAP_ELEMENT_BYTES 16 /* that lead to a sequence */
+
+struct heap;
+
+/* Over n bytes of a section without its checksum, which must outlive it: 0: no sequence has any
+ * elements. Takes memory in proportion to n. -EILSEQ: why says what is wrong; -ENOMEM. */
+int heap_open(const void *bytes, size_t n, struct heap **heap, struct why *why);
+void heap_close(struct heap *heap); /* NULL is fine */
+
+/* The sequence that an element leads to: n base elements of this size, where they lie. NULL: it has
+ * none. -EILSEQ: it leads out of the heap, or to what has another size. */
+int heap_find(const struct heap *heap, const void *element, size_t base_size, const void **sequence,
+              uint64_t *n, struct why *why);
+
+#endif
