@@ -709,7 +709,7 @@ class Killer(threading.Thread):
                     lives = not status(worker)["State"].startswith("Z")
                     os.kill(worker, signal.SIGKILL)
                     self.kills += lives
-                except (FileNotFoundError, ProcessLookupError):
+                except (FileNotFoundError, ProcessLookupError, PermissionError):  # it is no such process
                     pass  # it was the last one's turn
 
     def __enter__(self):
