@@ -39,7 +39,7 @@ int number_parse(const char *command, const char *option, const char *text, uint
                  uint64_t *number);
 
 /* SECTION:NAME[=LEVEL]. */
-#define MOST_FILTERS       16 /* of one section */
+#define MOST_FILTERS       32 /* of one section, as of a pipeline of libhdf5 */
 #define MOST_FILTER_VALUES 16 /* of one filter */
 
 struct filters {

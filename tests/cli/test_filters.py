@@ -224,3 +224,23 @@ def test_variable_length_behind_what_only_a_plugin_undoes(tmp_path, left_out):
     else:
         failed("repack", path, copy, says="libhdf5 cannot undo their filter 480 here")
         assert not copy.exists()
+
+
+def test_as_many_filters_as_a_pipeline_takes(tmp_path):
+    """32, each of which is undone again, of both sections; one more is refused."""
+    plain, sparse, dense = tmp_path / "plain.h5", tmp_path / "sparse.h5", tmp_path / "dense.h5"
+    data = detector((4, 60, 50))
+    with h5py.File(str(plain), "w") as file:
+        file.create_dataset("d", data=data, chunks=(1, 60, 50))
+    words = [word for i in range(32) for section in ("values", "selection")
+             for word in ("--filter", f"{section}:" + ("shuffle", "fletcher32", "deflate=1")[i % 3])]
+    done("import", *words, plain, sparse)
+    described = only(sparse)
+    assert [len(described["filters"][section]) for section in ("selection", "values")] == [32, 32]
+    done("check", sparse)
+    done("export", sparse, dense)
+    with h5py.File(str(dense), "r") as file:
+        assert np.array_equal(file["d"][...], data)
+    failed("create", *words, "--filter", "values:shuffle", "--dims=4,4", "--dtype=<u2",
+           tmp_path / "more.h5", "/d", says="too many filters", code=USAGE)
+    assert not (tmp_path / "more.h5").exists()
