@@ -26,7 +26,7 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         free(cache);
         return error;
     }
-    cache->limit = limit;
+    atomic_init(&cache->limit, limit);
     cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
@@ -71,6 +71,18 @@ size_t cache_chunk_limit(const struct cache *cache)
 size_t cache_limit(const struct cache *cache)
 {
     return cache->limit;
+}
+
+void cache_set_limit(struct cache *cache, size_t limit)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->limit = limit;
+    while (cache->used > limit && evict_clean(cache))
+        ;
+    encoders_wake(cache);
+    pthread_cond_broadcast(&cache->freed); /* there may be room for who waits */
+    pthread_mutex_unlock(&cache->lock);
+    pool_set_limit(&cache->pool, limit);
 }
 
 struct workers *cache_workers(struct cache *cache)

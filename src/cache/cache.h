@@ -34,8 +34,10 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 void cache_limit_chunks(struct cache *cache, size_t most);
 size_t cache_chunk_limit(const struct cache *cache);
 
-/* The limit that it was made with. */
+/* The limit, and another one from now on: what is clean and not in use is evicted at once as far as
+ * that takes, dirty chunks as they are encoded by those who want room, or flush. Never waits. */
 size_t cache_limit(const struct cache *cache);
+void cache_set_limit(struct cache *cache, size_t limit);
 
 /* Whether so many bytes can be changed without waiting for the disk; if not, what is in the way is
  * written, and what is returned is why it cannot be. Others may take the room. */

@@ -42,6 +42,7 @@
 #define SPARSEFS_CACHE_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "cache/cache.h"
 #include "common/hash.h"
@@ -127,7 +128,7 @@ struct cache_dataset {
 };
 
 struct cache {
-    size_t limit;
+    atomic_size_t limit; /* changed under the lock */
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;

@@ -174,6 +174,16 @@ void pool_put(struct pool *pool, void *memory, size_t n)
         unmap(&given_up, 1);
 }
 
+void pool_set_limit(struct pool *pool, size_t limit)
+{
+    struct pool_block given_up[POOL_FREE_BLOCKS];
+    pthread_mutex_lock(&pool->lock);
+    pool->limit = limit;
+    size_t n_given_up = add_bytes(pool, 0, given_up);
+    pthread_mutex_unlock(&pool->lock);
+    unmap(given_up, n_given_up);
+}
+
 void pool_count(struct pool *pool, size_t n)
 {
     struct pool_block given_up[POOL_FREE_BLOCKS];

@@ -27,6 +27,9 @@ struct pool {
 void pool_init(struct pool *pool, size_t limit);
 void pool_destroy(struct pool *pool);
 
+/* Another limit from now on. Blocks that are kept are given up as far as that takes. */
+void pool_set_limit(struct pool *pool, size_t limit);
+
 /* The size of the block that pool_get(n) gives: what to count. SIZE_MAX: there is none. */
 size_t pool_block_size(size_t n);
 

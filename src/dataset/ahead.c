@@ -37,13 +37,18 @@ struct stream {
 struct ahead {
     struct workers *workers;
     struct pastime pastime;
-    size_t most_bytes;
+    const struct cache *cache;
     unsigned n_threads;
     pthread_mutex_t lock; /* guards what follows, and the `ahead` of all datasets */
     pthread_cond_t ended; /* the fetching of a chunk */
     unsigned running;     /* fetchings */
     struct stream stream[STREAMS];
 };
+
+static size_t most_bytes(const struct ahead *ahead)
+{
+    return cache_limit(ahead->cache) / SHARE;
+}
 
 /* The number of chunks along each axis, and of all. False: too many to be numbered, or none. */
 static bool find_grid(const struct layout *layout, uint64_t *grid, uint64_t *n)
@@ -85,9 +90,9 @@ static uint64_t window_of(const struct ahead *ahead, const struct stream *stream
     bool doubted = stream->dataset->ahead.wrong >= MOST_WRONG;
     unsigned live = count_live(ahead, now);
     if (!is_live(stream, now) || (doubted && stream->n_steps < SURE) ||
-        chunk_bytes > ahead->most_bytes / ON_THE_WAY || ahead->running >= idle_threads(ahead, live))
+        chunk_bytes > most_bytes(ahead) / ON_THE_WAY || ahead->running >= idle_threads(ahead, live))
         return 0;
-    size_t room = ahead->most_bytes / live / chunk_bytes;
+    size_t room = most_bytes(ahead) / live / chunk_bytes;
     size_t useful = AHEAD_BYTES / chunk_bytes;
     size_t most = useful > ahead->n_threads + 1 ? useful : ahead->n_threads + 1;
     most = most < room ? most : room;
@@ -124,7 +129,7 @@ static bool visit(const struct ahead *ahead, struct sfs_dataset *dataset, const 
     if (!dataset->virtual)
         return each(dataset->cache, scaled);
     const struct box box = box_of_piece(&dataset->layout, scaled);
-    return virtual_visit(dataset->virtual, &box, ahead->most_bytes / ON_THE_WAY, each);
+    return virtual_visit(dataset->virtual, &box, most_bytes(ahead) / ON_THE_WAY, each);
 }
 
 /* The coordinates of a chunk; false: there is none of this number. */
@@ -340,7 +345,7 @@ int ahead_create(struct cache *cache, struct ahead **out)
         return -ENOMEM;
     ahead->workers = cache_workers(cache);
     ahead->n_threads = workers_number(ahead->workers);
-    ahead->most_bytes = cache_limit(cache) / SHARE;
+    ahead->cache = cache;
     ahead->pastime.run = fetch_next;
     ahead->pastime.context = ahead;
     pthread_mutex_init(&ahead->lock, NULL);

@@ -561,6 +561,14 @@ int sfs_statvfs(const struct sfs_file *file, struct statvfs *st)
     return store_statvfs(file->store, st);
 }
 
+int sfs_set_cache_size(struct sfs_file *file, size_t bytes)
+{
+    if (bytes == 0)
+        return -EINVAL;
+    cache_set_limit(file->cache, bytes);
+    return 0;
+}
+
 void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics)
 {
     cache_statistics(file->cache, statistics);

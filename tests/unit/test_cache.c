@@ -652,6 +652,31 @@ static void memory_kept_for_reuse_counts(void **state)
     free(large);
 }
 
+static void the_limit_can_be_changed(void **state)
+{
+    (void)state;
+    struct source *source = make_row(64, 64 * KIB);
+    struct cache *cache = make_cache(8 * MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box all = {.rank = 1, .count = {source->layout.dims[0]}};
+    assert_true(read_is_right(dataset, source, &all));
+    assert_in_range(statistics_of(cache).cache_bytes, 4 * MIB, 8 * MIB);
+    cache_set_limit(cache, MIB);
+    assert_int_equal(cache_limit(cache), MIB);
+    assert_int_equal(statistics_of(cache).cache_limit, MIB);
+    assert_in_range(statistics_of(cache).cache_bytes, 512 * KIB, MIB);
+    assert_true(read_is_right(dataset, source, &all));
+    assert_in_range(statistics_of(cache).cache_bytes, 0, MIB);
+    cache_set_limit(cache, 8 * MIB);
+    assert_true(read_is_right(dataset, source, &all));
+    int decodes = source->decodes;
+    assert_true(read_is_right(dataset, source, &all));
+    assert_int_equal(source->decodes, decodes);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
 static void absent_chunks_read_as_fill_and_do_not_pile_up(void **state)
 {
     (void)state;
@@ -1195,6 +1220,7 @@ static int all_tests(void)
         cmocka_unit_test(the_limit_holds_with_chunks_of_all_sizes),
         cmocka_unit_test(lent_bytes_stay_while_others_are_evicted),
         cmocka_unit_test(memory_kept_for_reuse_counts),
+        cmocka_unit_test(the_limit_can_be_changed),
         cmocka_unit_test(absent_chunks_read_as_fill_and_do_not_pile_up),
         cmocka_unit_test(a_chunk_larger_than_the_cache_stays_while_nothing_else_is_wanted),
         cmocka_unit_test(many_readers_of_chunks_larger_than_the_cache_all_finish),

@@ -286,6 +286,20 @@ static void statistics_begin_with_the_limit(void **state)
     sfs_close(file);
 }
 
+static void the_limit_can_be_changed(void **state)
+{
+    (void)state;
+    make_file("plain.h5", false);
+    struct sfs_file *file;
+    struct sfs_statistics statistics;
+    assert_int_equal(sfs_open("plain.h5", NULL, &file), 0);
+    assert_int_equal(sfs_set_cache_size(file, 54321), 0);
+    assert_int_equal(sfs_set_cache_size(file, 0), -EINVAL);
+    sfs_statistics(file, &statistics);
+    assert_int_equal(statistics.cache_limit, 54321);
+    sfs_close(file);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
           cmocka_unit_test(what_is_no_hdf5_is_refused),
           cmocka_unit_test(truncated_files_are_refused),
@@ -295,4 +309,5 @@ TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
           cmocka_unit_test(a_file_whose_writer_died_is_busy),
           cmocka_unit_test(several_files_can_be_open_at_once),
           cmocka_unit_test(linked_files_are_found_beside_the_linking_one_and_share_its_cache),
-          cmocka_unit_test(statistics_begin_with_the_limit))
+          cmocka_unit_test(statistics_begin_with_the_limit),
+          cmocka_unit_test(the_limit_can_be_changed))
