@@ -6,8 +6,11 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/interrupt.h"
 #include "layout/piece.h"
 #include "store/store.h"
+
+#define ASK_EVERY 4096 /* chunks, whether the call is to end early */
 
 /* A packed form is made anew with every write. That is left to few writes of little: a chunk is
  * opened when they would have copied this share of it. */
@@ -493,9 +496,12 @@ static int change_box(struct cache_dataset *dataset, const struct box *box, cons
 {
     const struct layout *layout = dataset->layout;
     struct piece piece;
+    unsigned done = 0;
     int error = 0;
     for (bool more = piece_first(layout, box, &piece); more && !error;
          more = piece_next(layout, box, &piece)) {
+        if (++done % ASK_EVERY == 0 && (error = interrupt_check()) < 0)
+            break;
         struct change change = {.count = piece.count,
                                 .start = piece.in_chunk,
                                 .from = {elements, box->count, piece.in_box},

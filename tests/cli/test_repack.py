@@ -312,3 +312,21 @@ def test_an_interrupted_repack_leaves_nothing(tmp_path):
     assert "interrupted, nothing is changed" in process.stderr.read()
     process.stderr.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5"]
+
+
+def test_an_interrupted_export_of_tiny_chunks_leaves_nothing(tmp_path):
+    """Of which millions are written as one block."""
+    source = tmp_path / "tiny.h5"
+    with h5py.File(str(source), "w") as file:
+        file.create_dataset("d", (1 << 30, 2), "u1", chunks=(1, 2), maxshape=(None, 2))
+    with subprocess.Popen([SPARSECTL, "--chunk-memory=128M", "export", f"{source}:/d", tmp_path / "out.h5"],
+                          stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and max([path.stat().st_size for path in tmp_path.glob(".out.h5.*")] + [0]) < 1 << 17:
+            time.sleep(0.02)
+        process.terminate()
+        try:
+            assert process.wait(60) == FAILED
+        finally:
+            process.kill()
+        assert "interrupted, nothing is changed" in process.stderr.read()
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.h5"]
