@@ -259,8 +259,8 @@ struct sfs_statistics {
 SFS_API void sfs_statistics(const struct sfs_file *file, struct sfs_statistics *statistics);
 
 /* Gives the chunk cache another memory limit, in bytes, instead of sfs_options.cache_size. What is
- * not in use goes at once as far as that takes; what is not stored yet goes when it is, and what is
- * in use when it is not any more. -EINVAL: 0. Any thread. */
+ * stored and not in use goes at once as far as that takes; what is left above the limit goes when
+ * something else is read or written. -EINVAL: 0. Any thread. */
 SFS_API int sfs_set_cache_size(struct sfs_file *file, size_t bytes);
 
 /* ---- Images: HDF5 files in memory ----

@@ -81,8 +81,8 @@ void cache_set_limit(struct cache *cache, size_t limit)
         ;
     encoders_wake(cache);
     pthread_cond_broadcast(&cache->freed); /* there may be room for who waits */
-    pthread_mutex_unlock(&cache->lock);
     pool_set_limit(&cache->pool, limit);
+    pthread_mutex_unlock(&cache->lock);
 }
 
 struct workers *cache_workers(struct cache *cache)

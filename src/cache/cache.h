@@ -35,7 +35,7 @@ void cache_limit_chunks(struct cache *cache, size_t most);
 size_t cache_chunk_limit(const struct cache *cache);
 
 /* The limit, and another one from now on: what is clean and not in use is evicted at once as far as
- * that takes, dirty chunks as they are encoded by those who want room, or flush. Never waits. */
+ * that takes, all else when somebody wants room. Never waits. */
 size_t cache_limit(const struct cache *cache);
 void cache_set_limit(struct cache *cache, size_t limit);
 
