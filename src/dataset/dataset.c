@@ -30,7 +30,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
     guard_remove(dataset);
-    sequences_destroy(dataset->sequences);
+    sequences_forget(dataset->file->sequences, dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
     else if (!series_is_address(dataset->address))
@@ -226,8 +226,6 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         dataset->layout.rank = dataset->info.rank;
         memcpy(dataset->layout.dims, dataset->info.dims, sizeof(dataset->layout.dims));
     }
-    if (!error && sequences_are_read(dataset))
-        error = sequences_create(&dataset->sequences);
     if (error) {
         virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);

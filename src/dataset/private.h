@@ -42,7 +42,6 @@ struct sfs_dataset {
     struct sparse *sparse;       /* NULL: dense */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct series *series;       /* of a followed file: what it consists of; else NULL */
-    struct sequences *sequences; /* of a sparse one: of its elements (sequences.h); else NULL */
     struct use use;
     atomic_bool said_missing; /* the log says that a filter is missing */
     struct {
@@ -105,12 +104,13 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     struct ahead *ahead;
-    bool owns_cache;         /* and what is ahead in it */
-    struct sources *sources; /* of its virtual datasets; NULL: none was opened yet; under `lock` */
-    bool owns_sources;       /* else they are those of the file that it is a source of */
+    struct sequences *sequences;
+    bool owns_cache;          /* and what is ahead in it, and sequences */
+    struct sources *sources;  /* of its virtual datasets; NULL: none was opened yet; under `lock` */
+    bool owns_sources;        /* else they are those of the file that it is a source of */
     pthread_mutex_t renewing; /* held while series are looked at again; taken first */
-    bool fill_missing;       /* sfs_options */
-    bool has_worker;         /* libhdf5 works on it in another process */
+    bool fill_missing;        /* sfs_options */
+    bool has_worker;          /* libhdf5 works on it in another process */
     struct flushing flushing;
     /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
      * writing while the store is committed. Who wants to write goes first, so whoever has it for
@@ -128,6 +128,7 @@ struct sfs_file {
 struct common_cache {
     struct cache *cache;
     struct ahead *ahead;
+    struct sequences *sequences;
 };
 
 /* The sizes are those of options, which may be NULL. -ENOMEM, errors of starting threads. */

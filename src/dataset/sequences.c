@@ -17,8 +17,9 @@
 
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */
 
-/* Which chunk it is: where it is stored, in which state of dataset and file. */
+/* Which chunk it is: where it is stored, in which state of dataset and file. No gaps. */
 struct chunk_key {
+    const struct sfs_dataset *dataset;
     uint64_t scaled[SFS_MAX_RANK];
     uint64_t address, size, changes, states;
 };
@@ -83,6 +84,24 @@ void sequences_destroy(struct sequences *sequences)
     free(sequences);
 }
 
+void sequences_forget(struct sequences *sequences, const struct sfs_dataset *dataset)
+{
+    pthread_mutex_lock(&sequences->lock);
+    if (sequences->has_chunk && sequences->key.dataset == dataset)
+        forget_chunk(sequences);
+    pthread_mutex_unlock(&sequences->lock);
+}
+
+/* Bytes that the heap of a chunk takes, besides its own, for where its sequences are. */
+static size_t heap_bytes(const struct layout *layout, const struct chunk_record *record)
+{
+    const struct sparse *sparse = layout->sparse;
+    uint64_t n = sparse->header.filtered
+                     ? record->unfiltered_size[SFS_SECTIONS]
+                     : chunk_record_section_size(&sparse->format, record, SFS_SECTIONS);
+    return size_product(size_of(n), HEAP_FACTOR);
+}
+
 static int decode_chunk(struct reading *reading, const uint64_t *scaled,
                         const struct chunk_record *record)
 {
@@ -92,6 +111,7 @@ static int decode_chunk(struct reading *reading, const uint64_t *scaled,
     uint64_t offset, n;
     layout->ops->stored(layout, record, parts, &offset, &n);
     size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
+    bytes = size_sum(bytes, heap_bytes(layout, record));
     int error = layout_check_bytes(layout, scaled, record->address, bytes,
                                    cache_chunk_limit(reading->dataset->file->cache));
     if (error)
@@ -142,7 +162,8 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
     int error = dataset->layout.ops->lookup(&dataset->layout, scaled, &record);
     if (error)
         return error;
-    struct chunk_key key = {.address = record.exists ? record.address : UINT64_MAX,
+    struct chunk_key key = {.dataset = dataset,
+                            .address = record.exists ? record.address : UINT64_MAX,
                             .size = record.exists ? record.size : 0,
                             .changes = sfs_dataset_changes(dataset),
                             .states = sfs_states(dataset->file)};
@@ -254,16 +275,18 @@ int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
                    size_t most, char **bytes, size_t *bytes_n)
 {
     const struct sfs_type *type = &dataset->info.type;
-    struct reading reading = {.dataset = dataset, .sequences = dataset->sequences};
+    struct reading reading = {.dataset = dataset, .sequences = dataset->file->sequences};
     if (parts == SFS_LINES ? !type->is_string : parts == SFS_SEQUENCES && type->is_string)
         return -EOPNOTSUPP;
     int error = cache_flush(dataset->file->cache, dataset->cache);
     FILE *out = error ? NULL : open_memstream(bytes, bytes_n);
     if (!out)
         return error ? error : -ENOMEM;
-    pthread_mutex_lock(&dataset->sequences->lock);
-    error = put_all(&reading, parts, first, n, most, out);
-    pthread_mutex_unlock(&dataset->sequences->lock);
+    error = interrupt_lock(&reading.sequences->lock);
+    if (!error) {
+        error = put_all(&reading, parts, first, n, most, out);
+        pthread_mutex_unlock(&reading.sequences->lock);
+    }
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error) {

@@ -1,6 +1,7 @@
 /* Elements of variable length of sparse datasets: their sequences, out of the sections of their
- * chunks. The chunk that was read last is kept, in memory that the limit of a chunk bounds
- * (sfs_options.chunk_memory). For the files of src/dataset; thread-safe. */
+ * chunks. Of all datasets of files over one cache the chunk that was read last is kept, besides
+ * what the cache has, in no more memory than one chunk may take (sfs_options.chunk_memory), and one
+ * call at a time reads. For the files of src/dataset; thread-safe. */
 #ifndef SPARSEFS_DATASET_SEQUENCES_H
 #define SPARSEFS_DATASET_SEQUENCES_H
 
@@ -11,10 +12,13 @@ struct cache_form;
 /* Whether elements of a dataset are such sequences: of elements without pointers, or strings. */
 bool sequences_are_read(const struct sfs_dataset *dataset);
 
-int sequences_create(struct sequences **sequences);
+int sequences_create(struct sequences **sequences);  /* -ENOMEM */
 void sequences_destroy(struct sequences *sequences); /* NULL is fine */
 
-/* As sfs_read_parts. What is not defined is an empty sequence. Errors are logged. */
+/* Before a dataset is closed. */
+void sequences_forget(struct sequences *sequences, const struct sfs_dataset *dataset);
+
+/* As sfs_read_parts. What is not defined is an empty sequence. Errors are logged; -EINTR. */
 int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n);
 

@@ -11,11 +11,11 @@
 #define SET_SIGNATURE        "HGLS"
 #define COLLECTION_SIGNATURE "GCOL"
 #define SIGNATURE_BYTES      4
-#define LENGTH_BYTES         8 /* of offsets and lengths: elements of files with others have another size \
-                                */
-#define MOST_SLOTS   65536
-#define UNUSED_BYTES 4 /* at the beginning of the RFC's */
-#define PADDED_TO    8
+#define LENGTH_BYTES         8 /* of offsets and lengths, as elements of 16 bytes imply */
+#define MOST_SLOTS           65536
+#define OBJECT_BYTES         16 /* before the data of an object */
+#define PADDED_TO            8
+#define UNUSED_BYTES         4 /* at the beginning of the RFC's */
 
 /* Of all collections of a set, in the order of slots and numbers. */
 struct object {
@@ -60,16 +60,20 @@ static int add(struct heap *heap, const struct object *object)
     return 0;
 }
 
-/* One object of a collection. Its free space has the number 0, and lies behind all others. */
+/* One object of a collection. Its free space has the number 0, and lies behind all others; if there
+ * is less of it than an object takes it has no head. */
 static int take_object(struct heap *heap, struct cursor *cursor, uint32_t slot, struct why *why)
 {
+    bool is_rest = cursor->left < OBJECT_BYTES;
     struct object object = {.slot = slot, .number = (uint32_t)cursor_uint(cursor, 2)};
+    if (is_rest || object.number == 0) {
+        cursor->left = 0;
+        return 0;
+    }
     cursor_skip(cursor, 6); /* how often it is referred to, zeros */
     object.n = cursor_uint(cursor, LENGTH_BYTES);
     object.offset = (uint64_t)(cursor->at - heap->bytes);
-    if (!cursor->failed && object.number == 0)
-        cursor->left = 0;
-    if (cursor->failed || object.n > cursor->left)
+    if (object.n > cursor->left)
         return why_damaged(why, "an object of its variable-length data reaches over its end");
     uint64_t padding = (PADDED_TO - object.n % PADDED_TO) % PADDED_TO;
     cursor_skip(cursor, object.n);

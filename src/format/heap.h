@@ -18,11 +18,13 @@
 #include "format/why.h"
 
 #define HEAP_ELEMENT_BYTES 16 /* that lead to a sequence */
+#define HEAP_FACTOR        5
 
 struct heap;
 
 /* Over n bytes of a section without its checksum, which must outlive it: 0: no sequence has any
- * elements. Takes memory in proportion to n. -EILSEQ: why says what is wrong; -ENOMEM. */
+ * elements. Takes no more than HEAP_FACTOR times n bytes, and a few. -EILSEQ: why says what is
+ * wrong; -ENOMEM. */
 int heap_open(const void *bytes, size_t n, struct heap **heap, struct why *why);
 void heap_close(struct heap *heap); /* NULL is fine */
 

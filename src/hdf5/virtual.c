@@ -7,9 +7,8 @@
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
-#define ASK_EVERY 256 /* mappings, whether the call is to end early */
-#define MOST_LISTED                                                                                \
-    (1u << 16) /* boxes of a list; lists are split until there are so many mappings */
+#define ASK_EVERY   256   /* mappings, whether the call is to end early */
+#define MOST_LISTED 65536 /* boxes of a list, and mappings before lists are split no more */
 
 static void free_slabs(struct hdf5_mapping *mapping)
 {

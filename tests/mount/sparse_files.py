@@ -254,6 +254,9 @@ def heap_set(sequences, lengths):
         if length:
             collections[slot] += struct.pack("<HHIQ", number, 1, 0, len(sequence)) + sequence \
                 + bytes(-len(sequence) % 8)
+    # As libhdf5 has them there may be free space behind: an object of number 0, or less than its head takes.
+    rests = [b"", struct.pack("<HHIQ", 0, 0, 0, 40) + bytes(24), bytes(8)]
+    collections = [one + rests[i % 3] if one else b"" for i, one in enumerate(collections)]
     images = [b"GCOL\1\0\0\0" + packed(16 + len(one)) + one if one else b"" for one in collections]
     if not any(images):
         return b"".join(values), b""

@@ -1,5 +1,6 @@
 """Datasets of elements that are not of one length, of any size: sequences as offsets.npy and values.npy, what
 only text can show as lines.txt."""
+import concurrent.futures
 import errno
 import os
 import re
@@ -11,6 +12,7 @@ import pytest
 
 import sparse_files
 from conftest import BUILD
+from test_worker import is_sanitized
 
 STRING = h5py.special_dtype(vlen=str)
 STRING_TYPE = h5py.h5t.C_S1.copy()
@@ -331,6 +333,26 @@ def test_sparse_datasets(mounts, tmp_path, options, form):
         [text.decode() if here else "" for text, here in zip(texts.ravel(), there.ravel())]
     assert set(os.listdir(root / "words")) == {"dataset.json", "frames", "lines.txt"}
     assert subprocess.run([BUILD / "sparsectl", "check", tmp_path / "a.h5"], check=False).returncode == 0
+
+
+def test_many_sparse_datasets_take_the_memory_of_one(mounts, tmp_path):
+    """Of a hundred whose chunks are 3 MB and stored in a few KB, one chunk is kept; two readers at a time."""
+    names = [f"d{i}" for i in range(100)]
+    file, arrays = sparse_files.File(*names), np.empty(30, object)
+    for i in range(30):
+        arrays[i] = np.zeros(100_000, "u1")
+    for name in names:
+        file.add_ragged(name, arrays, np.ones(30, bool), (30,), SEQUENCE["u1"], form="rfc", deflate=(0, 0, 9))
+    file.save(tmp_path / "a.h5")
+    mount = mounts(tmp_path / "a.h5", "ro", "cache_size=16M")
+
+    def read(name):
+        return np.load(str(mount / f"{name}/values.npy")).tobytes() == bytes(3_000_000)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(read, names))
+    peak = int(re.search(r"VmHWM:\s*(\d+)", open(f"/proc/{mount.process.pid}/status").read()).group(1))
+    assert peak < 128 << 10 or is_sanitized(), peak
 
 
 def longer(number, section):
