@@ -48,13 +48,13 @@ struct candidate candidate_plain(unsigned size, const char *deflate)
     return candidate;
 }
 
-size_t candidates_for(enum goal goal, const char *shuffle,
+size_t candidates_for(enum goal goal, const char *shuffle, const char *other,
                       struct candidate candidate[MOST_CANDIDATES])
 {
-    const char *const firsts[] = {"", shuffle, "bitshuffle"};
-    size_t n = 0;
+    const char *const firsts[] = {"", shuffle, "bitshuffle", other};
+    size_t n_firsts = *other ? 4 : 3, n = 0;
     for (size_t i = 0; i < MOST_WORDS && seconds[goal][i]; i++)
-        for (size_t k = 0; k < sizeof(firsts) / sizeof(*firsts); k++)
+        for (size_t k = 0; k < n_firsts; k++)
             candidate[n++] = candidate_of(firsts[k], seconds[goal][i]);
     for (size_t i = 0; i < MOST_WORDS && alone[goal][i]; i++)
         candidate[n++] = candidate_of("", alone[goal][i]);

@@ -17,7 +17,7 @@ struct candidate {
     const char *second; /* what compresses, or "" */
 };
 
-#define MOST_CANDIDATES 48
+#define MOST_CANDIDATES 64
 
 /* Element sizes of shuffle that may suit selections, which are lists of blocks, `block` bytes each
  * for `rank` axes. */
@@ -28,8 +28,9 @@ void candidate_shuffles(unsigned block, int rank, unsigned size[SHUFFLES]);
 struct candidate candidate_plain(unsigned size, const char *deflate);
 
 /* What is tried for a section besides what GOAL_PLAIN has; returns how many there are. shuffle: the
- * word for the best one. Some may not be built in, or not take the bytes. */
-size_t candidates_for(enum goal goal, const char *shuffle,
+ * word for the best one for deflate; other: that for what finds longer matches, or "" if it is the
+ * same. Some may not be built in, or not take the bytes. */
+size_t candidates_for(enum goal goal, const char *shuffle, const char *other,
                       struct candidate candidate[MOST_CANDIDATES]);
 
 /* Adds the filters of a candidate to a section that has none. USAGE. */

@@ -46,6 +46,7 @@ struct trying {
     const struct sample *sample;
     struct workers *workers;
     struct try *tries;
+    unsigned shuffles[SHUFFLES]; /* of selections, worth trying */
 };
 
 /* ---- One try ---- */
@@ -102,26 +103,34 @@ static struct try try_of(int section, const struct candidate *candidate)
     return (struct try){.section = section, .candidate = *candidate, .most_ns = UINT64_MAX};
 }
 
-/* The best shuffle of selections, and how it is deflated. */
-static int choose_shuffle(struct trying *trying, const unsigned sizes[SHUFFLES],
-                          struct candidate *chosen)
+/* The shuffle of selections that what compresses them makes the most of. */
+static int best_shuffle(struct trying *trying, const char *second, struct try *best)
 {
-    struct try tries[SHUFFLES], *best = tries, faster;
+    struct try tries[SHUFFLES];
     for (int i = 0; i < SHUFFLES; i++) {
-        struct candidate candidate = candidate_plain(sizes[i], DEFAULT_DEFLATE);
+        struct candidate candidate = candidate_plain(trying->shuffles[i], second);
         tries[i] = try_of(SELECTION_SECTION, &candidate);
     }
     int error = try_all(trying, tries, SHUFFLES);
+    *best = tries[0];
     for (int i = 1; i < SHUFFLES; i++)
         if (!tries[i].error && tries[i].trial.bytes < best->trial.bytes)
-            best = &tries[i];
-    *chosen = best->candidate;
+            *best = tries[i];
+    return error;
+}
+
+/* And how it is deflated. */
+static int choose_shuffle(struct trying *trying, struct candidate *chosen)
+{
+    struct try best, faster;
+    int error = best_shuffle(trying, DEFAULT_DEFLATE, &best);
+    *chosen = best.candidate;
     if (error || !strcmp(FAST_DEFLATE, DEFAULT_DEFLATE))
         return error;
-    faster = *best;
+    faster = best;
     faster.candidate.second = FAST_DEFLATE;
     error = try_all(trying, &faster, 1);
-    if (!error && faster.trial.bytes <= best->trial.bytes + best->trial.bytes / FASTER_SHARE)
+    if (!error && faster.trial.bytes <= best.trial.bytes + best.trial.bytes / FASTER_SHARE)
         *chosen = faster.candidate;
     return error;
 }
@@ -201,12 +210,27 @@ static const struct try *choose_small(const struct tries *tries)
     return best;
 }
 
+/* The shuffle that suits a faster compressor, which finds longer matches: "" if it is the first
+ * try's, or there is no such compressor. */
+static int other_shuffle(struct trying *trying, const struct tries *tries, char *word, size_t n)
+{
+    struct try best;
+    *word = '\0';
+    if (tries->section != SELECTION_SECTION)
+        return 0;
+    int error = best_shuffle(trying, "zstd=1", &best);
+    if (!best.error && strcmp(best.candidate.first, tries->of->candidate.first) != 0)
+        snprintf(word, n, "%s", best.candidate.first);
+    return error;
+}
+
 /* The first is tried before the others, which need not go on for much longer. Nothing is tried for
  * a section that filters were given for. */
 static int try_section(struct trying *trying, enum goal goal, const struct choice *choice,
                        struct tries *tries)
 {
     struct candidate candidates[MOST_CANDIDATES];
+    char other[sizeof(candidates->first)];
     struct try *first = tries->of;
     *first = try_of(tries->section, &choice->of[tries->section]);
     tries->n = 1;
@@ -216,7 +240,10 @@ static int try_section(struct trying *trying, enum goal goal, const struct choic
     int error = try_all(trying, first, 1);
     if (error || first->error)
         return error ? error : first->error;
-    tries->n += candidates_for(goal, first->candidate.first, candidates);
+    error = other_shuffle(trying, tries, other, sizeof(other));
+    if (error)
+        return error;
+    tries->n += candidates_for(goal, first->candidate.first, other, candidates);
     for (size_t i = 1; i < tries->n; i++) {
         struct try *try = &tries->of[i];
         *try = try_of(tries->section, &candidates[i - 1]);
@@ -322,13 +349,12 @@ static int choose_filters(struct sfs_file *file, const struct copy *copy,
 {
     struct trying trying = {.copy = copy, .create = create, .sample = sample};
     struct choice chosen = *choice;
-    unsigned sizes[SHUFFLES];
     int error = workers_create(other_processors(), &trying.workers);
     if (error)
         return error;
-    candidate_shuffles(block_bytes(create), create->rank, sizes);
+    candidate_shuffles(block_bytes(create), create->rank, trying.shuffles);
     if (choice->is_made[SELECTION_SECTION] && sample->n > 0)
-        error = choose_shuffle(&trying, sizes, &choice->of[SELECTION_SECTION]);
+        error = choose_shuffle(&trying, &choice->of[SELECTION_SECTION]);
     chosen.of[SELECTION_SECTION] = choice->of[SELECTION_SECTION];
     if (!error && goal != GOAL_PLAIN && sample->n > 0)
         error = choose_goal(&trying, goal, &chosen);

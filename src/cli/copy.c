@@ -14,6 +14,7 @@
 #include "cli/selected.h"
 
 #define MOST_THREADS 8
+#define PART_BYTES   ((uint64_t)1 << 20) /* of a block, that stay in the processor's cache */
 
 struct work {
     const struct copy *copy;
@@ -243,16 +244,61 @@ static int find_in_block(struct bench *bench)
     return error;
 }
 
+/* Of an axis of the block, how much a part takes: whole chunks of the destination. */
+static uint64_t part_length(const struct work *work, int axis, uint64_t slice_bytes)
+{
+    uint64_t chunk = sfs_dataset_info(work->copy->to)->chunk_dims[axis];
+    uint64_t wanted = PART_BYTES / slice_bytes;
+    return wanted > chunk ? wanted / chunk * chunk : chunk;
+}
+
+/* Part by part along the slowest axis that is cut, so that what has been found is still at hand
+ * when it is written. */
+static int copy_parts(struct bench *bench)
+{
+    const struct work *work = bench->work;
+    const struct sfs_slab block = bench->slab;
+    int axis = 0, error = 0;
+    while (axis < block.rank - 1 && block.count[axis] == 1)
+        axis++;
+    uint64_t slice_bytes = slab_elements(&block) / block.count[axis] * work->size;
+    uint64_t length = part_length(work, axis, slice_bytes),
+             end = block.start[axis] + block.count[axis];
+    const char *elements = bench->elements;
+    for (uint64_t at = block.start[axis], n; at < end && !error; at += n) {
+        n = length - at % length < end - at ? length - at % length : end - at;
+        bench->slab.start[axis] = at;
+        bench->slab.count[axis] = n;
+        bench->elements = elements + (at - block.start[axis]) * slice_bytes;
+        error = find_in_block(bench);
+        if (!error)
+            error = write_found(bench);
+    }
+    bench->slab = block;
+    return error;
+}
+
+/* Who waits for memory of a cache has borrowed none of it. */
+static bool may_write_parts(const struct bench *bench)
+{
+    const struct copy *copy = bench->work->copy;
+    return !copy->criteria && !copy->selected && !bench->work->from_sparse &&
+           !(copy->is_within && bench->loan.holder);
+}
+
 static int copy_block(struct bench *bench)
 {
     const struct work *work = bench->work;
     int error = take_elements(bench);
     if (!error && !work->to_sparse)
         return sfs_write(work->copy->to, &bench->slab, bench->elements);
-    if (!error)
+    bool is_written = !error && may_write_parts(bench);
+    if (is_written)
+        error = copy_parts(bench);
+    else if (!error)
         error = find_in_block(bench);
     give_back(bench);
-    return error ? error : write_found(bench);
+    return error || is_written ? error : write_found(bench);
 }
 
 static void note_error(struct work *work, int error)

@@ -13,6 +13,7 @@ struct copy {
     const struct pick *pick;
     const char *what;                /* of the progress bar */
     const struct criteria *criteria; /* NULL: there are none */
+    bool is_within;                  /* one file has both */
     struct sfs_dataset *selected;    /* gets what was selected of full frames, or NULL */
 };
 

@@ -237,6 +237,7 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
                         .undefined = *undefined,
                         .pick = pick,
                         .what = "importing",
+                        .is_within = import->from == import->to,
                         .criteria = criteria->is_used ? criteria : NULL};
     struct filters filters = import->filters;
     struct choice choice;

@@ -63,6 +63,8 @@ static unsigned char *put_row(const struct block_list *list, unsigned char *at, 
     return put_row_of(list, at, base, limit, i, j, rank, width);
 }
 
+#define MOST_FETCHED 128 /* lines of the processor's cache */
+
 /* The blocks of a row, of which run i is the first that ends behind its base; j is the first that
  * ends behind its limit. */
 static void list_row(struct block_list *list, uint64_t base, uint64_t limit, size_t i, size_t j)
@@ -125,6 +127,16 @@ static void note_span(struct regular *regular, int axis, uint64_t first, uint64_
     regular->count[axis]++;
 }
 
+/* Asks for the runs of the next slab, which will be searched by leaps: it has about as many as the
+ * last one had. */
+static void fetch_next(const struct runs *runs, size_t next, size_t n)
+{
+    size_t in_line = 64 / sizeof(*runs->entries), most = MOST_FETCHED * in_line;
+    size_t end = next + 2 * (n < most / 2 ? n : most / 2);
+    for (; next < runs->n && next < end; next += in_line)
+        __builtin_prefetch(&runs->entries[next]);
+}
+
 /* The blocks within a slab at position base, which is all that the axes from `axis` on span. Run i
  * is the first that ends after base, run end the first that ends after the slab. */
 static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i, size_t end,
@@ -150,6 +162,7 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
         if (run.first <= slab && run.last >= slab + size) /* whole slabs: as many as there are */
             next = ((run.last < limit ? run.last : limit) - base) / size;
         size_t first_end = runs_find_from(runs, i, slab + size);
+        fetch_next(runs, first_end, first_end - i);
         size_t j = next == k + 1 ? first_end : runs_find_from(runs, first_end, base + next * size);
         while (next < extent->dims[axis] &&
                slabs_are_equal(runs, slab, i, base + next * size, &j, size))
