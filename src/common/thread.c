@@ -1,6 +1,7 @@
 /* Starting threads, and what belongs to one. */
 #include "common/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -15,6 +16,12 @@ int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
     int error = pthread_create(thread, NULL, run, data);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+void thread_yield_to_waker(void)
+{
+    const struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
 }
 
 /* Of one thread. */

@@ -106,6 +106,7 @@ static void *run(void *data)
 {
     struct workers *workers = data;
     struct batch *batch;
+    thread_yield_to_waker();
     pthread_mutex_lock(&workers->lock);
     for (;;) {
         while (!(batch = find_batch(workers)) && !workers->pastimes && !workers->ends) {
