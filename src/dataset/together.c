@@ -152,3 +152,11 @@ void together_statistics(const struct together *together, struct sfs_statistics 
     *statistics = (struct sfs_statistics){0};
     cache_statistics(together->common.cache, statistics);
 }
+
+int together_set_cache_size(struct together *together, size_t bytes)
+{
+    if (bytes == 0)
+        return -EINVAL;
+    cache_set_limit(together->common.cache, bytes);
+    return 0;
+}

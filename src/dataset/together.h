@@ -41,4 +41,7 @@ bool together_may_have_attributes(int fd, const char *path);
 /* The members that tell of the cache; the others are 0. */
 void together_statistics(const struct together *together, struct sfs_statistics *statistics);
 
+/* As sfs_set_cache_size. */
+int together_set_cache_size(struct together *together, size_t bytes);
+
 #endif

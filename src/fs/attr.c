@@ -170,7 +170,8 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
 {
     char *text;
     size_t n;
-    common(mount, root, inode, false, st);
+    common(mount, root, inode, control_is_writable(mount, inode.entry), st);
+    st->st_mode &= ~(mode_t)(S_IWGRP | S_IWOTH);
     if (inode.entry == ENTRY_CONTROL) {
         as_directory(st);
         return 0;

@@ -1,5 +1,5 @@
-/* .sparsefs at the root of the mount: the daemon's process id, its counters, its last messages,
- * and the file itself as it was committed last. */
+/* .sparsefs at the root of the mount: the daemon's process id, its counters, its last messages, the
+ * memory limit of its cache, and the file itself as it was committed last. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,8 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/size.h"
 #include "fs/messages.h"
 #include "fs/mount.h"
+
+#define SIZE_TEXT_BYTES 32
 
 static const struct {
     const char *name;
@@ -16,6 +19,7 @@ static const struct {
 } files[] = {{"pid", ENTRY_PID},
              {"stats.json", ENTRY_STATISTICS},
              {"log", ENTRY_LOG},
+             {"cache_size", ENTRY_CACHE_SIZE},
              {"image.h5", ENTRY_IMAGE}};
 
 /* The image, which is the last, is the writer's to give: who follows could only copy all of the
@@ -95,6 +99,18 @@ static void write_of_folder(FILE *out, struct mount *mount)
                      statistics.lock, &statistics);
 }
 
+static size_t cache_size(struct mount *mount)
+{
+    struct mounted_statistics of_folder;
+    struct sfs_statistics statistics;
+    if (mount->files) {
+        mounted_files_statistics(mount->files, &of_folder);
+        return of_folder.sums.cache_limit;
+    }
+    sfs_statistics(mount->file, &statistics);
+    return statistics.cache_limit;
+}
+
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
 {
     FILE *out = open_memstream(text, n);
@@ -104,6 +120,8 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         fprintf(out, "%d\n", (int)getpid());
     } else if (entry == ENTRY_LOG) {
         messages_print(out);
+    } else if (entry == ENTRY_CACHE_SIZE) {
+        fprintf(out, "%zu\n", cache_size(mount));
     } else if (mount->files) {
         write_of_folder(out, mount);
     } else {
@@ -118,4 +136,24 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n)
         return 0;
     free(*text);
     return -ENOMEM;
+}
+
+bool control_is_writable(const struct mount *mount, unsigned entry)
+{
+    return mount->is_writable && entry == ENTRY_CACHE_SIZE;
+}
+
+int control_write(struct mount *mount, const char *bytes, size_t n)
+{
+    char text[SIZE_TEXT_BYTES];
+    size_t size;
+    n -= n > 0 && bytes[n - 1] == '\n';
+    if (n >= sizeof(text) || memchr(bytes, '\0', n))
+        return -EINVAL;
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    if (!size_parse(text, &size))
+        return -EINVAL;
+    return mount->files ? mounted_files_set_cache_size(mount->files, size)
+                        : sfs_set_cache_size(mount->file, size);
 }

@@ -35,6 +35,7 @@ enum entry {
     ENTRY_PID,
     ENTRY_STATISTICS,
     ENTRY_LOG,
+    ENTRY_CACHE_SIZE,
     ENTRY_IMAGE,
     ENTRY_VIEW, /* + enum view_kind */
 };

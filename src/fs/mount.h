@@ -180,6 +180,11 @@ const char *control_name(const struct mount *mount, unsigned n, struct inode *in
 /* The content of a control file but image.h5 as of now. The caller frees *text. */
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 
+/* Whether it may be written, by control_write: n bytes, which are all of it. -EINVAL: they make no
+ * sense, and nothing changes. */
+bool control_is_writable(const struct mount *mount, unsigned entry);
+int control_write(struct mount *mount, const char *bytes, size_t n);
+
 /* ---- dir.c: directories ---- */
 
 /* Answers readdir, or readdirplus if plus, from `offset` on into at most `size` bytes. */

@@ -606,3 +606,8 @@ void mounted_files_statistics(struct mounted_files *files, struct mounted_statis
     }
     pthread_mutex_unlock(&files->lock);
 }
+
+int mounted_files_set_cache_size(struct mounted_files *files, size_t bytes)
+{
+    return together_set_cache_size(files->together, bytes);
+}

@@ -87,6 +87,9 @@ struct mounted_statistics {
 };
 void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics);
 
+/* As sfs_set_cache_size, of the cache of all files. */
+int mounted_files_set_cache_size(struct mounted_files *files, size_t bytes);
+
 /* A file of a folder that is not open yet, or (files NULL) something else in it; refs 1. NULL: no
  * memory. */
 struct mounted_file *mounted_new(struct mounted_files *files, const char *path,

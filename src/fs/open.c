@@ -266,6 +266,8 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
         file->fd = mount_open_passed(mount, file->node);
         return file->fd < 0 ? file->fd : 0;
     }
+    if (write && control_is_writable(mount, file->inode.entry))
+        return control_text(mount, file->inode.entry, &file->text, &file->text_bytes);
     if (write && !(mount->is_writable && sfs_is_writable(node_file(file->node))))
         return -EROFS;
     if (inode_is_view(file->inode))

@@ -139,8 +139,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
                             .is_of_map = info->writepage};
     struct change change = {0};
     open_file_use(opened);
-    answer.error = write_temporary(mount, &file, bytes, n, (uint64_t)offset);
-    if (answer.error || file->temporary) {
+    bool is_control = control_is_writable(mount, file->inode.entry);
+    answer.error = is_control ? control_write(mount, bytes, n)
+                              : write_temporary(mount, &file, bytes, n, (uint64_t)offset);
+    if (answer.error || is_control || file->temporary) {
         answer_now(request, &answer);
         open_file_put(mount, opened);
         return;
@@ -351,6 +353,8 @@ static int truncate_inode(struct mount *mount, struct inode inode, struct open_f
         return -EROFS;
     if (inode.entry == ENTRY_TEMPORARY)
         return truncate_temporary(mount, inode, size);
+    if (control_is_writable(mount, inode.entry) && size == 0)
+        return 0; /* what is written next is all of it */
     if (!inode_is_view(inode))
         return refusal_say(mount, node, REFUSAL_COMPUTED);
     int error = node_get_views(mount->nodes, node, &views);

@@ -2,6 +2,7 @@
 import concurrent.futures
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -287,6 +288,52 @@ def test_statistics_count(mounts, small):
     after = statistics()
     assert after["store_bytes_read"] > before["store_bytes_read"]
     assert after["cache_misses"] == before["cache_misses"] + 1
+
+
+def test_the_size_of_the_cache_is_changed(mounts, tmp_path):
+    """By a number as the option takes it; what makes no sense changes nothing."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", data=np.arange(64 * 65536, dtype="<u4").reshape(64, 256, 256), chunks=(1, 256, 256),
+                         compression="gzip")
+    mount = mounts(path, "rw,cache_size=64M,direct_io")
+    size = mount / ".sparsefs/cache_size"
+
+    def statistics():
+        return json.loads((mount / ".sparsefs/stats.json").read_text())
+
+    for number in range(64):
+        (mount / f"d/frames/{number}.raw").read_bytes()
+    assert size.read_text() == f"{64 << 20}\n" and statistics()["cache_chunks"] == 64
+    subprocess.run(["sh", "-c", 'echo 2M > "$0"', size], check=True)
+    assert size.read_text() == f"{2 << 20}\n" and size.stat().st_size == 8
+    assert statistics()["cache_limit"] == 2 << 20 >= statistics()["cache_bytes"] > 0
+    for bad in ("\n", "0", "-1", "abc", "2MB", "2 M", "1e6", "2M\n\n", "2M\0", "9" * 40, " 2M"):
+        with open(size, "wb", buffering=0) as file, pytest.raises(OSError) as refused:
+            file.write(bad.encode())
+        assert refused.value.errno == errno.EINVAL
+    assert size.read_text() == f"{2 << 20}\n"
+    for number in range(64):
+        frame = np.frombuffer((mount / f"d/frames/{number}.raw").read_bytes(), "<u4")
+        assert frame[0] == number * 65536 and frame[-1] == (number + 1) * 65536 - 1
+    assert statistics()["cache_bytes"] <= 2 << 20
+    size.write_text("1G")
+    assert statistics()["cache_limit"] == 1 << 30
+    assert statistics()["lock"] == "exclusive" and size.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(OSError):
+        os.truncate(size, 3)
+
+
+def test_it_is_changed_where_nothing_else_is(mounts, small):
+    """Without a lock on the file, and not by a mount that the kernel takes for read-only."""
+    shared, fixed = mounts(small, "default"), mounts(small, "ro")
+    (shared / ".sparsefs/cache_size").write_text("3M\n")
+    assert json.loads((shared / ".sparsefs/stats.json").read_text())["cache_limit"] == 3 << 20
+    assert json.loads((shared / ".sparsefs/stats.json").read_text())["lock"] == "shared"
+    with pytest.raises(OSError) as refused:
+        (fixed / ".sparsefs/cache_size").write_text("3M\n")
+    assert refused.value.errno in (errno.EROFS, errno.EACCES)
+    assert (fixed / ".sparsefs/cache_size").stat().st_mode & 0o222 == 0
 
 
 def test_second_reading_asks_nothing(mounts, small):

@@ -242,9 +242,13 @@ def test_many_readers_of_more_files_than_are_open(mounts, folder):
 def test_one_cache_for_all(mounts, folder):
     make_file(folder / "a.h5", 1)
     make_file(folder / "b.h5", 2)
-    mount = mounts(folder, "cache_size=1M")
+    mount = mounts(folder, "default", "cache_size=1M")
     frame(mount, "a.h5"), frame(mount, "b.h5")
     assert stats(mount)["cache_chunks"] == 2 and stats(mount)["cache_limit"] == 1 << 20
+    (mount / ".sparsefs/cache_size").write_text("1K\n")
+    assert (mount / ".sparsefs/cache_size").read_text() == "1024\n"
+    assert stats(mount)["cache_chunks"] == 0 and stats(mount)["cache_limit"] == 1024
+    assert frame(mount, "b.h5") == values_of(2)[1].tobytes()
 
 
 def test_new_replaced_renamed_and_removed_files(mounts, folder):

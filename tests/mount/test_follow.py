@@ -702,7 +702,7 @@ def test_what_is_left_of_a_file_that_is_cut(tmp_path, mounts, kind):
 
 def test_there_is_no_image_of_what_is_followed(tmp_path, mounts):
     control = mounts(make(tmp_path / "a.h5"), "follow") / ".sparsefs"
-    assert sorted(os.listdir(control)) == ["log", "pid", "stats.json"]
+    assert sorted(os.listdir(control)) == ["cache_size", "log", "pid", "stats.json"]
     for name in ("pid", "stats.json"):
         assert (control / name).read_bytes()
     with pytest.raises(FileNotFoundError):

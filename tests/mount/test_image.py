@@ -235,7 +235,7 @@ def read_frames(path, dataset, tmp_path):
 def test_the_image_of_a_mount_that_is_read(mounts, source):
     mount = mounts(source)
     image = mount / ".sparsefs/image.h5"
-    assert sorted(os.listdir(mount / ".sparsefs")) == ["image.h5", "log", "pid", "stats.json"]
+    assert sorted(os.listdir(mount / ".sparsefs")) == ["cache_size", "image.h5", "log", "pid", "stats.json"]
     assert image.read_bytes() == source.read_bytes()
     assert image.stat().st_size == source.stat().st_size
     with h5py.File(image) as file: # in place

@@ -271,6 +271,12 @@ static void write_scattered(size_t i)
     assert_int_equal(sfs_write_values(all.dataset[i], &slab, &defined, values), 0);
 }
 
+/* From less than a chunk to more than all. */
+static size_t some_limit(void)
+{
+    return (size_t)1 << random_below(25);
+}
+
 static void do_something(void)
 {
     static uint32_t elements[ROWS * COLUMNS];
@@ -306,6 +312,10 @@ static void do_something(void)
     case 9:
         if (random_below(10) == 0)
             assert_int_equal(sfs_flush(all.file), 0);
+        break;
+    case 10:
+        if (random_below(10) == 0)
+            assert_int_equal(sfs_set_cache_size(all.file, some_limit()), 0);
         break;
     default:
         check_slab(i, &slab);
@@ -532,9 +542,10 @@ static void *read_all(void *argument)
 
 static void *flush_often(void *argument)
 {
-    (void)argument;
+    random_seed((uint64_t)(uintptr_t)argument);
     while (atomic_load(&shared.running) > 0) {
         expect(sfs_flush(all.file) == 0);
+        expect(sfs_set_cache_size(all.file, some_limit()) == 0);
         nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     }
     return NULL;
