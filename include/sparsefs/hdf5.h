@@ -146,7 +146,7 @@ static inline hid_t sfs_h5_decode_space(const void *encoded)
 }
 
 /* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
- * space that are defined. The caller closes *defined. */
+ * space that are defined, points in the same order. The caller closes *defined. */
 static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
 {
     struct sfs_encoded encoded;

@@ -751,7 +751,8 @@ SFS_API int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *
                             uint64_t first, uint64_t n);
 
 /* H5Dget_defined: the selection of those elements of space that are defined, as a dataspace of the
- * dataset's rank and dims. The caller frees *defined. */
+ * dataset's rank and dims; of points a list of points in the same order, also again. Of a dataset
+ * that is not sparse: a copy of space. The caller frees *defined. */
 SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                                     void **defined, size_t *n);
 

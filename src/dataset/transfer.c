@@ -722,25 +722,56 @@ static int find_defined(struct finding *finding)
     return error;
 }
 
+static int encode_found(const struct sfs_dataset *dataset, const struct runs *found, void **encoded,
+                        size_t *n)
+{
+    const uint64_t *dims = dataset->layout.dims, *max_dims = dataset->info.max_dims;
+    int rank = dataset->info.rank;
+    int error = selection_encode(rank, dims, max_dims, found, SELECTION_LIBHDF5_1_10, encoded, n);
+    if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
+        error = selection_encode(rank, dims, max_dims, found, SELECTION_SMALLEST, encoded, n);
+    return error;
+}
+
+static int get_defined_of(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                          const struct selection *selection, void **encoded, size_t *n)
+{
+    struct runs found = {0};
+    struct finding finding = {dataset, &selection->runs, &found};
+    int error = find_defined(&finding);
+    *encoded = NULL;
+    if (!error && space)
+        error = selection_keep_points(space->bytes, space->n, dataset->info.rank,
+                                      dataset->layout.dims, &found, encoded, n);
+    if (!error && !*encoded)
+        error = encode_found(dataset, &found, encoded, n);
+    runs_free(&found);
+    return error;
+}
+
+/* Of a dataset that is not sparse: what was asked for. */
+static int copy_space(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                      const struct selection *selection, void **encoded, size_t *n)
+{
+    if (!space)
+        return encode_found(dataset, &selection->runs, encoded, n);
+    *n = space->n;
+    *encoded = malloc(space->n);
+    if (!*encoded)
+        return -ENOMEM;
+    memcpy(*encoded, space->bytes, space->n);
+    return 0;
+}
+
 static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                             void **encoded, size_t *n)
 {
     USING(dataset);
-    const struct layout *layout = &dataset->layout;
     struct selection selection;
-    struct runs found = {0};
     int error = take_space(dataset, space, &selection);
     if (error)
         return error;
-    struct finding finding = {dataset, &selection.runs, &found};
-    error = dataset->sparse ? find_defined(&finding) : runs_copy(&selection.runs, &found);
-    if (!error)
-        error = selection_encode(dataset->info.rank, layout->dims, dataset->info.max_dims, &found,
-                                 SELECTION_LIBHDF5_1_10, encoded, n);
-    if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
-        error = selection_encode(dataset->info.rank, layout->dims, dataset->info.max_dims, &found,
-                                 SELECTION_SMALLEST, encoded, n);
-    runs_free(&found);
+    error = (dataset->sparse ? get_defined_of : copy_space)(dataset, space, &selection, encoded, n);
     selection_free(&selection);
     return error;
 }

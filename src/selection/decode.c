@@ -213,22 +213,31 @@ static bool is_width(struct decoder *d, uint64_t width)
     return width == 2 || width == 4 || width == 8;
 }
 
-static int decode_points(struct decoder *d, uint64_t version)
+/* What stands before the list: how many there are, and how wide their coordinates are. */
+static int take_points_head(struct decoder *d, uint64_t version, uint64_t *n, uint64_t *width)
 {
-    uint64_t length = 0, n, width = 4, rank = (uint64_t)d->extent.rank;
+    uint64_t length = 0, rank = (uint64_t)d->extent.rank;
+    *width = 4;
     if (version == 1) {
         if (!expect(d, 4, 0, "reserved bytes of selection") ||
             !take(d, 4, &length, "length of selection") || length != remaining(d))
             return -EILSEQ;
     } else if (version == 2) {
-        if (!take(d, 1, &width, "width of coordinates") || !is_width(d, width))
+        if (!take(d, 1, width, "width of coordinates") || !is_width(d, *width))
             return -EILSEQ;
     } else {
         return bad(d, "version of selection");
     }
-    if (!expect(d, 4, rank, "rank of selection") || !take(d, (int)width, &n, "number of points"))
-        return -EILSEQ;
-    return decode_point_list(d, n, (int)width);
+    bool is_whole =
+        expect(d, 4, rank, "rank of selection") && take(d, (int)*width, n, "number of points");
+    return is_whole ? 0 : -EILSEQ;
+}
+
+static int decode_points(struct decoder *d, uint64_t version)
+{
+    uint64_t n, width;
+    int error = take_points_head(d, version, &n, &width);
+    return error ? error : decode_point_list(d, n, (int)width);
 }
 
 /* ---- Hyperslabs ---- */
@@ -318,6 +327,50 @@ int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *di
         *why = error == -EILSEQ ? d.why : "memory";
     }
     return error;
+}
+
+/* Copies the points of a list at positions in runs; how many. */
+static uint64_t keep_points(struct decoder *d, uint64_t n, int width, const struct runs *runs,
+                            unsigned char *to)
+{
+    size_t bytes = (size_t)d->extent.rank * (size_t)width;
+    uint64_t kept = 0, position;
+    for (uint64_t i = 0; i < n; i++) {
+        const unsigned char *point = d->at;
+        if (take_point(d, width, &position) && runs_contain(runs, position))
+            memcpy(to + kept++ * bytes, point, bytes);
+    }
+    return kept;
+}
+
+int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                          const struct runs *runs, void **kept, size_t *n_kept)
+{
+    struct decoder d = {.at = encoded, .end = (const unsigned char *)encoded + n};
+    uint64_t kind, version, points, width;
+    *kept = NULL;
+    *n_kept = 0;
+    if (!extent_init(&d.extent, rank, dims) || decode_extent(&d) || !take(&d, 4, &kind, "") ||
+        !take(&d, 4, &version, "") || kind != SELECT_POINTS ||
+        take_points_head(&d, version, &points, &width))
+        return 0;
+    size_t head = n - (size_t)remaining(&d);
+    unsigned char *bytes = malloc(n);
+    if (!bytes)
+        return -ENOMEM;
+    memcpy(bytes, encoded, head);
+    points = keep_points(&d, points, (int)width, runs, bytes + head);
+    if (points == 0) {
+        free(bytes);
+        return 0;
+    }
+    uint64_t list = points * (uint64_t)rank * width;
+    put_le(bytes + head - width, points, (int)width);
+    if (version == 1)
+        put_le(bytes + head - POINTS_REST_BYTES - 4, POINTS_REST_BYTES + list, 4);
+    *kept = bytes;
+    *n_kept = head + (size_t)list;
+    return 0;
 }
 
 int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],

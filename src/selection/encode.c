@@ -5,9 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A list of points of version 1: its head, and what of that its length counts. */
+/* A list of points of version 1. */
 #define POINTS_HEAD_BYTES 24
-#define POINTS_REST_BYTES 8
 #define POINT_WIDTH       4 /* bytes of a coordinate */
 
 struct encoder {

@@ -29,6 +29,7 @@
 #define SELECT_HYPERSLABS 2
 #define SELECT_ALL        3
 #define IS_REGULAR        1 /* flag of hyperslabs */
+#define POINTS_REST_BYTES 8 /* what the length of a list of points of version 1 counts of its head */
 
 /* One axis of a regular selection: count blocks, stride from start to start. */
 struct regular {

@@ -32,6 +32,12 @@ void selection_free(struct selection *selection);
 int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why);
 
+/* Of a list of points that selection_decode takes those at positions in runs, in the order of the
+ * list, also again, as a dataspace like the encoded one. *kept is NULL if it is another selection,
+ * or none of its points is left. -ENOMEM. The caller frees *kept. */
+int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                          const struct runs *runs, void **kept, size_t *n_kept);
+
 /* Rank and dims of the dataspace that n bytes encode. -EILSEQ as above. */
 int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
                      const char **why);

@@ -375,6 +375,36 @@ static void erase(struct pair *pair)
     close_space(space);
 }
 
+/* The points of a selection, and their positions; 0: it is of another kind. */
+static hssize_t points_of(const struct pair *pair, hid_t space, hsize_t *positions)
+{
+    if (H5Sget_select_type(space) != H5S_SEL_POINTS)
+        return 0;
+    hssize_t n = H5Sget_select_elem_npoints(space);
+    hsize_t *points = allocate((size_t)n * (size_t)pair->rank * sizeof(*points));
+    assert_true(H5Sget_select_elem_pointlist(space, 0, (hsize_t)n, points) >= 0);
+    for (hssize_t i = 0; i < n; i++) {
+        positions[i] = 0;
+        for (int axis = 0; axis < pair->rank; axis++)
+            positions[i] = positions[i] * pair->dims[axis] + points[i * pair->rank + axis];
+    }
+    free(points);
+    return n;
+}
+
+/* Points come back in the order in which they were asked for. */
+static void check_order(const struct pair *pair, hid_t space, hid_t defined)
+{
+    hsize_t asked[MOST_ELEMENTS], found[MOST_ELEMENTS];
+    hssize_t n = points_of(pair, space, asked), n_found = points_of(pair, defined, found), k = 0;
+    for (hssize_t i = 0; i < n; i++)
+        if (pair->defined[asked[i]]) {
+            assert_true(k < n_found);
+            assert_int_equal(found[k++], asked[i]);
+        }
+    assert_int_equal(k, n_found);
+}
+
 static void check_defined(struct pair *pair)
 {
     unsigned char map[MOST_ELEMENTS], found[MOST_ELEMENTS];
@@ -387,6 +417,7 @@ static void check_defined(struct pair *pair)
     map_of(pair, defined, found);
     for (hsize_t i = 0; i < pair->n; i++)
         assert_int_equal(found[i], map[i] & pair->defined[i]);
+    check_order(pair, space, defined);
     H5Sclose(defined);
     close_space(space);
 }
@@ -445,6 +476,65 @@ static void of_points_that_repeat_the_last_counts(void **state)
     H5Sclose(space);
 }
 
+/* Also again, as in a list that libhdf5 would read; none are no list. Of a dense dataset the
+ * selection comes back as it is. */
+static void points_come_back_in_their_order(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {40, 30}, chunk[] = {7, 30};
+    const hsize_t points[][2] = {{39, 29}, {0, 5}, {12, 3}, {0, 5}, {12, 2}, {0, 6}};
+    const hsize_t defined[][2] = {{39, 29}, {0, 5}, {0, 5}, {0, 6}};
+    hsize_t found[COUNT(points)][2];
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file = NULL;
+    struct sfs_dataset *dataset = NULL, *dense = NULL;
+    hid_t space = H5Screate_simple(2, dims, NULL), result = H5I_INVALID_HID;
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), type = H5T_NATIVE_INT16;
+    int16_t values[COUNT(defined)] = {0};
+    const hsize_t four = COUNT(defined);
+    hid_t memory = H5Screate_simple(1, &four, NULL);
+    H5Pset_chunk(dcpl, 2, chunk);
+    assert_int_equal(sfs_create("order.h5", &options, &file), 0);
+    assert_int_equal(sfs_h5_create(file, "/x", type, space, dcpl, H5P_DEFAULT, &dataset), 0);
+    H5Sselect_elements(space, H5S_SELECT_SET, COUNT(defined), defined[0]);
+    assert_int_equal(sfs_h5_write(dataset, type, memory, space, values), 0);
+
+    H5Sselect_elements(space, H5S_SELECT_SET, COUNT(points), points[0]);
+    assert_int_equal(sfs_h5_get_defined(dataset, space, &result), 0);
+    assert_int_equal(H5Sget_select_type(result), H5S_SEL_POINTS);
+    assert_int_equal(H5Sget_select_elem_npoints(result), COUNT(defined));
+    assert_true(H5Sget_select_elem_pointlist(result, 0, COUNT(defined), found[0]) >= 0);
+    assert_memory_equal(found, defined, sizeof(defined));
+    H5Sclose(result);
+    H5Sselect_elements(space, H5S_SELECT_SET, 1, points[2]);
+    assert_int_equal(sfs_h5_get_defined(dataset, space, &result), 0);
+    assert_int_equal(H5Sget_select_npoints(result), 0);
+    H5Sclose(result);
+
+    hid_t plain = H5Fcreate("order-dense.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t made = H5Dcreate2(plain, "d", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    struct sfs_file *other = NULL;
+    uint64_t address;
+    H5Dclose(made);
+    H5Fclose(plain);
+    assert_int_equal(sfs_open("order-dense.h5", NULL, &other), 0);
+    assert_int_equal(sfs_find(other, sfs_root(other), "d", &address), 0);
+    assert_int_equal(sfs_dataset_open(other, address, "/d", &dense), 0);
+    H5Sselect_elements(space, H5S_SELECT_SET, COUNT(points), points[0]);
+    assert_int_equal(sfs_h5_get_defined(dense, space, &result), 0);
+    assert_int_equal(H5Sget_select_elem_npoints(result), COUNT(points));
+    assert_true(H5Sget_select_elem_pointlist(result, 0, COUNT(points), found[0]) >= 0);
+    assert_memory_equal(found, points, sizeof(points));
+    H5Sclose(result);
+    sfs_dataset_close(dense);
+    assert_int_equal(sfs_close(other), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    H5Pclose(dcpl);
+    H5Sclose(memory);
+    H5Sclose(space);
+}
+
 static void selections_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -476,4 +566,5 @@ static void selections_that_do_not_fit_are_refused(void **state)
 
 TEST_MAIN(cmocka_unit_test(selections_and_datatypes_mean_what_they_mean_to_libhdf5),
           cmocka_unit_test(of_points_that_repeat_the_last_counts),
+          cmocka_unit_test(points_come_back_in_their_order),
           cmocka_unit_test(selections_that_do_not_fit_are_refused))
