@@ -190,6 +190,7 @@ static bool decode_rfc22_order(const struct superblock *superblock, struct curso
                 unsigned found_size;
                 *l = *begin;
                 l->rfc22 = true;
+                l->offset_size_width = offset_size_widths[w];
                 l->n_sections = n_sections;
                 l->offset_size = offset_size;
                 if (decode_index(superblock, &at, l) &&
@@ -447,11 +448,46 @@ static size_t parameter_bytes(const struct layout_message *l, unsigned size_widt
     return 0;
 }
 
+static unsigned offset_size_width(const struct layout_message *l)
+{
+    return l->rfc22 ? l->offset_size_width : 1;
+}
+
 /* Bytes of all but parameters and section numbers: what precedes the dims, the dims, the rest of
  * the composition, index kind, address. */
 static size_t constant_bytes(const struct superblock *superblock, const struct layout_message *l)
 {
-    return 8 + (size_t)(l->rank + 1) * dim_width(l) + 3 + 1 + superblock->offset_size;
+    return 8 + (size_t)(l->rank + 1) * dim_width(l) + offset_size_width(l) + 2 + 1 +
+           superblock->offset_size;
+}
+
+/* Version, class, property version, type, flags and dims. */
+static void encode_begin(const struct layout_message *l, struct output *output)
+{
+    unsigned width = dim_width(l);
+    output_uint(output, VERSION, 1);
+    output_uint(output, CLASS, 1);
+    output_uint(output, 0, 1); /* structured chunk property version */
+    output_uint(output, l->type, 2);
+    output_uint(output,
+                (l->unfiltered_edges ? UNFILTERED_EDGES : 0) |
+                    (l->single_filtered ? SINGLE_FILTERED : 0),
+                1);
+    output_uint(output, (uint64_t)l->rank + 1, 1);
+    output_uint(output, width, 1);
+    for (int i = 0; i < l->rank; i++)
+        output_uint(output, l->chunk_dims[i], width);
+    output_uint(output, l->element_size, width);
+}
+
+static void encode_composition(const struct layout_message *l, struct output *output)
+{
+    int n_metadata = n_metadata_of(l);
+    output_uint(output, l->offset_size, offset_size_width(l));
+    output_uint(output, (uint64_t)l->n_sections, 1);
+    output_uint(output, (uint64_t)n_metadata, 1);
+    for (int i = 0; i < n_metadata; i++)
+        output_uint(output, (uint64_t)i, 1);
 }
 
 static void encode_index(const struct superblock *superblock, const struct layout_message *l,
@@ -504,9 +540,8 @@ static int check_widths(const struct superblock *superblock, const struct layout
 int layout_message_encode_over(const struct superblock *superblock, const struct layout_message *l,
                                unsigned char *bytes, size_t n, struct why *why)
 {
-    int n_metadata = n_metadata_of(l);
     size_t needed = constant_bytes(superblock, l) + parameter_bytes(l, stored_size_width(l)) +
-                    (size_t)n_metadata;
+                    (size_t)n_metadata_of(l);
     int error = check_widths(superblock, l, why);
     if (error)
         return error;
@@ -514,26 +549,12 @@ int layout_message_encode_over(const struct superblock *superblock, const struct
         return why_refused(why, -EFBIG, "data layout message: its %zu bytes have no room for %zu",
                            n, needed);
     struct output output = output_over(bytes, n);
-    unsigned width = dim_width(l);
-    output_uint(&output, VERSION, 1);
-    output_uint(&output, CLASS, 1);
-    output_uint(&output, 0, 1); /* structured chunk property version */
-    output_uint(&output, l->type, 2);
-    output_uint(&output,
-                (l->unfiltered_edges ? UNFILTERED_EDGES : 0) |
-                    (l->single_filtered ? SINGLE_FILTERED : 0),
-                1);
-    output_uint(&output, (uint64_t)l->rank + 1, 1);
-    output_uint(&output, width, 1);
-    for (int i = 0; i < l->rank; i++)
-        output_uint(&output, l->chunk_dims[i], width);
-    output_uint(&output, l->element_size, width);
-    output_uint(&output, l->offset_size, 1);
-    output_uint(&output, (uint64_t)l->n_sections, 1);
-    output_uint(&output, (uint64_t)n_metadata, 1);
-    for (int i = 0; i < n_metadata; i++)
-        output_uint(&output, (uint64_t)i, 1);
+    encode_begin(l, &output);
+    if (!l->rfc22)
+        encode_composition(l, &output);
     encode_index(superblock, l, &output);
+    if (l->rfc22)
+        encode_composition(l, &output);
     output_zeros(&output, output.left);
     return 0;
 }

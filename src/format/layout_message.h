@@ -26,7 +26,8 @@ struct layout_message {
     uint64_t element_size;             /* bytes; 1 to 2^32 - 1 */
     unsigned offset_size;              /* of the composition; 4 or 8 */
     int n_sections;                    /* 2; 3 with variable-length data */
-    bool rfc22;                        /* the order of fields is that of version 22 */
+    bool rfc22;                        /* the order of fields is that of version 22, */
+    unsigned offset_size_width;        /* in which the offset size has so many bytes */
 
     enum chunk_index_kind index;
     uint64_t address;                 /* of the index, or the single chunk; or NO_ADDRESS */
@@ -59,7 +60,7 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
                         const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
                         bool filtered, struct layout_message *layout, struct why *why);
 
-/* Makes the message's data in the prototype's order of fields, with zeros behind them that leave
+/* Makes the message's data in its order of fields, with zeros behind them that leave
  * room for all that its index can ever need here: it can be rewritten in place. The caller frees
  * *bytes. -EFBIG: the single chunk, or the index, is where the file's addresses do not reach;
  * -ENOMEM. */

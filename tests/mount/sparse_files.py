@@ -133,10 +133,11 @@ class File:
         path.write_bytes(self.content)
 
     def add(self, name, array, defined, chunks, *, fill=None, maxshape=None, deflate=(0, 0),
-            attributes=(), outside=None):
+            attributes=(), outside=None, offset_size_width=None):
         """A sparse dataset of the elements of `array` where `defined`, an array of truth values, says
         so. deflate: levels for both sections, 0 for none. outside: more elements, which are defined
-        at places behind the end of the dataset, in the padded shape."""
+        at places behind the end of the dataset, in the padded shape. offset_size_width: the layout
+        message is in the order of version 22, with an offset size in so many bytes."""
         item = array.dtype.itemsize
         maxshape = maxshape or array.shape
         grid = [-(-n // c) for n, c in zip(maxshape, chunks)]
@@ -153,11 +154,13 @@ class File:
             entries.append(self.add_chunk(array[part], mask[part], csl, deflate))
         size = max(1, max(n.bit_length() for n in (*chunks, item)) + 7) // 8
         layout = bytes([5, 4, 0, 0, 0, 2 if filtered and is_single else 0, len(chunks) + 1, size]) \
-            + b"".join(n.to_bytes(size, "little") for n in (*chunks, item)) + bytes([8, 2, 1, 0])
+            + b"".join(n.to_bytes(size, "little") for n in (*chunks, item))
+        composition = (8).to_bytes(offset_size_width or 1, "little") + bytes([2, 1, 0])
         if is_single:
-            layout += b"\1" + entries[0][8:] + entries[0][:8]
+            index = b"\1" + entries[0][8:] + entries[0][:8]
         else:
-            layout += bytes([3, NEVER_PAGED]) + packed(self.add_array(entries, 2 + filtered))
+            index = bytes([3, NEVER_PAGED]) + packed(self.add_array(entries, 2 + filtered))
+        layout += index + composition if offset_size_width else composition + index
         filters = bytes([1, sum(level > 0 for level in deflate)])
         for section, level in enumerate(deflate):
             if level:

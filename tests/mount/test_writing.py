@@ -1776,3 +1776,27 @@ def test_a_cut_file_is_seen_when_the_mount_ends(tmp_path):
     assert mount.umount() and mount.wait() == 2
     assert data.path.stat().st_size == size - 200
     assert "could not be committed" in mount.log()
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+@pytest.mark.parametrize("chunks, deflate", [((6, 5), (0, 0)), ((6, 5), (4, 4)), ((2, 5), (0, 4))])
+def test_a_layout_message_keeps_its_order(mounts, tmp_path, width, chunks, deflate):
+    """That of version 22 of the RFC has the index before the composition."""
+    array = np.arange(30, dtype="<u2").reshape(6, 5)
+    path = tmp_path / "a.h5"
+    sparse_files.make(path, array, array % 3 == 0, chunks, deflate=deflate, offset_size_width=width)
+    mount = mounts(path, "rw")
+    assert (mount / "sparse/frames/0.raw").read_bytes() == np.where(array % 3 == 0, array, 0).tobytes()
+    (mount / "sparse/frames/0.raw").write_bytes((array + 7).tobytes())
+    os.truncate(mount / "sparse/frames/0.raw", 40)
+    mount.unmount()
+    content = path.read_bytes()
+    dims = bytes([3, 1, *chunks, 2])
+    at = content.index(dims, content.index(b"OHDR", content.index(b"OHDR") + 1)) + len(dims)
+    kind = 1 if chunks == (6, 5) else 3
+    parameters = (2 + 8 + (24 if any(deflate) else 0)) if kind == 1 else 1
+    assert content[at] == kind
+    behind = at + 1 + parameters + 8
+    assert content[behind:behind + width + 3] == (8).to_bytes(width, "little") + bytes([2, 1, 0])
+    again = mounts(path)
+    assert (again / "sparse/frames/0.raw").read_bytes() == (array + 7).tobytes()[:40] + bytes(20)

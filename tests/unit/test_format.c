@@ -96,6 +96,27 @@ static int decode_layout(const char *hex, struct layout_message *layout)
     "0504000000000201 0310 080303000102 01 af00000000000000 4300000000000000 6700000000000000 "    \
     "0004000000000000"
 
+/* A message is written as it was read. */
+static void test_layouts_again(void **state)
+{
+    (void)state;
+    static const char *const messages[] = {
+        SINGLE,      SINGLE_FILTERED, SINGLE_RFC22,     FIXED,
+        FIXED_RFC22, EXTENSIBLE,      EXTENSIBLE_RFC22, VARIABLE};
+    for (size_t i = 0; i < COUNT(messages); i++) {
+        struct layout_message l;
+        struct why why = {""};
+        size_t n;
+        unsigned char *read = from_hex(messages[i], &n), *bytes = allocate(n);
+        assert_int_equal(decode_layout(messages[i], &l), 0);
+        assert_int_equal(layout_message_encode_over(&sizes_of_8, &l, bytes, n, &why), 0);
+        assert_memory_equal(bytes, read, n);
+        assert_int_equal(layout_message_encode_over(&sizes_of_8, &l, bytes, n - 1, &why), -EFBIG);
+        free(bytes);
+        free(read);
+    }
+}
+
 static void test_layouts(void **state)
 {
     (void)state;
@@ -437,7 +458,7 @@ static void test_whole_file(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(test_checksum), cmocka_unit_test(test_cursor),
-          cmocka_unit_test(test_layouts), cmocka_unit_test(test_bad_layouts),
-          cmocka_unit_test(test_short_layouts), cmocka_unit_test(test_size_widths),
-          cmocka_unit_test(test_filters), cmocka_unit_test(test_headers),
-          cmocka_unit_test(test_whole_file))
+          cmocka_unit_test(test_layouts), cmocka_unit_test(test_layouts_again),
+          cmocka_unit_test(test_bad_layouts), cmocka_unit_test(test_short_layouts),
+          cmocka_unit_test(test_size_widths), cmocka_unit_test(test_filters),
+          cmocka_unit_test(test_headers), cmocka_unit_test(test_whole_file))
