@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/blocks.h"
+#include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/target.h"
 #include "cli/tree.h"
@@ -190,6 +191,8 @@ static int run(int argc, char **argv)
     struct dump dump = {0};
     struct sfs_file *file;
     int code = take_arguments(argc, argv, &dump);
+    if (!code)
+        code = target_follow(&dump.source);
     if (!code)
         code = source_open(dump.source.file, &file);
     if (!code) {

@@ -5,6 +5,7 @@
 
 #include "cli/copy.h"
 #include "cli/dense.h"
+#include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/target.h"
 #include "cli/tree.h"
@@ -108,6 +109,8 @@ static int run(int argc, char **argv)
 {
     struct export export = {0};
     int code = take_arguments(argc, argv, &export);
+    if (!code)
+        code = source_follow(&export.source, &export.destination);
     if (!code) {
         interrupt_catch();
         code = both_copy(export.source.file, export.destination.file, false, MOST_COPIED,

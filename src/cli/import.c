@@ -6,6 +6,7 @@
 
 #include "cli/choose.h"
 #include "cli/copy.h"
+#include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/selected.h"
 #include "cli/target.h"
@@ -382,6 +383,8 @@ static int run(int argc, char **argv)
 {
     struct import import = {0};
     int code = take_arguments(argc, argv, &import);
+    if (!code)
+        code = source_follow(&import.source, &import.destination);
     if (!code) {
         interrupt_catch();
         code = both_copy(import.source.file, import.destination.file, false, MOST_COPIED,

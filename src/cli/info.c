@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/target.h"
 #include "cli/tree.h"
@@ -385,6 +386,8 @@ static int run(int argc, char **argv)
 {
     struct query query = {0};
     int code = take_arguments(argc, argv, &query);
+    if (!code)
+        code = target_follow(&query.target);
     if (!code)
         code = source_open(query.target.file, &query.file);
     if (!code) {

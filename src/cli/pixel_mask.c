@@ -1,4 +1,5 @@
 /* Reading pixel masks. */
+#include "cli/linked.h"
 #include "cli/pixel_mask.h"
 
 #include <errno.h>
@@ -92,6 +93,8 @@ static int read_other(const char *asked, const struct sfs_dataset_info *info,
     int code = target_parse("import", asked, &target);
     if (!code && !target.path)
         code = refuse("import", "--mask %s: not FILE:DATASET, or none", asked);
+    if (!code)
+        code = target_follow(&target);
     if (!code)
         code = source_open(target.file, &file);
     if (!code) {

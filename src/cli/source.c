@@ -24,6 +24,25 @@ void source_allow(const char *folder)
     allowed = folder;
 }
 
+static struct stat expected;
+static bool is_expected;
+
+void source_expect(const struct stat *st)
+{
+    expected = *st;
+    is_expected = true;
+}
+
+static int check_expected(struct sfs_file *file)
+{
+    struct stat st;
+    int error = is_expected ? sfs_stat(file, &st) : 0;
+    bool is_other =
+        is_expected && !error && (st.st_dev != expected.st_dev || st.st_ino != expected.st_ino);
+    is_expected = false;
+    return is_other ? -ESTALE : error;
+}
+
 static size_t chunk_memory;
 
 void source_limit_chunks(size_t most)
@@ -67,6 +86,8 @@ static int open_named(const char *path, const char *name, struct sfs_file **file
         .chunk_memory = chunk_memory,
     };
     int error = sfs_open(path, &options, file);
+    if (!error && (error = check_expected(*file)) < 0)
+        sfs_discard(*file);
     return error ? fail(error, "%s", path) : 0;
 }
 

@@ -23,6 +23,10 @@ int in_one_state(struct sfs_file *file, int (*action)(void *context), void *cont
 void source_allow(const char *folder);
 const char *source_allowed(void);
 
+/* The next file that is opened for reading must be this one: it has been found by links, and others
+ * may have put another one in its place meanwhile. */
+void source_expect(const struct stat *st);
+
 /* The most memory of a chunk: as chunk_memory of struct sfs_options. */
 void source_limit_chunks(size_t most);
 size_t source_chunk_memory(void);

@@ -1,0 +1,96 @@
+"""Datasets that a path finds through external links, as in the master files of EIGER detectors."""
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from test_sparsectl import done, failed
+
+ARRAY = np.arange(4 * 6 * 5, dtype="<u2").reshape(4, 6, 5) % 3
+
+
+def make(path, **links):
+    with h5py.File(path, "w") as f:
+        f.create_dataset("entry/data/data", data=ARRAY, chunks=(1, 6, 5), compression="gzip")
+        for name, target in links.items():
+            f["entry"][name] = h5py.ExternalLink(*target) if isinstance(target, tuple) else h5py.SoftLink(target)
+    return path
+
+
+@pytest.fixture
+def master(tmp_path):
+    (tmp_path / "sub").mkdir()
+    make(tmp_path / "sub/far.h5")
+    make(tmp_path / "near.h5", on=("sub/far.h5", "/entry/data"), within="on/data", up="/entry/data")
+    path = tmp_path / "master.h5"
+    with h5py.File(path, "w") as f:
+        f["entry/data/data_000001"] = h5py.ExternalLink("near.h5", "/entry/data/data")
+        f["entry/group"] = h5py.ExternalLink("near.h5", "entry")
+        f["entry/soft"] = h5py.SoftLink("group")
+        f["entry/two"] = h5py.SoftLink("/entry/soft/within")
+    return path
+
+
+@pytest.mark.parametrize("path, file", [
+    ("/entry/data/data_000001", "near.h5"), ("/entry/group/data/data", "near.h5"),
+    ("/entry/soft/data/data", "near.h5"), ("/entry//./soft/up/data", "near.h5"),
+    ("/entry/group/on/data", "sub/far.h5"), ("/entry/soft/within", "sub/far.h5"), ("/entry/two", "sub/far.h5")])
+def test_paths_lead_through_links(master, path, file):
+    there = master.parent / file
+    assert done("info", f"{master}:{path}").splitlines()[0] == f"{there}: {there.stat().st_size} bytes"
+    assert done("dump", f"{master}:{path}") == done("dump", f"{there}:/entry/data/data")
+    sparse, dense = master.parent / "sparse.h5", master.parent / "dense.h5"
+    done("import", f"{master}:{path}", f"{sparse}:/x", "--undefined", "0")
+    done("export", f"{sparse}:/x", f"{dense}:/again")
+    done("export", f"{master}:{path}", f"{dense}:/right")
+    with h5py.File(dense) as f:
+        assert np.array_equal(f["again"][...], ARRAY) and np.array_equal(f["right"][...], ARRAY)
+
+
+def test_the_copy_has_the_path_that_was_given(master, tmp_path):
+    done("import", f"{master}:/entry/data/data_000001", tmp_path / "new.h5", "--undefined", "0")
+    done("export", f"{master}:/entry/two", tmp_path / "new.h5")
+    with h5py.File(tmp_path / "new.h5") as f:
+        assert "data_000001" in f["entry/data"] and np.array_equal(f["entry/two"][...], ARRAY)
+
+
+def test_into_the_file_that_a_link_leads_to(master):
+    done("import", f"{master}:/entry/data/data_000001", f"{master.parent / 'near.h5'}:/sparse", "--undefined", "0")
+    assert "sparse" in done("info", f"{master.parent / 'near.h5'}:/sparse")
+
+
+def test_a_mask_behind_a_link(master, tmp_path):
+    with h5py.File(tmp_path / "mask.h5", "w") as f:
+        f["mask"] = (np.arange(30) % 5 == 0).astype("<u4").reshape(6, 5)
+    with h5py.File(master, "r+") as f:
+        f["mask"] = h5py.ExternalLink("mask.h5", "mask")
+    done("import", f"{tmp_path / 'near.h5'}:/entry/data/data", f"{tmp_path / 'sparse.h5'}:/x", "--above", "0",
+         "--mask", f"{master}:/mask")
+    done("export", f"{tmp_path / 'sparse.h5'}:/x", f"{tmp_path / 'dense.h5'}:/x")
+    with h5py.File(tmp_path / "dense.h5") as f:
+        assert np.array_equal(f["x"][...], np.where(np.arange(5) % 5 == 0, 0, ARRAY))
+
+
+def test_links_that_are_not_followed(master, tmp_path):
+    """What is refused says which option follows it; nothing is made."""
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    make(outside / "o.h5")
+    os.symlink(outside / "o.h5", tmp_path / "link.h5")
+    with h5py.File(master, "r+") as f:
+        f["out"] = h5py.ExternalLink(str(outside / "o.h5"), "/entry/data/data")
+        f["symbolic"] = h5py.ExternalLink("link.h5", "/entry/data/data")
+        f["gone"] = h5py.ExternalLink("gone.h5", "/x")
+        f["nothing"] = h5py.ExternalLink("near.h5", "/nothing")
+        f["round"] = h5py.ExternalLink("master.h5", "/round")
+        f["soft"] = h5py.SoftLink("/soft")
+        f["one"] = h5py.ExternalLink("other.h5", "/two")
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["two"] = h5py.ExternalLink("master.h5", "/one")
+    for name, says in {"out": "--external-files", "symbolic": "link.h5", "gone": "gone.h5, which is not there",
+                       "nothing": "there is no such dataset", "round": "master.h5", "soft": "no such dataset",
+                       "one": "an external link"}.items():
+        failed("import", f"{master}:/{name}", tmp_path / "new.h5", "--undefined", "0", says=says)
+        assert not (tmp_path / "new.h5").exists(), name
+    assert "6 x 5" in done("--external-files", outside, "info", f"{master}:/out")
