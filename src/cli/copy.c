@@ -442,10 +442,12 @@ int copy_elements(const struct copy *copy)
     struct progress progress;
     int error = work_init(&work, copy, true);
     if (!error && work.n > 0) {
-        work.progress = &progress;
-        progress_begin(&progress, copy->what, elements_of(&work));
+        work.progress = copy->what ? &progress : NULL;
+        if (copy->what)
+            progress_begin(&progress, copy->what, elements_of(&work));
         run_all(&work);
-        progress_end(&progress);
+        if (copy->what)
+            progress_end(&progress);
         error = atomic_load(&work.error);
     }
     work_end(&work);

@@ -11,7 +11,7 @@ struct copy {
     struct sfs_dataset *from, *to; /* of the same dims and datatype */
     struct undefined undefined;    /* of a sparse source besides what is undefined there */
     const struct pick *pick;
-    const char *what;                /* of the progress bar */
+    const char *what;                /* of the progress bar; NULL: there is none */
     const struct criteria *criteria; /* NULL: there are none */
     bool is_within;                  /* one file has both */
     struct sfs_dataset *selected;    /* gets what was selected of full frames, or NULL */

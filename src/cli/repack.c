@@ -1,11 +1,13 @@
 /* sparsectl repack: a copy of a file without free space. Groups and committed datatypes come first,
- * then datasets, sparse ones chunk by chunk as they are stored, then the references in all these,
- * then the links that are left: second names of objects, soft and external ones. */
+ * then datasets, sparse ones chunk by chunk as they are stored, or with other filters, then the
+ * references in all these, then the links that are left: second names of objects, soft and external
+ * ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/copy.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/target.h"
@@ -13,16 +15,24 @@
 #include "common/hash.h"
 
 static const char help[] =
-    "usage: sparsectl repack SRC DST\n"
+    "usage: sparsectl repack [--filter FILTER ...] SRC DST\n"
     "\n"
     "Copies an HDF5 file without the space in it that is free: all groups, links, attributes,\n"
     "committed datatypes and datasets, each stored as it is. DST must not be there; it appears "
     "when\n"
     "it is complete. User blocks are left out, and attributes of groups and sparse datasets that "
     "are\n"
-    "references.";
+    "references.\n"
+    "\n"
+    "  --filter SECTION:NAME[=LEVEL]\n"
+    "                         a filter of the selections (selection) or the values (values) of "
+    "all\n"
+    "                         sparse datasets, instead of those that they have; as of create, and\n"
+    "                         none, may be given several times. Other datasets keep theirs";
 
-static const struct option options[] = {{0}};
+enum { FILTER = 256 };
+
+static const struct option options[] = {{"filter", required_argument, NULL, FILTER}, {0}};
 
 /* Where an object was copied to. */
 struct place {
@@ -34,7 +44,8 @@ struct place {
 
 struct repack {
     struct sfs_file *from, *to;
-    bool datasets; /* it is their turn */
+    const struct filters *filters; /* that were asked for */
+    bool datasets;                 /* it is their turn */
     struct place *places;
     struct progress progress;
     uint64_t left; /* bytes of the source that are not counted yet */
@@ -101,6 +112,45 @@ static int copy_chunk(void *context, const struct sfs_chunk_info *info)
     return error;
 }
 
+/* A dataset of which all is copied. */
+static void count_elements(struct repack *repack, const struct sfs_dataset_info *info)
+{
+    uint64_t bytes;
+    if (!__builtin_mul_overflow(info->elements, info->type.size, &bytes))
+        count(repack, bytes);
+}
+
+/* Sections that nothing was asked for keep theirs. */
+static void use_filters(struct filters *filters, struct sfs_dataset_create *create)
+{
+    struct sfs_dataset_create asked = *create;
+    filters_use(filters, &asked);
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        if (filters->given[i]) {
+            create->n_filters[i] = asked.n_filters[i];
+            create->filters[i] = asked.filters[i];
+        }
+}
+
+static bool has_filters(const struct repack *repack)
+{
+    return repack->filters->given[SELECTION_SECTION] || repack->filters->given[VALUES_SECTION];
+}
+
+/* What is defined stays so, whatever its value. */
+static int copy_values(struct repack *repack, struct sfs_dataset *from, struct sfs_dataset *to)
+{
+    static const struct pick everything = {0};
+    const struct copy copy = {.from = from,
+                              .to = to,
+                              .undefined = {.type = &sfs_dataset_info(from)->type, .none = true},
+                              .pick = &everything};
+    int error = copy_elements(&copy);
+    if (!error)
+        count_elements(repack, sfs_dataset_info(from));
+    return error;
+}
+
 static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const char *path)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(from);
@@ -117,10 +167,13 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
     memcpy(create.dims, info->dims, sizeof(create.dims));
     memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
     memcpy(create.chunk_dims, info->chunk_dims, sizeof(create.chunk_dims));
+    struct filters filters = *repack->filters;
+    use_filters(&filters, &create);
     int error = sfs_dataset_create(repack->to, path, &create, &chunks.to);
     if (error)
         return error;
-    error = sfs_chunk_iterate(from, copy_chunk, &chunks);
+    error = has_filters(repack) ? copy_values(repack, from, chunks.to)
+                                : sfs_chunk_iterate(from, copy_chunk, &chunks);
     sfs_dataset_close(chunks.to);
     return error;
 }
@@ -130,7 +183,6 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
 static int copy_dataset(struct repack *repack, const char *path, uint64_t address, bool *whole)
 {
     struct sfs_dataset *from;
-    uint64_t bytes;
     int error = sfs_dataset_open(repack->from, address, path, &from);
     if (error)
         return error;
@@ -140,8 +192,7 @@ static int copy_dataset(struct repack *repack, const char *path, uint64_t addres
         error = copy_sparse(repack, from, path);
     } else {
         error = sfs_object_copy(repack->to, path, repack->from, address);
-        if (!__builtin_mul_overflow(info->elements, info->type.size, &bytes))
-            count(repack, bytes);
+        count_elements(repack, info);
     }
     sfs_dataset_close(from);
     return error;
@@ -246,8 +297,7 @@ static int copy_links(void *context, const char *path, uint64_t address, enum sf
 
 static int copy_all(void *context, struct sfs_file *from, struct sfs_file *to)
 {
-    (void)context;
-    struct repack all = {.from = from, .to = to}, *repack = &all;
+    struct repack all = {.from = from, .to = to, .filters = context}, *repack = &all;
     struct stat st;
     struct place *place, *next;
     int error = sfs_stat(repack->from, &st);
@@ -274,14 +324,18 @@ static int copy_all(void *context, struct sfs_file *from, struct sfs_file *to)
 
 static int run(int argc, char **argv)
 {
-    if (next_option(argc, argv, options) != -1)
-        return USAGE;
-    int code = check_arguments(argc, argv, 2, 2, "a SRC and a DST are");
+    struct filters filters = {0};
+    int option, code = 0;
+    while (!code && (option = next_option(argc, argv, options)) != -1)
+        code = option == FILTER ? filter_parse(argv[0], optarg, -1, &filters) : USAGE;
+    if (code)
+        return code;
+    code = check_arguments(argc, argv, 2, 2, "a SRC and a DST are");
     if (code)
         return code;
     interrupt_catch();
     /* libhdf5 does not bear that the file moves on while it copies objects. */
-    return both_copy(argv[optind], argv[optind + 1], true, INT64_MAX, copy_all, NULL);
+    return both_copy(argv[optind], argv[optind + 1], true, INT64_MAX, copy_all, &filters);
 }
 
 const struct command repack_command = {"repack", help, run, COPY_HDF5};

@@ -330,3 +330,36 @@ def test_an_interrupted_export_of_tiny_chunks_leaves_nothing(tmp_path):
             process.kill()
         assert "interrupted, nothing is changed" in process.stderr.read()
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.h5"]
+
+
+def test_sparse_datasets_get_other_filters(tmp_path):
+    """What is asked for, of the sections that it is asked for; elements that are defined stay so, also zeros."""
+    path, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    array = np.arange(6 * 40 * 30, dtype="<u2").reshape(6, 40, 30) % 7
+    with h5py.File(path, "w") as f:
+        f.create_dataset("dense", data=array, chunks=(1, 40, 30), compression="gzip")
+    done("import", f"{path}:/dense", f"{path}:/sparse", "--undefined", "6", "--chunk", "2,40,30")
+
+    def sparse(file):
+        (found,) = [d for d in info(file)["datasets"] if d["path"] == "/sparse"]
+        return found, {s: [f["id"] for f in found["filters"][s]] for s in found["filters"]}
+
+    before, filters = sparse(path)
+    assert before["defined_elements"] == (array != 6).sum() and filters["selection"] == [2, 1]
+    done("repack", "--filter", "values:deflate=1", path, copy)
+    after, filters = sparse(copy)
+    assert filters == {"selection": [2, 1], "values": [1]}
+    assert after["filters"]["selection"] == before["filters"]["selection"]
+    assert after["defined_elements"] == before["defined_elements"]
+    assert coordinates(f"{copy}:/sparse") == coordinates(f"{path}:/sparse")
+    copy.unlink()
+    done("repack", "--filter", "selection:none", "--filter", "values:none", path, copy)
+    assert sparse(copy)[1] == {"selection": [], "values": []}
+    assert coordinates(f"{copy}:/sparse") == coordinates(f"{path}:/sparse")
+    with h5py.File(copy) as f:
+        assert np.array_equal(f["dense"][...], array) and f["dense"].compression == "gzip"
+    done("check", copy)
+    copy.unlink()
+    failed("repack", "--filter", "deflate", path, copy, code=USAGE)
+    failed("repack", "--filter", "values:32999=1", path, copy)
+    assert not copy.exists()
