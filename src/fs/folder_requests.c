@@ -54,10 +54,12 @@ static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
 /* The same of one that changes something, which is refused where that is the folder's. */
 static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
 {
+    const struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
     bool is_folders = node && node_is_of_folder(node) && node->type != NODE_GROUP;
-    bool is_refused = is_folders || (node && node->type == NODE_FOLDER);
-    int error = is_refused ? refusal_say(fuse_req_userdata(request), node, REFUSAL_FOLDER) : 0;
+    bool is_refused = (is_folders || (node && node->type == NODE_FOLDER)) &&
+                      !control_is_writable(mount, inode_unpack(number).entry);
+    int error = is_refused ? refusal_say(mount, node, REFUSAL_FOLDER) : 0;
     put_node(request, node);
     if (error)
         fuse_reply_err(request, -error);

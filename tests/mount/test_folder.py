@@ -247,7 +247,10 @@ def test_one_cache_for_all(mounts, folder):
     assert stats(mount)["cache_chunks"] == 2 and stats(mount)["cache_limit"] == 1 << 20
     (mount / ".sparsefs/cache_size").write_text("1K\n")
     assert (mount / ".sparsefs/cache_size").read_text() == "1024\n"
-    assert stats(mount)["cache_chunks"] == 0 and stats(mount)["cache_limit"] == 1024
+    # One may be on its way, read ahead.
+    assert stats(mount)["cache_chunks"] <= 1 and stats(mount)["cache_limit"] == 1024
+    with pytest.raises(OSError):
+        (mount / ".sparsefs/log").write_text("1K\n")
     assert frame(mount, "b.h5") == values_of(2)[1].tobytes()
 
 
