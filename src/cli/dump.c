@@ -192,9 +192,7 @@ static int run(int argc, char **argv)
     struct sfs_file *file;
     int code = take_arguments(argc, argv, &dump);
     if (!code)
-        code = target_follow(&dump.source);
-    if (!code)
-        code = source_open(dump.source.file, &file);
+        code = target_open(&dump.source, &file);
     if (!code) {
         code = in_one_state(file, dump_file, &(struct dumping){&dump, file});
         sfs_discard(file);

@@ -387,9 +387,7 @@ static int run(int argc, char **argv)
     struct query query = {0};
     int code = take_arguments(argc, argv, &query);
     if (!code)
-        code = target_follow(&query.target);
-    if (!code)
-        code = source_open(query.target.file, &query.file);
+        code = target_open(&query.target, &query.file);
     if (!code) {
         code = in_one_state(query.file, show_again, &query);
         sfs_discard(query.file);

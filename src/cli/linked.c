@@ -136,29 +136,53 @@ static int arrive(struct trail *trail, struct target *target)
     return 0;
 }
 
-int target_follow(struct target *target)
+static void leave(struct trail *trail)
 {
-    struct trail trail = {0};
-    if (!target->path)
-        return 0;
-    int code = source_open(target->file, &trail.file[0]);
+    free(trail->path);
+    while (trail->n > 0)
+        sfs_discard(trail->file[--trail->n]);
+}
+
+/* Opens the first file, and all that the path leads through; the caller leaves the trail. */
+static int go(const struct target *target, struct trail *trail)
+{
+    *trail = (struct trail){0};
+    source_expect(NULL); /* of what was found before and never opened */
+    int code = source_open(target->file, &trail->file[0]);
     if (code)
         return code;
-    trail.n = 1;
-    trail.path = strdup(target->path);
-    code = trail.path ? follow(&trail) : fail(-ENOMEM, "%s", target->file);
-    if (!code && trail.n > 1)
-        code = arrive(&trail, target);
-    free(trail.path);
-    while (trail.n > 0)
-        sfs_discard(trail.file[--trail.n]);
-    messages_forget();
+    trail->n = 1;
+    if (!target->path)
+        return 0;
+    trail->path = strdup(target->path);
+    code = trail->path ? follow(trail) : fail(-ENOMEM, "%s", target->file);
+    messages_forget(); /* what cannot be looked up is said by who opens it */
     return code;
+}
+
+int target_open(struct target *target, struct sfs_file **file)
+{
+    struct trail trail;
+    int code = go(target, &trail);
+    bool is_elsewhere = trail.n > 1;
+    if (!code && is_elsewhere)
+        code = arrive(&trail, target);
+    else if (!code)
+        *file = trail.file[--trail.n];
+    leave(&trail);
+    return code || !is_elsewhere ? code : source_open(target->file, file);
 }
 
 int source_follow(struct target *source, struct target *destination)
 {
-    if (source->path && !destination->path && !(destination->path = strdup(source->path)))
+    struct trail trail;
+    if (!source->path)
+        return 0;
+    if (!destination->path && !(destination->path = strdup(source->path)))
         return fail(-ENOMEM, "%s", source->path);
-    return target_follow(source);
+    int code = go(source, &trail);
+    if (!code && trail.n > 1)
+        code = arrive(&trail, source);
+    leave(&trail);
+    return code;
 }

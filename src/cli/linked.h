@@ -4,16 +4,15 @@
 
 #include "cli/options.h"
 
-/* If the path of a dataset that is to be read leads through external links, the target becomes the
- * file and the path that they lead to: files as sfs_open_beneath allows them, beside the first one
- * or in --external-files, to be opened by source_open. Any other path stays as it is, also one that
- * leads nowhere: who opens it says so. FAILED, said on stderr: a link leads where it may not, or to
- * a file that is not there. */
-int target_follow(struct target *target);
+/* Opens the file of a target for reading, or, if its path leads through external links, the one
+ * that they lead to: the target becomes that file and the path there. Files are opened as
+ * sfs_open_beneath allows it, beside the first one or in --external-files. A path that leads
+ * nowhere stays as it is: who opens the dataset says so. FAILED, said on stderr: also if a link
+ * leads where it may not, or to a file that is not there. */
+int target_open(struct target *target, struct sfs_file **file);
 
-/* The same of what is copied: without a path of its own the destination gets the one that was
- * given.
- */
+/* The same of what is copied, which is to be opened by source_open_whole; without a path of its own
+ * the destination gets the one that was given. */
 int source_follow(struct target *source, struct target *destination);
 
 #endif

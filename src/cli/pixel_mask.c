@@ -1,11 +1,11 @@
 /* Reading pixel masks. */
-#include "cli/linked.h"
 #include "cli/pixel_mask.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/target.h"
 #include "cli/tree.h"
@@ -94,9 +94,7 @@ static int read_other(const char *asked, const struct sfs_dataset_info *info,
     if (!code && !target.path)
         code = refuse("import", "--mask %s: not FILE:DATASET, or none", asked);
     if (!code)
-        code = target_follow(&target);
-    if (!code)
-        code = source_open(target.file, &file);
+        code = target_open(&target, &file);
     if (!code) {
         code = read_dataset(file, asked, target.path, info, mask);
         sfs_discard(file);

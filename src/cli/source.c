@@ -29,8 +29,9 @@ static bool is_expected;
 
 void source_expect(const struct stat *st)
 {
-    expected = *st;
-    is_expected = true;
+    is_expected = st;
+    if (st)
+        expected = *st;
 }
 
 static int check_expected(struct sfs_file *file)

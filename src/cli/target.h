@@ -24,7 +24,7 @@ void source_allow(const char *folder);
 const char *source_allowed(void);
 
 /* The next file that is opened for reading must be this one: it has been found by links, and others
- * may have put another one in its place meanwhile. */
+ * may have put another one in its place meanwhile. NULL: it may be any. */
 void source_expect(const struct stat *st);
 
 /* The most memory of a chunk: as chunk_memory of struct sfs_options. */

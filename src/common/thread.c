@@ -20,8 +20,10 @@ int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
 
 void thread_yield_to_waker(void)
 {
-    const struct sched_param none = {0};
-    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    struct sched_param parameters;
+    int policy;
+    if (pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 && policy == SCHED_OTHER)
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
 }
 
 /* Of one thread. */

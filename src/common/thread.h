@@ -13,7 +13,8 @@
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
 
 /* The calling thread, when it is woken, lets whoever wakes it go on (SCHED_BATCH); its share of the
- * processors stays. Where that cannot be, all stays as it is. */
+ * processors stays. Where that cannot be, or who started the program has chosen another policy than
+ * the usual one, all stays as it is. */
 void thread_yield_to_waker(void);
 
 /* Something that every thread has one of: static, with the first two members set, others zero. */

@@ -10,6 +10,7 @@
 #include "common/size.h"
 #include "fs/messages.h"
 #include "fs/mount.h"
+#include "fs/refusal.h"
 
 #define SIZE_TEXT_BYTES 32
 
@@ -148,12 +149,13 @@ int control_write(struct mount *mount, const char *bytes, size_t n)
     char text[SIZE_TEXT_BYTES];
     size_t size;
     n -= n > 0 && bytes[n - 1] == '\n';
-    if (n >= sizeof(text) || memchr(bytes, '\0', n))
-        return -EINVAL;
-    memcpy(text, bytes, n);
-    text[n] = '\0';
-    if (!size_parse(text, &size))
-        return -EINVAL;
+    bool is_text = n < sizeof(text) && !memchr(bytes, '\0', n);
+    if (is_text) {
+        memcpy(text, bytes, n);
+        text[n] = '\0';
+    }
+    if (!is_text || !size_parse(text, &size))
+        return refusal_say(mount, NULL, REFUSAL_SIZE);
     return mount->files ? mounted_files_set_cache_size(mount->files, size)
                         : sfs_set_cache_size(mount->file, size);
 }

@@ -38,6 +38,8 @@ static const struct {
     [REFUSAL_FOLDER] = {EROFS,
                         "of a folder only what its HDF5 files contain is written through the "
                         "mount: make, change and remove files in the folder itself"},
+    [REFUSAL_SIZE] = {EINVAL, "cache_size takes a number of bytes, with K, M, G or T behind it for "
+                              "powers of 1024"},
 };
 
 /* Programs that try again and again are not told each time. */

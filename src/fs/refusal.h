@@ -19,12 +19,13 @@ enum refusal {
     REFUSAL_STRICT,    /* mode, owner or times of files of a mount that keeps to them */
     REFUSAL_RANGE,     /* of a selection, for fallocate(2) */
     REFUSAL_FOLDER,    /* what is the folder's is to be changed */
+    REFUSAL_SIZE,      /* of the cache: it is none */
     REFUSALS
 };
 
-/* Says it, each at most once a second, and returns its errno, negative: EPERM, EFBIG, EROFS or
- * EOPNOTSUPP. node: the dataset or group, whose file is used, or what is the folder's; or NULL. Any
- * thread. */
+/* Says it, each at most once a second, and returns its errno, negative: EPERM, EFBIG, EROFS,
+ * EOPNOTSUPP or EINVAL. node: the dataset or group, whose file is used, or what is the folder's; or
+ * NULL. Any thread. */
 int refusal_say(const struct mount *mount, const struct node *node, enum refusal refusal);
 
 /* The same of a view that cannot be written. */

@@ -63,8 +63,6 @@ static unsigned char *put_row(const struct block_list *list, unsigned char *at, 
     return put_row_of(list, at, base, limit, i, j, rank, width);
 }
 
-#define MOST_FETCHED 128 /* lines of the processor's cache */
-
 /* The blocks of a row, of which run i is the first that ends behind its base; j is the first that
  * ends behind its limit. */
 static void list_row(struct block_list *list, uint64_t base, uint64_t limit, size_t i, size_t j)
@@ -127,11 +125,14 @@ static void note_span(struct regular *regular, int axis, uint64_t first, uint64_
     regular->count[axis]++;
 }
 
+#define LINE_BYTES   64  /* of the processor's cache */
+#define MOST_FETCHED 128 /* lines */
+
 /* Asks for the runs of the next slab, which will be searched by leaps: it has about as many as the
  * last one had. */
 static void fetch_next(const struct runs *runs, size_t next, size_t n)
 {
-    size_t in_line = 64 / sizeof(*runs->entries), most = MOST_FETCHED * in_line;
+    size_t in_line = LINE_BYTES / sizeof(*runs->entries), most = MOST_FETCHED * in_line;
     size_t end = next + 2 * (n < most / 2 ? n : most / 2);
     for (; next < runs->n && next < end; next += in_line)
         __builtin_prefetch(&runs->entries[next]);

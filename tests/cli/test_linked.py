@@ -1,11 +1,12 @@
 """Datasets that a path finds through external links, as in the master files of EIGER detectors."""
 import os
+import threading
 
 import h5py
 import numpy as np
 import pytest
 
-from test_sparsectl import done, failed
+from test_sparsectl import done, failed, run
 
 ARRAY = np.arange(4 * 6 * 5, dtype="<u2").reshape(4, 6, 5) % 3
 
@@ -60,6 +61,14 @@ def test_into_the_file_that_a_link_leads_to(master):
     assert "sparse" in done("info", f"{master.parent / 'near.h5'}:/sparse")
 
 
+def test_a_mask_beside_a_copy_within_the_file(master, tmp_path):
+    """What was found for the source is not expected of the next file."""
+    with h5py.File(tmp_path / "mask.h5", "w") as f:
+        f["mask"] = np.zeros((6, 5), "<u4")
+    done("import", f"{master}:/entry/data/data_000001", f"{tmp_path / 'near.h5'}:/sparse", "--above", "0",
+         "--mask", f"{tmp_path / 'mask.h5'}:/mask")
+
+
 def test_a_mask_behind_a_link(master, tmp_path):
     with h5py.File(tmp_path / "mask.h5", "w") as f:
         f["mask"] = (np.arange(30) % 5 == 0).astype("<u4").reshape(6, 5)
@@ -94,3 +103,34 @@ def test_links_that_are_not_followed(master, tmp_path):
         failed("import", f"{master}:/{name}", tmp_path / "new.h5", "--undefined", "0", says=says)
         assert not (tmp_path / "new.h5").exists(), name
     assert "6 x 5" in done("--external-files", outside, "info", f"{master}:/out")
+
+
+def test_what_a_link_leads_to_is_not_exchanged(tmp_path):
+    """A neighbour puts a symbolic link to a file elsewhere in the place of the one that was found."""
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    for path, value in ((tmp_path / "right.h5", 7), (outside / "secret.h5", 9)):
+        with h5py.File(path, "w") as f:
+            f["d"] = np.full((2, 3), value, "<u2")
+    with h5py.File(tmp_path / "master.h5", "w") as f:
+        f["link"] = h5py.ExternalLink("near.h5", "/d")
+    near, there = tmp_path / "near.h5", tmp_path / "there.h5"
+    os.link(tmp_path / "right.h5", near)
+    stop = threading.Event()
+
+    def exchange():
+        while not stop.is_set():
+            os.symlink(outside / "secret.h5", there)
+            os.replace(there, near)
+            os.link(tmp_path / "right.h5", there)
+            os.replace(there, near)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        results = [run("dump", f"{tmp_path / 'master.h5'}:/link") for _ in range(60)]
+    finally:
+        stop.set()
+        thread.join()
+    assert not [r.stdout for r in results if ",9\n" in r.stdout]
+    assert done("dump", f"{tmp_path / 'master.h5'}:/link").count(",7\n") == 6

@@ -46,6 +46,32 @@ static void encode_again(int rank, const uint64_t *dims, const struct runs *runs
     }
 }
 
+/* A list of points, all of which stay, is as it was; of half of its runs nothing else stays. */
+static void keep_points(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                        const struct selection *selection)
+{
+    struct runs half = {0};
+    void *kept;
+    size_t n_kept;
+    require(selection_keep_points(encoded, n, rank, dims, &selection->runs, &kept, &n_kept) == 0);
+    require(!kept || (n_kept == n && memcmp(kept, encoded, n) == 0));
+    bool are_points = kept;
+    free(kept);
+    for (size_t i = 0; i < selection->runs.n && are_points; i += 2)
+        require(runs_append(&half, runs_at(&selection->runs, i).first,
+                            runs_at(&selection->runs, i).last) == 0);
+    if (half.n > 0) {
+        struct selection again;
+        const char *why;
+        require(selection_keep_points(encoded, n, rank, dims, &half, &kept, &n_kept) == 0 && kept);
+        require(selection_decode(kept, n_kept, rank, dims, MAX_BYTES, &again, &why) == 0);
+        require(runs_equal(&again.runs, &half));
+        selection_free(&again);
+        free(kept);
+    }
+    runs_free(&half);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -72,6 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct selection selection;
     const char *why = NULL;
     int error = selection_decode(encoded, n_head + size, rank, dims, MAX_BYTES, &selection, &why);
+    if (!error)
+        keep_points(encoded, n_head + size, rank, dims, &selection);
     free(encoded);
     if (error < 0) {
         require(why && selection.runs.n == 0 && !selection.order);

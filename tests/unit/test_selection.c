@@ -211,6 +211,37 @@ static int decode_copy(const void *encoded, size_t n, int rank, const uint64_t *
     return error;
 }
 
+/* That those of a list of points that lie in some of its runs can be decoded, all of them, and in
+ * their order. Other selections have no such list. */
+static void expect_kept(const struct positions *p, const void *encoded, size_t n,
+                        const struct runs *runs)
+{
+    struct runs some = {0};
+    struct selection selection;
+    const char *why = "";
+    void *kept;
+    size_t n_kept, k = 0;
+    for (size_t i = 0; i < runs->n; i++)
+        if (random_below(2))
+            assert_int_equal(runs_append(&some, runs_at(runs, i).first, runs_at(runs, i).last), 0);
+    assert_int_equal(selection_keep_points(encoded, n, p->rank, p->dims, &some, &kept, &n_kept), 0);
+    if (kept) {
+        uint64_t *list = allocate(p->n * sizeof(*list));
+        for (size_t i = 0; i < p->n; i++)
+            if (runs_contain(&some, p->list[i]))
+                list[k++] = p->list[i];
+        assert_int_equal(decode_copy(kept, n_kept, p->rank, p->dims, &selection, &why), 0);
+        assert_true(runs_equal(&selection.runs, &some));
+        assert_int_equal(selection.values, k);
+        for (size_t i = 0; i < selection.runs.elements && selection.order; i++)
+            assert_int_equal(runs_rank(&selection.runs, list[selection.order[i]]), i);
+        selection_free(&selection);
+        free(list);
+    }
+    free(kept);
+    runs_free(&some);
+}
+
 /* That the encoded selection holds these positions, with the values where they belong. */
 static void expect_decoded(const struct positions *p, const void *encoded, size_t n)
 {
@@ -235,6 +266,7 @@ static void expect_decoded(const struct positions *p, const void *encoded, size_
             assert_int_equal(selection.order[k++], last[at]);
     }
     free(last);
+    expect_kept(p, encoded, n, &selection.runs);
     selection_free(&selection);
 }
 

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -79,6 +80,29 @@ static void workers_take_no_signals(void **state)
     pthread_sigmask(SIG_SETMASK, NULL, &after);
     for (int number = 1; number < NSIG; number++)
         assert_int_equal(sigismember(&after, number), sigismember(&before, number));
+}
+
+/* Sets the policy that it is given, then asks. */
+static void *policy_after(void *policy)
+{
+    struct sched_param parameters = {0};
+    pthread_setschedparam(pthread_self(), *(int *)policy, &parameters);
+    thread_yield_to_waker();
+    pthread_getschedparam(pthread_self(), policy, &parameters);
+    return NULL;
+}
+
+static void only_the_usual_policy_is_changed(void **state)
+{
+    (void)state;
+    const int policies[][2] = {{SCHED_OTHER, SCHED_BATCH}, {SCHED_IDLE, SCHED_IDLE}};
+    for (size_t i = 0; i < COUNT(policies); i++) {
+        pthread_t thread;
+        int policy = policies[i][0];
+        assert_int_equal(thread_start(&thread, policy_after, &policy), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(policy, policies[i][1]);
+    }
 }
 
 static void nothing_is_begun_after_an_error(void **state)
@@ -177,6 +201,7 @@ int main(void)
         cmocka_unit_test(every_index_once),
         cmocka_unit_test(workers_help_the_caller),
         cmocka_unit_test(workers_take_no_signals),
+        cmocka_unit_test(only_the_usual_policy_is_changed),
         cmocka_unit_test(nothing_is_begun_after_an_error),
         cmocka_unit_test(work_within_work),
         cmocka_unit_test(pastimes_are_called_as_often_as_wanted),
