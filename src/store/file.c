@@ -198,8 +198,10 @@ static int begin_alone(struct store *store)
     int error = store->writable ? file_begin_counter(store) : 0;
     if (!error && store->journal)
         error = journal_recover(store);
-    if (!error && store->writable)
+    if (!error && store->writable) {
         place_forget_note(store);
+        spare_take(store);
+    }
     return error;
 }
 
@@ -326,6 +328,8 @@ int store_close(struct store *store)
         if (!store->is_shared) {
             discard(store);
             end_journal(store);
+            if (store->writable)
+                spare_note(store);
             counter_remove(store);
         }
         close(store->fd);

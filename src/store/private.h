@@ -141,6 +141,7 @@ struct store {
     uint64_t file_end;                  /* the file is not shorter, unless others have cut it */
     bool is_cut;                        /* they have: the log says it once */
     struct extents free;                /* may be allocated */
+    bool knows_free;                    /* that of earlier writers is in it, if it was noted */
     struct extents pending;             /* freed since the last commit, which still needs them */
     struct extents fresh;               /* allocated since the last commit, before committed_end */
     bool tells_own;                     /* store_tell_own */
@@ -219,6 +220,12 @@ int place_follow(struct store *store);
 bool place_note(struct store *store);
 void place_forget_note(struct store *store);
 char *place_noted(const struct store *store);
+
+/* spare.c: takes the note of free space away, and what it says into `free` if it is of the file as it
+ * is, which is all committed. And makes the note, of a file to which all is written and that is
+ * synced. For writers, under their lock; the caller holds `change`, or is the only one. */
+void spare_take(struct store *store);
+void spare_note(struct store *store);
 
 /* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. */

@@ -105,6 +105,7 @@ static int begin(struct store *store)
     if (error)
         return error;
     place_forget_note(store);
+    spare_take(store);
     store->is_shared = false;
     store->refused = 0;
     atomic_store(&store->lost_lock, false);
@@ -133,6 +134,7 @@ int store_end_writing(struct store *store)
         if (store->is_noted)
             place_forget_note(store);
         store->is_noted = false;
+        spare_note(store);
         counter_remove(store);
         error = share_look(store, &store->seen);
     }
