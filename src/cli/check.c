@@ -72,11 +72,11 @@ static int check_file(void *context)
 static int check(const char *path)
 {
     struct sfs_file *file;
-    const struct sfs_options how = {.beside_writer = true,
-                                    .external_files = source_allowed(),
-                                    .hdf5_worker = files_are_apart(),
-                                    .chunk_memory = source_chunk_memory()};
-    int error = sfs_open(path, &how, &file);
+    struct sfs_options how = {.beside_writer = true,
+                              .external_files = source_allowed(),
+                              .hdf5_worker = files_are_apart(),
+                              .chunk_memory = source_chunk_memory()};
+    int error = source_open_as(path, &how, &file);
     if (error)
         return open_failed(path, error);
     struct checking checking = {.file = file};

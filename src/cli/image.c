@@ -78,10 +78,10 @@ static int image_in_mount(const char *image, char *block)
 /* Who has the file for writing has it alone: if that is a mount, it gives the image. */
 static int write_image(const char *path, char *block)
 {
-    const struct sfs_options how = {.hdf5_worker = files_are_apart()};
+    struct sfs_options how = {.hdf5_worker = files_are_apart()};
     struct sfs_file *file;
     char *image;
-    int error = sfs_open(path, &how, &file);
+    int error = source_open_as(path, &how, &file);
     if (!error) {
         int code = image_of_file(file, block);
         sfs_discard(file);

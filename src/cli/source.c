@@ -10,6 +10,7 @@
 
 #include "cli/mounted.h"
 #include "cli/target.h"
+#include "common/load.h"
 
 #define MOST_TRIES 20 /* of a file that grows */
 
@@ -75,6 +76,55 @@ const char *source_allowed(void)
     return allowed;
 }
 
+/* Standard input, or a compressed file: it is read once, and stays until the process ends. */
+static int load(const char *path, struct loaded **out)
+{
+    static struct kept {
+        char *path;
+        struct loaded loaded;
+        struct kept *next;
+    } * kept;
+    for (struct kept *one = kept; one; one = one->next) {
+        if (!strcmp(one->path, path)) {
+            *out = &one->loaded;
+            return 0;
+        }
+    }
+    struct kept *made = calloc(1, sizeof(*made));
+    char *copy = strdup(path);
+    int error = made && copy
+                    ? load_image(path, load_default_limit(),
+                                 "half of the memory: inflate it beforehand", &made->loaded)
+                    : -ENOMEM;
+    if (error) {
+        free(made);
+        free(copy);
+        return error;
+    }
+    made->path = copy;
+    made->next = kept;
+    kept = made;
+    *out = &made->loaded;
+    return 0;
+}
+
+int source_open_as(const char *path, struct sfs_options *options, struct sfs_file **file)
+{
+    struct loaded *loaded;
+    if (!load_is_wanted(path))
+        return sfs_open(path, options, file);
+    int error = load(path, &loaded);
+    if (error)
+        return error;
+    struct sfs_image_options image = {
+        .name = path, .is_of_file = true, .st = loaded->has_st ? &loaded->st : NULL};
+    options->image = &image;
+    error = sfs_open_image(loaded->bytes, loaded->n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE,
+                           options, file);
+    options->image = NULL;
+    return error;
+}
+
 /* name: NULL, or what the file is called, which stands elsewhere. */
 static int open_named(const char *path, const char *name, struct sfs_file **file)
 {
@@ -86,7 +136,7 @@ static int open_named(const char *path, const char *name, struct sfs_file **file
         .hdf5_worker = are_apart,
         .chunk_memory = chunk_memory,
     };
-    int error = sfs_open(path, &options, file);
+    int error = source_open_as(path, &options, file);
     if (!error && (error = check_expected(*file)) < 0)
         sfs_discard(*file);
     return error ? fail(error, "%s", path) : 0;

@@ -4,6 +4,11 @@
 
 #include "cli/cli.h"
 
+/* sfs_open for reading; of standard input (-) or a file that is compressed with gzip, out of
+ * memory.
+ */
+int source_open_as(const char *path, struct sfs_options *options, struct sfs_file **file);
+
 /* Opens a file for reading, also beside a program that writes it; FAILED, said on stderr. */
 int source_open(const char *path, struct sfs_file **file);
 

@@ -13,12 +13,12 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/load.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "config.h"
 #include "fs/daemon.h"
 #include "fs/interrupt.h"
-#include "fs/load.h"
 #include "fs/loop.h"
 #include "fs/messages.h"
 #include "fs/mount.h"
@@ -264,7 +264,8 @@ static int open_image(const struct options *options, struct sfs_options *file_op
                       struct sfs_file **file)
 {
     struct loaded loaded;
-    int error = load_image(options->file, options->image_size, &loaded);
+    int error =
+        load_image(options->file, options->image_size, "-o image_size=SIZE allows more", &loaded);
     if (error)
         return error;
     struct sfs_image_options image = {

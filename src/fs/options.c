@@ -10,9 +10,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/load.h"
 #include "common/size.h"
 #include "fs/entry.h"
-#include "fs/load.h"
 #include "sparsefs/sparsefs.h"
 
 #define DEFAULT_FOLLOW  1.0 /* seconds */

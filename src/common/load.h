@@ -1,6 +1,6 @@
-/* Files that are mounted out of memory: standard input and compressed files. */
-#ifndef SPARSEFS_FS_LOAD_H
-#define SPARSEFS_FS_LOAD_H
+/* Files that are used out of memory: standard input and compressed files. */
+#ifndef SPARSEFS_COMMON_LOAD_H
+#define SPARSEFS_COMMON_LOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +22,9 @@ bool load_is_wanted(const char *path);
 size_t load_default_limit(void);
 
 /* Reads all of standard input or a file, and inflates it if it is compressed. Errors are logged:
- * -EFBIG: it has more than limit bytes; -EILSEQ: what is compressed is damaged or cut short;
- * -EPERM: standard input is a terminal; -ENOMEM and those of open(2) and read(2). */
-int load_image(const char *path, size_t limit, struct loaded *loaded);
+ * -EFBIG: it has more than limit bytes, and `advice` is added to that, what allows more; -EILSEQ:
+ * what is compressed is damaged or cut short; -EPERM: standard input is a terminal; -ENOMEM and
+ * those of open(2) and read(2). */
+int load_image(const char *path, size_t limit, const char *advice, struct loaded *loaded);
 
 #endif

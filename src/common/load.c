@@ -1,5 +1,5 @@
 /* Reading a whole image into memory, through zlib if it is compressed (RFC 1952). */
-#include "fs/load.h"
+#include "common/load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #define MAGIC_BYTES 2
 
 struct load {
-    const char *path;
+    const char *path, *advice;
     int fd;
     size_t limit;
     unsigned char *bytes;
@@ -58,8 +58,7 @@ static int check_limit(const struct load *load)
 {
     if (load->n <= load->limit)
         return 0;
-    log_error("%s: the image has more than %zu bytes (-o image_size=SIZE allows more)", load->path,
-              load->limit);
+    log_error("%s: the image has more than %zu bytes (%s)", load->path, load->limit, load->advice);
     return -EFBIG;
 }
 
@@ -196,12 +195,13 @@ static int load_opened(struct load *load, struct loaded *loaded)
     return 0;
 }
 
-int load_image(const char *path, size_t limit, struct loaded *loaded)
+int load_image(const char *path, size_t limit, const char *advice, struct loaded *loaded)
 {
     struct load *load = calloc(1, sizeof(*load));
     if (!load)
         return -ENOMEM;
     load->path = path;
+    load->advice = advice;
     load->limit = limit < SIZE_MAX ? limit : SIZE_MAX - 1;
     bool is_file = !is_standard_input(path);
     load->fd = is_file ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
