@@ -330,6 +330,15 @@ struct sfs_image_options {
 SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
                            const struct sfs_options *options, struct sfs_file **file);
 
+/* H5Fopen with H5Pset_fapl_core: reads a file, as it was committed last, into memory and opens that.
+ * is_backed: each flush that changes something writes all of it to the file, which is replaced when
+ * the new one is complete; else what is written is lost. Of options->image only callbacks and
+ * increment are looked at: -EINVAL with a name or backing_path, and if is_backed and not
+ * options->writable. Errors are those of sfs_open and sfs_open_image; sfs_flush and sfs_close are
+ * -EBUSY, and replace nothing, if another program has changed the file meanwhile or writes it. */
+SFS_API int sfs_load_image(const char *path, bool is_backed, const struct sfs_options *options,
+                           struct sfs_file **file);
+
 /* H5Fcreate with H5Pset_fapl_core: a new HDF5 file in memory, open for writing. */
 SFS_API int sfs_create_image(const struct sfs_options *options, struct sfs_file **file);
 

@@ -79,6 +79,70 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
     return error;
 }
 
+/* All of a store, in memory that the caller frees. */
+static int read_all(struct store *store, void **bytes, size_t *n)
+{
+    uint64_t size = store_size(store);
+    *n = size <= SIZE_MAX ? (size_t)size : 0;
+    *bytes = *n > 0 ? malloc(*n) : NULL;
+    if (*n > 0 && !*bytes)
+        return -ENOMEM;
+    int error = *n > 0 ? store_read(store, 0, *bytes, *n) : size > 0 ? -ENOMEM : 0;
+    if (error)
+        free(*bytes);
+    return error;
+}
+
+static int open_loaded(struct store *from, void *bytes, size_t n, bool is_backed,
+                       const struct sfs_options *options, struct sfs_file **file)
+{
+    const struct sfs_image_options *image = image_options(options);
+    struct store *store;
+    struct store_image how = held(image, 0, options && options->writable ? SFS_IMAGE_WRITABLE : 0);
+    struct stat st;
+    how.name = store_path(from);
+    how.copy = image->callbacks;
+    how.backing = is_backed ? how.name : NULL;
+    how.from = is_backed ? from : NULL;
+    how.st = store_stat(from, &st) == 0 ? &st : NULL;
+    int error = store_open_image(bytes, n, &how, &store);
+    if (error)
+        return error;
+    error = file_over(store, NULL, options, false, file);
+    if (!error && !how.copy)
+        store_take_image(store);
+    return error;
+}
+
+int sfs_load_image(const char *path, bool is_backed, const struct sfs_options *options,
+                   struct sfs_file **file)
+{
+    struct store *from;
+    void *bytes = NULL;
+    size_t n = 0;
+    const struct sfs_image_options *image = image_options(options);
+    const char *wrong = is_backed && !(options && options->writable)
+                            ? "one that is only read has no backing file"
+                        : image->backing_path || image->name
+                            ? "it has the name of its file, and no other backing file"
+                            : what_is_wrong("", 1, 0, image);
+    if (wrong) {
+        log_error("%s: cannot load the image: %s", path, wrong);
+        return -EINVAL;
+    }
+    int error = store_open(path, &from);
+    if (error)
+        return error;
+    error = read_all(from, &bytes, &n);
+    if (!error) {
+        error = open_loaded(from, bytes, n, is_backed, options, file);
+        if (error || image->callbacks)
+            free(bytes);
+    }
+    store_close(from);
+    return error;
+}
+
 int sfs_create_image(const struct sfs_options *options, struct sfs_file **file)
 {
     const struct sfs_image_options *image = image_options(options);

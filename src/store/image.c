@@ -125,6 +125,37 @@ static void default_stat(struct stat *st)
     st->st_atim = st->st_ctim = st->st_mtim;
 }
 
+/* Where a file was written is where it is written next. */
+static void remember_backing(struct image *image, const struct store *file)
+{
+    if (image->folder >= 0)
+        close(image->folder);
+    free(image->written);
+    image->written = strdup(file->place);
+    image->folder = image->written ? fcntl(file->folder, F_DUPFD_CLOEXEC, 0) : -1;
+    if (fstat(file->fd, &image->backed) < 0)
+        image->backed = (struct stat){0};
+}
+
+static int set_backing(struct image *image, const struct store_image *how)
+{
+    image->replace = how->replace;
+    image->mode = how->mode;
+    image->unbacked = how->backing && !how->from;
+    image->backing = how->backing ? strdup(how->backing) : NULL;
+    if (how->backing && !image->backing)
+        return -ENOMEM;
+    if (how->from) {
+        remember_backing(image, how->from);
+        return image->folder < 0 ? -ENOMEM : 0;
+    }
+    if (how->backing && !how->replace && access(how->backing, F_OK) == 0) {
+        log_error("%s: it is there already", how->backing);
+        return -EEXIST;
+    }
+    return 0;
+}
+
 static int open_image(struct store *store, void *bytes, size_t n, const struct store_image *how)
 {
     struct image *image = store->image = calloc(1, sizeof(*image));
@@ -134,17 +165,10 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     image->folder = -1;
     image->fixed = how->fixed;
     image->increment = how->increment ? how->increment : FIRST_BYTES;
-    image->replace = how->replace;
-    image->unbacked = how->backing;
-    image->mode = how->mode;
-    image->backing = how->backing ? strdup(how->backing) : NULL;
-    if (how->backing && !image->backing)
-        return -ENOMEM;
-    if (how->backing && !how->replace && access(how->backing, F_OK) == 0) {
-        log_error("%s: it is there already", how->backing);
-        return -EEXIST;
-    }
-    int error = take_callbacks(image, how->callbacks);
+    int error = set_backing(image, how);
+    if (error)
+        return error;
+    error = take_callbacks(image, how->callbacks);
     if (!error)
         error = take_bytes(image, bytes, n, how->copy);
     if (error)
@@ -285,7 +309,15 @@ static int copy_to(struct store *store, struct store *to)
     return error;
 }
 
-/* It stays in its folder, whatever that is called. *replace: whether what is there may go. */
+static bool is_as_backed(const struct image *image, const struct stat *st)
+{
+    return st->st_size == image->backed.st_size &&
+           st->st_mtim.tv_sec == image->backed.st_mtim.tv_sec &&
+           st->st_mtim.tv_nsec == image->backed.st_mtim.tv_nsec;
+}
+
+/* It stays in its folder, whatever that is called. *replace: whether what is there may go. -EBUSY:
+ * it was changed since it was read, or written. */
 static int place_backing(const struct image *image, char **path, bool *replace)
 {
     char *folder = image->folder >= 0 ? place_of_descriptor(image->folder) : NULL;
@@ -296,21 +328,18 @@ static int place_backing(const struct image *image, char **path, bool *replace)
     else if (asprintf(path, "%s/%s", folder ? folder : "", place_entry(image->written)) < 0)
         *path = NULL;
     free(folder);
-    if (image->folder >= 0 &&
-        fstatat(image->folder, place_entry(image->written), &st, AT_SYMLINK_NOFOLLOW) == 0)
-        *replace |= st.st_dev == image->backed.st_dev && st.st_ino == image->backed.st_ino;
-    return *path ? 0 : -ENOMEM;
-}
-
-/* Where it was written is where it is written next. */
-static void remember_backing(struct image *image, struct store *to)
-{
-    if (image->folder >= 0)
-        close(image->folder);
-    free(image->written);
-    image->written = strdup(to->place);
-    image->folder = image->written ? fcntl(to->folder, F_DUPFD_CLOEXEC, 0) : -1;
-    image->backed = to->st;
+    if (!*path)
+        return -ENOMEM;
+    if (image->folder < 0 ||
+        fstatat(image->folder, place_entry(image->written), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        st.st_dev != image->backed.st_dev || st.st_ino != image->backed.st_ino)
+        return 0;
+    *replace = true;
+    if (is_as_backed(image, &st))
+        return 0;
+    log_error("%s: another program has changed it: it is not replaced", *path);
+    free(*path);
+    return -EBUSY;
 }
 
 int image_write_back(struct store *store)

@@ -126,6 +126,7 @@ struct store_image {
     uint64_t increment;                          /* bytes by which it grows; 0: a fair share */
     const char *backing;   /* each commit that changes something writes all of it to this file */
     bool replace;          /* even the first time, if there is one */
+    struct store *from;    /* or the first time that of this one, from which the bytes come */
     mode_t mode;           /* permission bits of a new one, less the umask; 0: 0666 */
     const struct stat *st; /* what store_stat says; NULL: something sensible */
 };

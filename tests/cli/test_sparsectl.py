@@ -172,7 +172,7 @@ def test_every_option_is_in_the_help_and_in_the_manual():
     ("import", "a", "b", "--roi", "1:2,1:3x"), ("import", "a", "b", "--full-every", "0"),
     ("import", "a:/x", "b", "--all"), ("import", "a", "b:/x", "--all"),
     ("import", "a", "b", "--all", "--chunk", "1"),
-    ("export",), ("export", "a"), ("export", "a", "b", "--filter", "values:deflate"),
+    ("export",), ("export", "a"), ("export", "a", "b", "--filter", "selection:deflate"),
     ("info",), ("info", "a", "b"), ("info", "a", "--fly"),
     ("dump",), ("dump", "a"), ("dump", "a:/b", "--frame", "x"), ("dump", "a:/b", "--format", "xml"),
     ("check",), ("check", "a", "b"), ("check", "a", "--repair"),

@@ -793,6 +793,126 @@ static void an_opened_image_has_a_backing_file(void **state)
     free(bytes.at);
 }
 
+/* Row i of /more becomes value, with a flush of its own or by closing. */
+static int change_loaded(struct sfs_file *file, bool is_new, uint16_t value)
+{
+    uint64_t address;
+    struct sfs_dataset *dataset;
+    if (is_new) {
+        dataset = make_dataset(file, "/more");
+    } else {
+        assert_int_equal(sfs_find(file, sfs_root(file), "/more", &address), 0);
+        assert_int_equal(sfs_dataset_open(file, address, "/more", &dataset), 0);
+    }
+    assert_int_equal(write_row(dataset, 0, value), 0);
+    sfs_dataset_close(dataset);
+    return sfs_flush(file);
+}
+
+static void expect_more(const char *path, uint16_t value)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_open(path, NULL, &file), 0);
+    expect_content(file);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/more", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/more", &dataset), 0);
+    assert_int_equal(read_row(dataset, 0), value);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
+/* Read into memory, changed there, and put in its place by each flush; with its mode and user
+ * block. */
+static void a_file_that_is_loaded_is_its_own_backing_file(void **state)
+{
+    (void)state;
+    struct counted counters = {0};
+    struct sfs_image_callbacks callbacks = counting(&counters);
+    struct sfs_image_options image = {.callbacks = &callbacks};
+    struct sfs_options options = {.writable = true};
+    struct sfs_file *file;
+    for (int block = 0; block < 2; block++) {
+        options.image = block ? &image : NULL;
+        make_file("loaded.h5", block ? 512 : 0, true);
+        assert_int_equal(chmod("loaded.h5", 0640), 0);
+        struct bytes before = slurp("loaded.h5");
+        assert_int_equal(sfs_load_image("loaded.h5", true, &options, &file), 0);
+        assert_string_equal(sfs_path(file), "loaded.h5");
+        expect_content(file);
+        struct bytes same = slurp("loaded.h5");
+        assert_int_equal(same.n, before.n);
+        assert_memory_equal(same.at, before.at, same.n);
+        assert_int_equal(change_loaded(file, true, 7), 0);
+        expect_more("loaded.h5", 7);
+        assert_int_equal(change_loaded(file, false, 8), 0);
+        expect_more("loaded.h5", 8);
+        assert_int_equal(sfs_close(file), 0);
+        expect_more("loaded.h5", 8);
+        struct stat st;
+        assert_int_equal(stat("loaded.h5", &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0640);
+        free(same.at);
+        free(before.at);
+    }
+    assert_int_equal(counters.free, counters.malloc);
+    assert_true(counters.malloc > 0);
+}
+
+static void a_file_that_is_loaded_without_backing_stays(void **state)
+{
+    (void)state;
+    struct sfs_options options = {.writable = true};
+    struct sfs_file *file;
+    make_file("loaded.h5", 0, false);
+    struct bytes before = slurp("loaded.h5");
+    assert_int_equal(sfs_load_image("loaded.h5", false, &options, &file), 0);
+    assert_int_equal(change_loaded(file, true, 7), 0);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_load_image("loaded.h5", false, NULL, &file), 0);
+    assert_false(sfs_is_writable(file));
+    expect_content(file);
+    sfs_close(file);
+    struct bytes after = slurp("loaded.h5");
+    assert_int_equal(after.n, before.n);
+    assert_memory_equal(after.at, before.at, after.n);
+    free(after.at);
+    free(before.at);
+}
+
+/* Nobody's changes are lost, nor is another file replaced. */
+static void a_file_that_was_changed_since_it_was_loaded_stays(void **state)
+{
+    (void)state;
+    struct sfs_options options = {.writable = true};
+    struct sfs_file *file, *other;
+    make_file("loaded.h5", 0, true);
+    assert_int_equal(sfs_load_image("loaded.h5", true, &options, &file), 0);
+    assert_int_equal(sfs_open("loaded.h5", &options, &other), 0);
+    assert_int_equal(change_loaded(other, true, 9), 0);
+    assert_int_equal(change_loaded(file, true, 7), -EBUSY); /* it is being written */
+    assert_int_equal(sfs_close(other), 0);
+    assert_int_equal(sfs_flush(file), -EBUSY); /* it was changed */
+    expect_more("loaded.h5", 9);
+    assert_int_equal(rename("loaded.h5", "kept.h5"), 0);
+    spill("loaded.h5", "precious", 8);
+    assert_int_equal(sfs_flush(file), -EEXIST);
+    assert_int_equal(sfs_close(file), -EEXIST);
+    struct bytes bytes = slurp("loaded.h5");
+    assert_int_equal(bytes.n, 8);
+    free(bytes.at);
+
+    struct sfs_image_options named = {.name = "x"}, backed = {.backing_path = "x.h5"};
+    options.image = &named;
+    assert_int_equal(sfs_load_image("kept.h5", true, &options, &file), -EINVAL);
+    options.image = &backed;
+    assert_int_equal(sfs_load_image("kept.h5", true, &options, &file), -EINVAL);
+    assert_int_equal(sfs_load_image("kept.h5", true, NULL, &file), -EINVAL);
+    assert_int_equal(sfs_load_image("loaded.h5", false, NULL, &file), -EINVAL);
+    assert_int_equal(sfs_load_image("nowhere.h5", false, NULL, &file), -ENOENT);
+}
+
 static void two_images_are_two_files(void **state)
 {
     (void)state;
@@ -986,6 +1106,9 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_backing_file_is_written_by_every_flush),
           cmocka_unit_test(a_backing_file_stays_in_its_folder_and_replaces_no_other),
           cmocka_unit_test(an_opened_image_has_a_backing_file),
+          cmocka_unit_test(a_file_that_is_loaded_is_its_own_backing_file),
+          cmocka_unit_test(a_file_that_is_loaded_without_backing_stays),
+          cmocka_unit_test(a_file_that_was_changed_since_it_was_loaded_stays),
           cmocka_unit_test(two_images_are_two_files),
           cmocka_unit_test(the_image_of_a_file_is_a_whole_file),
           cmocka_unit_test(a_user_block_is_not_in_the_image),
