@@ -217,7 +217,7 @@ static void print_done(const struct import *import, const char *path, const stru
 {
     static const char *const names[] = {"selection", "values"};
     print_text(path);
-    for (int i = 0; i < SFS_SECTIONS && import->goal != GOAL_PLAIN; i++) {
+    for (int i = 0; i < TRIED_SECTIONS && import->goal != GOAL_PLAIN; i++) {
         const struct candidate *of = &choice->of[i];
         if (!choice->is_made[i])
             continue;

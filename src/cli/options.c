@@ -159,7 +159,7 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
 
 int filter_parse(const char *command, const char *text, int section, struct filters *filters)
 {
-    static const char *const names[] = {"selection:", "values:"};
+    static const char *const names[] = {"selection:", "values:", "heap:"};
     const char *name = text;
     for (int i = 0; section < 0 && i < SFS_SECTIONS; i++)
         if (!strncmp(text, names[i], strlen(names[i]))) {
@@ -168,7 +168,7 @@ int filter_parse(const char *command, const char *text, int section, struct filt
             break;
         }
     if (section < 0)
-        return refuse(command, "--filter %s: it begins with selection: or values:", text);
+        return refuse(command, "--filter %s: it begins with selection:, values: or heap:", text);
     filters->given[section] = true;
     if (!strcmp(name, "none"))
         return 0;
@@ -200,6 +200,10 @@ void filters_use(struct filters *filters, struct sfs_dataset_create *create)
     for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
         struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
         filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create), false);
+    }
+    for (size_t i = 0; i < filters->n[HEAP_SECTION]; i++) {
+        struct sfs_filter *filter = &filters->filter[HEAP_SECTION][i];
+        filter_complete(filter, filters->values[HEAP_SECTION][i], filters->heap_unit ? filters->heap_unit : 1, false);
     }
     for (int i = 0; i < SFS_SECTIONS; i++) {
         create->n_filters[i] = filters->n[i];

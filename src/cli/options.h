@@ -45,11 +45,12 @@ int number_parse(const char *command, const char *option, const char *text, uint
 struct filters {
     bool given[SFS_SECTIONS]; /* also if what was given is that there are none */
     size_t n[SFS_SECTIONS];
+    unsigned heap_unit; /* bytes that belong together in variable-length data; 0: 1 */
     struct sfs_filter filter[SFS_SECTIONS][MOST_FILTERS];
     unsigned values[SFS_SECTIONS][MOST_FILTERS][MOST_FILTER_VALUES];
 };
 
-enum { SELECTION_SECTION, VALUES_SECTION };
+enum { SELECTION_SECTION, VALUES_SECTION, HEAP_SECTION };
 
 /* section: that of a text without SECTION:, or -1. */
 int filter_parse(const char *command, const char *text, int section, struct filters *filters);

@@ -10,6 +10,7 @@
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
+#include "format/heap.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -81,21 +82,36 @@ static bool keeps_count(const struct sfs_filter *filter)
     return !filter->optional && (filter->id == nbit || filter->id == scale_offset);
 }
 
+/* As chunks store them. */
+struct elements {
+    size_t size;
+    int n_sections;
+};
+
 /* A datatype that can be written, and filters that can be run. */
 static int check_elements(const struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t *element_size)
+                          const struct sfs_dataset_create *create, struct elements *elements)
 {
     struct sfs_type type;
     int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
-    *element_size = type.size;
+    bool is_sequence = type.class == SFS_VARIABLE && !create->is_dense &&
+                       (type.is_string || !type.base->has_pointers);
+    elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
+    elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
     bool has_pointers = type.has_pointers;
     hdf5_type_free(&type);
-    if (has_pointers)
+    if (has_pointers && !is_sequence)
         return refused(file, path, -EOPNOTSUPP,
-                       "elements of variable length and references cannot be written yet");
-    for (int section = 0; section < 2; section++) {
+                       "elements with references, or with parts of variable length, cannot be "
+                       "written yet");
+    if (is_sequence && create->fill)
+        return refused(file, path, -EOPNOTSUPP,
+                       "elements of variable length have no fill value but the empty one");
+    if (!is_sequence && create->n_filters[MAX_SECTIONS - 1] > 0)
+        return refused(file, path, -EINVAL, "there is no section of variable-length data");
+    for (int section = 0; section < MAX_SECTIONS; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
         bool native = filter_is_native(filters, n);
@@ -155,7 +171,8 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     hdf5_dataset_close(file->hdf5, address);
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
-                    {info.n_filters, info.filters}}};
+                    {info.n_filters, info.filters},
+                    {create->n_filters[2], (struct sfs_filter *)create->filters[2]}}};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
     if (error) {
@@ -172,16 +189,18 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
 }
 
 static int create_sparse(struct sfs_file *file, const char *path,
-                         const struct sfs_dataset_create *create, size_t element_size,
+                         const struct sfs_dataset_create *create, const struct elements *elements,
                          uint64_t *address)
 {
     struct sfs_filter given[MAX_FILTERS];
     struct hdf5_create ordinary = for_libhdf5(create, given);
     struct layout_message layout;
     struct why why;
-    bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
+    bool filtered =
+        create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
     int error = layout_message_init(create->rank, create->dims, create->max_dims,
-                                    create->chunk_dims, element_size, 2, filtered, &layout, &why);
+                                    create->chunk_dims, elements->size, elements->n_sections,
+                                    filtered, &layout, &why);
     if (error)
         return refused(file, path, error, why.text);
     error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
@@ -205,45 +224,45 @@ static int create_dense(struct sfs_file *file, const char *path,
 }
 
 static int create_dataset(struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t element_size,
+                          const struct sfs_dataset_create *create, const struct elements *elements,
                           uint64_t *address)
 {
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = create->is_dense ? create_dense(file, path, create, address)
-                                 : create_sparse(file, path, create, element_size, address);
+                                 : create_sparse(file, path, create, elements, address);
     pthread_rwlock_unlock(&file->commit_lock);
     return error;
 }
 
 /* With the attributes of an object in a file that may be followed. */
 static int create_copying(struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t element_size,
+                          const struct sfs_dataset_create *create, const struct elements *elements,
                           uint64_t *address)
 {
     FOLLOWED(create->attributes_file);
     int error = library_current(create->attributes_file);
-    return error ? error : create_dataset(file, path, create, element_size, address);
+    return error ? error : create_dataset(file, path, create, elements, address);
 }
 
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
-    uint64_t address, elements;
-    size_t element_size;
+    uint64_t address, n;
+    struct elements elements;
     struct sfs_file *from = create->attributes_file;
     WRITING(file);
     if (writing.error)
         return writing.error;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
-    if (!box_product(create->dims, create->rank, 1, &elements))
+    if (!box_product(create->dims, create->rank, 1, &n))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
-    int error = check_elements(file, path, create, &element_size);
+    int error = check_elements(file, path, create, &elements);
     if (!error && from)
         error = follow_begin_copy(from);
     if (!error)
-        error = from ? create_copying(file, path, create, element_size, &address)
-                     : create_dataset(file, path, create, element_size, &address);
+        error = from ? create_copying(file, path, create, &elements, &address)
+                     : create_dataset(file, path, create, &elements, &address);
     if (from)
         error = follow_end_copy(from, error);
     return error ? error : sfs_dataset_open(file, address, path, dataset);

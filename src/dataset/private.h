@@ -15,7 +15,6 @@
 struct ahead;
 struct cache;
 struct cache_dataset;
-struct sequences;
 struct series;
 struct sources;
 struct store_found;
@@ -104,8 +103,7 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     struct ahead *ahead;
-    struct sequences *sequences;
-    bool owns_cache;          /* and what is ahead in it, and sequences */
+    bool owns_cache;          /* and what is ahead in it */
     struct sources *sources;  /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;        /* else they are those of the file that it is a source of */
     pthread_mutex_t renewing; /* held while series are looked at again; taken first */
@@ -128,7 +126,6 @@ struct sfs_file {
 struct common_cache {
     struct cache *cache;
     struct ahead *ahead;
-    struct sequences *sequences;
 };
 
 /* The sizes are those of options, which may be NULL. -ENOMEM, errors of starting threads. */

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "dataset/parts.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "hdf5/hdf5.h"
 #include "layout/piece.h"
 #include "selection/selection.h"
@@ -162,7 +163,7 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
 {
     size_t size = dataset->info.type.size;
     *transfer = (struct transfer){.dataset = dataset, .memory = {.buffer = buffer, .size = size}};
-    if (dataset->info.type.has_pointers)
+    if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
     if (type && !is_of_type(dataset, type)) {
         transfer->type = type;
@@ -308,7 +309,7 @@ static int write_part(void *context, const struct part *part)
 
 static int check_writable(const struct sfs_dataset *dataset)
 {
-    if (dataset->info.type.has_pointers)
+    if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
     if (dataset->info.elements == UINT64_MAX) /* they have no positions */
         return refuse(dataset, "writing", "too many elements");
@@ -513,6 +514,8 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_encoded *type
 {
     USING(dataset);
     struct transfer transfer;
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
     int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
     if (error)
         return error;
@@ -531,6 +534,32 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
                      void *buffer)
 {
     return FOLLOWING(dataset->file, read_once(dataset, type, memory_space, space, buffer));
+}
+
+static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                               struct sfs_sequence **sequences, uint64_t *n)
+{
+    USING(dataset);
+    struct selection selection;
+    if (!sequences_are_read(dataset))
+        return -EOPNOTSUPP;
+    if (dataset->info.elements == UINT64_MAX)
+        return refuse(dataset, "reading", "too many elements");
+    int error = take_space(dataset, space, &selection);
+    if (!error && selection.values != selection.runs.elements)
+        error = refuse(dataset, "selection", "it names an element twice");
+    if (!error)
+        error = sequences_read_selected(dataset, &selection, sequences);
+    if (!error)
+        *n = selection.values;
+    selection_free(&selection);
+    return error;
+}
+
+int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                       struct sfs_sequence **sequences, uint64_t *n)
+{
+    return FOLLOWING(dataset->file, read_sequences_once(dataset, space, sequences, n));
 }
 
 /* ---- Erasing ---- */

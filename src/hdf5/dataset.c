@@ -25,6 +25,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
         return;
     free_filters(info->n_filters, info->filters);
     free_filters(info->n_selection_filters, info->selection_filters);
+    free_filters(info->n_heap_filters, info->heap_filters);
     free(info->fill);
     free(info->fill_json);
     free((void *)info->encoded_type.bytes);
