@@ -114,9 +114,6 @@ static int take_dims(const char *command, const struct arguments *arguments, siz
 /* Room for the largest element that text on a command line can name. */
 #define MOST_ELEMENT 65536
 
-/* Bytes of an element of variable length in the values section. */
-#define VARIABLE_BYTES 16
-
 static const char sequence_of[] = "vlen:";
 
 static bool is_variable(const char *dtype)
@@ -207,7 +204,8 @@ static int run(int argc, char **argv)
     code = fill ? take_type(argv[0], &arguments, &size, fill, &create) : fail(-ENOMEM, "create");
     if (!code)
         code = take_dims(argv[0], &arguments, size, &create);
-    arguments.filters.heap_unit = unit_of(arguments.dtype);
+    if (is_variable(arguments.dtype))
+        arguments.filters.heap_unit = unit_of(arguments.dtype);
     filters_use(&arguments.filters, &create);
     interrupt_catch();
     if (!code)

@@ -195,15 +195,18 @@ unsigned block_bytes(const struct sfs_dataset_create *create)
     return 2 * (unsigned)create->rank * width;
 }
 
+static void complete(struct filters *filters, int section, unsigned together)
+{
+    for (size_t i = 0; i < filters->n[section]; i++)
+        filter_complete(&filters->filter[section][i], filters->values[section][i], together, false);
+}
+
 void filters_use(struct filters *filters, struct sfs_dataset_create *create)
 {
-    for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
-        struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
-        filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create), false);
-    }
-    for (size_t i = 0; i < filters->n[HEAP_SECTION]; i++) {
-        struct sfs_filter *filter = &filters->filter[HEAP_SECTION][i];
-        filter_complete(filter, filters->values[HEAP_SECTION][i], filters->heap_unit ? filters->heap_unit : 1, false);
+    complete(filters, SELECTION_SECTION, block_bytes(create));
+    if (filters->heap_unit > 0) {
+        complete(filters, VALUES_SECTION, VARIABLE_BYTES);
+        complete(filters, HEAP_SECTION, filters->heap_unit);
     }
     for (int i = 0; i < SFS_SECTIONS; i++) {
         create->n_filters[i] = filters->n[i];

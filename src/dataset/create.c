@@ -169,9 +169,11 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error)
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
+    bool is_adapted = layout->n_sections < MAX_SECTIONS;
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
-                    {info.n_filters, info.filters},
+                    {is_adapted ? info.n_filters : create->n_filters[1],
+                     is_adapted ? info.filters : (struct sfs_filter *)create->filters[1]},
                     {create->n_filters[2], (struct sfs_filter *)create->filters[2]}}};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
@@ -198,6 +200,8 @@ static int create_sparse(struct sfs_file *file, const char *path,
     struct why why;
     bool filtered =
         create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
+    if (elements->n_sections == MAX_SECTIONS) /* libhdf5 has none for its kind of such elements */
+        ordinary.n_filters = 0;
     int error = layout_message_init(create->rank, create->dims, create->max_dims,
                                     create->chunk_dims, elements->size, elements->n_sections,
                                     filtered, &layout, &why);

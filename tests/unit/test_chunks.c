@@ -346,7 +346,7 @@ static void a_chunk_that_has_changed_is_stale(void **state)
     struct sfs_slab slab = {.rank = 2, .count = {1, 2}};
     struct sfs_chunk_info info;
     unsigned char byte[1000];
-    void *const sections[] = {byte, byte};
+    void *const sections[SFS_SECTIONS] = {byte, byte};
     assert_int_equal(sfs_write(dataset, &slab, (const uint32_t[]){1, 2}), 0);
     assert_int_equal(sfs_chunk_info(dataset, slab.start, &info), 0);
     assert_int_equal(sfs_read_chunk(dataset, &info, sections), 0);
