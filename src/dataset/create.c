@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "common/log.h"
+#include "common/size.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
@@ -96,17 +97,18 @@ static int check_elements(const struct sfs_file *file, const char *path,
     int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
-    bool is_sequence = type.class == SFS_VARIABLE && !create->is_dense &&
-                       (type.is_string || !type.base->has_pointers);
+    bool is_variable =
+        type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
+    bool is_sequence = is_variable && !create->is_dense;
     elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
     elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
     bool has_pointers = type.has_pointers;
     hdf5_type_free(&type);
-    if (has_pointers && !is_sequence)
+    if (has_pointers && !is_variable)
         return refused(file, path, -EOPNOTSUPP,
                        "elements with references, or with parts of variable length, cannot be "
                        "written yet");
-    if (is_sequence && create->fill)
+    if (is_variable && create->fill)
         return refused(file, path, -EOPNOTSUPP,
                        "elements of variable length have no fill value but the empty one");
     if (!is_sequence && create->n_filters[MAX_SECTIONS - 1] > 0)
@@ -284,6 +286,91 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
         log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
     cache_forget(dataset->cache);
     return error;
+}
+
+/* ---- Elements of variable length that libhdf5 writes ---- */
+
+#define MOST_AT_ONCE ((size_t)32 << 20) /* bytes, if it is more than one element */
+
+/* What sequences have, one after the other. */
+static int join_sequences(const struct sfs_sequence *sequences, size_t n, size_t base_size,
+                          uint64_t **lengths, char **bytes, size_t *bytes_n)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all = size_sum(all, size_product(size_of(sequences[i].n), base_size));
+    *lengths = calloc(n, sizeof(**lengths));
+    *bytes = all < SIZE_MAX / 2 ? malloc(all + 1) : NULL;
+    *bytes_n = all;
+    if (!*lengths || !*bytes)
+        return -ENOMEM;
+    char *to = *bytes;
+    for (size_t i = 0; i < n; i++) {
+        size_t here = (size_t)sequences[i].n * base_size;
+        if (here > 0)
+            memcpy(to, sequences[i].elements, here);
+        (*lengths)[i] = sequences[i].n;
+        to += here;
+    }
+    return 0;
+}
+
+static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
+                           const struct sfs_sequence *sequences, size_t n)
+{
+    struct sfs_file *file = dataset->file;
+    const struct sfs_type *type = &dataset->info.type;
+    uint64_t *lengths;
+    char *bytes;
+    size_t bytes_n;
+    int error = join_sequences(sequences, n, type->is_string ? 1 : type->base->size, &lengths,
+                               &bytes, &bytes_n);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    if (!error)
+        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count, lengths,
+                                     bytes, bytes_n);
+    pthread_rwlock_unlock(&file->commit_lock);
+    free(lengths);
+    free(bytes);
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+        log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
+    return error;
+}
+
+static size_t bytes_of(const struct sfs_dataset *dataset, const struct sfs_sequence *sequences,
+                       size_t n)
+{
+    const struct sfs_type *type = &dataset->info.type;
+    size_t bytes = size_product(n, sizeof(*sequences));
+    for (size_t i = 0; i < n; i++)
+        bytes = size_sum(bytes, size_product(size_of(sequences[i].n),
+                                             type->is_string ? 1 : type->base->size));
+    return bytes;
+}
+
+/* In halves along the first axis that can be cut, where it is too much for one call. */
+int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
+                                  const struct sfs_sequence *sequences)
+{
+    uint64_t n;
+    int axis = 0;
+    struct box half = *box;
+    if (series_is_address(dataset->address))
+        return -EOPNOTSUPP;
+    if (!box_product(box->count, box->rank, 1, &n) || n > SIZE_MAX / sizeof(*sequences))
+        return -EINVAL;
+    while (axis < box->rank && box->count[axis] < 2)
+        axis++;
+    if (n == 0)
+        return 0;
+    if (axis == box->rank || bytes_of(dataset, sequences, (size_t)n) <= MOST_AT_ONCE)
+        return write_sequences(dataset, box, sequences, (size_t)n);
+    half.count[axis] = box->count[axis] / 2;
+    int error = dataset_write_dense_sequences(dataset, &half, sequences);
+    size_t done = (size_t)(n / box->count[axis] * half.count[axis]);
+    half.start[axis] += half.count[axis];
+    half.count[axis] = box->count[axis] - half.count[axis];
+    return error ? error : dataset_write_dense_sequences(dataset, &half, sequences + done);
 }
 
 /* ---- Datatypes outside of files ---- */

@@ -330,6 +330,10 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
+/* The same of elements of variable length, struct sfs_sequence, also in parts. */
+int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
+                                  const struct sfs_sequence *sequences);
+
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer);

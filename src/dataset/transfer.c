@@ -307,6 +307,14 @@ static int write_part(void *context, const struct part *part)
     return error;
 }
 
+/* Whether elements are of variable length and libhdf5's. */
+static bool has_dense_sequences(const struct sfs_dataset *dataset)
+{
+    const struct sfs_type *type = &dataset->info.type;
+    return !dataset->sparse && type->class == SFS_VARIABLE &&
+           (type->is_string || !type->base->has_pointers);
+}
+
 static int check_writable(const struct sfs_dataset *dataset)
 {
     if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
@@ -399,10 +407,14 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
     WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
-    int error = writing.error ? writing.error : check_writable(dataset);
+    bool of_sequences = has_dense_sequences(dataset);
+    int error = writing.error || of_sequences ? writing.error : check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
-    return error ? error : write_box(dataset, &box, buffer);
+    if (error)
+        return error;
+    return of_sequences ? dataset_write_dense_sequences(dataset, &box, buffer)
+                        : write_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
