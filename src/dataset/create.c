@@ -158,6 +158,22 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
     };
 }
 
+/* The filters of a values section that libhdf5 does not adapt; `given` stays as long. */
+static struct sfs_filter *complete(const struct sfs_dataset_create *create,
+                                   struct sfs_filter given[MAX_FILTERS])
+{
+    static const unsigned together = HEAP_ELEMENT_BYTES;
+    const int shuffle = 2; /* H5Zpublic.h */
+    for (size_t i = 0; i < create->n_filters[1]; i++) {
+        given[i] = create->filters[1][i];
+        if (given[i].id == shuffle && given[i].n_values == 0) {
+            given[i].values = &together;
+            given[i].n_values = 1;
+        }
+    }
+    return given;
+}
+
 /* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
 static int convert_header(struct sfs_file *file, const char *path, uint64_t address,
                           const struct sfs_dataset_create *create,
@@ -171,11 +187,12 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error)
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
+    struct sfs_filter given[MAX_FILTERS];
     bool is_adapted = layout->n_sections < MAX_SECTIONS;
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
                     {is_adapted ? info.n_filters : create->n_filters[1],
-                     is_adapted ? info.filters : (struct sfs_filter *)create->filters[1]},
+                     is_adapted ? info.filters : complete(create, given)},
                     {create->n_filters[2], (struct sfs_filter *)create->filters[2]}}};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */

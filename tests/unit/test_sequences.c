@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sparsefs/hdf5.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "sequences.h5"
@@ -318,4 +319,240 @@ static void what_is_written_is_there(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_written_is_there))
+/* ---- The same handles given to libhdf5 ---- */
+
+/* Elements of a buffer of hvl_t of 32-bit integers. */
+static void random_elements(hvl_t *elements, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        elements[i].len = random_below(6);
+        int32_t *p = elements[i].p = allocate(elements[i].len * sizeof(*p));
+        for (size_t k = 0; k < elements[i].len; k++)
+            p[k] = (int32_t)random_between(0, 60000) - 30000;
+    }
+}
+
+static hid_t random_hyperslab(const hsize_t *dims)
+{
+    hid_t space = H5Screate_simple(2, dims, NULL);
+    hsize_t start[2], count[2];
+    for (int i = 0; i < 2; i++) {
+        start[i] = random_below(dims[i]);
+        count[i] = 1 + random_below(dims[i] - start[i]);
+    }
+    assert_true(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0);
+    return space;
+}
+
+static void check_same(const hvl_t *a, const hvl_t *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(a[i].len, b[i].len);
+        if (a[i].len > 0)
+            assert_memory_equal(a[i].p, b[i].p, a[i].len * sizeof(int32_t));
+    }
+}
+
+/* 16-bit big-endian integers in the file, native ones in memory. */
+static void handles_do_what_they_do_in_libhdf5(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {9, 8}, chunk_dims[] = {4, 3};
+    hid_t stored = H5Tvlen_create(H5T_STD_I16BE), memory = H5Tvlen_create(H5T_NATIVE_INT32);
+    hid_t space = H5Screate_simple(2, dims, NULL), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(dcpl, 2, chunk_dims);
+    hid_t plain = H5Fcreate("plain.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t referee = H5Dcreate2(plain, "x", stored, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    struct sfs_options options = {.writable = true, .replace = true};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_h5_create(file, "/x", stored, space, dcpl, H5P_DEFAULT, &dataset), 0);
+    for (int round = 0; round < 60; round++) {
+        hvl_t elements[72], got[72] = {{0}}, wanted[72] = {{0}};
+        hid_t where = random_hyperslab(dims);
+        random_elements(elements, 72);
+        assert_int_equal(sfs_h5_write(dataset, memory, H5S_ALL, where, elements), 0);
+        assert_true(H5Dwrite(referee, memory, where, where, H5P_DEFAULT, elements) >= 0);
+        H5Dvlen_reclaim(memory, space, H5P_DEFAULT, elements);
+        assert_int_equal(sfs_h5_read(dataset, memory, H5S_ALL, H5S_ALL, got), 0);
+        assert_true(H5Dread(referee, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, wanted) >= 0);
+        check_same(got, wanted, 72);
+        H5Dvlen_reclaim(memory, space, H5P_DEFAULT, got);
+        H5Dvlen_reclaim(memory, space, H5P_DEFAULT, wanted);
+        H5Sclose(where);
+    }
+    const hid_t others[] = {H5T_NATIVE_INT32, space};
+    char byte[72 * 16];
+    assert_true(sfs_h5_write(dataset, others[0], H5S_ALL, H5S_ALL, byte) < 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    H5Dclose(referee);
+    H5Fclose(plain);
+    H5Pclose(dcpl);
+    H5Sclose(space);
+    H5Tclose(memory);
+    H5Tclose(stored);
+}
+
+/* Points in any order, and strings as pointers. */
+static void strings_go_where_points_say(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {10}, points[] = {7, 2, 5};
+    const char *const words[] = {"seven", "two", ""};
+    hid_t string = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, dims, NULL), dcpl;
+    H5Tset_size(string, H5T_VARIABLE);
+    dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(dcpl, 1, &(hsize_t){4});
+    H5Pset_shuffle(dcpl);
+    H5Pset_deflate(dcpl, 5);
+    struct sfs_options options = {.writable = true, .replace = true};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_h5_create(file, "/x", string, space, dcpl, H5P_DEFAULT, &dataset), 0);
+    hid_t where = H5Scopy(space), three = H5Screate_simple(1, &(hsize_t){3}, NULL);
+    H5Sselect_elements(where, H5S_SELECT_SET, 3, points);
+    assert_int_equal(sfs_h5_write(dataset, string, three, where, words), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    char *got[10] = {NULL}, *picked[3] = {NULL};
+    assert_int_equal(sfs_h5_read(dataset, string, H5S_ALL, H5S_ALL, got), 0);
+    for (int i = 0; i < 10; i++)
+        assert_string_equal(got[i], i == 7 ? "seven" : i == 2 ? "two" : "");
+    assert_int_equal(sfs_h5_read(dataset, string, three, where, picked), 0);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(picked[i], words[i]);
+    assert_int_equal(sfs_h5_erase(dataset, where), 0);
+    struct sfs_slab slab = {.rank = 1, .count = {10}};
+    uint64_t defined;
+    assert_int_equal(sfs_count_defined(dataset, &slab, &defined), 0);
+    assert_int_equal(defined, 0);
+    H5Dvlen_reclaim(string, space, H5P_DEFAULT, got);
+    H5Dvlen_reclaim(string, three, H5P_DEFAULT, picked);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    H5Sclose(where);
+    H5Sclose(three);
+    H5Sclose(space);
+    H5Pclose(dcpl);
+    H5Tclose(string);
+}
+
+/* ---- Chunks ---- */
+
+static const struct kind line = {"vlen:<i4", 4, 1, {12}, {12}, {6}, {0}};
+
+static void write_at(struct sfs_dataset *dataset, uint64_t at, const int32_t *elements, uint64_t n)
+{
+    struct sfs_slab slab = {.rank = 1, .start = {at}, .count = {1}};
+    const struct sfs_sequence sequence = {.elements = elements, .n = n};
+    assert_int_equal(sfs_write(dataset, &slab, &sequence), 0);
+}
+
+struct taken {
+    struct sfs_chunk_info info;
+    unsigned char *sections[SFS_SECTIONS];
+};
+
+static void take(struct sfs_dataset *dataset, uint64_t at, struct taken *taken)
+{
+    assert_int_equal(sfs_chunk_info(dataset, &at, &taken->info), 0);
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        taken->sections[i] = allocate(taken->info.section_size[i]);
+    assert_int_equal(sfs_read_chunk(dataset, &taken->info, (void *const *)taken->sections), 0);
+}
+
+static void drop(struct taken *taken)
+{
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        free(taken->sections[i]);
+}
+
+static int put(struct sfs_dataset *dataset, const struct taken *taken)
+{
+    return sfs_write_chunk(dataset, &taken->info, (const void *const *)taken->sections);
+}
+
+static uint32_t unused_of(const struct taken *taken)
+{
+    uint32_t unused;
+    memcpy(&unused, taken->sections[2], sizeof(unused));
+    return unused;
+}
+
+/* What is not used stays as long as it is little, is counted, and goes when it is much. */
+static void what_is_not_used_is_counted(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    static const int32_t elements[100] = {1, 2, 3, 4, 5};
+    struct taken taken;
+    write_at(dataset, 0, elements, 100);
+    write_at(dataset, 1, elements, 10);
+    take(dataset, 0, &taken);
+    assert_int_equal(taken.info.section_size[2], 4 + 440 + 4);
+    assert_int_equal(unused_of(&taken), 0);
+    drop(&taken);
+    write_at(dataset, 1, elements + 1, 3);
+    take(dataset, 0, &taken);
+    assert_int_equal(taken.info.section_size[2], 4 + 452 + 4);
+    assert_int_equal(unused_of(&taken), 40);
+    drop(&taken);
+    write_at(dataset, 0, elements + 2, 2);
+    take(dataset, 0, &taken);
+    assert_int_equal(taken.info.section_size[2], 4 + 20 + 4);
+    assert_int_equal(unused_of(&taken), 0);
+    drop(&taken);
+    write_at(dataset, 0, NULL, 0);
+    write_at(dataset, 1, NULL, 0);
+    take(dataset, 0, &taken);
+    assert_int_equal(taken.info.section_size[2], 0);
+    drop(&taken);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* As they are stored; and what they must not be. */
+static void chunks_are_copied(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    static const int32_t elements[] = {10, 20, 30};
+    struct taken taken;
+    struct sfs_sequence *sequences;
+    uint64_t n;
+    write_at(dataset, 1, elements, 3);
+    write_at(dataset, 2, elements + 1, 1);
+    take(dataset, 0, &taken);
+    taken.info.start[0] = 6;
+    assert_int_equal(put(dataset, &taken), 0);
+    assert_int_equal(sfs_read_sequences(dataset, NULL, &sequences, &n), 0);
+    assert_int_equal(n, 12);
+    for (uint64_t i = 0; i < n; i++)
+        assert_int_equal(sequences[i].n, i % 6 == 1 ? 3 : i % 6 == 2);
+    assert_memory_equal(sequences[7].elements, elements, sizeof(elements));
+    free(sequences);
+    for (int section = 0; section < SFS_SECTIONS; section++)
+        for (size_t i = 0; i < taken.info.section_size[section]; i++) {
+            unsigned char *byte = &taken.sections[section][i], was = *byte;
+            *byte ^= 0x10;
+            assert_int_equal(put(dataset, &taken), -EINVAL);
+            *byte = was;
+        }
+    for (int section = 0; section < SFS_SECTIONS; section++) {
+        taken.info.section_size[section] -= 4;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info.section_size[section] += 4;
+    }
+    drop(&taken);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
+          cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
+          cmocka_unit_test(strings_go_where_points_say),
+          cmocka_unit_test(what_is_not_used_is_counted), cmocka_unit_test(chunks_are_copied))
