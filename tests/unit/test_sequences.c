@@ -3,9 +3,11 @@
 #include "support.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/structure.h"
 #include "sparsefs/hdf5.h"
 #include "sparsefs/sparsefs.h"
 
@@ -552,7 +554,149 @@ static void chunks_are_copied(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* The second of two sections, and the third, each with its checksum. */
+static void give_sections(struct taken *taken, const void *elements, const void *heap, size_t heap_n)
+{
+    memcpy(taken->sections[1], elements, 32);
+    structure_sum(taken->sections[1], 36);
+    free(taken->sections[2]);
+    taken->sections[2] = allocate(heap_n + 4);
+    memcpy(taken->sections[2], heap, heap_n);
+    structure_sum(taken->sections[2], heap_n + 4);
+    taken->info.section_size[2] = taken->info.unfiltered_size[2] = heap_n + 4;
+}
+
+/* Numbers of two sequences, 2 and 1 long, in a chunk as the prototype stores it. */
+static const unsigned char set_elements[32] = {2, 0, 0, 0, 0, 0, 1, 0, [16] = 1, [22] = 2};
+static const unsigned char set[] =
+    "HGLS\1\0\0\0\1\0\0\0\x1c\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0"
+    "GCOL\1\0\0\0\x40\0\0\0\0\0\0\0"
+    "\1\0\1\0\0\0\0\0\x8\0\0\0\0\0\0\0\xa\0\0\0\x14\0\0\0"
+    "\2\0\1\0\0\0\0\0\x4\0\0\0\0\0\0\0\x1e\0\0\0\0\0\0\0";
+
+/* Elements 1 and 2 of a chunk have what the prototype would have stored. */
+static struct sfs_file *create_as_the_prototype(struct sfs_dataset **dataset)
+{
+    struct sfs_file *file = create(&line, 0, dataset);
+    struct taken taken;
+    write_at(*dataset, 1, (const int32_t[]){1}, 1);
+    write_at(*dataset, 2, (const int32_t[]){2}, 1);
+    take(*dataset, 0, &taken);
+    give_sections(&taken, set_elements, set, sizeof(set) - 1);
+    assert_int_equal(put(*dataset, &taken), 0);
+    drop(&taken);
+    return file;
+}
+
+static void check_element(struct sfs_dataset *dataset, uint64_t at, const int32_t *elements,
+                          uint64_t n)
+{
+    struct sfs_sequence *sequences;
+    uint64_t all;
+    assert_int_equal(sfs_read_sequences(dataset, NULL, &sequences, &all), 0);
+    assert_int_equal(sequences[at].n, n);
+    if (n > 0)
+        assert_memory_equal(sequences[at].elements, elements, n * sizeof(*elements));
+    free(sequences);
+}
+
+/* Writing one element keeps the others, in the other form. */
+static void what_the_prototype_has_written_is_written_over(void **state)
+{
+    (void)state;
+    const int32_t old[] = {10, 20, 30}, fresh[] = {40, 50};
+    for (int erased = 0; erased < 2; erased++) {
+        struct sfs_dataset *dataset;
+        struct sfs_file *file = create_as_the_prototype(&dataset);
+        struct sfs_slab second = {.rank = 1, .start = {2}, .count = {1}};
+        check_element(dataset, 1, old, 2);
+        check_element(dataset, 2, old + 2, 1);
+        write_at(dataset, 4, fresh, 2);
+        if (erased)
+            assert_int_equal(sfs_erase(dataset, &second), 0);
+        for (int stored = 0; stored < 2; stored++) {
+            check_element(dataset, 1, old, 2);
+            check_element(dataset, 2, old + 2, !erased);
+            check_element(dataset, 4, fresh, 2);
+            if (!stored)
+                reopen(&file, &dataset, 0);
+        }
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
+/* Puts bytes into a closed file. */
+static void put_bytes(uint64_t address, const void *bytes, size_t n)
+{
+    FILE *file = fopen(PATH, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)address, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* What leads out of its heap is not taken for anything: the chunk stays as it is. */
+static void a_damaged_chunk_is_not_written(void **state)
+{
+    (void)state;
+    const uint64_t wrong[][2] = {{8, 8}, {3, 4}, {UINT64_MAX, 4}, {4, UINT64_MAX}, {4, 3}, {12, 4}};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        struct sfs_dataset *dataset;
+        struct sfs_file *file = create(&line, 0, &dataset);
+        struct sfs_options options = {.writable = true};
+        struct sfs_slab slab = {.rank = 1, .start = {2}, .count = {1}};
+        const int32_t elements[] = {1, 2};
+        const struct sfs_sequence sequence = {.elements = elements, .n = 1};
+        struct sfs_sequence *sequences;
+        struct taken taken;
+        uint64_t n;
+        write_at(dataset, 1, elements, 2);
+        take(dataset, 0, &taken);
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+        memcpy(taken.sections[1], wrong[i], sizeof(wrong[i]));
+        structure_sum(taken.sections[1], 20);
+        put_bytes(taken.info.address + taken.info.section_size[0], taken.sections[1], 20);
+        drop(&taken);
+        assert_int_equal(sfs_open(PATH, &options, &file), 0);
+        dataset = open_dataset(file);
+        log_quietly();
+        unsigned errors = log_errors();
+        assert_int_equal(sfs_write(dataset, &slab, &sequence), -EIO);
+        assert_true(log_errors() > errors);
+        assert_int_equal(sfs_read_sequences(dataset, NULL, &sequences, &n), -EIO);
+        slab.start[0] = 1;
+        assert_int_equal(sfs_erase(dataset, &slab), -EIO);
+        slab.start[0] = 6; /* another chunk */
+        assert_int_equal(sfs_write(dataset, &slab, &sequence), 0);
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
+/* A length that no memory has. */
+static void absurd_lengths_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    struct sfs_slab slab = {.rank = 1, .count = {1}};
+    const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX / 4, (uint64_t)1 << 60};
+    log_quietly();
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        const struct sfs_sequence sequence = {.elements = "", .n = lengths[i]};
+        assert_true(sfs_write(dataset, &slab, &sequence) < 0);
+    }
+    check_element(dataset, 0, NULL, 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
+          cmocka_unit_test(what_the_prototype_has_written_is_written_over),
+          cmocka_unit_test(a_damaged_chunk_is_not_written),
+          cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
           cmocka_unit_test(strings_go_where_points_say),
           cmocka_unit_test(what_is_not_used_is_counted), cmocka_unit_test(chunks_are_copied))
