@@ -150,7 +150,7 @@ static int take_type(const char *command, const struct arguments *arguments, siz
         return fail(error, "--dtype %s", arguments->dtype);
     create->type = (struct sfs_encoded){bytes, n};
     if (is_variable(arguments->dtype)) {
-        *size = VARIABLE_BYTES;
+        *size = VARIABLE_GUESS;
         if (arguments->fill)
             return refuse(command, "--fill: elements of variable length have none");
     }

@@ -209,7 +209,8 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
     if (import->chunk)
         return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
                           create->chunk_dims);
-    default_chunk(info->rank, info->dims, info->max_dims, info->type.size, create->chunk_dims);
+    default_chunk(info->rank, info->dims, info->max_dims,
+                  info->type.has_pointers ? VARIABLE_GUESS : info->type.size, create->chunk_dims);
     return 0;
 }
 

@@ -32,6 +32,7 @@ void form_move_values(struct cache_form *form, struct cache_form *values)
     values->heap_size = form->heap_size;
     form->values = form->elements = form->heap = NULL;
     form->value_size = form->element_size = form->heap_size = 0;
+    form->heap_is_ours = false;
     form->has_values = false;
 }
 

@@ -40,6 +40,8 @@ struct cache_form {
     size_t value_size; /* bytes of values */
     void *heap;        /* PART_HEAP: the section as it is without filters; NULL: there is none */
     size_t heap_size;  /* bytes of it, its checksum, of which encode sees to it, being the last */
+    bool heap_is_ours; /* all elements lead to bytes in it, of their own, by offsets: */
+    size_t heap_used;  /* so many in all */
     /* Values whose selection was a list of points out of order: value order[i] is that of defined
      * element i. Only until they are loaded. */
     uint64_t *order;

@@ -61,20 +61,19 @@ static int plain_values(const struct making *making, const struct heap *heap, ch
     return 0;
 }
 
-/* A copy of old without its heap, whose elements lead to offsets in that. */
+/* The values of old, or a copy of them, that lead to offsets in its heap. They are given back, and
+ * nothing else, by give_old. */
 static int take_old(const struct making *making, struct pool *pool, struct cache_form *plain)
 {
     const struct cache_form *old = making->old;
     struct heap *heap;
     struct why why;
-    *plain = (struct cache_form){.has_defined = true, .has_values = true};
-    plain->defined = old->defined; /* not freed here */
-    if (old->value_size == 0)
+    *plain = *old;
+    if (old->value_size == 0 || old->heap_is_ours)
         return 0;
     plain->values = pool_get(pool, old->value_size);
     if (!plain->values)
         return -ENOMEM;
-    plain->value_size = old->value_size;
     memcpy(plain->values, old->values, old->value_size);
     size_t n = old->heap ? making->old_end : 0;
     int error = heap_open(old->heap, n, &heap, &why);
@@ -83,6 +82,13 @@ static int take_old(const struct making *making, struct pool *pool, struct cache
         heap_close(heap);
     }
     return error;
+}
+
+static void give_old(const struct making *making, struct pool *pool,
+                     const struct cache_form *plain)
+{
+    if (plain->values != making->old->values)
+        pool_put(pool, plain->values, plain->value_size);
 }
 
 /* The elements that lead to the new sequences, as if these lay behind all that the old heap has.
@@ -102,12 +108,12 @@ static int make_elements(const struct making *making, struct pool *pool, char **
     return 0;
 }
 
-/* Bytes that elements lead to, however often. */
-static uint64_t used_bytes(const struct cache_form *form)
+/* Bytes that the elements first to last - 1 lead to, however often. */
+static uint64_t used_bytes(const struct cache_form *form, uint64_t first, uint64_t last)
 {
     uint64_t used = 0, offset, bytes;
     const char *values = form->values;
-    for (uint64_t i = 0; i < form->defined.elements; i++) {
+    for (uint64_t i = first; i < last; i++) {
         heap_get_element(values + i * HEAP_ELEMENT_BYTES, &offset, &bytes);
         if (__builtin_add_overflow(used, bytes, &used))
             return UINT64_MAX;
@@ -154,12 +160,31 @@ static void append(const struct making *making, unsigned char *heap)
     }
 }
 
+/* The same of all elements of a form that old, of which these positions go, has become. */
+static uint64_t used_now(const struct making *making, const struct runs *positions,
+                         const struct cache_form *form)
+{
+    const struct cache_form *old = making->old;
+    uint64_t gone = 0;
+    if (!old->heap_is_ours)
+        return used_bytes(form, 0, form->defined.elements);
+    for (size_t i = 0; i < positions->n; i++) {
+        struct run run = runs_at(positions, i);
+        gone += used_bytes(old, runs_rank(&old->defined, run.first),
+                           runs_rank(&old->defined, run.last));
+    }
+    return old->heap_used - gone + making->added;
+}
+
 /* Makes the heap of a form that has its elements. What several elements lead to, as files of others
  * may have it, is not taken apart. */
-static int make_heap(const struct making *making, struct pool *pool, struct cache_form *form)
+static int make_heap(const struct making *making, const struct runs *positions, struct pool *pool,
+                     struct cache_form *form)
 {
-    uint64_t used = used_bytes(form);
+    uint64_t used = used_now(making, positions, form);
     size_t all = making->old_end - HEAP_COUNT_BYTES + making->added;
+    form->heap_is_ours = used <= all;
+    form->heap_used = (size_t)used;
     if (used == 0)
         return 0;
     uint64_t unused = used < all ? all - used : 0;
@@ -189,7 +214,7 @@ static int write_elements(const struct layout *layout, const struct making *maki
     if (!error)
         error = elements ? form_merge(layout, &plain, positions, elements, pool, form)
                          : form_remove(layout, &plain, positions, pool, form);
-    pool_put(pool, plain.values, plain.value_size);
+    give_old(making, pool, &plain);
     pool_put(pool, elements, (size_t)making->n * HEAP_ELEMENT_BYTES);
     return error;
 }
@@ -213,7 +238,7 @@ int heap_form_write(const struct layout *layout, const struct cache_form *old,
         return -EINVAL;
     int error = write_elements(layout, &making, positions, pool, form);
     if (!error)
-        error = make_heap(&making, pool, form);
+        error = make_heap(&making, positions, pool, form);
     if (error)
         form_free(form, pool);
     return error;
