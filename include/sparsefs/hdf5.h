@@ -70,8 +70,8 @@ static inline const struct sfs_encoded *sfs_h5_or_null(const struct sfs_encoded 
 
 /* ---- Elements of variable length ----
  *
- * hvl_t, or char * for strings of variable length, on one side, struct sfs_sequence on the other; the
- * elements of sequences are converted. */
+ * hvl_t, or char * for strings of variable length, on one side, struct sfs_sequence on the other;
+ * the elements of sequences are converted. */
 
 struct sfs_h5_sequences {
     struct sfs_sequence *sequence; /* in the order of a selection */
@@ -138,8 +138,8 @@ static inline void *sfs_h5_convert(hid_t from, hid_t to, const void *elements, s
     return block;
 }
 
-/* A selection whose elements H5Diterate goes through: of memory if that is given, else what it is in
- * a buffer with the dims of the dataset. The caller closes it. */
+/* A selection whose elements H5Diterate goes through: of memory if that is given, else what it is
+ * in a buffer with the dims of the dataset. The caller closes it. */
 static inline hid_t sfs_h5_memory(const struct sfs_dataset *dataset, hid_t memory_space,
                                   hid_t space)
 {
@@ -176,10 +176,10 @@ static inline herr_t sfs_h5_spread(void *element, hid_t type, unsigned rank, con
     struct sfs_h5_sequences *all = (struct sfs_h5_sequences *)context;
     const struct sfs_sequence *from = &all->sequence[all->done++];
     (void)type, (void)rank, (void)point;
-    void *elements = from->n == 0 && all->memory >= 0
-                         ? NULL
-                         : sfs_h5_convert(all->file, all->memory, from->elements, (size_t)from->n,
-                                          &all->error);
+    void *elements =
+        from->n == 0 && all->memory >= 0
+            ? NULL
+            : sfs_h5_convert(all->file, all->memory, from->elements, (size_t)from->n, &all->error);
     if (all->memory < 0) {
         *(char **)element = (char *)elements;
     } else {
@@ -199,7 +199,7 @@ static inline int sfs_h5_each(struct sfs_h5_sequences *all, hid_t type, hid_t me
 
 /* As sfs_h5_write. */
 static inline int sfs_h5_write_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory,
-                                        hid_t space, const void *buffer)
+                                        hid_t space, void *buffer)
 {
     struct sfs_h5_sequences all;
     struct sfs_encoded encoded = {NULL, 0}, packed = {NULL, 0};
@@ -210,7 +210,7 @@ static inline int sfs_h5_write_variable(struct sfs_dataset *dataset, hid_t type,
         return error;
     all.n = (size_t)count;
     all.sequence = (struct sfs_sequence *)calloc(all.n + 1, sizeof(*all.sequence));
-    error = all.sequence ? sfs_h5_each(&all, type, memory, (void *)buffer, sfs_h5_collect) : -ENOMEM;
+    error = all.sequence ? sfs_h5_each(&all, type, memory, buffer, sfs_h5_collect) : -ENOMEM;
     hid_t one = H5Screate_simple(1, &count, NULL);
     if (!error)
         error = one < 0 ? -EINVAL : sfs_h5_encode_space(one, &packed);
@@ -256,6 +256,20 @@ static inline int sfs_h5_read_variable(struct sfs_dataset *dataset, hid_t type, 
     return error;
 }
 
+typedef int (*sfs_h5_variable_function)(struct sfs_dataset *dataset, hid_t type, hid_t memory,
+                                        hid_t space, void *buffer);
+
+/* Calls one of the two. */
+static inline int sfs_h5_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
+                                  hid_t space, void *buffer, sfs_h5_variable_function function)
+{
+    hid_t memory = sfs_h5_memory(dataset, memory_space, space);
+    int error = memory < 0 ? -EINVAL : function(dataset, type, memory, space, buffer);
+    if (memory >= 0)
+        H5Sclose(memory);
+    return error;
+}
+
 /* ---- Reading, writing, erasing ---- */
 
 struct sfs_h5_transfer {
@@ -283,21 +297,15 @@ static inline int sfs_h5_transfer_begin(hid_t type, hid_t memory_space, hid_t sp
     return error;
 }
 
-/* H5Dread. Undefined elements read as the fill value. Of elements of variable length the buffer gets
- * hvl_t, or char *: H5Dvlen_reclaim frees what they lead to, also after an error if the buffer was
- * set to zeros before. */
+/* H5Dread. Undefined elements read as the fill value. Of elements of variable length the buffer
+ * gets hvl_t, or char *: H5Dvlen_reclaim frees what they lead to, also after an error if the buffer
+ * was set to zeros before. */
 static inline int sfs_h5_read(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
                               hid_t space, void *buffer)
 {
     struct sfs_h5_transfer transfer;
-    if (sfs_h5_is_variable(dataset, type)) {
-        hid_t memory = sfs_h5_memory(dataset, memory_space, space);
-        int failed = memory < 0 ? -EINVAL
-                                : sfs_h5_read_variable(dataset, type, memory, space, buffer);
-        if (memory >= 0)
-            H5Sclose(memory);
-        return failed;
-    }
+    if (sfs_h5_is_variable(dataset, type))
+        return sfs_h5_variable(dataset, type, memory_space, space, buffer, sfs_h5_read_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
     if (error)
         return error;
@@ -312,14 +320,9 @@ static inline int sfs_h5_write(struct sfs_dataset *dataset, hid_t type, hid_t me
                                hid_t space, const void *buffer)
 {
     struct sfs_h5_transfer transfer;
-    if (sfs_h5_is_variable(dataset, type)) {
-        hid_t memory = sfs_h5_memory(dataset, memory_space, space);
-        int failed = memory < 0 ? -EINVAL
-                                : sfs_h5_write_variable(dataset, type, memory, space, buffer);
-        if (memory >= 0)
-            H5Sclose(memory);
-        return failed;
-    }
+    if (sfs_h5_is_variable(dataset, type))
+        return sfs_h5_variable(dataset, type, memory_space, space, (void *)buffer,
+                               sfs_h5_write_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
     if (error)
         return error;

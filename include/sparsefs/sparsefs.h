@@ -608,8 +608,8 @@ struct sfs_dataset_create {
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
  * fill value or filters cannot be; -EOPNOTSUPP: a datatype with references, or with parts of
  * variable length, unless the dataset is sparse and all of an element is a string of variable
- * length or a sequence of elements without such parts; or a filter that is not available; -EROFS: the file is open for reading. The log says
- * why. */
+ * length or a sequence of elements without such parts; or a filter that is not available; -EROFS:
+ * the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -852,7 +852,6 @@ SFS_API int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_sla
                                struct sfs_defined *defined);
 
 /* ---- Stored chunks of sparse datasets ---- */
-
 
 /* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
 struct sfs_chunk_info {

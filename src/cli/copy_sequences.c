@@ -163,9 +163,9 @@ static int write_defined(struct bench *bench, const struct sfs_defined *defined)
         memcpy(bench->packed + k, bench->sequence + first, n * sizeof(*bench->packed));
         k += n;
     }
-    return defined->elements ? sfs_write_values(bench->copy->to, &bench->slab, defined,
-                                                bench->packed)
-                             : 0;
+    return defined->elements
+               ? sfs_write_values(bench->copy->to, &bench->slab, defined, bench->packed)
+               : 0;
 }
 
 static int write_slab(struct bench *bench)

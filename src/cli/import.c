@@ -92,7 +92,8 @@ static int take_options(int argc, char **argv, struct import *import)
 {
     int option, code = 0;
     while (!code && (option = next_option(argc, argv, options)) != -1) {
-        import->has_choice |= (option > UNDEFINED && option < CHUNK) || option == FAST || option == SMALL;
+        import->has_choice |=
+            (option > UNDEFINED && option < CHUNK) || option == FAST || option == SMALL;
         switch (option) {
         case UNDEFINED:
             import->undefined = optarg;
@@ -274,8 +275,9 @@ static int check_sequences(const struct import *import, const char *path)
                             "out for those that are empty",
                             import->source.file, path);
     if (import->has_choice)
-        return fail_because("%s:%s: elements of variable length take only --undefined, --chunk and --filter",
-                            import->source.file, path);
+        return fail_because(
+            "%s:%s: elements of variable length take only --undefined, --chunk and --filter",
+            import->source.file, path);
     return 0;
 }
 

@@ -156,8 +156,8 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
     const struct sfs_dataset_info *info = sums->info;
     double dense = dense_bytes(info), elements = dense / (double)info->type.size;
-    uint64_t stored = sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION] +
-                      sums->stored[HEAP_SECTION];
+    uint64_t stored =
+        sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION] + sums->stored[HEAP_SECTION];
     printf("  fill value  %s\n", info->fill_json ? info->fill_json : "none");
     print_filters("selections:", info->n_selection_filters, info->selection_filters);
     print_filters("values:", info->n_filters, info->filters);

@@ -18,7 +18,7 @@ struct sample {
     } piece[TRIED_SECTIONS][MOST_PIECES];
     size_t bytes[TRIED_SECTIONS]; /* of all pieces */
     uint64_t all[TRIED_SECTIONS]; /* of the sections of all chunks that were copied */
-    uint64_t most_selection;    /* of the longest selection */
+    uint64_t most_selection;      /* of the longest selection */
 };
 
 /* Copies some blocks to a dataset without filters, which is made of `create` at `path` of a file,

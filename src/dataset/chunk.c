@@ -201,9 +201,9 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
     struct why why;
     if (chunk_record_check(&dataset->sparse->format, UINT64_MAX, 0, &encoded->record, &why) < 0)
         return -EINVAL;
-    int error = layout->ops->decode(layout, scaled, &encoded->record,
-                                    PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool,
-                                    &form);
+    int error =
+        layout->ops->decode(layout, scaled, &encoded->record,
+                            PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool, &form);
     if (!error)
         error = sequences_check(dataset, scaled, UINT64_MAX, &form);
     if (!error && form.defined.elements == 0)

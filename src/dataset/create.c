@@ -97,8 +97,7 @@ static int check_elements(const struct sfs_file *file, const char *path,
     int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
-    bool is_variable =
-        type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
+    bool is_variable = type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
     bool is_sequence = is_variable && !create->is_dense;
     elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
     elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
@@ -221,9 +220,9 @@ static int create_sparse(struct sfs_file *file, const char *path,
         create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
     if (elements->n_sections == MAX_SECTIONS) /* libhdf5 has none for its kind of such elements */
         ordinary.n_filters = 0;
-    int error = layout_message_init(create->rank, create->dims, create->max_dims,
-                                    create->chunk_dims, elements->size, elements->n_sections,
-                                    filtered, &layout, &why);
+    int error =
+        layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
+                            elements->size, elements->n_sections, filtered, &layout, &why);
     if (error)
         return refused(file, path, error, why.text);
     error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
@@ -360,8 +359,8 @@ static size_t bytes_of(const struct sfs_dataset *dataset, const struct sfs_seque
     const struct sfs_type *type = &dataset->info.type;
     size_t bytes = size_product(n, sizeof(*sequences));
     for (size_t i = 0; i < n; i++)
-        bytes = size_sum(bytes, size_product(size_of(sequences[i].n),
-                                             type->is_string ? 1 : type->base->size));
+        bytes = size_sum(
+            bytes, size_product(size_of(sequences[i].n), type->is_string ? 1 : type->base->size));
     return bytes;
 }
 

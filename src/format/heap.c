@@ -149,7 +149,8 @@ int heap_open(const void *bytes, size_t n, struct heap **out, struct why *why)
     struct cursor cursor = cursor_over(bytes, n);
     if (heap->is_set)
         error = take_set(heap, why);
-    else if (n > 0 && (n < HEAP_COUNT_BYTES || cursor_uint(&cursor, HEAP_COUNT_BYTES) > n - HEAP_COUNT_BYTES))
+    else if (n > 0 && (n < HEAP_COUNT_BYTES ||
+                       cursor_uint(&cursor, HEAP_COUNT_BYTES) > n - HEAP_COUNT_BYTES))
         error = why_damaged(why, "more of its variable-length data is unused than there is");
     if (!error)
         error = sort(heap, why);

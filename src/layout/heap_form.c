@@ -30,8 +30,7 @@ size_t heap_form_added(const struct layout *layout, const struct sfs_sequence *s
 {
     size_t added = 0;
     for (uint64_t i = 0; i < n; i++)
-        added =
-            size_sum(added, size_product(size_of(sequences[i].n), layout->base_size));
+        added = size_sum(added, size_product(size_of(sequences[i].n), layout->base_size));
     return added;
 }
 
@@ -50,12 +49,11 @@ static int plain_values(const struct making *making, const struct heap *heap, ch
     for (uint64_t i = 0; i < making->old->defined.elements; i++) {
         const void *sequence;
         uint64_t n;
-        int error =
-            heap_find(heap, values + i * HEAP_ELEMENT_BYTES, making->base_size, &sequence, &n, &why);
+        int error = heap_find(heap, values + i * HEAP_ELEMENT_BYTES, making->base_size, &sequence,
+                              &n, &why);
         if (error)
             return error;
-        uint64_t offset =
-            n ? (uint64_t)((const unsigned char *)sequence - making->old_heap) : 0;
+        uint64_t offset = n ? (uint64_t)((const unsigned char *)sequence - making->old_heap) : 0;
         heap_put_element(values + i * HEAP_ELEMENT_BYTES, offset, n * making->base_size);
     }
     return 0;
@@ -84,8 +82,7 @@ static int take_old(const struct making *making, struct pool *pool, struct cache
     return error;
 }
 
-static void give_old(const struct making *making, struct pool *pool,
-                     const struct cache_form *plain)
+static void give_old(const struct making *making, struct pool *pool, const struct cache_form *plain)
 {
     if (plain->values != making->old->values)
         pool_put(pool, plain->values, plain->value_size);
@@ -138,8 +135,8 @@ static void gather(const struct making *making, struct cache_form *form, unsigne
         heap_get_element(values + i * HEAP_ELEMENT_BYTES, &offset, &bytes);
         if (bytes == 0)
             continue;
-        const void *from = offset < making->old_end ? making->old_heap + offset
-                                                    : next_sequence(making, &next);
+        const void *from =
+            offset < making->old_end ? making->old_heap + offset : next_sequence(making, &next);
         memcpy(heap + at, from, (size_t)bytes);
         heap_put_element(values + i * HEAP_ELEMENT_BYTES, at, bytes);
         at += bytes;

@@ -77,7 +77,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
 
     if (info->layout == SFS_SPARSE) {
         layout->ops = &layout_sparse;
-        layout->base_size = sparse->format.n_sections == MAX_SECTIONS ? base_size_of(&info->type) : 0;
+        layout->base_size =
+            sparse->format.n_sections == MAX_SECTIONS ? base_size_of(&info->type) : 0;
         layout->unfiltered_edges =
             sparse->header.filtered && sparse->header.layout.unfiltered_edges;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));

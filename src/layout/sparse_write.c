@@ -193,9 +193,8 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     if (!error && n_sections > 2)
         error = make_summed(form, pool, &values, sections);
     for (int i = 0; i < n_sections && !error; i++)
-        error =
-            apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
-                          &sections[i]);
+        error = apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
+                              &sections[i]);
     if (!error)
         error = join(layout, sections, pool, encoded);
     free(selection);

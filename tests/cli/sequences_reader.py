@@ -2,43 +2,20 @@
 Format Changes for Enabling Sparse Storage" describes them (2.1.2, table 6, and 3): another reader than that of
 src/. Only where an object header is h5py is asked."""
 import itertools
+import pathlib
 import struct
+import sys
 import zlib
 
 import h5py
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "mount"))
+from sparse_files import lookup3  # noqa: E402  the checksum
+
 UNDEFINED = 2**64 - 1
 SINGLE, FIXED_ARRAY, EXTENSIBLE_ARRAY, TREE = 1, 3, 4, 5
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-
-
-def lookup3(data):
-    """Bob Jenkins' hash, the checksum of everything."""
-    mask = 0xFFFFFFFF
-    a = b = c = (0xDEADBEEF + len(data)) & mask
-
-    def rotate(x, k):
-        return (x << k | x >> (32 - k)) & mask
-
-    if not data:
-        return c
-    words = [w for w, in struct.iter_unpack("<I", data + bytes(-len(data) % 12))]
-    for i in range(0, len(words) - 3, 3):
-        a, b, c = (a + words[i]) & mask, (b + words[i + 1]) & mask, (c + words[i + 2]) & mask
-        for k1, k2, k3 in ((4, 6, 8), (16, 19, 4)):
-            a = (a - c) & mask ^ rotate(c, k1)
-            c = (c + b) & mask
-            b = (b - a) & mask ^ rotate(a, k2)
-            a = (a + c) & mask
-            c = (c - b) & mask ^ rotate(b, k3)
-            b = (b + a) & mask
-    a, b, c = (a + words[-3]) & mask, (b + words[-2]) & mask, (c + words[-1]) & mask
-    for k1, k2, k3 in ((14, 11, 25), (16, 4, 14)):
-        c = ((c ^ b) - rotate(b, k1)) & mask
-        a = ((a ^ c) - rotate(c, k2)) & mask
-        b = ((b ^ a) - rotate(a, k3)) & mask
-    return ((c ^ b) - rotate(b, 24)) & mask
 
 
 class Bytes:

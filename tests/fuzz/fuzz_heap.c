@@ -35,7 +35,8 @@ static void look_at(const unsigned char *heap_bytes, size_t n, const uint8_t *el
         const void *sequence;
         uint64_t length;
         why.text[0] = '\0';
-        if (heap_find(heap, elements + i * HEAP_ELEMENT_BYTES, base_size, &sequence, &length, &why)) {
+        if (heap_find(heap, elements + i * HEAP_ELEMENT_BYTES, base_size, &sequence, &length,
+                      &why)) {
             require(*why.text);
             continue;
         }
@@ -57,13 +58,14 @@ static int find(const struct cache_form *form, uint64_t i, size_t base_size, con
     int error = heap_open(form->heap, size, &heap, &why);
     if (error)
         return error;
-    error =
-        heap_find(heap, (char *)form->values + i * HEAP_ELEMENT_BYTES, base_size, sequence, n, &why);
+    error = heap_find(heap, (char *)form->values + i * HEAP_ELEMENT_BYTES, base_size, sequence, n,
+                      &why);
     heap_close(heap);
     return error;
 }
 
-/* Whether the elements of a form that are left are as they were, and those at positions as given. */
+/* Whether the elements of a form that are left are as they were, and those at positions as given.
+ */
 static void compare(const struct cache_form *old, const struct cache_form *form,
                     const struct runs *positions, const struct sfs_sequence *given,
                     size_t base_size)
@@ -109,15 +111,17 @@ static void change(const unsigned char *heap, size_t n, const uint8_t *elements,
         struct runs positions = {0};
         struct sfs_sequence given[256];
         size_t k = 0;
-        for (unsigned at = n ? heap[round % n] : round; at < 256; at += 1 + (n ? heap[at % n] : 7)) {
+        for (unsigned at = n ? heap[round % n] : round; at < 256;
+             at += 1 + (n ? heap[at % n] : 7)) {
             require(runs_append(&positions, at, at + 1) == 0);
             given[k++] = (struct sfs_sequence){.elements = elements,
                                                .n = old.value_size ? at % 32 / base_size : 0};
         }
         bool erases = round % 2;
         struct cache_form form;
-        int error =
-            k == 0 ? -1 : heap_form_write(&layout, &old, &positions, erases ? NULL : given, &pool, &form);
+        int error = k == 0 ? -1
+                           : heap_form_write(&layout, &old, &positions, erases ? NULL : given,
+                                             &pool, &form);
         if (!error) {
             compare(&old, &form, &positions, erases ? NULL : given, base_size);
             form_free(&old, &pool);

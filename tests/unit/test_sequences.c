@@ -26,11 +26,12 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {"str", 1, 1, {12}, {12}, {12}, {0}},                                    /* single chunk */
-    {"vlen:<i4", 4, 1, {12}, {12}, {12}, {0, 0, DEFLATE}},                   /* the same, filtered */
-    {"vlen:f8", 8, 2, {7, 9}, {SIDE, SIDE}, {4, 5}, {DEFLATE, SHUFFLE, 0}},  /* fixed array */
+    {"str", 1, 1, {12}, {12}, {12}, {0}},                                   /* single chunk */
+    {"vlen:<i4", 4, 1, {12}, {12}, {12}, {0, 0, DEFLATE}},                  /* the same, filtered */
+    {"vlen:f8", 8, 2, {7, 9}, {SIDE, SIDE}, {4, 5}, {DEFLATE, SHUFFLE, 0}}, /* fixed array */
     {"str", 1, 2, {7, 9}, {SIDE, SFS_UNLIMITED}, {4, 5}, {0, FLETCHER32, FLETCHER32}},
-    {"vlen:S3", 3, 3, {3, 5, 5}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 5, 5}, {0}}, /* extensible array */
+    {"vlen:S3", 3, 3, {3, 5, 5}, {SFS_UNLIMITED, SIDE, SIDE}, {1, 5, 5}, {0}}, /* extensible array
+                                                                                */
     {"str", 1, 2, {7, 9}, {SFS_UNLIMITED, SFS_UNLIMITED}, {4, 5}, {DEFLATE, DEFLATE, DEFLATE}},
 };
 
@@ -190,8 +191,8 @@ static void check_model(struct sfs_dataset *dataset, struct model *model)
     assert_int_equal(lengths_n, n * sizeof(uint64_t));
     bool is_string = sfs_dataset_info(dataset)->type.is_string;
     if (!is_string)
-        assert_int_equal(
-            sfs_read_parts(dataset, SFS_SEQUENCES, 0, n, SIZE_MAX, &bytes, &bytes_n), 0);
+        assert_int_equal(sfs_read_parts(dataset, SFS_SEQUENCES, 0, n, SIZE_MAX, &bytes, &bytes_n),
+                         0);
     for (uint64_t k = 0; k < n; k++) {
         const struct element *element = element_at(model, &slab, k);
         defined += element->is_defined;
@@ -555,7 +556,8 @@ static void chunks_are_copied(void **state)
 }
 
 /* The second of two sections, and the third, each with its checksum. */
-static void give_sections(struct taken *taken, const void *elements, const void *heap, size_t heap_n)
+static void give_sections(struct taken *taken, const void *elements, const void *heap,
+                          size_t heap_n)
 {
     memcpy(taken->sections[1], elements, 32);
     structure_sum(taken->sections[1], 36);
@@ -568,11 +570,10 @@ static void give_sections(struct taken *taken, const void *elements, const void 
 
 /* Numbers of two sequences, 2 and 1 long, in a chunk as the prototype stores it. */
 static const unsigned char set_elements[32] = {2, 0, 0, 0, 0, 0, 1, 0, [16] = 1, [22] = 2};
-static const unsigned char set[] =
-    "HGLS\1\0\0\0\1\0\0\0\x1c\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0"
-    "GCOL\1\0\0\0\x40\0\0\0\0\0\0\0"
-    "\1\0\1\0\0\0\0\0\x8\0\0\0\0\0\0\0\xa\0\0\0\x14\0\0\0"
-    "\2\0\1\0\0\0\0\0\x4\0\0\0\0\0\0\0\x1e\0\0\0\0\0\0\0";
+static const unsigned char set[] = "HGLS\1\0\0\0\1\0\0\0\x1c\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0"
+                                   "GCOL\1\0\0\0\x40\0\0\0\0\0\0\0"
+                                   "\1\0\1\0\0\0\0\0\x8\0\0\0\0\0\0\0\xa\0\0\0\x14\0\0\0"
+                                   "\2\0\1\0\0\0\0\0\x4\0\0\0\0\0\0\0\x1e\0\0\0\0\0\0\0";
 
 /* Elements 1 and 2 of a chunk have what the prototype would have stored. */
 static struct sfs_file *create_as_the_prototype(struct sfs_dataset **dataset)
