@@ -16,6 +16,11 @@
 #define LOADED_TOGETHER 8
 #define LOADED_SHARE    4 /* chunks that are loaded together take at most this share of the limit */
 
+static void prepare(void *cache)
+{
+    pool_prepare(&((struct cache *)cache)->pool);
+}
+
 int cache_create(size_t limit, unsigned n_workers, struct cache **out)
 {
     struct cache *cache = calloc(1, sizeof(*cache) + n_workers * sizeof(*cache->encoder));
@@ -30,6 +35,7 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
     cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
+    cache->preparing = (struct pastime){.run = prepare, .context = cache};
     for (int i = 0; i < STRIPES; i++)
         pthread_rwlock_init(&cache->stripes[i], NULL);
     pthread_mutex_init(&cache->lock, NULL);
@@ -45,6 +51,7 @@ void cache_destroy(struct cache *cache)
     if (!cache)
         return;
     encoders_end(cache);
+    workers_cancel(cache->workers, &cache->preparing);
     workers_destroy(cache->workers);
     assert(!cache->lru && !cache->dirty && cache->used == 0 && cache->busy == 0 &&
            cache->dirty_bytes == 0);

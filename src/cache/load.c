@@ -203,6 +203,8 @@ static int add_parts(struct cache *cache, struct chunk *chunk, unsigned wanted)
     }
     unreserve(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
+    if (pool_wants(&cache->pool))
+        workers_offer(cache->workers, &cache->preparing, 1);
     return error;
 }
 

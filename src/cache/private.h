@@ -132,6 +132,7 @@ struct cache {
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
+    struct pastime preparing; /* memory that may be wanted next */
     pthread_rwlock_t stripes[STRIPES]; /* each guards the forms of some chunks that were open */
     pthread_mutex_t lock;              /* guards what follows, and all chunks and tables */
     pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */

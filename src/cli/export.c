@@ -17,7 +17,8 @@ static const char help[] =
     "undefined becomes the fill value. DST is made if there is none. Without a dataset SRC must\n"
     "have only one of rank 2 or more; without one DST gets the same path. Attributes are copied.\n"
     "\n"
-    "  --filter NAME[=LEVEL]  a filter of the dense chunks: deflate (or gzip), shuffle,\n"
+    "  --filter [values:]NAME[=LEVEL]\n"
+    "                         a filter of the dense chunks: deflate (or gzip), shuffle,\n"
     "                         fletcher32, bitshuffle=lz4, lz4, zstd, blosc=zstd:5,\n"
     "                         blosc2=zstd:5, bzip2, lzf, szip, or a registered number with\n"
     "                         its parameters";

@@ -161,8 +161,10 @@ int filter_parse(const char *command, const char *text, int section, struct filt
 {
     static const char *const names[] = {"selection:", "values:", "heap:"};
     const char *name = text;
-    for (int i = 0; section < 0 && i < SFS_SECTIONS; i++)
+    for (int i = 0; i < SFS_SECTIONS; i++)
         if (!strncmp(text, names[i], strlen(names[i]))) {
+            if (section >= 0 && section != i)
+                return refuse(command, "--filter %s: there is no such section", text);
             section = i;
             name += strlen(names[i]);
             break;

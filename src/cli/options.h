@@ -59,7 +59,7 @@ struct filters {
 
 enum { SELECTION_SECTION, VALUES_SECTION, HEAP_SECTION };
 
-/* section: that of a text without SECTION:, or -1. */
+/* section: the only one that there is, which a text need not begin with; or -1. USAGE. */
 int filter_parse(const char *command, const char *text, int section, struct filters *filters);
 
 /* Puts the filters into what is to be created, of which rank and chunk dims are set; it points to

@@ -12,6 +12,7 @@
 
 #define SMALL_BLOCK ((size_t)64 << 10)
 #define HUGE_PAGE   ((size_t)2 << 20)
+#define PAGE        ((size_t)4 << 10) /* at the least */
 #define AREA        (8 * HUGE_PAGE)
 
 /* Takes free block i out of the list. The lock must be held. */
@@ -35,7 +36,29 @@ static void *take_free(struct pool *pool, size_t size)
 static void unmap(const struct pool_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        munmap(blocks[i].memory, blocks[i].size);
+        if (blocks[i].memory)
+            munmap(blocks[i].memory, blocks[i].size);
+}
+
+/* What is left of the area. The lock must be held. */
+static struct pool_block remove_area(struct pool *pool)
+{
+    struct pool_block left = {pool->area_left > 0 ? pool->area : NULL, pool->area_left};
+    if (pool->area_is_ready)
+        pool->bytes -= left.size;
+    pool->area = NULL;
+    pool->area_left = 0;
+    pool->area_is_ready = false;
+    return left;
+}
+
+/* What was prepared. The lock must be held. */
+static struct pool_block remove_ready(struct pool *pool)
+{
+    struct pool_block ready = pool->ready;
+    pool->bytes -= ready.size;
+    pool->ready = (struct pool_block){0};
+    return ready;
 }
 
 void pool_init(struct pool *pool, size_t limit)
@@ -47,9 +70,9 @@ void pool_init(struct pool *pool, size_t limit)
 
 void pool_destroy(struct pool *pool)
 {
+    struct pool_block others[] = {remove_ready(pool), remove_area(pool)};
     unmap(pool->free, pool->n_free);
-    if (pool->area_left > 0)
-        munmap(pool->area, pool->area_left);
+    unmap(others, 2);
     pthread_mutex_destroy(&pool->lock);
 }
 
@@ -82,25 +105,47 @@ static void *map_aligned(size_t size)
     return memory + before;
 }
 
-/* Takes a block from the area, or from a new one. The lock must be held. */
+/* Makes a mapping of AREA bytes the area. The lock must be held. */
+static void set_area(struct pool *pool, char *memory, bool is_ready)
+{
+    struct pool_block left = remove_area(pool);
+    unmap(&left, 1);
+    pool->area = memory;
+    pool->area_left = AREA;
+    pool->area_is_ready = is_ready;
+    pool->bytes += is_ready ? AREA : 0;
+}
+
+/* A block from the area, which has room for it. The lock must be held. */
 static void *cut(struct pool *pool, size_t size)
 {
-    if (pool->area_left < size) {
-        char *area = map_aligned(AREA);
-        if (!area)
-            return map(size);
-        if (pool->area_left > 0)
-            munmap(pool->area, pool->area_left);
-        pool->area = area;
-        pool->area_left = AREA;
-    }
     void *block = pool->area;
     pool->area += size;
     pool->area_left -= size;
     return block;
 }
 
-/* A block from the system. */
+/* A block of memory that was prepared, and is counted already, or NULL. The lock must be held. */
+static void *take_ready(struct pool *pool, size_t size)
+{
+    if (size <= SMALL_BLOCK)
+        return NULL;
+    if (size > AREA / 2) {
+        if (pool->ready.size != size)
+            return NULL;
+        void *memory = remove_ready(pool).memory;
+        pool->bytes += size;
+        pool->wanted = size;
+        return memory;
+    }
+    if (pool->area_left < size && pool->ready.size == AREA) {
+        set_area(pool, remove_ready(pool).memory, true);
+        pool->wanted = AREA;
+    }
+    return pool->area_is_ready && pool->area_left >= size ? cut(pool, size) : NULL;
+}
+
+/* A block from the system, or cut from what came from it. */
 static void *allocate(struct pool *pool, size_t size)
 {
     if (size <= SMALL_BLOCK)
@@ -108,46 +153,71 @@ static void *allocate(struct pool *pool, size_t size)
     if (size > AREA / 2)
         return map_aligned(size);
     pthread_mutex_lock(&pool->lock);
-    void *block = cut(pool, size);
+    char *area = pool->area_left < size || pool->area_is_ready ? map_aligned(AREA) : NULL;
+    if (area)
+        set_area(pool, area, false);
+    bool has_room = !pool->area_is_ready && pool->area_left >= size;
+    void *block = has_room ? cut(pool, size) : map(size);
     pthread_mutex_unlock(&pool->lock);
     return block;
 }
 
-/* Adds bytes within the limit, if that can be done without some free blocks: those are given up.
- * Returns their number. The lock must be held. */
-static size_t add_bytes(struct pool *pool, size_t bytes, struct pool_block *given_up)
+/* What is given up for other memory: prepared first. */
+struct given_up {
+    struct pool_block block[POOL_FREE_BLOCKS + 2];
+    size_t n;
+};
+
+/* Adds bytes within the limit, if that can be done without memory that is not in use: that is given
+ * up. The lock must be held. */
+static void add_bytes(struct pool *pool, size_t bytes, struct given_up *given_up)
 {
-    size_t n = 0;
+    given_up->n = 0;
+    if (pool->bytes + bytes > pool->limit)
+        given_up->block[given_up->n++] = remove_ready(pool);
+    if (pool->bytes + bytes > pool->limit && pool->area_is_ready)
+        given_up->block[given_up->n++] = remove_area(pool);
     while (pool->n_free > 0 && pool->bytes + bytes > pool->limit) {
-        given_up[n] = remove_block(pool, 0);
-        pool->bytes -= given_up[n++].size;
+        struct pool_block block = remove_block(pool, 0);
+        pool->bytes -= block.size;
+        given_up->block[given_up->n++] = block;
     }
     pool->bytes += bytes;
-    return n;
+}
+
+/* A block of this size is mapped: another one may be. The lock must be held. */
+static void expect(struct pool *pool, size_t size)
+{
+    if (size > AREA / 2) {
+        pool->wanted = size == pool->last ? size : 0;
+        pool->last = size;
+    } else if (size > SMALL_BLOCK) {
+        pool->wanted = AREA;
+    }
 }
 
 void *pool_get(struct pool *pool, size_t n)
 {
     size_t size = pool_block_size(n);
-    struct pool_block given_up[POOL_FREE_BLOCKS];
-    size_t n_given_up = 0;
+    struct given_up given_up = {.n = 0};
     if (size == SIZE_MAX)
         return NULL;
     pthread_mutex_lock(&pool->lock);
     void *memory = take_free(pool, size);
     if (!memory)
-        n_given_up = add_bytes(pool, size, given_up);
+        memory = take_ready(pool, size);
+    if (!memory) {
+        add_bytes(pool, size, &given_up);
+        expect(pool, size);
+    }
     pthread_mutex_unlock(&pool->lock);
     if (memory)
         return memory;
 
-    unmap(given_up, n_given_up);
+    unmap(given_up.block, given_up.n);
     memory = allocate(pool, size);
-    if (!memory) {
-        pthread_mutex_lock(&pool->lock);
-        pool->bytes -= size;
-        pthread_mutex_unlock(&pool->lock);
-    }
+    if (!memory)
+        pool_uncount(pool, size);
     return memory;
 }
 
@@ -176,21 +246,62 @@ void pool_put(struct pool *pool, void *memory, size_t n)
 
 void pool_set_limit(struct pool *pool, size_t limit)
 {
-    struct pool_block given_up[POOL_FREE_BLOCKS];
+    struct given_up given_up;
     pthread_mutex_lock(&pool->lock);
     pool->limit = limit;
-    size_t n_given_up = add_bytes(pool, 0, given_up);
+    add_bytes(pool, 0, &given_up);
     pthread_mutex_unlock(&pool->lock);
-    unmap(given_up, n_given_up);
+    unmap(given_up.block, given_up.n);
+}
+
+/* The lock must be held. */
+static bool wants(const struct pool *pool)
+{
+    bool is_soon = pool->wanted > 0 && (pool->wanted != AREA || pool->area_left < AREA / 2);
+    return is_soon && !pool->ready.memory && pool->bytes <= pool->limit &&
+           pool->wanted <= pool->limit - pool->bytes;
+}
+
+bool pool_wants(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool is_wanted = wants(pool);
+    pthread_mutex_unlock(&pool->lock);
+    return is_wanted;
+}
+
+void pool_prepare(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct pool_block block = {NULL, wants(pool) ? pool->wanted : 0};
+    pool->bytes += block.size;
+    pool->wanted = 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (block.size == 0)
+        return;
+
+    block.memory = map_aligned(block.size);
+    for (size_t i = 0; block.memory && i < block.size; i += PAGE)
+        ((volatile char *)block.memory)[i] = 0;
+
+    pthread_mutex_lock(&pool->lock);
+    bool is_kept = block.memory && !pool->ready.memory && pool->bytes <= pool->limit;
+    if (is_kept)
+        pool->ready = block;
+    else
+        pool->bytes -= block.size;
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_kept)
+        unmap(&block, 1);
 }
 
 void pool_count(struct pool *pool, size_t n)
 {
-    struct pool_block given_up[POOL_FREE_BLOCKS];
+    struct given_up given_up;
     pthread_mutex_lock(&pool->lock);
-    size_t n_given_up = add_bytes(pool, n, given_up);
+    add_bytes(pool, n, &given_up);
     pthread_mutex_unlock(&pool->lock);
-    unmap(given_up, n_given_up);
+    unmap(given_up.block, given_up.n);
 }
 
 void pool_uncount(struct pool *pool, size_t n)

@@ -86,14 +86,17 @@ double mount_name_timeout(const struct mount *mount, struct inode inode)
 {
     if (is_of_folder(mount, inode) && !is_doubtful(mount, inode))
         return mount_folder_timeout(mount);
-    return is_doubtful(mount, inode) || inode.entry == ENTRY_TEMPORARY ? 0
+    return is_doubtful(mount, inode) || inode.entry == ENTRY_TEMPORARY ||
+                   inode.entry == ENTRY_GROUP_JSON
+               ? 0
            : mount->follow ? follow_timeout(mount->follow)
                            : MOUNT_TIMEOUT_SECONDS;
 }
 
 static double timeout_of(const struct mount *mount, struct inode inode)
 {
-    bool is_live = inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
+    bool is_live = inode.entry == ENTRY_GROUP_JSON ||
+                   (inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW);
     return is_live || mount->follow || is_doubtful(mount, inode) ? 0 : MOUNT_TIMEOUT_SECONDS;
 }
 
@@ -189,6 +192,20 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
     return 0;
 }
 
+static int group_json_attributes(struct mount *mount, const struct node *group, struct inode inode,
+                                 struct stat *st)
+{
+    char *text;
+    size_t n;
+    int error = group_text(mount, group, &text, &n);
+    if (error)
+        return error;
+    free(text);
+    common(mount, group, inode, false, st);
+    as_file(st, n, n);
+    return 0;
+}
+
 /* A directory below a dataset: names can be made in it where the frames that they stand for can be
  * written. */
 static void directory_attributes(struct mount *mount, const struct node *node, struct views *views,
@@ -235,6 +252,8 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
     }
     if (inode.entry == ENTRY_NODE)
         return node_attributes_of(mount, node, inode, st);
+    if (inode.entry == ENTRY_GROUP_JSON)
+        return group_json_attributes(mount, node, inode, st);
     if (inode.entry == ENTRY_TEMPORARY)
         return temporary_attributes(mount, node, inode, st, timeout);
     if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW)

@@ -18,7 +18,8 @@
 #include "fs/name.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
-#define AT_LINKS   3 /* and that of a group's first link */
+#define AT_JSON    3 /* of group.json, */
+#define AT_LINKS   4 /* and of a group's first link */
 
 /* Of temporary files, less the first two: offsets that old programs can take, if frames leave any.
  */
@@ -192,7 +193,21 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
     return error;
 }
 
-/* At the root, before the links, .sparsefs. */
+/* -EAGAIN: this group has none. */
+static int list_group_json(struct mount *mount, const struct directory *directory,
+                           struct listed *listed)
+{
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    bool is_there = node_get(mount->nodes, directory->node->number) &&
+                    group_tells(mount, directory->node, &directory->listing->links);
+    pthread_rwlock_unlock(&mount->tree_lock);
+    strcpy(listed->name, NAME_GROUP_JSON);
+    listed->inode = (struct inode){.node = directory->inode.node, .entry = ENTRY_GROUP_JSON};
+    listed->type = S_IFREG;
+    return is_there ? 0 : -EAGAIN;
+}
+
+/* Before the links, .sparsefs at the root, and group.json. */
 static int list_group(struct mount *mount, const struct directory *directory, uint64_t at,
                       bool plus, struct listed *listed)
 {
@@ -205,7 +220,11 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
         set_type(mount, listed, false);
         return 0;
     }
-    size_t i = listing_find(listing, at > AT_LINKS ? at - AT_LINKS : 0);
+    if (at <= AT_JSON) {
+        listed->next = AT_LINKS;
+        return list_group_json(mount, directory, listed);
+    }
+    size_t i = listing_find(listing, at - AT_LINKS);
     if (i == listing->links.n)
         return -ENOENT;
     const struct sfs_link *link = &listing->links.link[i];
@@ -233,6 +252,8 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
         listed->type = S_IFDIR;
         return is_root ? 0 : -EAGAIN;
     }
+    if (at < AT_LINKS)
+        return -EAGAIN;
     if (at - AT_LINKS >= names->n)
         return -ENOENT;
     const char *name = names->text + names->name[at - AT_LINKS].at;

@@ -20,8 +20,9 @@
 #include "view/view.h"
 
 enum entry {
-    ENTRY_NODE = 1, /* the node itself */
-    ENTRY_FRAMES,   /* directories of a dataset */
+    ENTRY_NODE = 1,   /* the node itself */
+    ENTRY_GROUP_JSON, /* of a group */
+    ENTRY_FRAMES,     /* directories of a dataset */
     ENTRY_RAW_DIR,
     ENTRY_NPY_DIR,
     ENTRY_TIFF_DIR,

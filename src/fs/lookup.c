@@ -25,6 +25,25 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
     return error;
 }
 
+/* group.json, in the place of a link that is not there. */
+static int lookup_group_json(struct mount *mount, const struct node *group, const char *name,
+                             struct inode *inode)
+{
+    struct sfs_links links;
+    if (strcmp(name, NAME_GROUP_JSON) != 0)
+        return -ENOENT;
+    int error = sfs_list(node_file(group), node_address(group), &links);
+    if (error)
+        return error;
+    error = group_tells(mount, group, &links) ? 0 : -ENOENT;
+    sfs_links_free(&links);
+    if (!error) {
+        *inode = (struct inode){.node = group->number, .entry = ENTRY_GROUP_JSON};
+        node_hold(mount->nodes, group->number);
+    }
+    return error;
+}
+
 /* The node of the inode is held then. */
 static int lookup_in_group(struct mount *mount, const struct node *group, const char *name,
                            struct inode *inode)
@@ -40,6 +59,8 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     if (name_decode(name, !group->parent, link_name)) {
         struct sfs_link link;
         error = sfs_lookup(node_file(group), node_address(group), link_name, &link);
+        if (error == -ENOENT)
+            return lookup_group_json(mount, group, name, inode);
         if (error)
             return error;
         error = node_child(mount->nodes, group, &link, &child);
@@ -168,6 +189,8 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
         struct temporary *temporary = temporary_get(mount->temporaries, inode);
         exists = temporary;
         temporary_put(mount->temporaries, temporary);
+    } else if (inode.entry == ENTRY_GROUP_JSON) {
+        exists = node->type == NODE_GROUP && inode.frame == 0;
     } else if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
         exists = exists_in_control(mount, inode);
     } else if (inode.entry != ENTRY_NODE && node->type == NODE_DATASET) {

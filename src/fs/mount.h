@@ -185,6 +185,15 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 bool control_is_writable(const struct mount *mount, unsigned entry);
 int control_write(struct mount *mount, const char *bytes, size_t n);
 
+/* ---- group.c: group.json, which says why external links of a group are not followed ---- */
+
+/* Whether a group with these links has it: one of them is an external link that is not followed,
+ * and none has its name. tree_lock must be held. */
+bool group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links);
+
+/* Its content as of now. The caller frees *text. -ESTALE: the node is no group. */
+int group_text(struct mount *mount, const struct node *group, char **text, size_t *n);
+
 /* ---- dir.c: directories ---- */
 
 /* Answers readdir, or readdirplus if plus, from `offset` on into at most `size` bytes. */

@@ -10,6 +10,9 @@
 /* The name of the directory at the root of a mount that is not in the file. */
 #define NAME_CONTROL ".sparsefs"
 
+/* That of a file in a group, unless a link has it. */
+#define NAME_GROUP_JSON "group.json"
+
 /* The targets of symbolic links that lead nowhere: no name is one of them, or begins so. */
 #define NAME_EXTERNAL     "external:" /* and what it names */
 #define NAME_USER_DEFINED "user-defined-link"

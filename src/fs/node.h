@@ -40,15 +40,16 @@ struct node {
     uint32_t number;
     uint32_t generation; /* another one when the number is given again, and in the next mount */
     enum node_type type;
-    const struct node *parent; /* NULL: the root */
-    unsigned level;            /* below the root of the file */
+    const struct node *parent;    /* NULL: the root */
+    unsigned level;               /* below the root of the file */
     struct mounted_file *mounted; /* what it is in */
     uint64_t address;             /* not of a symlink */
     /* The same for all hard links to an object, as long as one of their nodes is in the table or it
      * is kept, and never that of another; not of a symlink. */
     uint64_t object;
-    char *name;   /* the HDF5 link's; "" for the root */
-    char *target; /* of a symlink */
+    char *name;     /* the HDF5 link's; "" for the root */
+    char *target;   /* of a symlink */
+    int unfollowed; /* of an external link that is shown as a symlink: why, a negative errno; or 0 */
     /* What the link leads to could not be read. That may pass: neither we nor the kernel may keep
      * it for an answer. */
     bool is_doubtful;

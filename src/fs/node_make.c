@@ -229,6 +229,7 @@ static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_lin
         log_info("%s: an external link leads nowhere: %s: %s: it is no file of the folder",
                  sfs_path(node_file(group)), link->target_file, link->target);
     entry->node.is_doubtful = error; /* it may come */
+    entry->node.unfollowed = error;
     free(file);
     return make_symlink(entry, error ? external_as_target(link) : target);
 }
@@ -251,6 +252,7 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
     if (error)
         tell_external(entry, link, error);
     entry->node.is_doubtful = error && error != -ENOENT && error != -EXDEV;
+    entry->node.unfollowed = error;
     return error ? make_symlink(entry, external_as_target(link))
                  : make_object(entry, mounted, address);
 }

@@ -281,6 +281,8 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
         return refusal_say(mount, file->node, REFUSAL_COMPUTED);
     if (file->inode.entry == ENTRY_IMAGE)
         return sfs_snapshot_open(mount->file, &file->snapshot);
+    if (file->inode.entry == ENTRY_GROUP_JSON)
+        return group_text(mount, file->node, &file->text, &file->text_bytes);
     if (is_control(file->inode))
         return control_text(mount, file->inode.entry, &file->text, &file->text_bytes);
     return open_datatype(file);

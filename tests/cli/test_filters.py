@@ -97,6 +97,11 @@ def test_by_name(tmp_path, name):
     with h5py.File(tmp_path / "plain.h5") as file:
         assert np.array_equal(file["d"], data)
     expect_plugin_reads(dense, id, name, data)
+    done("export", "--filter", f"values:{name}", sparse, tmp_path / "named.h5")
+    assert (tmp_path / "named.h5").stat().st_size == dense.stat().st_size
+    failed("export", "--filter", f"selection:{name}", sparse, tmp_path / "none.h5",
+           says="there is no such section", code=USAGE)
+    assert not (tmp_path / "none.h5").exists()
 
 
 def run_with_tables(script, path):

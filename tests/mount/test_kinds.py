@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -391,6 +392,57 @@ def test_external_links_that_lead_out(mounts, tmp_path):
     mount = mounts(tmp_path / "run/master.h5", "external_links", expect_log=True)
     for name in set(links) - {"magic"}:
         assert (mount / name / "data/frames/0.raw").stat().st_size == 168, name
+
+
+def outcomes(group):
+    """name: state, why and option, as the group's group.json has it."""
+    said = json.loads((group / "group.json").read_text())
+    assert list(said) == ["path", "external_links"]
+    return said["path"], {link["name"]: (link["state"], link.get("why"), link.get("option"))
+                          for link in said["external_links"]}
+
+
+def test_groups_say_which_links_are_not_followed(mounts, tmp_path):
+    """In a file that only such groups have, and that is nobody's link."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/no.h5").write_text("this is no HDF5 file")
+    for name in ("out.h5", "run/beside.h5"):
+        with h5py.File(tmp_path / name, "w") as f:
+            f["x"] = 1
+    with h5py.File(tmp_path / "run/master.h5", "w") as f:
+        f["sound/beside"] = h5py.ExternalLink("beside.h5", "/x")
+        f["sound/soft"] = h5py.SoftLink("/nothing")
+        f["g/sub/x"] = 1
+        for name, file, at in (("beside", "beside.h5", "/x"), ("gone", "gone.h5", "/x"), ("no object", "beside.h5", "/y"),
+                               ("no", "no.h5", "/x"), ("out", "../out.h5", "/x"), ('"', "/no/where", "/x")):  # and one that JSON escapes
+            f["g"][name] = h5py.ExternalLink(file, at)
+        f["taken/gone"] = h5py.ExternalLink("gone.h5", "/x")
+        f["taken/group.json"] = 5
+    lost = ("missing", "there is no such file, or no such object in it", None)
+    out = ("refused", "it leads out of the folder of the HDF5 file", "external_links or external_files=DIR")
+    found = {"beside": ("followed", None, None), "gone": lost, "no object": lost,
+             "no": ("unreadable", "it is no HDF5 file, or damaged", None)}
+    for options in ("ro",), ("rw", "external_links"), ("default", f"external_files={tmp_path}"):
+        mount = mounts(tmp_path / "run/master.h5", *options, expect_log=True)
+        links = {**found, "out": out if "ro" in options else ("followed", None, None),
+                 '"': lost if "rw" in options else out}
+        assert outcomes(mount / "g") == ("/g", links), options
+        assert sorted(os.listdir(mount / "g")) == sorted([*links, "sub", "group.json"])
+        assert os.listdir(mount / "sound") == ["beside", "soft"]
+        for group in ("sound", "g/sub", "."):
+            assert not os.path.lexists(mount / group / "group.json")
+        assert sorted(os.listdir(mount / "taken")) == ["gone", "group.json"]
+        assert (mount / "taken/group.json/value.txt").read_text() == "5\n"
+        path = mount / "g/group.json"
+        assert path.stat().st_size == len(path.read_bytes()) and not os.listxattr(path)
+        for refused in (lambda: path.write_text("{}"), path.unlink, lambda: path.rename(mount / "g/other")):
+            with pytest.raises(OSError) as error:
+                refused()
+            assert error.value.errno == (errno.EROFS if "ro" in options else errno.EPERM)
+        shutil.copytree(mount.root, tmp_path / "copy", symlinks=True)
+        assert json.loads((tmp_path / "copy/g/group.json").read_text())["path"] == "/g"
+        shutil.rmtree(tmp_path / "copy")
+        mount.unmount()
 
 
 def test_links_that_lead_nowhere_say_what_they_are(mounts, tmp_path):

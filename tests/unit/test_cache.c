@@ -886,10 +886,12 @@ static void closing_a_dataset_gives_its_memory_back(void **state)
     free(source);
 }
 
-/* More blocks than are kept for reuse. */
+/* More blocks than are kept for reuse; beside them an area may have been prepared, and be left of
+ * one. */
 static void a_dataset_of_many_large_chunks_can_be_closed(void **state)
 {
     (void)state;
+    const uint64_t prepared = 2 * 16 * MIB;
     struct source *source = make_row(200, 65 * KIB);
     struct cache *cache = make_cache(64 * MIB);
     for (int round = 0; round < 3; round++) {
@@ -898,9 +900,10 @@ static void a_dataset_of_many_large_chunks_can_be_closed(void **state)
             struct box box = one_element(k * source->layout.chunk_dims[0]);
             assert_true(read_is_right(dataset, source, &box));
         }
-        assert_in_range(statistics_of(cache).cache_bytes, 200 * 128 * KIB, 201 * 128 * KIB);
+        assert_in_range(statistics_of(cache).cache_bytes, 200 * 128 * KIB,
+                        201 * 128 * KIB + prepared);
         cache_close_dataset(dataset);
-        assert_in_range(statistics_of(cache).cache_bytes, 0, 100 * 128 * KIB);
+        assert_in_range(statistics_of(cache).cache_bytes, 0, 100 * 128 * KIB + prepared);
     }
     cache_destroy(cache);
     free(source);

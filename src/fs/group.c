@@ -1,0 +1,126 @@
+/* group.json: the external links of a group and what became of each, in a group of which at least
+ * one is not followed. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "fs/mount.h"
+#include "fs/name.h"
+
+struct outcome {
+    const char *state, *why, *option;
+};
+
+static struct outcome outcome_of(int error)
+{
+    switch (-error) {
+    case 0:
+        return (struct outcome){"followed", NULL, NULL};
+    case EXDEV:
+        return (struct outcome){"refused", "it leads out of the folder of the HDF5 file",
+                                "external_links or external_files=DIR"};
+    case EPERM:
+        return (struct outcome){
+            "refused", "others would see what the owner of the file does not let them see", NULL};
+    case EDEADLK:
+        return (struct outcome){"refused", "it leads into a mount of sparsefs", NULL};
+    case ENOENT:
+        return (struct outcome){"missing", "there is no such file, or no such object in it", NULL};
+    case EINVAL:
+        return (struct outcome){"unreadable", "it is no HDF5 file, or damaged", NULL};
+    default:
+        return (struct outcome){"unreadable", strerror(-error), NULL};
+    }
+}
+
+/* What came of an external link of a group that is there: the error of following it, or of looking
+ * at it, which is not kept. */
+static int error_of_link(struct mount *mount, const struct node *group, const struct sfs_link *link)
+{
+    const struct node *child;
+    int error = node_child(mount->nodes, group, link, &child);
+    if (error)
+        return error;
+    error = child->unfollowed;
+    node_put(mount->nodes, child->number);
+    return error;
+}
+
+bool group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links)
+{
+    bool tells = false;
+    for (size_t i = 0; i < links->n; i++) {
+        const struct sfs_link *link = &links->link[i];
+        if (!strcmp(link->name, NAME_GROUP_JSON))
+            return false;
+        if (!tells && link->type == SFS_LINK_EXTERNAL)
+            tells = error_of_link(mount, group, link) != 0;
+    }
+    return tells;
+}
+
+static void write_member(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, ", \"%s\": ", key);
+    json_string(out, text, strlen(text));
+}
+
+static void write_link(FILE *out, const struct sfs_link *link, int error)
+{
+    struct outcome outcome = outcome_of(error);
+    fputs("{\"name\": ", out);
+    json_string(out, link->name, strlen(link->name));
+    write_member(out, "file", link->target_file);
+    write_member(out, "path", link->target);
+    write_member(out, "state", outcome.state);
+    if (outcome.why)
+        write_member(out, "why", outcome.why);
+    if (outcome.option)
+        write_member(out, "option", outcome.option);
+    putc('}', out);
+}
+
+static int write_text(struct mount *mount, const struct node *group, const struct sfs_links *links,
+                      char **text, size_t *n)
+{
+    const char *separator = "\n    ";
+    char *path = node_path(group);
+    FILE *out = path ? open_memstream(text, n) : NULL;
+    if (out) {
+        fputs("{\n  \"path\": ", out);
+        json_string(out, path, strlen(path));
+        fputs(",\n  \"external_links\": [", out);
+        for (size_t i = 0; i < links->n; i++) {
+            if (links->link[i].type != SFS_LINK_EXTERNAL)
+                continue;
+            fputs(separator, out);
+            write_link(out, &links->link[i], error_of_link(mount, group, &links->link[i]));
+            separator = ",\n    ";
+        }
+        fputs("\n  ]\n}\n", out);
+    }
+    free(path);
+    if (out && fclose(out) == 0)
+        return 0;
+    if (out)
+        free(*text);
+    return -ENOMEM;
+}
+
+int group_text(struct mount *mount, const struct node *group, char **text, size_t *n)
+{
+    struct sfs_links links;
+    if (group->type != NODE_GROUP)
+        return -ESTALE;
+    pthread_rwlock_rdlock(&mount->tree_lock);
+    int error = node_get(mount->nodes, group->number)
+                    ? sfs_list(node_file(group), node_address(group), &links)
+                    : -ESTALE;
+    if (!error) {
+        error = write_text(mount, group, &links, text, n);
+        sfs_links_free(&links);
+    }
+    pthread_rwlock_unlock(&mount->tree_lock);
+    return error;
+}
