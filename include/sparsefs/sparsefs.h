@@ -607,8 +607,8 @@ struct sfs_dataset_create {
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
  * fill value or filters cannot be; -EOPNOTSUPP: a datatype with references, or with parts of
- * variable length, unless the dataset is sparse and all of an element is a string of variable
- * length or a sequence of elements without such parts; or a filter that is not available; -EROFS:
+ * variable length, unless all of an element is a string of variable length or a sequence of
+ * elements without such parts; or a filter that is not available; -EROFS:
  * the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
@@ -747,7 +747,8 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
                               const struct sfs_encoded *memory_space,
                               const struct sfs_encoded *space, const void *buffer);
 
-/* The same for a slab, row-major and without gaps in buffer, in the file's datatype. */
+/* The same for a slab, row-major and without gaps in buffer, in the file's datatype; of elements of
+ * variable length struct sfs_sequence, also of those of dense datasets. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it

@@ -197,6 +197,8 @@ static int run(int argc, char **argv)
         code = check_arguments(argc, argv, 2, 2, "a FILE and a DATASET are");
     if (!code && (!arguments.dims || !arguments.dtype))
         code = refuse(argv[0], "%s is wanted", arguments.dims ? "--dtype" : "--dims");
+    if (!code && arguments.filters.given[HEAP_SECTION] && !is_variable(arguments.dtype))
+        code = refuse(argv[0], "--filter heap: %s has no variable-length data", arguments.dtype);
     if (code)
         return code;
     create.version_1_selections = arguments.version_1;

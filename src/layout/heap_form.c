@@ -14,6 +14,9 @@
  * any case, so that this costs little then; what is left costs bytes of the file. */
 #define UNUSED_SHARE 4
 
+_Static_assert(sizeof(struct sfs_sequence) == HEAP_ELEMENT_BYTES,
+               "packed values of either kind have the same size");
+
 /* What a chunk that changes is made of. */
 struct making {
     size_t base_size;

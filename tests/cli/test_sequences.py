@@ -127,7 +127,7 @@ def test_what_cannot_be(tmp_path):
     failed("create", "--dims", "4", "--dtype", "vlen:str", path, "/x", code=USAGE, says="no such datatype")
     failed("create", "--dims", "4", "--dtype", "str", "--fill", "a", path, "/x", code=USAGE, says="have none")
     failed("create", "--dims", "4", "--dtype", "u2", "--filter", "heap:deflate", path, "/x",
-           says="no section of variable-length data")
+           code=USAGE, says="no variable-length data")
     make_dense(path, "x", (4,), (4,), "str")
     for option in (["--undefined", "0"], ["--roi", "0:1,0:1"], ["--above", "1"], ["--fast"]):
         failed("import", *option, f"{path}:/x", tmp_path / "y.h5", says="variable length")

@@ -627,6 +627,61 @@ static void what_the_prototype_has_written_is_written_over(void **state)
     }
 }
 
+/* What was flushed is there, whatever was written over it and not flushed. */
+static void what_is_flushed_stays(void **state)
+{
+    (void)state;
+    const int32_t old[] = {1, 2, 3}, fresh[] = {4, 5, 6, 7};
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 3000, &dataset);
+    struct sfs_options options = {.writable = true};
+    write_at(dataset, 1, old, 3);
+    write_at(dataset, 2, old, 2);
+    assert_int_equal(sfs_flush(file), 0);
+    for (uint64_t at = 0; at < 12; at++)
+        write_at(dataset, at, fresh, 4);
+    assert_int_equal(sfs_set_extent(dataset, &(uint64_t){2}), 0);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    dataset = open_dataset(file);
+    assert_int_equal(sfs_dataset_info(dataset)->dims[0], 12);
+    for (uint64_t at = 0; at < 12; at++)
+        check_element(dataset, at, old, at == 1 ? 3 : at == 2 ? 2 : 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* An element that is unfinished is not committed, and the others of its chunk are. */
+static void what_is_unfinished_is_left_out(void **state)
+{
+    (void)state;
+    const int32_t old[] = {1, 2, 3}, fresh[] = {4, 5, 6, 7};
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    struct sfs_slab slab = {.rank = 1, .start = {3}, .count = {1}};
+    struct sfs_unfinished *unfinished;
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
+    write_at(dataset, 1, old, 3);
+    write_at(dataset, 3, fresh, 4);
+    for (int ended = 0; ended < 2; ended++) {
+        struct sfs_file *reader;
+        assert_int_equal(sfs_flush(file), 0);
+        struct sfs_options options = {.follow = true};
+        assert_int_equal(sfs_open(PATH, &options, &reader), 0);
+        struct sfs_dataset *read = open_dataset(reader);
+        check_element(read, 1, old, 3);
+        check_element(read, 3, fresh, ended ? 4 : 0);
+        sfs_dataset_close(read);
+        assert_int_equal(sfs_close(reader), 0);
+        if (!ended)
+            sfs_end_unfinished(unfinished);
+    }
+    check_element(dataset, 3, fresh, 4);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* Puts bytes into a closed file. */
 static void put_bytes(uint64_t address, const void *bytes, size_t n)
 {
@@ -696,6 +751,8 @@ static void absurd_lengths_are_refused(void **state)
 
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(what_the_prototype_has_written_is_written_over),
+          cmocka_unit_test(what_is_flushed_stays),
+          cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(a_damaged_chunk_is_not_written),
           cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
