@@ -329,7 +329,8 @@ static void random_elements(hvl_t *elements, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         elements[i].len = random_below(6);
-        int32_t *p = elements[i].p = allocate(elements[i].len * sizeof(*p));
+        int32_t *p = elements[i].p =
+            elements[i].len ? allocate(elements[i].len * sizeof(*p)) : NULL;
         for (size_t k = 0; k < elements[i].len; k++)
             p[k] = (int32_t)random_between(0, 60000) - 30000;
     }
@@ -751,8 +752,7 @@ static void absurd_lengths_are_refused(void **state)
 
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(what_the_prototype_has_written_is_written_over),
-          cmocka_unit_test(what_is_flushed_stays),
-          cmocka_unit_test(what_is_unfinished_is_left_out),
+          cmocka_unit_test(what_is_flushed_stays), cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(a_damaged_chunk_is_not_written),
           cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
