@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <hdf5.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <sparsefs/sparsefs.h>
 
@@ -67,6 +68,208 @@ static inline const struct sfs_encoded *sfs_h5_or_null(const struct sfs_encoded 
     return encoded->bytes ? encoded : NULL;
 }
 
+/* ---- Elements of variable length ----
+ *
+ * hvl_t, or char * for strings of variable length, on one side, struct sfs_sequence on the other;
+ * the elements of sequences are converted. */
+
+struct sfs_h5_sequences {
+    struct sfs_sequence *sequence; /* in the order of a selection */
+    size_t n, done;
+    hid_t memory, file; /* what sequences are of; negative: they are strings */
+    int error;
+};
+
+/* Whether this datatype of memory is one, as are the elements of the dataset. */
+static inline int sfs_h5_is_variable(const struct sfs_dataset *dataset, hid_t type)
+{
+    return sfs_dataset_info(dataset)->type.class == SFS_VARIABLE &&
+           (H5Tis_variable_str(type) > 0 || H5Tget_class(type) == H5T_VLEN);
+}
+
+static inline void sfs_h5_sequences_end(struct sfs_h5_sequences *all)
+{
+    if (all->memory >= 0)
+        H5Tclose(all->memory);
+    if (all->file >= 0)
+        H5Tclose(all->file);
+}
+
+/* -EOPNOTSUPP: one of the two is of strings, and the other is not. */
+static inline int sfs_h5_sequences_begin(const struct sfs_dataset *dataset, hid_t type,
+                                         struct sfs_h5_sequences *all)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    struct sfs_h5_sequences none = {NULL, 0, 0, -1, -1, 0};
+    *all = none;
+    if ((H5Tis_variable_str(type) > 0) != info->type.is_string)
+        return -EOPNOTSUPP;
+    if (info->type.is_string)
+        return 0;
+    hid_t stored = H5Tdecode(info->encoded_type.bytes);
+    all->memory = H5Tget_super(type);
+    if (stored >= 0) {
+        all->file = H5Tget_super(stored);
+        H5Tclose(stored);
+    }
+    if (all->memory >= 0 && all->file >= 0)
+        return 0;
+    sfs_h5_sequences_end(all);
+    return -EINVAL;
+}
+
+/* n elements in a block of their own, with room for one more; NULL: no memory, or they cannot be
+ * converted, as *error says. */
+static inline void *sfs_h5_convert(hid_t from, hid_t to, const void *elements, size_t n, int *error)
+{
+    size_t from_size = from < 0 ? 1 : H5Tget_size(from), to_size = to < 0 ? 1 : H5Tget_size(to);
+    char *block = (char *)calloc(n + 1, from_size > to_size ? from_size : to_size);
+    if (!block) {
+        *error = -ENOMEM;
+        return NULL;
+    }
+    if (n > 0)
+        memcpy(block, elements, n * from_size);
+    if (from >= 0 && n > 0 && H5Tconvert(from, to, n, block, NULL, H5P_DEFAULT) < 0) {
+        free(block);
+        *error = -EOPNOTSUPP;
+        return NULL;
+    }
+    return block;
+}
+
+/* A selection whose elements H5Diterate goes through: of memory if that is given, else what it is
+ * in a buffer with the dims of the dataset. The caller closes it. */
+static inline hid_t sfs_h5_memory(const struct sfs_dataset *dataset, hid_t memory_space,
+                                  hid_t space)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    hsize_t dims[SFS_MAX_RANK];
+    if (memory_space != H5S_ALL || space != H5S_ALL)
+        return H5Scopy(memory_space != H5S_ALL ? memory_space : space);
+    for (int i = 0; i < info->rank; i++)
+        dims[i] = info->dims[i];
+    return info->rank > 0 ? H5Screate_simple(info->rank, dims, NULL) : H5Screate(H5S_SCALAR);
+}
+
+static inline herr_t sfs_h5_collect(void *element, hid_t type, unsigned rank, const hsize_t *point,
+                                    void *context)
+{
+    struct sfs_h5_sequences *all = (struct sfs_h5_sequences *)context;
+    struct sfs_sequence *to = &all->sequence[all->done++];
+    const void *elements;
+    (void)type, (void)rank, (void)point;
+    if (all->memory < 0) {
+        elements = *(char **)element;
+        to->n = elements ? strlen((const char *)elements) : 0;
+    } else {
+        elements = ((hvl_t *)element)->p;
+        to->n = ((hvl_t *)element)->len;
+    }
+    to->elements = sfs_h5_convert(all->memory, all->file, elements, (size_t)to->n, &all->error);
+    return all->error ? -1 : 0;
+}
+
+static inline herr_t sfs_h5_spread(void *element, hid_t type, unsigned rank, const hsize_t *point,
+                                   void *context)
+{
+    struct sfs_h5_sequences *all = (struct sfs_h5_sequences *)context;
+    const struct sfs_sequence *from = &all->sequence[all->done++];
+    (void)type, (void)rank, (void)point;
+    void *elements =
+        from->n == 0 && all->memory >= 0
+            ? NULL
+            : sfs_h5_convert(all->file, all->memory, from->elements, (size_t)from->n, &all->error);
+    if (all->memory < 0) {
+        *(char **)element = (char *)elements;
+    } else {
+        ((hvl_t *)element)->p = elements;
+        ((hvl_t *)element)->len = elements ? (size_t)from->n : 0;
+    }
+    return all->error ? -1 : 0;
+}
+
+/* What a function above is told of the selected elements of a buffer. */
+static inline int sfs_h5_each(struct sfs_h5_sequences *all, hid_t type, hid_t memory, void *buffer,
+                              H5D_operator_t each)
+{
+    herr_t result = all->n > 0 ? H5Diterate(buffer, type, memory, each, all) : 0;
+    return all->error ? all->error : result < 0 ? -EINVAL : 0;
+}
+
+/* As sfs_h5_write. */
+static inline int sfs_h5_write_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory,
+                                        hid_t space, void *buffer)
+{
+    struct sfs_h5_sequences all;
+    struct sfs_encoded encoded = {NULL, 0}, packed = {NULL, 0};
+    hssize_t n = H5Sget_select_npoints(memory);
+    hsize_t count = n > 0 ? (hsize_t)n : 0;
+    int error = n < 0 ? -EINVAL : sfs_h5_sequences_begin(dataset, type, &all);
+    if (error)
+        return error;
+    all.n = (size_t)count;
+    all.sequence = (struct sfs_sequence *)calloc(all.n + 1, sizeof(*all.sequence));
+    error = all.sequence ? sfs_h5_each(&all, type, memory, buffer, sfs_h5_collect) : -ENOMEM;
+    hid_t one = H5Screate_simple(1, &count, NULL);
+    if (!error)
+        error = one < 0 ? -EINVAL : sfs_h5_encode_space(one, &packed);
+    if (!error)
+        error = sfs_h5_encode_space(space, &encoded);
+    if (!error)
+        error = sfs_dataset_write(dataset, NULL, &packed, sfs_h5_or_null(&encoded), all.sequence);
+    for (size_t i = 0; all.sequence && i < all.done; i++)
+        free((void *)all.sequence[i].elements);
+    if (one >= 0)
+        H5Sclose(one);
+    free((void *)encoded.bytes);
+    free((void *)packed.bytes);
+    free(all.sequence);
+    sfs_h5_sequences_end(&all);
+    return error;
+}
+
+/* As sfs_h5_read; what the elements lead to is freed by H5Dvlen_reclaim. */
+static inline int sfs_h5_read_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory,
+                                       hid_t space, void *buffer)
+{
+    struct sfs_h5_sequences all;
+    struct sfs_encoded encoded = {NULL, 0};
+    struct sfs_sequence *sequences = NULL;
+    uint64_t n = 0;
+    hssize_t wanted = H5Sget_select_npoints(memory);
+    int error = sfs_h5_sequences_begin(dataset, type, &all);
+    if (error)
+        return error;
+    error = sfs_h5_encode_space(space, &encoded);
+    if (!error)
+        error = sfs_read_sequences(dataset, sfs_h5_or_null(&encoded), &sequences, &n);
+    if (!error && (wanted < 0 || (uint64_t)wanted != n))
+        error = -EINVAL;
+    all.sequence = sequences;
+    all.n = (size_t)n;
+    if (!error)
+        error = sfs_h5_each(&all, type, memory, buffer, sfs_h5_spread);
+    free(sequences);
+    free((void *)encoded.bytes);
+    sfs_h5_sequences_end(&all);
+    return error;
+}
+
+typedef int (*sfs_h5_variable_function)(struct sfs_dataset *dataset, hid_t type, hid_t memory,
+                                        hid_t space, void *buffer);
+
+/* Calls one of the two. */
+static inline int sfs_h5_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
+                                  hid_t space, void *buffer, sfs_h5_variable_function function)
+{
+    hid_t memory = sfs_h5_memory(dataset, memory_space, space);
+    int error = memory < 0 ? -EINVAL : function(dataset, type, memory, space, buffer);
+    if (memory >= 0)
+        H5Sclose(memory);
+    return error;
+}
+
 /* ---- Reading, writing, erasing ---- */
 
 struct sfs_h5_transfer {
@@ -94,11 +297,15 @@ static inline int sfs_h5_transfer_begin(hid_t type, hid_t memory_space, hid_t sp
     return error;
 }
 
-/* H5Dread. Undefined elements read as the fill value. */
+/* H5Dread. Undefined elements read as the fill value. Of elements of variable length the buffer
+ * gets hvl_t, or char *: H5Dvlen_reclaim frees what they lead to, also after an error if the buffer
+ * was set to zeros before. */
 static inline int sfs_h5_read(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
                               hid_t space, void *buffer)
 {
     struct sfs_h5_transfer transfer;
+    if (sfs_h5_is_variable(dataset, type))
+        return sfs_h5_variable(dataset, type, memory_space, space, buffer, sfs_h5_read_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
     if (error)
         return error;
@@ -113,6 +320,9 @@ static inline int sfs_h5_write(struct sfs_dataset *dataset, hid_t type, hid_t me
                                hid_t space, const void *buffer)
 {
     struct sfs_h5_transfer transfer;
+    if (sfs_h5_is_variable(dataset, type))
+        return sfs_h5_variable(dataset, type, memory_space, space, (void *)buffer,
+                               sfs_h5_write_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
     if (error)
         return error;

@@ -576,6 +576,8 @@ struct sfs_dataset_info {
     struct sfs_filter *filters; /* in the order of writing; SFS_SPARSE: of the values section */
     size_t n_selection_filters; /* SFS_SPARSE: the same of the selection section */
     struct sfs_filter *selection_filters;
+    size_t n_heap_filters; /* and of the section of variable-length data, if there is one */
+    struct sfs_filter *heap_filters;
 };
 
 /* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
@@ -588,6 +590,10 @@ SFS_API int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char
                              struct sfs_dataset **dataset);
 SFS_API void sfs_dataset_close(struct sfs_dataset *dataset);
 
+/* Of a structured chunk: encoded selection, values, and what these lead to if they are of variable
+ * length; else the last is empty, and has no filters. */
+#define SFS_SECTIONS 3
+
 /* What a new dataset is to be. */
 struct sfs_dataset_create {
     int rank; /* 1 or more */
@@ -595,12 +601,11 @@ struct sfs_dataset_create {
     uint64_t max_dims[SFS_MAX_RANK];   /* SFS_UNLIMITED where there is no limit */
     uint64_t chunk_dims[SFS_MAX_RANK]; /* H5Pset_struct_chunk */
     struct sfs_encoded type;
-    const void *fill; /* H5Pset_fill_value: one element; NULL: zero */
+    const void *fill; /* H5Pset_fill_value: one element; NULL: zero, of sequences the empty one */
     /* H5Pset_filter2 with a section, in the order of writing; the parameters of a filter of the
      * values section may be changed to suit the datatype, as libhdf5 does. */
-    size_t n_filters[2];
-    const struct sfs_filter
-        *filters[2];           /* [0] of the selection section, [1] of the values section */
+    size_t n_filters[SFS_SECTIONS];
+    const struct sfs_filter *filters[SFS_SECTIONS];
     bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
     bool is_dense;             /* an ordinary chunked dataset, with filters[1] */
     /* All attributes of this object are copied, unless the file is NULL. */
@@ -610,9 +615,10 @@ struct sfs_dataset_create {
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
- * fill value or filters cannot be; -EOPNOTSUPP: a datatype with variable-length parts or
- * references, or a filter that is not available; -EROFS: the file is open for reading. The log says
- * why. */
+ * fill value or filters cannot be; -EOPNOTSUPP: a datatype with references, or with parts of
+ * variable length, unless all of an element is a string of variable length or a sequence of
+ * elements without such parts; or a filter that is not available; -EROFS:
+ * the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -714,6 +720,16 @@ struct sfs_defined {
     uint64_t elements;             /* defined, in all */
 };
 
+/* An element of variable length: n elements without a gap, as they stand in the file, or the n
+ * bytes of a string without what ends it. Buffers for such elements hold these. */
+struct sfs_sequence {
+    union {
+        const void *elements;
+        uint64_t width; /* not to be used: it makes the struct as wide as such an element */
+    };
+    uint64_t n;
+};
+
 /* ---- Reading and writing selections ----
  *
  * space: which elements of the dataset, a dataspace of its rank and dims; memory_space: where they
@@ -721,19 +737,27 @@ struct sfs_defined {
  * type: the datatype of the elements in buffer. NULL stands for all elements (of a dataspace like
  * that of the dataset: memory_space NULL means what `space` means there, as H5S_ALL does), and for
  * the file's datatype. -EINVAL: a selection is not one, or does not fit; -EOPNOTSUPP: no conversion
- * between these datatypes, or elements with pointers. */
+ * between these datatypes, or elements with pointers; but those that sfs_dataset_create makes are
+ * written, from struct sfs_sequence (type NULL), and read by sfs_read_sequences. */
 
 /* H5Dread. Undefined elements read as the fill value. */
 SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
                              const struct sfs_encoded *memory_space,
                              const struct sfs_encoded *space, void *buffer);
 
+/* The same of elements of variable length of a sparse dataset: *n of them, in the order of the
+ * selection; what is not defined is empty. They are in one block of memory, which the caller frees.
+ * -EOPNOTSUPP: the dataset has others. */
+SFS_API int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                               struct sfs_sequence **sequences, uint64_t *n);
+
 /* H5Dwrite. The elements become defined. */
 SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *type,
                               const struct sfs_encoded *memory_space,
                               const struct sfs_encoded *space, const void *buffer);
 
-/* The same for a slab, row-major and without gaps in buffer, in the file's datatype. */
+/* The same for a slab, row-major and without gaps in buffer, in the file's datatype; of elements of
+ * variable length struct sfs_sequence, also of those of dense datasets. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it
@@ -769,7 +793,8 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
  * other calls on this dataset, which see the dims of before or of after; not to be called by the
  * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EFBIG: it
  * would grow to more chunks than its index can hold (arrays: 2^32); -EOPNOTSUPP (neither sparse nor
- * chunked; smaller, and sparse with elements of variable length). */
+ * chunked; smaller, and sparse with other elements of variable length than sfs_dataset_create
+ * makes). */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* The same, but no dim becomes less than it is: for several threads that append. */
@@ -837,8 +862,6 @@ SFS_API int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_sla
                                struct sfs_defined *defined);
 
 /* ---- Stored chunks of sparse datasets ---- */
-
-#define SFS_SECTIONS 2 /* of a structured chunk: encoded selection, values */
 
 /* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
 struct sfs_chunk_info {

@@ -7,6 +7,8 @@
 
 #include "cache/private.h"
 #include "common/interrupt.h"
+#include "common/size.h"
+#include "layout/heap_form.h"
 #include "layout/piece.h"
 #include "store/store.h"
 
@@ -46,6 +48,43 @@ static size_t changed_runs(const struct layout *layout, const struct change *cha
     return (size_t)(rows + 2) * sizeof(struct sfs_interval);
 }
 
+struct added {
+    const struct layout *layout;
+    const char *elements;
+    size_t bytes;
+};
+
+static int add_row(void *context, size_t in_source, size_t in_chunk, size_t bytes)
+{
+    struct added *added = context;
+    (void)in_chunk;
+    const void *sequences = added->elements + in_source;
+    uint64_t n = bytes / added->layout->element_size;
+    added->bytes = size_sum(added->bytes, heap_form_added(added->layout, sequences, n));
+    return 0;
+}
+
+/* Bytes that the sequences of a change have. */
+static size_t added_bytes(const struct layout *layout, const struct change *change)
+{
+    struct added added = {.layout = layout, .elements = change->from.elements};
+    if (change->erases)
+        return 0;
+    if (!change->count)
+        return heap_form_added(layout, change->values, change->positions->elements);
+    box_each_row(layout->rank, change->count, layout->element_size, change->from.dims,
+                 change->from.start, layout->chunk_dims, change->start, add_row, &added);
+    return added.bytes;
+}
+
+/* The same as packed_bytes, with what sequences take besides. */
+static size_t with_heap(const struct layout *layout, const struct change *change, size_t old_bytes,
+                        size_t bytes)
+{
+    uint64_t n = change->erases ? 0 : changed_elements(layout, change);
+    return size_sum(bytes, heap_form_bytes(layout, old_bytes, n, added_bytes(layout, change)));
+}
+
 /* Memory of the packed form that a change makes of one that has old_bytes, and while it does. */
 static size_t packed_bytes(const struct layout *layout, const struct change *change,
                            size_t old_bytes)
@@ -53,7 +92,8 @@ static size_t packed_bytes(const struct layout *layout, const struct change *cha
     size_t bytes = old_bytes + 2 * changed_runs(layout, change), values = 0;
     if (!change->erases)
         values = pool_block_size((size_t)changed_elements(layout, change) * layout->element_size);
-    return bytes + (change->count && !change->whole ? 2 * values : values);
+    bytes += change->count && !change->whole ? 2 * values : values;
+    return layout->base_size > 0 ? with_heap(layout, change, old_bytes, bytes) : bytes;
 }
 
 /* ---- Making forms ---- */
@@ -98,7 +138,7 @@ static int make_packed(const struct layout *layout, const struct cache_form *old
         return 0;
     }
     int error = change->count ? pack_box(layout, change, pool, &box) : 0;
-    if (!error && change->count && !old) {
+    if (!error && change->count && !old && layout->base_size == 0) {
         *form = box;
         return 0;
     }
@@ -285,7 +325,7 @@ static bool is_full(const struct layout *layout, const struct cache_form *form)
 {
     if (!layout->ops->is_sparse)
         return form->elements;
-    return form->has_defined && form->defined.n == 1 &&
+    return layout->base_size == 0 && form->has_defined && form->defined.n == 1 &&
            form->defined.elements == layout->chunk_bytes / layout->element_size &&
            (form->elements || form->value_size == layout->chunk_bytes);
 }
@@ -353,6 +393,7 @@ static int change_form(struct chunk *chunk, const struct change *change)
     bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* nothing is made anew */
     bool opens = !layout->ops->is_sparse || (old && old->elements) ||
                  (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
+    opens = opens && layout->base_size == 0; /* an open form has no heap */
     if (opens)
         bytes = form_open_bytes(layout);
     int error = chunk_check_bytes(chunk, bytes);
@@ -373,6 +414,9 @@ static int change_form(struct chunk *chunk, const struct change *change)
     pthread_mutex_unlock(&cache->lock);
     if (is_made && error)
         form_free(&form, &cache->pool);
+    if (error == -EILSEQ)
+        error = layout_failed(layout, chunk->scaled, chunk->record.address,
+                              "an element leads out of its variable-length data");
     return error;
 }
 

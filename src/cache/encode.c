@@ -7,6 +7,7 @@
 
 #include "cache/private.h"
 #include "common/thread.h"
+#include "layout/heap_form.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4
@@ -92,6 +93,14 @@ static int encode_rest(struct chunk *chunk, const struct runs *positions,
         error = encode_and_insert(chunk, &rest, record, own);
     form_free(&rest, pool);
     return error;
+}
+
+/* Memory for that form, and while it is made. */
+static size_t rest_bytes(const struct chunk *chunk)
+{
+    return chunk->dataset->layout->base_size > 0
+               ? heap_form_bytes(chunk->dataset->layout, chunk->form_bytes, 0, 0)
+               : chunk->form_bytes;
 }
 
 static bool flushes(const struct flush *flush, const struct cache_dataset *dataset)
@@ -182,7 +191,7 @@ int write_back(struct chunk *chunk, bool commits)
         error = find_unfinished(chunk, &encoding, &unfinished);
     bool own = error; /* -ENOMEM */
     if (!error) {
-        size_t exact = encode_estimate(chunk) + (encoding.is_part ? chunk->form_bytes : 0);
+        size_t exact = encode_estimate(chunk) + (encoding.is_part ? rest_bytes(chunk) : 0);
         reserve_now(cache, exact);
         unreserve(cache, bytes);
         bytes = exact;

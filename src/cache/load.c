@@ -25,12 +25,13 @@ static bool is_read_whole(const struct cache *cache, const struct layout *layout
 }
 
 /* Which parts decode has to add to what is there. */
-static unsigned missing_parts(const struct cache_form *form, unsigned wanted)
+static unsigned missing_parts(const struct layout *layout, const struct cache_form *form,
+                              unsigned wanted)
 {
     unsigned parts = 0;
     bool values = (wanted & (PART_VALUES | PART_PACKED)) && !form->elements;
     if (values && !form->has_values)
-        parts |= PART_VALUES;
+        parts |= layout->base_size > 0 ? PART_VALUES | PART_HEAP : PART_VALUES;
     if ((values || (wanted & (PART_DEFINED | PART_PACKED))) && !form->has_defined)
         parts |= PART_DEFINED;
     return parts;
@@ -39,7 +40,8 @@ static unsigned missing_parts(const struct cache_form *form, unsigned wanted)
 static bool may_be_dense(const struct cache *cache, const struct layout *layout,
                          size_t packed_bytes)
 {
-    return layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
+    return layout->base_size == 0 &&
+           layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
            layout->chunk_bytes <= cache->limit / DENSE_SHARE;
 }
 
@@ -119,7 +121,7 @@ static int make_parts(struct cache *cache, struct chunk *chunk, unsigned wanted,
                       struct cache_form *form)
 {
     struct layout *layout = chunk->dataset->layout;
-    unsigned missing = missing_parts(form, wanted);
+    unsigned missing = missing_parts(layout, form, wanted);
     uint64_t offset = 0, n = chunk->record.size;
     if (layout->ops->stored)
         layout->ops->stored(layout, &chunk->record, missing, &offset, &n);
@@ -144,6 +146,8 @@ static void install(struct cache_form *form, const struct cache_form *made)
     if (!form->has_values && made->has_values) {
         form->values = made->values;
         form->value_size = made->value_size;
+        form->heap = made->heap;
+        form->heap_size = made->heap_size;
         form->has_values = true;
     }
     form->order = made->order;
@@ -163,7 +167,7 @@ static void discard(struct cache *cache, const struct cache_form *form, struct c
         made->order = NULL;
     }
     if (form->has_values)
-        made->values = NULL;
+        made->values = made->heap = NULL;
     form_free(made, &cache->pool);
 }
 
@@ -171,7 +175,7 @@ static void discard(struct cache *cache, const struct cache_form *form, struct c
 static int add_parts(struct cache *cache, struct chunk *chunk, unsigned wanted)
 {
     struct layout *layout = chunk->dataset->layout;
-    unsigned missing = missing_parts(&chunk->form, wanted);
+    unsigned missing = missing_parts(layout, &chunk->form, wanted);
     uint64_t offset, n = chunk->record.size;
     if (layout->ops->stored)
         layout->ops->stored(layout, &chunk->record, missing, &offset, &n);

@@ -164,8 +164,8 @@ static double time_of(const struct trying *trying, const struct try *try)
 }
 
 /* Both sections together: one may take more bytes if the other takes fewer. */
-static void choose_fast(const struct trying *trying, const struct tries sections[SFS_SECTIONS],
-                        const struct try *best[SFS_SECTIONS])
+static void choose_fast(const struct trying *trying, const struct tries sections[TRIED_SECTIONS],
+                        const struct try *best[TRIED_SECTIONS])
 {
     const struct tries *a = &sections[0], *b = &sections[1];
     double most = (bytes_of(trying, a->of) + bytes_of(trying, b->of)) * FAST_PERCENT / 100;
@@ -256,11 +256,11 @@ static int try_section(struct trying *trying, enum goal goal, const struct choic
 
 static int choose_goal(struct trying *trying, enum goal goal, struct choice *choice)
 {
-    struct tries sections[SFS_SECTIONS];
-    const struct try *best[SFS_SECTIONS];
-    struct try *tries = calloc(SFS_SECTIONS * (1 + MOST_CANDIDATES), sizeof(*tries));
+    struct tries sections[TRIED_SECTIONS];
+    const struct try *best[TRIED_SECTIONS];
+    struct try *tries = calloc(TRIED_SECTIONS * (1 + MOST_CANDIDATES), sizeof(*tries));
     int error = tries ? 0 : -ENOMEM;
-    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+    for (int i = 0; i < TRIED_SECTIONS && !error; i++) {
         sections[i] = (struct tries){i, 1, tries + (size_t)i * (1 + MOST_CANDIDATES)};
         error = try_section(trying, goal, choice, &sections[i]);
         if (!error)
@@ -268,7 +268,7 @@ static int choose_goal(struct trying *trying, enum goal goal, struct choice *cho
     }
     if (!error && goal == GOAL_FAST)
         choose_fast(trying, sections, best);
-    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+    for (int i = 0; i < TRIED_SECTIONS && !error; i++)
         choice->of[i] = best[i]->candidate;
     free(tries);
     return error;
@@ -324,7 +324,7 @@ static int check_choice(struct sfs_file *file, const struct sfs_dataset_create *
         return -ENOMEM;
     int error = 0;
     tried.attributes_file = NULL;
-    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+    for (int i = 0; i < TRIED_SECTIONS && !error; i++)
         if (choice->is_made[i] && candidate_use(&choice->of[i], i, filters))
             error = -EINVAL;
     filters_use(filters, &tried);
@@ -400,7 +400,7 @@ int choose(const struct copy *copy, struct sfs_dataset_create *create, bool may_
 {
     struct sfs_file *file = NULL;
     int error = 0;
-    for (int i = 0; i < SFS_SECTIONS; i++)
+    for (int i = 0; i < TRIED_SECTIONS; i++)
         choice->is_made[i] = !filters->given[i];
     choose_plain(create, choice);
     if (may_cut || choice->is_made[SELECTION_SECTION] || goal != GOAL_PLAIN)
@@ -409,7 +409,7 @@ int choose(const struct copy *copy, struct sfs_dataset_create *create, bool may_
         error = choose_in(file, copy, create, may_cut, goal, choice);
     sfs_discard(file);
     error = forgive(error);
-    for (int i = 0; i < SFS_SECTIONS && !error; i++)
+    for (int i = 0; i < TRIED_SECTIONS && !error; i++)
         if (choice->is_made[i] && candidate_use(&choice->of[i], i, filters))
             error = -EINVAL;
     return error;

@@ -4,11 +4,12 @@
 
 #include "cli/candidates.h"
 #include "cli/copy.h"
+#include "cli/sample.h"
 
 /* What was chosen for a section that no filters were given for. */
 struct choice {
-    bool is_made[SFS_SECTIONS];
-    struct candidate of[SFS_SECTIONS];
+    bool is_made[TRIED_SECTIONS];
+    struct candidate of[TRIED_SECTIONS];
 };
 
 /* Some chunks of what is to be copied are written to a file that nobody sees, without filters, and

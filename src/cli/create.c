@@ -13,13 +13,15 @@ static const char help[] =
     "Makes a sparse dataset without any defined elements. FILE is made if there is none.\n"
     "\n"
     "  --dims N,N,...              how many elements along each axis (wanted)\n"
-    "  --dtype NAME                NumPy name of the datatype: uint16, <u2, >f4 ... (wanted)\n"
+    "  --dtype NAME                NumPy name of the datatype: uint16, <u2, >f4 ... (wanted);\n"
+    "                              str: strings of any length; vlen:NAME: sequences of NAME\n"
     "  --maxdims N,inf,...         how far it may grow (default: as --dims; inf where that is 0)\n"
     "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB)\n"
     "  --fill V                    what undefined elements read as (default: 0)\n"
     "  --filter SECTION:NAME[=LEVEL]\n"
-    "                              a filter of the chunks' section: SECTION is selection or\n"
-    "                              values, NAME deflate (or gzip), shuffle, fletcher32,\n"
+    "                              a filter of the chunks' section: SECTION is selection,\n"
+    "                              values or heap (what elements of variable length lead to),\n"
+    "                              NAME deflate (or gzip), shuffle, fletcher32,\n"
     "                              bitshuffle=lz4, lz4, zstd, blosc=zstd:5,\n"
     "                              blosc2=zstd:5, bzip2, lzf, szip, or a registered number\n"
     "                              with its parameters: 32013=1,2\n"
@@ -112,6 +114,27 @@ static int take_dims(const char *command, const struct arguments *arguments, siz
 /* Room for the largest element that text on a command line can name. */
 #define MOST_ELEMENT 65536
 
+static const char sequence_of[] = "vlen:";
+
+static bool is_variable(const char *dtype)
+{
+    return !strcmp(dtype, "str") || !strcmp(dtype, "string") ||
+           !strncmp(dtype, sequence_of, strlen(sequence_of));
+}
+
+/* Bytes that belong together in the variable-length data of such elements. */
+static unsigned unit_of(const char *dtype)
+{
+    void *bytes;
+    size_t n, size = 1;
+    if (strncmp(dtype, sequence_of, strlen(sequence_of)) != 0 ||
+        sfs_type_encode(dtype + strlen(sequence_of), &bytes, &n) < 0)
+        return 1;
+    int error = sfs_type_size(&(struct sfs_encoded){bytes, n}, &size);
+    free(bytes);
+    return error || size > UINT32_MAX ? 1 : (unsigned)size;
+}
+
 /* The datatype's bytes, which the caller frees, and the fill value. */
 static int take_type(const char *command, const struct arguments *arguments, size_t *size,
                      void *fill, struct sfs_dataset_create *create)
@@ -126,6 +149,11 @@ static int take_type(const char *command, const struct arguments *arguments, siz
     if (error)
         return fail(error, "--dtype %s", arguments->dtype);
     create->type = (struct sfs_encoded){bytes, n};
+    if (is_variable(arguments->dtype)) {
+        *size = VARIABLE_GUESS;
+        if (arguments->fill)
+            return refuse(command, "--fill: elements of variable length have none");
+    }
     if (!arguments->fill)
         return 0;
     error =
@@ -169,6 +197,8 @@ static int run(int argc, char **argv)
         code = check_arguments(argc, argv, 2, 2, "a FILE and a DATASET are");
     if (!code && (!arguments.dims || !arguments.dtype))
         code = refuse(argv[0], "%s is wanted", arguments.dims ? "--dtype" : "--dims");
+    if (!code && arguments.filters.given[HEAP_SECTION] && !is_variable(arguments.dtype))
+        code = refuse(argv[0], "--filter heap: %s has no variable-length data", arguments.dtype);
     if (code)
         return code;
     create.version_1_selections = arguments.version_1;
@@ -176,6 +206,8 @@ static int run(int argc, char **argv)
     code = fill ? take_type(argv[0], &arguments, &size, fill, &create) : fail(-ENOMEM, "create");
     if (!code)
         code = take_dims(argv[0], &arguments, size, &create);
+    if (is_variable(arguments.dtype))
+        arguments.filters.heap_unit = unit_of(arguments.dtype);
     filters_use(&arguments.filters, &create);
     interrupt_catch();
     if (!code)

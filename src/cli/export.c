@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/copy.h"
+#include "cli/copy_sequences.h"
 #include "cli/dense.h"
 #include "cli/linked.h"
 #include "cli/options.h"
@@ -63,10 +63,11 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
                                         .attributes_file = export->from,
                                         .attributes_address = sfs_dataset_address(from)};
     struct sfs_dataset *to;
-    if (info->type.has_pointers || info->rank == 0)
-        return fail_because(
-            "%s:%s: only datasets with axes and elements of fixed size are exported",
-            export->source.file, path);
+    bool of_sequences = is_sequence(&info->type);
+    if ((info->type.has_pointers && !of_sequences) || info->rank == 0)
+        return fail_because("%s:%s: only datasets with axes are exported, and not of elements with "
+                            "references, or with parts of variable length",
+                            export->source.file, path);
     memcpy(create.dims, info->dims, sizeof(create.dims));
     memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
     if (info->layout == SFS_SPARSE || info->layout == SFS_CHUNKED)
@@ -81,7 +82,7 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
     if (error)
         return fail(error, "%s:%s", sfs_path(export->to), path);
     struct copy copy = {.from = from, .to = to, .pick = &everything, .what = "exporting"};
-    error = copy_elements(&copy);
+    error = of_sequences ? copy_sequences(&copy) : copy_elements(&copy);
     sfs_dataset_close(to);
     return error ? fail(error, "%s:%s", sfs_path(export->to), path) : 0;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/choose.h"
-#include "cli/copy.h"
+#include "cli/copy_sequences.h"
 #include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/selected.h"
@@ -81,7 +81,7 @@ struct import {
     struct target source, destination;
     struct sfs_file *from, *to;
     const char *undefined, *chunk;
-    bool all;
+    bool all, has_choice; /* something is asked for that looks at values */
     enum goal goal;
     struct pick pick;
     struct criteria_asked criteria;
@@ -92,6 +92,8 @@ static int take_options(int argc, char **argv, struct import *import)
 {
     int option, code = 0;
     while (!code && (option = next_option(argc, argv, options)) != -1) {
+        import->has_choice |=
+            (option > UNDEFINED && option < CHUNK) || option == FAST || option == SMALL;
         switch (option) {
         case UNDEFINED:
             import->undefined = optarg;
@@ -189,8 +191,9 @@ static int set_undefined(const struct import *import, const char *path,
 static int check_source(const struct import *import, const char *path,
                         const struct sfs_dataset_info *info)
 {
-    if (info->type.has_pointers)
-        return fail_because("%s:%s: elements of variable length and references cannot be sparse",
+    if (info->type.has_pointers && !is_sequence(&info->type))
+        return fail_because("%s:%s: elements with references, or with parts of variable length, "
+                            "cannot be sparse",
                             import->source.file, path);
     if (info->rank == 0)
         return fail_because("%s:%s: a dataset without axes cannot be sparse", import->source.file,
@@ -207,7 +210,8 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
     if (import->chunk)
         return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
                           create->chunk_dims);
-    default_chunk(info->rank, info->dims, info->max_dims, info->type.size, create->chunk_dims);
+    default_chunk(info->rank, info->dims, info->max_dims,
+                  info->type.has_pointers ? VARIABLE_GUESS : info->type.size, create->chunk_dims);
     return 0;
 }
 
@@ -217,7 +221,7 @@ static void print_done(const struct import *import, const char *path, const stru
 {
     static const char *const names[] = {"selection", "values"};
     print_text(path);
-    for (int i = 0; i < SFS_SECTIONS && import->goal != GOAL_PLAIN; i++) {
+    for (int i = 0; i < TRIED_SECTIONS && import->goal != GOAL_PLAIN; i++) {
         const struct candidate *of = &choice->of[i];
         if (!choice->is_made[i])
             continue;
@@ -262,6 +266,56 @@ static int import_to(struct import *import, struct sfs_dataset *from, const char
     return 0;
 }
 
+/* What is empty is undefined unless --undefined none says otherwise; nothing else can be chosen. */
+static int check_sequences(const struct import *import, const char *path)
+{
+    const char *undefined = import->undefined;
+    if (undefined && strcmp(undefined, "none") != 0)
+        return fail_because("%s:%s: --undefined of elements of variable length is none, or left "
+                            "out for those that are empty",
+                            import->source.file, path);
+    if (import->has_choice)
+        return fail_because(
+            "%s:%s: elements of variable length take only --undefined, --chunk and --filter",
+            import->source.file, path);
+    return 0;
+}
+
+/* Filters for a section that none were given for. */
+static int choose_plainly(int section, struct filters *filters)
+{
+    int code = section == HEAP_SECTION && filters->heap_unit == 1
+                   ? 0
+                   : filter_parse("import", "shuffle", section, filters);
+    return code ? code : filter_parse("import", DEFAULT_DEFLATE, section, filters);
+}
+
+/* The same of elements of variable length. */
+static int import_sequences(struct import *import, struct sfs_dataset *from, const char *from_path,
+                            const char *to_path, struct sfs_dataset_create *create)
+{
+    struct copy copy = {.from = from,
+                        .undefined.none = import->undefined != NULL,
+                        .what = "importing",
+                        .is_within = import->from == import->to};
+    struct filters filters = import->filters;
+    int code = check_sequences(import, from_path);
+    if (code)
+        return code;
+    filters.heap_unit = sequence_unit(&sfs_dataset_info(from)->type);
+    for (int i = 0; i < SFS_SECTIONS && !code; i++)
+        code = filters.given[i] ? 0 : choose_plainly(i, &filters);
+    if (code)
+        return code;
+    filters_use(&filters, create);
+    int error = sfs_dataset_create(import->to, to_path, create, &copy.to);
+    if (!error) {
+        error = copy_sequences(&copy);
+        sfs_dataset_close(copy.to);
+    }
+    return error ? fail(error, "%s:%s", sfs_path(import->to), to_path) : 0;
+}
+
 static int import_dataset(struct import *import, struct sfs_dataset *from, const char *from_path,
                           const char *to_path)
 {
@@ -277,6 +331,8 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
         code = set_chunk(import, info, &create);
     if (code)
         return code;
+    if (info->type.has_pointers)
+        return import_sequences(import, from, from_path, to_path, &create);
     void *element = malloc(info->type.size);
     code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
                    : fail(-ENOMEM, "%s", from_path);

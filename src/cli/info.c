@@ -127,6 +127,12 @@ static void print_section(const char *name, uint64_t stored, uint64_t unfiltered
     putchar('\n');
 }
 
+/* Whether there is a section of variable-length data. */
+static bool has_heap(const struct sfs_dataset_info *info)
+{
+    return info->layout == SFS_SPARSE && info->type.has_pointers;
+}
+
 static int print_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     const struct sums *sums = context;
@@ -134,11 +140,15 @@ static int print_chunk(void *context, const struct sfs_chunk_info *chunk)
     for (int i = 0; i < sums->info->rank; i++)
         printf("%s%" PRIu64, i ? "," : "", chunk->start[i]);
     printf(": address %" PRIu64 ", %" PRIu64 " bytes, %" PRIu64 " elements, selection %" PRIu64
-           " of %" PRIu64 ", values %" PRIu64 " of %" PRIu64 "\n",
+           " of %" PRIu64 ", values %" PRIu64 " of %" PRIu64,
            chunk->address, chunk->size,
            chunk->unfiltered_size[VALUES_SECTION] / sums->info->type.size,
            chunk->section_size[SELECTION_SECTION], chunk->unfiltered_size[SELECTION_SECTION],
            chunk->section_size[VALUES_SECTION], chunk->unfiltered_size[VALUES_SECTION]);
+    if (has_heap(sums->info))
+        printf(", heap %" PRIu64 " of %" PRIu64, chunk->section_size[HEAP_SECTION],
+               chunk->unfiltered_size[HEAP_SECTION]);
+    putchar('\n');
     return 0;
 }
 
@@ -146,15 +156,20 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
     const struct sfs_dataset_info *info = sums->info;
     double dense = dense_bytes(info), elements = dense / (double)info->type.size;
-    uint64_t stored = sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION];
+    uint64_t stored =
+        sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION] + sums->stored[HEAP_SECTION];
     printf("  fill value  %s\n", info->fill_json ? info->fill_json : "none");
     print_filters("selections:", info->n_selection_filters, info->selection_filters);
     print_filters("values:", info->n_filters, info->filters);
+    if (has_heap(info))
+        print_filters("heap:", info->n_heap_filters, info->heap_filters);
     printf("  stored      %" PRIu64 " chunks\n", sums->chunks);
     printf("  defined     %" PRIu64 " of %.0f elements (%.4g %%)\n", sums->defined, elements,
            elements > 0 ? 100 * (double)sums->defined / elements : 0);
     print_section("selections", sums->stored[0], sums->unfiltered[0]);
     print_section("values", sums->stored[1], sums->unfiltered[1]);
+    if (has_heap(info))
+        print_section("heap", sums->stored[2], sums->unfiltered[2]);
     printf("  in all      %" PRIu64 " bytes; dense %.0f bytes", stored, dense);
     if (stored > 0)
         printf(", %.4g times as many", dense / (double)stored);
@@ -228,6 +243,10 @@ static void json_head(const struct query *query, const char *path,
         fputs(", ", stdout);
     }
     json_filters("values", info->n_filters, info->filters);
+    if (has_heap(info)) {
+        fputs(", ", stdout);
+        json_filters("heap", info->n_heap_filters, info->heap_filters);
+    }
     putchar('}');
     json_key("dense_bytes");
     printf("%.0f", dense_bytes(info));
@@ -240,17 +259,24 @@ static int json_chunk(void *context, const struct sfs_chunk_info *chunk)
     for (int i = 0; i < sums->info->rank; i++)
         printf("%s%" PRIu64, i ? ", " : "", chunk->start[i]);
     printf("], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"defined_elements\": %" PRIu64
-           ", \"section_size\": [%" PRIu64 ", %" PRIu64 "], \"unfiltered_size\": [%" PRIu64
-           ", %" PRIu64 "], \"filter_mask\": [%" PRIu32 ", %" PRIu32 "]}",
-           chunk->address, chunk->size, chunk->unfiltered_size[1] / sums->info->type.size,
-           chunk->section_size[0], chunk->section_size[1], chunk->unfiltered_size[0],
-           chunk->unfiltered_size[1], chunk->filter_mask[0], chunk->filter_mask[1]);
+           ", \"section_size\": [",
+           chunk->address, chunk->size, chunk->unfiltered_size[1] / sums->info->type.size);
+    int n = has_heap(sums->info) ? SFS_SECTIONS : HEAP_SECTION;
+    for (int i = 0; i < n; i++)
+        printf("%s%" PRIu64, i ? ", " : "", chunk->section_size[i]);
+    fputs("], \"unfiltered_size\": [", stdout);
+    for (int i = 0; i < n; i++)
+        printf("%s%" PRIu64, i ? ", " : "", chunk->unfiltered_size[i]);
+    fputs("], \"filter_mask\": [", stdout);
+    for (int i = 0; i < n; i++)
+        printf("%s%" PRIu32, i ? ", " : "", chunk->filter_mask[i]);
+    fputs("]}", stdout);
     return 0;
 }
 
 static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
-    uint64_t stored = sums->stored[0] + sums->stored[1];
+    uint64_t stored = sums->stored[0] + sums->stored[1] + sums->stored[2];
     int error = 0;
     json_number("stored_chunks", sums->chunks);
     json_number("defined_elements", sums->defined);
@@ -258,6 +284,10 @@ static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
     json_number("selection_bytes_unfiltered", sums->unfiltered[0]);
     json_number("value_bytes", sums->stored[1]);
     json_number("value_bytes_unfiltered", sums->unfiltered[1]);
+    if (has_heap(sums->info)) {
+        json_number("heap_bytes", sums->stored[2]);
+        json_number("heap_bytes_unfiltered", sums->unfiltered[2]);
+    }
     json_number("stored_bytes", stored);
     if (sums->query->chunks) {
         struct sums listed = {.query = sums->query, .info = sums->info};

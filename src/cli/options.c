@@ -159,7 +159,7 @@ static const char *set_filter(const char *name, size_t n, const char *parameters
 
 int filter_parse(const char *command, const char *text, int section, struct filters *filters)
 {
-    static const char *const names[] = {"selection:", "values:"};
+    static const char *const names[] = {"selection:", "values:", "heap:"};
     const char *name = text;
     for (int i = 0; i < SFS_SECTIONS; i++)
         if (!strncmp(text, names[i], strlen(names[i]))) {
@@ -170,7 +170,7 @@ int filter_parse(const char *command, const char *text, int section, struct filt
             break;
         }
     if (section < 0)
-        return refuse(command, "--filter %s: it begins with selection: or values:", text);
+        return refuse(command, "--filter %s: it begins with selection:, values: or heap:", text);
     filters->given[section] = true;
     if (!strcmp(name, "none"))
         return 0;
@@ -197,11 +197,18 @@ unsigned block_bytes(const struct sfs_dataset_create *create)
     return 2 * (unsigned)create->rank * width;
 }
 
+static void complete(struct filters *filters, int section, unsigned together)
+{
+    for (size_t i = 0; i < filters->n[section]; i++)
+        filter_complete(&filters->filter[section][i], filters->values[section][i], together, false);
+}
+
 void filters_use(struct filters *filters, struct sfs_dataset_create *create)
 {
-    for (size_t i = 0; i < filters->n[SELECTION_SECTION]; i++) {
-        struct sfs_filter *filter = &filters->filter[SELECTION_SECTION][i];
-        filter_complete(filter, filters->values[SELECTION_SECTION][i], block_bytes(create), false);
+    complete(filters, SELECTION_SECTION, block_bytes(create));
+    if (filters->heap_unit > 0) {
+        complete(filters, VALUES_SECTION, VARIABLE_BYTES);
+        complete(filters, HEAP_SECTION, filters->heap_unit);
     }
     for (int i = 0; i < SFS_SECTIONS; i++) {
         create->n_filters[i] = filters->n[i];

@@ -38,6 +38,12 @@ int dims_parse(const char *command, const char *option, const char *text, uint64
 int number_parse(const char *command, const char *option, const char *text, uint64_t least,
                  uint64_t *number);
 
+/* Bytes of an element of variable length in the values section. */
+#define VARIABLE_BYTES 16
+
+/* What default_chunk takes for the size of one, with what it leads to. */
+#define VARIABLE_GUESS 256
+
 /* SECTION:NAME[=LEVEL]. */
 #define MOST_FILTERS       32 /* of one section, as of a pipeline of libhdf5 */
 #define MOST_FILTER_VALUES 16 /* of one filter */
@@ -45,11 +51,13 @@ int number_parse(const char *command, const char *option, const char *text, uint
 struct filters {
     bool given[SFS_SECTIONS]; /* also if what was given is that there are none */
     size_t n[SFS_SECTIONS];
+    /* Of elements of variable length: bytes that belong together in what they lead to; else 0. */
+    unsigned heap_unit;
     struct sfs_filter filter[SFS_SECTIONS][MOST_FILTERS];
     unsigned values[SFS_SECTIONS][MOST_FILTERS][MOST_FILTER_VALUES];
 };
 
-enum { SELECTION_SECTION, VALUES_SECTION };
+enum { SELECTION_SECTION, VALUES_SECTION, HEAP_SECTION };
 
 /* section: the only one that there is, which a text need not begin with; or -1. USAGE. */
 int filter_parse(const char *command, const char *text, int section, struct filters *filters);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/copy.h"
+#include "cli/copy_sequences.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/target.h"
@@ -25,8 +25,8 @@ static const char help[] =
     "references.\n"
     "\n"
     "  --filter SECTION:NAME[=LEVEL]\n"
-    "                         a filter of the selections (selection) or the values (values) of "
-    "all\n"
+    "                         a filter of the selections (selection), the values (values) or the\n"
+    "                         variable-length data (heap) of all\n"
     "                         sparse datasets, instead of those that they have; as of create, and\n"
     "                         none, may be given several times. Other datasets keep theirs";
 
@@ -126,7 +126,7 @@ static void use_filters(struct filters *filters, struct sfs_dataset_create *crea
     struct sfs_dataset_create asked = *create;
     filters_use(filters, &asked);
     for (int i = 0; i < SFS_SECTIONS; i++)
-        if (filters->given[i]) {
+        if (filters->given[i] && (i != HEAP_SECTION || filters->heap_unit > 0)) {
             create->n_filters[i] = asked.n_filters[i];
             create->filters[i] = asked.filters[i];
         }
@@ -134,7 +134,8 @@ static void use_filters(struct filters *filters, struct sfs_dataset_create *crea
 
 static bool has_filters(const struct repack *repack)
 {
-    return repack->filters->given[SELECTION_SECTION] || repack->filters->given[VALUES_SECTION];
+    const bool *given = repack->filters->given;
+    return given[SELECTION_SECTION] || given[VALUES_SECTION] || given[HEAP_SECTION];
 }
 
 /* What is defined stays so, whatever its value. */
@@ -145,7 +146,8 @@ static int copy_values(struct repack *repack, struct sfs_dataset *from, struct s
                               .to = to,
                               .undefined = {.type = &sfs_dataset_info(from)->type, .none = true},
                               .pick = &everything};
-    int error = copy_elements(&copy);
+    bool of_sequences = is_sequence(&sfs_dataset_info(from)->type);
+    int error = of_sequences ? copy_sequences(&copy) : copy_elements(&copy);
     if (!error)
         count_elements(repack, sfs_dataset_info(from));
     return error;
@@ -158,8 +160,8 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
         .rank = info->rank,
         .type = info->encoded_type,
         .fill = info->fill,
-        .n_filters = {info->n_selection_filters, info->n_filters},
-        .filters = {info->selection_filters, info->filters},
+        .n_filters = {info->n_selection_filters, info->n_filters, info->n_heap_filters},
+        .filters = {info->selection_filters, info->filters, info->heap_filters},
         .attributes_file = repack->from,
         .attributes_address = sfs_dataset_address(from),
     };
@@ -168,6 +170,7 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
     memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
     memcpy(create.chunk_dims, info->chunk_dims, sizeof(create.chunk_dims));
     struct filters filters = *repack->filters;
+    filters.heap_unit = sequence_unit(&info->type);
     use_filters(&filters, &create);
     int error = sfs_dataset_create(repack->to, path, &create, &chunks.to);
     if (error)

@@ -25,7 +25,7 @@ static int count_chunk(void *context, const struct sfs_chunk_info *info)
     struct listing *listing = context;
     struct sample *sample = listing->sample;
     listing->n++;
-    for (int i = 0; i < SFS_SECTIONS; i++)
+    for (int i = 0; i < TRIED_SECTIONS; i++)
         sample->all[i] += info->section_size[i];
     if (info->section_size[SELECTION_SECTION] > sample->most_selection)
         sample->most_selection = info->section_size[SELECTION_SECTION];
@@ -53,9 +53,9 @@ static uint64_t pieces_of(const struct sample *sample, uint64_t chunks, size_t m
 static int read_piece(struct sfs_dataset *dataset, const struct sfs_chunk_info *info, size_t most,
                       size_t element_size, struct sample *sample, size_t i)
 {
-    void *sections[SFS_SECTIONS];
+    void *sections[SFS_SECTIONS] = {NULL};
     int error = 0;
-    for (int k = 0; k < SFS_SECTIONS; k++) {
+    for (int k = 0; k < TRIED_SECTIONS; k++) {
         struct piece *piece = &sample->piece[k][i];
         size_t unit = k == VALUES_SECTION ? element_size : 1;
         piece->n = (size_t)info->section_size[k];
@@ -128,7 +128,7 @@ int sample_finish(const struct copy *copy, size_t most, struct sample *sample)
 
 void sample_free(struct sample *sample)
 {
-    for (int i = 0; i < SFS_SECTIONS; i++)
+    for (int i = 0; i < TRIED_SECTIONS; i++)
         for (size_t k = 0; k < MOST_PIECES; k++)
             free(sample->piece[i][k].bytes);
     if (sample->dataset)

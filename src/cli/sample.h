@@ -6,7 +6,8 @@
 #include "cli/copy.h"
 #include "cli/options.h"
 
-#define MOST_PIECES 32
+#define MOST_PIECES    32
+#define TRIED_SECTIONS 2 /* selections and values: what is imported has no other ones */
 
 struct sample {
     struct sfs_dataset *dataset; /* what was copied */
@@ -14,10 +15,10 @@ struct sample {
     struct piece {
         unsigned char *bytes;
         size_t n;
-    } piece[SFS_SECTIONS][MOST_PIECES];
-    size_t bytes[SFS_SECTIONS]; /* of all pieces */
-    uint64_t all[SFS_SECTIONS]; /* of the sections of all chunks that were copied */
-    uint64_t most_selection;    /* of the longest selection */
+    } piece[TRIED_SECTIONS][MOST_PIECES];
+    size_t bytes[TRIED_SECTIONS]; /* of all pieces */
+    uint64_t all[TRIED_SECTIONS]; /* of the sections of all chunks that were copied */
+    uint64_t most_selection;      /* of the longest selection */
 };
 
 /* Copies some blocks to a dataset without filters, which is made of `create` at `path` of a file,

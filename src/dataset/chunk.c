@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 #include "common/pool.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "layout/sparse.h"
 #include "store/store.h"
 
@@ -25,7 +26,7 @@ static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
     *info = (struct sfs_chunk_info){.address = record->address, .size = record->size};
     for (int i = 0; i < layout->rank; i++)
         info->start[i] = scaled[i] * layout->chunk_dims[i];
-    for (int i = 0; i < SFS_SECTIONS; i++) {
+    for (int i = 0; i < format->n_sections; i++) {
         info->section_size[i] = chunk_record_section_size(format, record, i);
         info->unfiltered_size[i] =
             layout->sparse->header.filtered ? record->unfiltered_size[i] : info->section_size[i];
@@ -110,7 +111,7 @@ static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_i
     if (error)
         return error;
     uint64_t address = now.address;
-    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+    for (int i = 0; i < dataset->sparse->format.n_sections && !error; i++) {
         if (now.address != info->address || now.section_size[i] != info->section_size[i])
             return -ESTALE;
         if (sections[i])
@@ -133,7 +134,7 @@ static bool has_right_masks(const struct layout *layout, const uint64_t *scaled,
 {
     if (!layout_is_unfiltered(layout, scaled))
         return true;
-    for (int i = 0; i < SFS_SECTIONS; i++) {
+    for (int i = 0; i < layout->sparse->format.n_sections; i++) {
         uint32_t mask = all_left_out(layout, i);
         if (info->section_size[i] > 0 && (info->filter_mask[i] & mask) != mask)
             return false;
@@ -149,23 +150,27 @@ static int join_sections(const struct sfs_dataset *dataset, const uint64_t *scal
 {
     bool is_unfiltered = layout_is_unfiltered(&dataset->layout, scaled);
     uint64_t n;
+    int n_sections = dataset->sparse->format.n_sections;
     if (!has_right_masks(&dataset->layout, scaled, info))
         return -EINVAL;
     if (__builtin_add_overflow(info->section_size[0], info->section_size[1], &n) ||
-        n > SIZE_MAX / 2 || info->section_size[0] == 0)
+        __builtin_add_overflow(n, info->section_size[2], &n) || n > SIZE_MAX / 2 ||
+        info->section_size[0] == 0 || (n_sections < SFS_SECTIONS && info->section_size[2] > 0))
         return -EINVAL;
     *encoded = (struct encoded){.n = (size_t)n, .room = (size_t)n};
     encoded->bytes = pool_get(pool, encoded->room);
     if (!encoded->bytes)
         return -ENOMEM;
-    memcpy(encoded->bytes, sections[0], (size_t)info->section_size[0]);
-    if (info->section_size[1] > 0)
-        memcpy((char *)encoded->bytes + info->section_size[0], sections[1],
-               (size_t)info->section_size[1]);
     struct chunk_record *record = &encoded->record;
     *record = (struct chunk_record){.exists = true, .size = n};
-    record->section_offset[1] = info->section_size[0];
-    for (int i = 0; i < SFS_SECTIONS && dataset->sparse->header.filtered; i++) {
+    char *at = encoded->bytes;
+    for (int i = 0; i < n_sections; i++) {
+        record->section_offset[i] = (uint64_t)(at - (char *)encoded->bytes);
+        if (info->section_size[i] > 0)
+            memcpy(at, sections[i], (size_t)info->section_size[i]);
+        at += info->section_size[i];
+    }
+    for (int i = 0; i < n_sections && dataset->sparse->header.filtered; i++) {
         record->unfiltered_size[i] = info->unfiltered_size[i];
         record->filter_mask[i] = is_unfiltered ? 0 : info->filter_mask[i];
     }
@@ -196,8 +201,11 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
     struct why why;
     if (chunk_record_check(&dataset->sparse->format, UINT64_MAX, 0, &encoded->record, &why) < 0)
         return -EINVAL;
-    int error = layout->ops->decode(layout, scaled, &encoded->record, PART_DEFINED | PART_VALUES,
-                                    encoded->bytes, pool, &form);
+    int error =
+        layout->ops->decode(layout, scaled, &encoded->record,
+                            PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool, &form);
+    if (!error)
+        error = sequences_check(dataset, scaled, UINT64_MAX, &form);
     if (!error && form.defined.elements == 0)
         error = -EINVAL;
     if (!error)
@@ -214,7 +222,7 @@ int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *in
     struct layout *layout = &dataset->layout;
     uint64_t scaled[SFS_MAX_RANK];
     struct encoded encoded;
-    if (!dataset->sparse || dataset->info.type.has_pointers)
+    if (!dataset->sparse || (dataset->info.type.has_pointers && !sequences_are_read(dataset)))
         return -EOPNOTSUPP;
     if (writing.error)
         return writing.error;

@@ -7,9 +7,11 @@
 
 #include "cache/cache.h"
 #include "common/log.h"
+#include "common/size.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
+#include "format/heap.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -81,21 +83,36 @@ static bool keeps_count(const struct sfs_filter *filter)
     return !filter->optional && (filter->id == nbit || filter->id == scale_offset);
 }
 
+/* As chunks store them. */
+struct elements {
+    size_t size;
+    int n_sections;
+};
+
 /* A datatype that can be written, and filters that can be run. */
 static int check_elements(const struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t *element_size)
+                          const struct sfs_dataset_create *create, struct elements *elements)
 {
     struct sfs_type type;
     int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
-    *element_size = type.size;
+    bool is_variable = type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
+    bool is_sequence = is_variable && !create->is_dense;
+    elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
+    elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
     bool has_pointers = type.has_pointers;
     hdf5_type_free(&type);
-    if (has_pointers)
+    if (has_pointers && !is_variable)
         return refused(file, path, -EOPNOTSUPP,
-                       "elements of variable length and references cannot be written yet");
-    for (int section = 0; section < 2; section++) {
+                       "elements with references, or with parts of variable length, cannot be "
+                       "written yet");
+    if (is_variable && create->fill)
+        return refused(file, path, -EOPNOTSUPP,
+                       "elements of variable length have no fill value but the empty one");
+    if (!is_sequence && create->n_filters[MAX_SECTIONS - 1] > 0)
+        return refused(file, path, -EINVAL, "there is no section of variable-length data");
+    for (int section = 0; section < MAX_SECTIONS; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
         bool native = filter_is_native(filters, n);
@@ -140,6 +157,22 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
     };
 }
 
+/* The filters of a values section that libhdf5 does not adapt; `given` stays as long. */
+static struct sfs_filter *complete(const struct sfs_dataset_create *create,
+                                   struct sfs_filter given[MAX_FILTERS])
+{
+    static const unsigned together = HEAP_ELEMENT_BYTES;
+    const int shuffle = 2; /* H5Zpublic.h */
+    for (size_t i = 0; i < create->n_filters[1]; i++) {
+        given[i] = create->filters[1][i];
+        if (given[i].id == shuffle && given[i].n_values == 0) {
+            given[i].values = &together;
+            given[i].n_values = 1;
+        }
+    }
+    return given;
+}
+
 /* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
 static int convert_header(struct sfs_file *file, const char *path, uint64_t address,
                           const struct sfs_dataset_create *create,
@@ -153,9 +186,13 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error)
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
+    struct sfs_filter given[MAX_FILTERS];
+    bool is_adapted = layout->n_sections < MAX_SECTIONS;
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
-                    {info.n_filters, info.filters}}};
+                    {is_adapted ? info.n_filters : create->n_filters[1],
+                     is_adapted ? info.filters : complete(create, given)},
+                    {create->n_filters[2], (struct sfs_filter *)create->filters[2]}}};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
     if (error) {
@@ -172,16 +209,20 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
 }
 
 static int create_sparse(struct sfs_file *file, const char *path,
-                         const struct sfs_dataset_create *create, size_t element_size,
+                         const struct sfs_dataset_create *create, const struct elements *elements,
                          uint64_t *address)
 {
     struct sfs_filter given[MAX_FILTERS];
     struct hdf5_create ordinary = for_libhdf5(create, given);
     struct layout_message layout;
     struct why why;
-    bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
-    int error = layout_message_init(create->rank, create->dims, create->max_dims,
-                                    create->chunk_dims, element_size, 2, filtered, &layout, &why);
+    bool filtered =
+        create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
+    if (elements->n_sections == MAX_SECTIONS) /* libhdf5 has none for its kind of such elements */
+        ordinary.n_filters = 0;
+    int error =
+        layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
+                            elements->size, elements->n_sections, filtered, &layout, &why);
     if (error)
         return refused(file, path, error, why.text);
     error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
@@ -205,45 +246,45 @@ static int create_dense(struct sfs_file *file, const char *path,
 }
 
 static int create_dataset(struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t element_size,
+                          const struct sfs_dataset_create *create, const struct elements *elements,
                           uint64_t *address)
 {
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = create->is_dense ? create_dense(file, path, create, address)
-                                 : create_sparse(file, path, create, element_size, address);
+                                 : create_sparse(file, path, create, elements, address);
     pthread_rwlock_unlock(&file->commit_lock);
     return error;
 }
 
 /* With the attributes of an object in a file that may be followed. */
 static int create_copying(struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, size_t element_size,
+                          const struct sfs_dataset_create *create, const struct elements *elements,
                           uint64_t *address)
 {
     FOLLOWED(create->attributes_file);
     int error = library_current(create->attributes_file);
-    return error ? error : create_dataset(file, path, create, element_size, address);
+    return error ? error : create_dataset(file, path, create, elements, address);
 }
 
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
-    uint64_t address, elements;
-    size_t element_size;
+    uint64_t address, n;
+    struct elements elements;
     struct sfs_file *from = create->attributes_file;
     WRITING(file);
     if (writing.error)
         return writing.error;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
-    if (!box_product(create->dims, create->rank, 1, &elements))
+    if (!box_product(create->dims, create->rank, 1, &n))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
-    int error = check_elements(file, path, create, &element_size);
+    int error = check_elements(file, path, create, &elements);
     if (!error && from)
         error = follow_begin_copy(from);
     if (!error)
-        error = from ? create_copying(file, path, create, element_size, &address)
-                     : create_dataset(file, path, create, element_size, &address);
+        error = from ? create_copying(file, path, create, &elements, &address)
+                     : create_dataset(file, path, create, &elements, &address);
     if (from)
         error = follow_end_copy(from, error);
     return error ? error : sfs_dataset_open(file, address, path, dataset);
@@ -261,6 +302,91 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
         log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
     cache_forget(dataset->cache);
     return error;
+}
+
+/* ---- Elements of variable length that libhdf5 writes ---- */
+
+#define MOST_AT_ONCE ((size_t)32 << 20) /* bytes, if it is more than one element */
+
+/* What sequences have, one after the other. */
+static int join_sequences(const struct sfs_sequence *sequences, size_t n, size_t base_size,
+                          uint64_t **lengths, char **bytes, size_t *bytes_n)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all = size_sum(all, size_product(size_of(sequences[i].n), base_size));
+    *lengths = calloc(n, sizeof(**lengths));
+    *bytes = all < SIZE_MAX / 2 ? malloc(all + 1) : NULL;
+    *bytes_n = all;
+    if (!*lengths || !*bytes)
+        return -ENOMEM;
+    char *to = *bytes;
+    for (size_t i = 0; i < n; i++) {
+        size_t here = (size_t)sequences[i].n * base_size;
+        if (here > 0)
+            memcpy(to, sequences[i].elements, here);
+        (*lengths)[i] = sequences[i].n;
+        to += here;
+    }
+    return 0;
+}
+
+static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
+                           const struct sfs_sequence *sequences, size_t n)
+{
+    struct sfs_file *file = dataset->file;
+    const struct sfs_type *type = &dataset->info.type;
+    uint64_t *lengths;
+    char *bytes;
+    size_t bytes_n;
+    int error = join_sequences(sequences, n, type->is_string ? 1 : type->base->size, &lengths,
+                               &bytes, &bytes_n);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    if (!error)
+        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count, lengths,
+                                     bytes, bytes_n);
+    pthread_rwlock_unlock(&file->commit_lock);
+    free(lengths);
+    free(bytes);
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+        log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
+    return error;
+}
+
+static size_t bytes_of(const struct sfs_dataset *dataset, const struct sfs_sequence *sequences,
+                       size_t n)
+{
+    const struct sfs_type *type = &dataset->info.type;
+    size_t bytes = size_product(n, sizeof(*sequences));
+    for (size_t i = 0; i < n; i++)
+        bytes = size_sum(
+            bytes, size_product(size_of(sequences[i].n), type->is_string ? 1 : type->base->size));
+    return bytes;
+}
+
+/* In halves along the first axis that can be cut, where it is too much for one call. */
+int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
+                                  const struct sfs_sequence *sequences)
+{
+    uint64_t n;
+    int axis = 0;
+    struct box half = *box;
+    if (series_is_address(dataset->address))
+        return -EOPNOTSUPP;
+    if (!box_product(box->count, box->rank, 1, &n) || n > SIZE_MAX / sizeof(*sequences))
+        return -EINVAL;
+    while (axis < box->rank && box->count[axis] < 2)
+        axis++;
+    if (n == 0)
+        return 0;
+    if (axis == box->rank || bytes_of(dataset, sequences, (size_t)n) <= MOST_AT_ONCE)
+        return write_sequences(dataset, box, sequences, (size_t)n);
+    half.count[axis] = box->count[axis] / 2;
+    int error = dataset_write_dense_sequences(dataset, &half, sequences);
+    size_t done = (size_t)(n / box->count[axis] * half.count[axis]);
+    half.start[axis] += half.count[axis];
+    half.count[axis] = box->count[axis] - half.count[axis];
+    return error ? error : dataset_write_dense_sequences(dataset, &half, sequences + done);
 }
 
 /* ---- Datatypes outside of files ---- */

@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
-#include "dataset/sequences.h"
 #include "dataset/series.h"
 #include "dataset/virtual.h"
 #include "filter/filter.h"
@@ -30,7 +29,6 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
     guard_remove(dataset);
-    sequences_forget(dataset->file->sequences, dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
     else if (!series_is_address(dataset->address))
@@ -123,10 +121,12 @@ static int describe_sparse(struct sfs_dataset *dataset)
         error =
             copy_filters(dataset->sparse, 0, &info->n_selection_filters, &info->selection_filters);
     if (!error)
+        error = copy_filters(dataset->sparse, 2, &info->n_heap_filters, &info->heap_filters);
+    if (!error)
         error = describe_elements(dataset, info);
     if (error == -EIO || error == -EINVAL)
         return cannot_open(dataset, -EIO, hdf5_error());
-    if (!error && header->layout.n_sections > SFS_SECTIONS && !info->type.has_pointers)
+    if (!error && header->layout.n_sections == MAX_SECTIONS && !info->type.has_pointers)
         return cannot_open(dataset, -EIO, "three sections, but no variable-length data");
     return error;
 }
@@ -190,6 +190,8 @@ const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
 {
     const struct sfs_filter *missing =
         first_missing(info->n_selection_filters, info->selection_filters);
+    if (!missing)
+        missing = first_missing(info->n_heap_filters, info->heap_filters);
     return missing ? missing : first_missing(info->n_filters, info->filters);
 }
 
@@ -211,6 +213,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     int error = *series ? open_series(dataset, series) : open_header(dataset);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
+    look_for_filters(dataset->info.n_heap_filters, dataset->info.heap_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
                             &dataset->info, &dataset->storage, dataset->sparse,

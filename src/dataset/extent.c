@@ -9,6 +9,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 
@@ -212,12 +213,12 @@ static int check_room(const struct sfs_dataset *dataset, const uint64_t *dims)
 /* What is outside of smaller dims is erased, and chunks are written for that. */
 static int check_elements(const struct sfs_dataset *dataset, const uint64_t *dims)
 {
-    if (!dataset->sparse || !dataset->info.type.has_pointers)
+    if (!dataset->sparse || !dataset->info.type.has_pointers || sequences_are_read(dataset))
         return 0;
     for (int i = 0; i < dataset->info.rank; i++) {
         if (dims[i] >= dataset->info.dims[i])
             continue;
-        log_error("%s: %s: elements of variable length cannot be erased, so the dims can only grow",
+        log_error("%s: %s: elements of such a datatype cannot be erased, so the dims can only grow",
                   sfs_path(dataset->file), dataset->path);
         return -EOPNOTSUPP;
     }

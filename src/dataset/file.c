@@ -12,7 +12,6 @@
 #include "common/size.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
-#include "dataset/sequences.h"
 #include "dataset/series.h"
 #include "dataset/sources.h"
 #include "filter/filter.h"
@@ -103,14 +102,12 @@ int common_cache_create(const struct sfs_options *options, struct common_cache *
         return error;
     bool given = options && options->chunk_memory;
     cache_limit_chunks(common->cache, given ? options->chunk_memory : default_chunk_memory());
-    error = ahead_create(common->cache, &common->ahead);
-    return error ? error : sequences_create(&common->sequences);
+    return ahead_create(common->cache, &common->ahead);
 }
 
 void common_cache_destroy(const struct common_cache *common)
 {
     ahead_destroy(common->ahead);
-    sequences_destroy(common->sequences);
     cache_destroy(common->cache);
 }
 
@@ -159,7 +156,6 @@ int file_over(struct store *store, const struct common_cache *common,
     error = common ? 0 : common_cache_create(options, &own);
     file->cache = (common ? common : &own)->cache;
     file->ahead = (common ? common : &own)->ahead;
-    file->sequences = (common ? common : &own)->sequences;
     if (!error && options)
         error = limit(file, options);
     if (!error && file->has_worker && !hdf5_has_workers())
@@ -294,7 +290,7 @@ int file_over_found(const struct store_found *found, const struct common_cache *
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
-    const struct common_cache common = {from->cache, from->ahead, from->sequences};
+    const struct common_cache common = {from->cache, from->ahead};
     int error = file_over_found(found, &common, options, file);
     if (error)
         return error;
@@ -523,7 +519,7 @@ static int close_file(struct sfs_file *file)
     hdf5_close(file->hdf5);
     int error = store_close(file->store);
     if (file->owns_cache)
-        common_cache_destroy(&(struct common_cache){file->cache, file->ahead, file->sequences});
+        common_cache_destroy(&(struct common_cache){file->cache, file->ahead});
     pthread_rwlock_destroy(&file->commit_lock);
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);

@@ -15,7 +15,6 @@
 struct ahead;
 struct cache;
 struct cache_dataset;
-struct sequences;
 struct series;
 struct sources;
 struct store_found;
@@ -104,8 +103,7 @@ struct sfs_file {
     struct hdf5 *hdf5;
     struct cache *cache;
     struct ahead *ahead;
-    struct sequences *sequences;
-    bool owns_cache;          /* and what is ahead in it, and sequences */
+    bool owns_cache;          /* and what is ahead in it */
     struct sources *sources;  /* of its virtual datasets; NULL: none was opened yet; under `lock` */
     bool owns_sources;        /* else they are those of the file that it is a source of */
     pthread_mutex_t renewing; /* held while series are looked at again; taken first */
@@ -128,7 +126,6 @@ struct sfs_file {
 struct common_cache {
     struct cache *cache;
     struct ahead *ahead;
-    struct sequences *sequences;
 };
 
 /* The sizes are those of options, which may be NULL. -ENOMEM, errors of starting threads. */
@@ -332,6 +329,10 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
 
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);
+
+/* The same of elements of variable length, struct sfs_sequence, also in parts. */
+int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
+                                  const struct sfs_sequence *sequences);
 
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,

@@ -7,177 +7,83 @@
 #include "cache/cache.h"
 #include "common/interrupt.h"
 #include "common/lines.h"
-#include "common/pool.h"
 #include "common/size.h"
+#include "dataset/parts.h"
 #include "format/heap.h"
 #include "format/structure.h"
 #include "layout/form.h"
-#include "layout/sparse.h"
-#include "store/store.h"
+#include "selection/selection.h"
 
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */
 
-/* Which chunk it is: where it is stored, in which state of dataset and file. No gaps. */
-struct chunk_key {
-    const struct sfs_dataset *dataset;
-    uint64_t scaled[SFS_MAX_RANK];
-    uint64_t address, size, changes, states;
-};
-
-struct sequences {
-    pthread_mutex_t lock; /* guards what follows */
-    struct pool pool;
-    bool has_chunk;
-    struct chunk_key key;
-    struct cache_form form;
-    struct heap *heap; /* NULL: nothing is stored */
-};
-
-/* One call, which holds the lock. */
+/* One call. */
 struct reading {
     struct sfs_dataset *dataset;
-    struct sequences *sequences;
-    bool has_looked; /* into the chunk that is at key.scaled now */
+    bool has_chunk;
+    uint64_t scaled[SFS_MAX_RANK];
+    const struct cache_form *form; /* pinned; NULL: nothing of the chunk is defined */
+    struct chunk *chunk;
+    struct heap *heap;
 };
 
 bool sequences_are_read(const struct sfs_dataset *dataset)
 {
-    const struct sfs_type *type = &dataset->info.type;
-    return dataset->sparse && dataset->sparse->format.n_sections > SFS_SECTIONS &&
-           type->class == SFS_VARIABLE && type->size == HEAP_ELEMENT_BYTES &&
-           (type->is_string || (!type->base->has_pointers && type->base->size > 0));
+    return dataset->layout.base_size > 0;
 }
 
-/* Bytes of what sequences are of. */
-static size_t base_size(const struct sfs_dataset *dataset)
+static void leave_chunk(struct reading *reading)
 {
-    const struct sfs_type *type = &dataset->info.type;
-    return type->is_string ? 1 : type->base->size;
-}
-
-int sequences_create(struct sequences **out)
-{
-    struct sequences *sequences = calloc(1, sizeof(*sequences));
-    if (!sequences)
-        return -ENOMEM;
-    pthread_mutex_init(&sequences->lock, NULL);
-    pool_init(&sequences->pool, 0);
-    *out = sequences;
-    return 0;
-}
-
-static void forget_chunk(struct sequences *sequences)
-{
-    heap_close(sequences->heap);
-    sequences->heap = NULL;
-    form_free(&sequences->form, &sequences->pool);
-    sequences->has_chunk = false;
-}
-
-void sequences_destroy(struct sequences *sequences)
-{
-    if (!sequences)
+    if (!reading->has_chunk)
         return;
-    forget_chunk(sequences);
-    pool_destroy(&sequences->pool);
-    pthread_mutex_destroy(&sequences->lock);
-    free(sequences);
+    heap_close(reading->heap);
+    cache_return(reading->chunk);
+    reading->heap = NULL;
+    reading->has_chunk = false;
 }
 
-void sequences_forget(struct sequences *sequences, const struct sfs_dataset *dataset)
+/* Logs what is wrong with a chunk, which the form does not say where it is. */
+static int damaged(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+                   const struct why *why)
 {
-    pthread_mutex_lock(&sequences->lock);
-    if (sequences->has_chunk && sequences->key.dataset == dataset)
-        forget_chunk(sequences);
-    pthread_mutex_unlock(&sequences->lock);
+    struct layout *layout = (struct layout *)&dataset->layout;
+    struct chunk_record record;
+    if (address == UINT64_MAX && layout->ops->lookup(layout, scaled, &record) == 0 && record.exists)
+        address = record.address;
+    return layout_failed(layout, scaled, address, why->text);
 }
 
-/* Bytes that the heap of a chunk takes, besides its own, for where its sequences are. */
-static size_t heap_bytes(const struct layout *layout, const struct chunk_record *record)
-{
-    const struct sparse *sparse = layout->sparse;
-    uint64_t n = sparse->header.filtered
-                     ? record->unfiltered_size[SFS_SECTIONS]
-                     : chunk_record_section_size(&sparse->format, record, SFS_SECTIONS);
-    return size_product(size_of(n), HEAP_FACTOR);
-}
-
-static int decode_chunk(struct reading *reading, const uint64_t *scaled,
-                        const struct chunk_record *record)
-{
-    const unsigned parts = PART_DEFINED | PART_PACKED | PART_HEAP;
-    struct layout *layout = &reading->dataset->layout;
-    struct sequences *sequences = reading->sequences;
-    uint64_t offset, n;
-    layout->ops->stored(layout, record, parts, &offset, &n);
-    size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
-    bytes = size_sum(bytes, heap_bytes(layout, record));
-    int error = layout_check_bytes(layout, scaled, record->address, bytes,
-                                   cache_chunk_limit(reading->dataset->file->cache));
-    if (error)
-        return error;
-    void *stored = pool_get(&sequences->pool, (size_t)n);
-    if (!stored)
-        return -ENOMEM;
-    error = store_read(reading->dataset->file->store, record->address + offset, stored, (size_t)n);
-    if (!error)
-        error = layout->ops->decode(layout, scaled, record, parts, stored, &sequences->pool,
-                                    &sequences->form);
-    pool_put(&sequences->pool, stored, (size_t)n);
-    return error;
-}
-
-static int open_heap(const struct layout *layout, const uint64_t *scaled, uint64_t address,
+/* It takes memory for where its sequences are, besides its own. */
+static int open_heap(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
                      const struct cache_form *form, struct heap **heap)
 {
     struct why why;
     size_t n = form->heap_size;
-    int error = heap_open(form->heap, n ? n - CHECKSUM_BYTES : 0, heap, &why);
-    return error == -EILSEQ ? layout_failed(layout, scaled, address, why.text) : error;
-}
-
-static int load_chunk(struct reading *reading, const uint64_t *scaled,
-                      const struct chunk_record *record)
-{
-    struct sequences *sequences = reading->sequences;
-    forget_chunk(sequences);
-    int error = decode_chunk(reading, scaled, record);
-    if (!error)
-        error = open_heap(&reading->dataset->layout, scaled, record->address, &sequences->form,
-                          &sequences->heap);
+    int error = layout_check_bytes(&dataset->layout, scaled, address, size_product(n, HEAP_FACTOR),
+                                   cache_chunk_limit(dataset->file->cache));
     if (error)
-        forget_chunk(sequences);
-    return error;
+        return error;
+    error = heap_open(form->heap, n ? n - CHECKSUM_BYTES : 0, heap, &why);
+    return error == -EILSEQ ? damaged(dataset, scaled, address, &why) : error;
 }
 
 /* Has the chunk ready that is at these scaled coordinates. */
 static int get_chunk(struct reading *reading, const uint64_t *scaled)
 {
     struct sfs_dataset *dataset = reading->dataset;
-    struct sequences *sequences = reading->sequences;
     size_t n = (size_t)dataset->layout.rank * sizeof(*scaled);
-    if (reading->has_looked && memcmp(sequences->key.scaled, scaled, n) == 0)
+    if (reading->has_chunk && memcmp(reading->scaled, scaled, n) == 0)
         return 0;
-    struct chunk_record record;
-    int error = dataset->layout.ops->lookup(&dataset->layout, scaled, &record);
+    leave_chunk(reading);
+    int error = cache_pin(dataset->cache, scaled, PART_PACKED, &reading->form, &reading->chunk);
     if (error)
         return error;
-    struct chunk_key key = {.dataset = dataset,
-                            .address = record.exists ? record.address : UINT64_MAX,
-                            .size = record.exists ? record.size : 0,
-                            .changes = sfs_dataset_changes(dataset),
-                            .states = sfs_states(dataset->file)};
-    memcpy(key.scaled, scaled, n);
-    bool is_kept = sequences->has_chunk && memcmp(&key, &sequences->key, sizeof(key)) == 0;
-    if (!is_kept && record.exists)
-        error = load_chunk(reading, scaled, &record);
-    else if (!is_kept)
-        forget_chunk(sequences);
+    reading->has_chunk = true;
+    memcpy(reading->scaled, scaled, n);
+    if (reading->form)
+        error = open_heap(dataset, scaled, UINT64_MAX, reading->form, &reading->heap);
     if (error)
-        return error;
-    sequences->key = key;
-    sequences->has_chunk = reading->has_looked = true;
-    return 0;
+        leave_chunk(reading);
+    return error;
 }
 
 /* That of the index-th defined element of a chunk. */
@@ -186,10 +92,9 @@ static int find_in(const struct sfs_dataset *dataset, const uint64_t *scaled, ui
                    const void **sequence, uint64_t *n)
 {
     struct why why;
-    const char *values = form->values;
-    int error =
-        heap_find(heap, values + index * HEAP_ELEMENT_BYTES, base_size(dataset), sequence, n, &why);
-    return error == -EILSEQ ? layout_failed(&dataset->layout, scaled, address, why.text) : error;
+    const char *element = (const char *)form->values + index * HEAP_ELEMENT_BYTES;
+    int error = heap_find(heap, element, dataset->layout.base_size, sequence, n, &why);
+    return error == -EILSEQ ? damaged(dataset, scaled, address, &why) : error;
 }
 
 int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
@@ -198,7 +103,7 @@ int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, u
     struct heap *heap;
     if (!sequences_are_read(dataset))
         return 0;
-    int error = open_heap(&dataset->layout, scaled, address, form, &heap);
+    int error = open_heap(dataset, scaled, address, form, &heap);
     if (error)
         return error;
     for (uint64_t i = 0; i < form->defined.elements && !error; i++) {
@@ -210,11 +115,24 @@ int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, u
     return error;
 }
 
-/* The sequence of one element: n base elements. */
+/* The sequence of the element at a position of the chunk that is ready: n base elements, as long as
+ * it is. */
+static int find_at(const struct reading *reading, uint64_t position, const void **sequence,
+                   uint64_t *n)
+{
+    const struct cache_form *form = reading->form;
+    *sequence = NULL;
+    *n = 0;
+    if (!form || !runs_contain(&form->defined, position))
+        return 0;
+    return find_in(reading->dataset, reading->scaled, UINT64_MAX, form, reading->heap,
+                   runs_rank(&form->defined, position), sequence, n);
+}
+
+/* The same of one element of the dataset. */
 static int find(struct reading *reading, uint64_t element, const void **sequence, uint64_t *n)
 {
     const struct layout *layout = &reading->dataset->layout;
-    const struct sequences *sequences = reading->sequences;
     uint64_t scaled[SFS_MAX_RANK], position = 0, stride = 1;
     for (int i = layout->rank - 1; i >= 0; i--) {
         uint64_t at = element % layout->dims[i];
@@ -223,14 +141,8 @@ static int find(struct reading *reading, uint64_t element, const void **sequence
         position += at % layout->chunk_dims[i] * stride;
         stride *= layout->chunk_dims[i];
     }
-    *sequence = NULL;
-    *n = 0;
     int error = get_chunk(reading, scaled);
-    if (error || !sequences->heap || !runs_contain(&sequences->form.defined, position))
-        return error;
-    uint64_t index = runs_rank(&sequences->form.defined, position);
-    return find_in(reading->dataset, scaled, sequences->key.address, &sequences->form,
-                   sequences->heap, index, sequence, n);
+    return error ? error : find_at(reading, position, sequence, n);
 }
 
 /* What libhdf5 takes for the end of a string. */
@@ -253,7 +165,7 @@ static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, 
     else if (parts == SFS_LINES)
         put_line(out, sequence, n);
     else if (n > 0)
-        fwrite(sequence, base_size(reading->dataset), (size_t)n, out);
+        fwrite(sequence, reading->dataset->layout.base_size, (size_t)n, out);
     return 0;
 }
 
@@ -275,23 +187,105 @@ int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
                    size_t most, char **bytes, size_t *bytes_n)
 {
     const struct sfs_type *type = &dataset->info.type;
-    struct reading reading = {.dataset = dataset, .sequences = dataset->file->sequences};
+    struct reading reading = {.dataset = dataset};
     if (parts == SFS_LINES ? !type->is_string : parts == SFS_SEQUENCES && type->is_string)
         return -EOPNOTSUPP;
-    int error = cache_flush(dataset->file->cache, dataset->cache);
-    FILE *out = error ? NULL : open_memstream(bytes, bytes_n);
+    FILE *out = open_memstream(bytes, bytes_n);
     if (!out)
-        return error ? error : -ENOMEM;
-    error = interrupt_lock(&reading.sequences->lock);
-    if (!error) {
-        error = put_all(&reading, parts, first, n, most, out);
-        pthread_mutex_unlock(&reading.sequences->lock);
-    }
+        return -ENOMEM;
+    int error = put_all(&reading, parts, first, n, most, out);
+    leave_chunk(&reading);
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error) {
         free(*bytes);
         *bytes = NULL;
     }
+    return error;
+}
+
+/* ---- What a selection names ---- */
+
+struct collection {
+    struct reading reading;
+    const uint64_t *order;         /* of the selection, or NULL */
+    struct sfs_sequence *sequence; /* where their elements begin is not set yet, */
+    size_t *offset;                /* but among all bytes */
+    char *bytes;
+    size_t n, room;
+};
+
+static int keep(struct collection *all, uint64_t index, const void *sequence, uint64_t n)
+{
+    size_t bytes = (size_t)n * all->reading.dataset->layout.base_size;
+    if (bytes > all->room - all->n) {
+        size_t room = size_sum(size_product(all->room, 2), bytes);
+        char *grown = room < SIZE_MAX / 2 ? realloc(all->bytes, room) : NULL;
+        if (!grown)
+            return -ENOMEM;
+        all->bytes = grown;
+        all->room = room;
+    }
+    if (bytes > 0)
+        memcpy(all->bytes + all->n, sequence, bytes);
+    uint64_t place = all->order ? all->order[index] : index;
+    all->sequence[place].n = n;
+    all->offset[place] = all->n;
+    all->n += bytes;
+    return 0;
+}
+
+static int keep_part(void *context, const struct part *part)
+{
+    struct collection *all = context;
+    int error = get_chunk(&all->reading, part->scaled);
+    for (size_t i = 0; i < part->n_pieces && !error; i++) {
+        const struct part_piece *piece = &part->pieces[i];
+        for (uint64_t k = 0; k < piece->length && !error; k++) {
+            const void *sequence;
+            uint64_t n;
+            error = find_at(&all->reading, piece->position + k, &sequence, &n);
+            if (!error)
+                error = keep(all, piece->index + k, sequence, n);
+        }
+    }
+    return error ? error : interrupt_check();
+}
+
+/* The bytes go behind the sequences. */
+static int join(struct collection *all, size_t count, struct sfs_sequence **sequences)
+{
+    size_t head = count * sizeof(**sequences);
+    char *block = realloc(all->sequence, size_sum(head, all->n ? all->n : 1));
+    if (!block)
+        return -ENOMEM;
+    all->sequence = NULL;
+    struct sfs_sequence *sequence = (void *)block;
+    if (all->n > 0)
+        memcpy(block + head, all->bytes, all->n);
+    for (size_t i = 0; i < count; i++)
+        sequence[i].elements = sequence[i].n ? block + head + all->offset[i] : NULL;
+    *sequences = sequence;
+    return 0;
+}
+
+int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
+                            struct sfs_sequence **sequences)
+{
+    struct collection all = {.reading = {.dataset = dataset}, .order = selection->order};
+    size_t count = size_of(selection->values);
+    if (size_product(count, sizeof(*all.sequence)) == SIZE_MAX)
+        return -ENOMEM;
+    all.sequence = calloc(count ? count : 1, sizeof(*all.sequence));
+    all.offset = calloc(count ? count : 1, sizeof(*all.offset));
+    int error = all.sequence && all.offset ? 0 : -ENOMEM;
+    if (!error)
+        error = parts_each(&dataset->layout, &selection->runs, keep_part, &all);
+    leave_chunk(&all.reading);
+    if (!error)
+        error = join(&all, count, sequences);
+    free(all.sequence);
+    free(all.offset);
+    free(all.bytes);
     return error;
 }

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "dataset/parts.h"
 #include "dataset/private.h"
+#include "dataset/sequences.h"
 #include "hdf5/hdf5.h"
 #include "layout/piece.h"
 #include "selection/selection.h"
@@ -162,7 +163,7 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
 {
     size_t size = dataset->info.type.size;
     *transfer = (struct transfer){.dataset = dataset, .memory = {.buffer = buffer, .size = size}};
-    if (dataset->info.type.has_pointers)
+    if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
     if (type && !is_of_type(dataset, type)) {
         transfer->type = type;
@@ -306,9 +307,17 @@ static int write_part(void *context, const struct part *part)
     return error;
 }
 
+/* Whether elements are of variable length and libhdf5's. */
+static bool has_dense_sequences(const struct sfs_dataset *dataset)
+{
+    const struct sfs_type *type = &dataset->info.type;
+    return !dataset->sparse && type->class == SFS_VARIABLE &&
+           (type->is_string || !type->base->has_pointers);
+}
+
 static int check_writable(const struct sfs_dataset *dataset)
 {
-    if (dataset->info.type.has_pointers)
+    if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
     if (dataset->info.elements == UINT64_MAX) /* they have no positions */
         return refuse(dataset, "writing", "too many elements");
@@ -398,10 +407,14 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
     WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
-    int error = writing.error ? writing.error : check_writable(dataset);
+    bool of_sequences = has_dense_sequences(dataset);
+    int error = writing.error || of_sequences ? writing.error : check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
-    return error ? error : write_box(dataset, &box, buffer);
+    if (error)
+        return error;
+    return of_sequences ? dataset_write_dense_sequences(dataset, &box, buffer)
+                        : write_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
@@ -513,6 +526,8 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_encoded *type
 {
     USING(dataset);
     struct transfer transfer;
+    if (dataset->info.type.has_pointers)
+        return -EOPNOTSUPP;
     int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
     if (error)
         return error;
@@ -531,6 +546,32 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
                      void *buffer)
 {
     return FOLLOWING(dataset->file, read_once(dataset, type, memory_space, space, buffer));
+}
+
+static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                               struct sfs_sequence **sequences, uint64_t *n)
+{
+    USING(dataset);
+    struct selection selection;
+    if (!sequences_are_read(dataset))
+        return -EOPNOTSUPP;
+    if (dataset->info.elements == UINT64_MAX)
+        return refuse(dataset, "reading", "too many elements");
+    int error = take_space(dataset, space, &selection);
+    if (!error && selection.values != selection.runs.elements)
+        error = refuse(dataset, "selection", "it names an element twice");
+    if (!error)
+        error = sequences_read_selected(dataset, &selection, sequences);
+    if (!error)
+        *n = selection.values;
+    selection_free(&selection);
+    return error;
+}
+
+int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                       struct sfs_sequence **sequences, uint64_t *n)
+{
+    return FOLLOWING(dataset->file, read_sequences_once(dataset, space, sequences, n));
 }
 
 /* ---- Erasing ---- */

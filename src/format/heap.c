@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "format/cursor.h"
+#include "format/output.h"
 
 #define SET_SIGNATURE        "HGLS"
 #define COLLECTION_SIGNATURE "GCOL"
@@ -15,7 +16,6 @@
 #define MOST_SLOTS           65536
 #define OBJECT_BYTES         16 /* before the data of an object */
 #define PADDED_TO            8
-#define UNUSED_BYTES         4 /* at the beginning of the RFC's */
 
 /* Of all collections of a set, in the order of slots and numbers. */
 struct object {
@@ -149,7 +149,8 @@ int heap_open(const void *bytes, size_t n, struct heap **out, struct why *why)
     struct cursor cursor = cursor_over(bytes, n);
     if (heap->is_set)
         error = take_set(heap, why);
-    else if (n > 0 && (n < UNUSED_BYTES || cursor_uint(&cursor, UNUSED_BYTES) > n - UNUSED_BYTES))
+    else if (n > 0 && (n < HEAP_COUNT_BYTES ||
+                       cursor_uint(&cursor, HEAP_COUNT_BYTES) > n - HEAP_COUNT_BYTES))
         error = why_damaged(why, "more of its variable-length data is unused than there is");
     if (!error)
         error = sort(heap, why);
@@ -204,7 +205,7 @@ int heap_find(const struct heap *heap, const void *element, size_t base_size, co
     uint64_t offset = cursor_uint(&cursor, 8), bytes = cursor_uint(&cursor, 8);
     if (bytes == 0 && (offset == 0 || heap->n > 0))
         return 0;
-    if (offset < UNUSED_BYTES || offset > heap->n || bytes > heap->n - offset ||
+    if (offset < HEAP_COUNT_BYTES || offset > heap->n || bytes > heap->n - offset ||
         bytes % base_size != 0)
         return why_damaged(why,
                            "an element leads to %" PRIu64 " bytes at %" PRIu64
@@ -213,4 +214,24 @@ int heap_find(const struct heap *heap, const void *element, size_t base_size, co
     *sequence = heap->bytes + offset;
     *n = bytes / base_size;
     return 0;
+}
+
+void heap_put_element(void *element, uint64_t offset, uint64_t bytes)
+{
+    struct output output = output_over(element, HEAP_ELEMENT_BYTES);
+    output_uint(&output, offset, 8);
+    output_uint(&output, bytes, 8);
+}
+
+void heap_get_element(const void *element, uint64_t *offset, uint64_t *bytes)
+{
+    struct cursor cursor = cursor_over(element, HEAP_ELEMENT_BYTES);
+    *offset = cursor_uint(&cursor, 8);
+    *bytes = cursor_uint(&cursor, 8);
+}
+
+void heap_put_unused(void *heap, uint32_t unused)
+{
+    struct output output = output_over(heap, HEAP_COUNT_BYTES);
+    output_uint(&output, unused, HEAP_COUNT_BYTES);
 }

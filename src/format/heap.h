@@ -18,6 +18,7 @@
 #include "format/why.h"
 
 #define HEAP_ELEMENT_BYTES 16 /* that lead to a sequence */
+#define HEAP_COUNT_BYTES   4  /* before the sequences, in the RFC's form */
 #define HEAP_FACTOR        5
 
 struct heap;
@@ -32,5 +33,14 @@ void heap_close(struct heap *heap); /* NULL is fine */
  * none. -EILSEQ: it leads out of the heap, or to what has another size. */
 int heap_find(const struct heap *heap, const void *element, size_t base_size, const void **sequence,
               uint64_t *n, struct why *why);
+
+/* ---- The RFC's form, as it is written ---- */
+
+/* An element, of HEAP_ELEMENT_BYTES: that of an empty sequence is 0 and 0. */
+void heap_put_element(void *element, uint64_t offset, uint64_t bytes);
+void heap_get_element(const void *element, uint64_t *offset, uint64_t *bytes);
+
+/* How many bytes of a heap no element leads to. */
+void heap_put_unused(void *heap, uint32_t unused);
 
 #endif

@@ -383,6 +383,7 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
         .element_size = element_size,
         .offset_size = 8,
         .n_sections = n_sections,
+        .type = n_sections == MAX_SECTIONS ? KNOWN_TYPES : 0,
         .address = NO_ADDRESS,
         .single = {.address = NO_ADDRESS},
     };

@@ -133,6 +133,15 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
                         : local_write(hdf5, dataset, start, count, buffer);
 }
 
+int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                         const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                         size_t n)
+{
+    return hdf5->remote
+               ? remote_write_sequences(hdf5->remote, dataset, start, count, lengths, bytes, n)
+               : local_write_sequences(hdf5, dataset, start, count, lengths, bytes, n);
+}
+
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims)
 {
     return hdf5->remote ? remote_set_extent(hdf5->remote, dataset, dims)

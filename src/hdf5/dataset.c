@@ -25,6 +25,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
         return;
     free_filters(info->n_filters, info->filters);
     free_filters(info->n_selection_filters, info->selection_filters);
+    free_filters(info->n_heap_filters, info->heap_filters);
     free(info->fill);
     free(info->fill_json);
     free((void *)info->encoded_type.bytes);
@@ -563,8 +564,8 @@ int local_read(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const
     return library_leave_with(error);
 }
 
-static int write_box(const struct open_dataset *dataset, const uint64_t *start,
-                     const uint64_t *count, const void *buffer)
+int dataset_write_box(const struct open_dataset *dataset, const uint64_t *start,
+                      const uint64_t *count, const void *buffer)
 {
     hsize_t file_start[SFS_MAX_RANK], file_count[SFS_MAX_RANK];
     uint64_t n;
@@ -594,18 +595,25 @@ static int write_box(const struct open_dataset *dataset, const uint64_t *start,
     return error;
 }
 
-/* Elements with pointers are not bytes; what a virtual dataset shows is in other files. */
-static int check_writable(const struct open_dataset *dataset)
+/* What a virtual dataset shows is in other files. */
+int dataset_check_storage(const struct open_dataset *dataset)
 {
     hid_t dcpl = H5Dget_create_plist(dataset->id);
     if (dcpl < 0)
         return library_failed(-EIO);
     int error = 0;
-    if (type_has_pointers(dataset->type) || H5Pget_layout(dcpl) == H5D_VIRTUAL ||
-        H5Pget_external_count(dcpl) > 0)
+    if (H5Pget_layout(dcpl) == H5D_VIRTUAL || H5Pget_external_count(dcpl) > 0)
         error = library_failed_because(-EOPNOTSUPP, "such a dataset can only be read");
     H5Pclose(dcpl);
     return error;
+}
+
+/* Elements with pointers are not bytes. */
+static int check_writable(const struct open_dataset *dataset)
+{
+    return type_has_pointers(dataset->type)
+               ? library_failed_because(-EOPNOTSUPP, "such a dataset can only be read")
+               : dataset_check_storage(dataset);
 }
 
 int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,
@@ -617,7 +625,7 @@ int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, cons
     if (!error)
         error = check_writable(dataset);
     if (!error)
-        error = write_box(dataset, start, count, buffer);
+        error = dataset_write_box(dataset, start, count, buffer);
     library_leave();
     return error;
 }
@@ -736,7 +744,7 @@ int local_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, 
     int error = dataset ? check_writable(dataset) : -EBADF;
     driver_place(&placed);
     if (!error)
-        error = write_box(dataset, origin, one, element);
+        error = dataset_write_box(dataset, origin, one, element);
     driver_place(NULL);
     if (!error)
         *address = data_address(dataset->id);

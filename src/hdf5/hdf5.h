@@ -181,6 +181,13 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
+/* The same of elements of variable length of an open dataset: lengths in base elements, or in bytes
+ * of strings, and n bytes, which are all of them one after the other. -EBADF: it is not open;
+ * -EFBIG: more than one call can take. */
+int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                         const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                         size_t n);
+
 /* H5Dset_extent of an open chunked dataset. */
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 

@@ -75,6 +75,9 @@ int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, cons
 int local_flush(struct hdf5 *hdf5);
 int local_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                 const void *buffer);
+int local_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
+                          const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                          size_t n);
 int local_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
                       const void *bytes, size_t n);

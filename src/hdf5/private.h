@@ -279,6 +279,14 @@ int type_encode(hid_t type, void **bytes, size_t *n);
 /* Whether elements hold pointers, in doubt yes. */
 bool type_has_pointers(hid_t type);
 
+/* Writes a box of elements, as they are in memory. A lock of the library is held, here and below.
+ */
+int dataset_write_box(const struct open_dataset *dataset, const uint64_t *start,
+                      const uint64_t *count, const void *buffer);
+
+/* -EOPNOTSUPP: what it shows is not in this file. */
+int dataset_check_storage(const struct open_dataset *dataset);
+
 /* ---- Text (text_type.c, text.c) ---- */
 
 /* What text needs to know of a native (memory) datatype, to be used without the library lock.

@@ -205,22 +205,46 @@ static bool parse_name(const char *name, char *kind, unsigned long *size, bool *
     return whole && *size > 0;
 }
 
-int hdf5_type_of_name(const char *numpy, void **out, size_t *n)
+/* A string of any length in UTF-8, as h5py's string_dtype() has it. */
+static hid_t variable_string(void)
 {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    if (type >= 0 &&
+        (H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
+        H5Tclose(type);
+        return H5I_INVALID_HID;
+    }
+    return type;
+}
+
+/* "str" and "string", and "vlen:" before the name of what sequences are of. */
+static hid_t named_type(const char *name)
+{
+    static const char sequence[] = "vlen:";
     char kind;
     unsigned long size;
-    bool big_endian;
+    bool big_endian, is_sequence = !strncmp(name, sequence, strlen(sequence));
+    if (!strcmp(name, "str") || !strcmp(name, "string"))
+        return variable_string();
+    name += is_sequence ? strlen(sequence) : 0;
+    hid_t type = parse_name(name, &kind, &size, &big_endian) ? make_type(kind, size, big_endian)
+                                                             : H5I_INVALID_HID;
+    if (type < 0 || !is_sequence)
+        return type;
+    hid_t base = type;
+    type = H5Tvlen_create(base);
+    H5Tclose(base);
+    return type;
+}
+
+int hdf5_type_of_name(const char *numpy, void **out, size_t *n)
+{
     library_enter();
-    int error;
-    if (!parse_name(numpy, &kind, &size, &big_endian)) {
-        error = library_failed_because(-EINVAL, "not the name of a NumPy datatype");
-    } else {
-        hid_t type = H5open() < 0 ? H5I_INVALID_HID : make_type(kind, size, big_endian);
-        error = type < 0 ? library_failed_because(-EINVAL, "no datatype of this size")
+    hid_t type = H5open() < 0 ? H5I_INVALID_HID : named_type(numpy);
+    int error = type < 0 ? library_failed_because(-EINVAL, "not the name of a NumPy datatype")
                          : type_encode(type, out, n);
-        if (type >= 0)
-            H5Tclose(type);
-    }
+    if (type >= 0)
+        H5Tclose(type);
     library_leave();
     return error;
 }

@@ -7,6 +7,7 @@
 
 #include "common/box.h"
 #include "common/pool.h"
+#include "layout/heap_form.h"
 #include "layout/layout.h"
 
 void form_drop_packed(struct cache_form *form, struct pool *pool)
@@ -27,8 +28,11 @@ void form_move_values(struct cache_form *form, struct cache_form *values)
     values->elements = form->elements;
     values->element_size = form->element_size;
     values->has_values = form->has_values;
-    form->values = form->elements = NULL;
-    form->value_size = form->element_size = 0;
+    values->heap = form->heap;
+    values->heap_size = form->heap_size;
+    form->values = form->elements = form->heap = NULL;
+    form->value_size = form->element_size = form->heap_size = 0;
+    form->heap_is_ours = false;
     form->has_values = false;
 }
 
@@ -50,6 +54,8 @@ size_t form_bytes(const struct cache_form *form)
         bytes += pool_block_size(form->value_size);
     if (form->mask)
         bytes += pool_block_size(form->mask_size);
+    if (form->heap)
+        bytes += pool_block_size(form->heap_size);
     if (form->order)
         bytes += (size_t)form->defined.elements * sizeof(*form->order);
     return bytes;
@@ -265,7 +271,7 @@ static void merge_values(const struct cache_form *old, const struct runs *positi
 
 static const struct cache_form nothing;
 
-int form_write(const struct layout *layout, const struct cache_form *old,
+int form_merge(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form)
 {
@@ -282,9 +288,22 @@ int form_write(const struct layout *layout, const struct cache_form *old,
     return 0;
 }
 
+int form_write(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, const void *values, struct pool *pool,
+               struct cache_form *form)
+{
+    return layout->base_size > 0 ? heap_form_write(layout, old, positions, values, pool, form)
+                                 : form_merge(layout, old, positions, values, pool, form);
+}
+
 int form_take(const struct layout *layout, struct runs *positions, const void *values,
               struct pool *pool, struct cache_form *form)
 {
+    if (layout->base_size > 0) {
+        int failed = heap_form_write(layout, NULL, positions, values, pool, form);
+        runs_free(positions);
+        return failed;
+    }
     *form = (struct cache_form){.defined = *positions};
     runs_init(positions);
     int error = allocate_values(layout, form, pool);
@@ -295,8 +314,8 @@ int form_take(const struct layout *layout, struct runs *positions, const void *v
     return error;
 }
 
-int form_erase(const struct layout *layout, const struct cache_form *old,
-               const struct runs *positions, struct pool *pool, struct cache_form *form)
+int form_remove(const struct layout *layout, const struct cache_form *old,
+                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {
     *form = (struct cache_form){0};
     old = old ? old : &nothing;
@@ -309,4 +328,11 @@ int form_erase(const struct layout *layout, const struct cache_form *old,
     }
     merge_values(old, positions, NULL, layout->element_size, form->values);
     return 0;
+}
+
+int form_erase(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, struct pool *pool, struct cache_form *form)
+{
+    return layout->base_size > 0 ? heap_form_write(layout, old, positions, NULL, pool, form)
+                                 : form_remove(layout, old, positions, pool, form);
 }

@@ -27,7 +27,7 @@ enum chunk_part {
     PART_DEFINED = 1, /* which elements are defined */
     PART_VALUES = 2,  /* their values, in whatever form */
     PART_PACKED = 4,  /* both parts of the packed form */
-    PART_HEAP = 8,    /* variable-length data, besides all others; the cache does not ask for it */
+    PART_HEAP = 8,    /* of elements of variable length: always with the values */
 };
 
 struct cache_form {
@@ -39,7 +39,9 @@ struct cache_form {
     bool has_values;
     size_t value_size; /* bytes of values */
     void *heap;        /* PART_HEAP: the section as it is without filters; NULL: there is none */
-    size_t heap_size;  /* bytes of it, its checksum being the last */
+    size_t heap_size;  /* bytes of it, its checksum, of which encode sees to it, being the last */
+    bool heap_is_ours; /* all elements lead to bytes in it, of their own, by offsets: */
+    size_t heap_used;  /* so many in all */
     /* Values whose selection was a list of points out of order: value order[i] is that of defined
      * element i. Only until they are loaded. */
     uint64_t *order;
@@ -72,8 +74,9 @@ void form_gather(const struct layout *layout, const struct cache_form *form,
                  const struct runs *positions, void *to);
 
 /* Makes the packed form that has the defined elements of old (which has PART_PACKED; NULL: nothing
- * is defined) and, in their place or besides, those at positions with these packed values. -ENOMEM.
- */
+ * is defined) and, in their place or besides, those at positions with these packed values; of
+ * variable length, these are struct sfs_sequence. -ENOMEM; and of these, -EILSEQ: old is damaged,
+ * -EINVAL: they have too many bytes. */
 int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form);
@@ -85,6 +88,13 @@ int form_take(const struct layout *layout, struct runs *positions, const void *v
 /* As form_write, with the elements at positions undefined; old NULL: everything. */
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form);
+
+/* The same of values as they are, without what they may lead to (heap_form.c). */
+int form_merge(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, const void *values, struct pool *pool,
+               struct cache_form *form);
+int form_remove(const struct layout *layout, const struct cache_form *old,
+                const struct runs *positions, struct pool *pool, struct cache_form *form);
 
 /* Adds the dense part to a form that has PART_PACKED, or the packed values to one that has elements
  * and PART_DEFINED. -ENOMEM. */

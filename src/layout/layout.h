@@ -102,6 +102,7 @@ struct layout {
     uint64_t dims[SFS_MAX_RANK];
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t element_size;
+    size_t base_size; /* sparse, of variable length: of what sequences are of; else 0 */
     size_t chunk_bytes;
     size_t scratch_bytes;               /* chunked: of the filters */
     uint64_t data_address;              /* contiguous */

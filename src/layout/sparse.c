@@ -351,8 +351,9 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
         error = decode_values(layout, scaled, record, values, pool, form);
     if (!error && (parts & PART_HEAP) && layout->sparse->format.n_sections > HEAP && stored)
-        error = decode_heap(layout, scaled, record,
-                            (const char *)stored + record->section_offset[HEAP], pool, form);
+        error = decode_heap(
+            layout, scaled, record,
+            values + (record->section_offset[HEAP] - record->section_offset[VALUES]), pool, form);
     return error;
 }
 

@@ -35,18 +35,26 @@ static struct pipeline pipeline_of(const struct layout *layout, int number)
     return (struct pipeline){filters->section[number].n, filters->section[number].filters};
 }
 
+/* Memory that the filters of a section of n bytes take, with `before` others in front of it. */
+static size_t section_encode_bytes(const struct layout *layout, int number, size_t before, size_t n)
+{
+    struct pipeline filters = pipeline_of(layout, number);
+    if (!filter_is_native(filters.filters, filters.n))
+        return 3 * n + pool_block_size(before + n);
+    return pool_block_size(before + filter_encode_bound(filters.filters, filters.n, n)) +
+           pool_block_size(filter_encode_scratch(filters.filters, filters.n, n));
+}
+
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
-    struct pipeline values = pipeline_of(layout, 1);
     size_t runs = form ? form->defined.n : 1, n = form ? form->value_size : layout->chunk_bytes;
     size_t selection = 1024 + runs * (size_t)layout->rank * 8;
-    size_t bytes = 3 * selection;
-    if (filter_is_native(values.filters, values.n))
-        bytes += pool_block_size(selection + filter_encode_bound(values.filters, values.n, n)) +
-                 pool_block_size(filter_encode_scratch(values.filters, values.n, n));
-    else
-        bytes += 3 * n + pool_block_size(selection + n);
-    return bytes;
+    size_t bytes = 3 * selection + section_encode_bytes(layout, 1, selection, n);
+    if (layout->sparse->format.n_sections == 2 || !form)
+        return bytes;
+    bytes += pool_block_size(n + CHECKSUM_BYTES); /* with its checksum, then all together */
+    bytes += section_encode_bytes(layout, 2, 0, form->heap_size);
+    return bytes + pool_block_size(selection + n + form->heap_size);
 }
 
 /* Section 0 before its filters, with its checksum. The caller frees it. */
@@ -109,23 +117,30 @@ static int apply_filters(const struct layout *layout, const uint64_t *scaled, in
     return error;
 }
 
-/* Takes over the block of section 1, which has room for section 0 if it has one. */
-static int join(const struct layout *layout, struct made_section sections[2], struct pool *pool,
+/* Takes over the block of section 1, if that has room for the other one, as it has for section 0.
+ */
+static int join(const struct layout *layout, struct made_section *sections, struct pool *pool,
                 struct encoded *encoded)
 {
     struct made_section *values = &sections[1];
-    encoded->n = sections[0].n + values->n;
-    encoded->room = values->block ? values->room : encoded->n;
-    encoded->bytes = values->block ? values->block : pool_get(pool, encoded->room);
+    int n_sections = layout->sparse->format.n_sections;
+    bool takes = values->block && n_sections == 2;
+    encoded->n = sections[0].n + values->n + sections[2].n;
+    encoded->room = takes ? values->room : encoded->n;
+    encoded->bytes = takes ? values->block : pool_get(pool, encoded->room);
     if (!encoded->bytes)
         return -ENOMEM;
-    memcpy(encoded->bytes, sections[0].bytes, sections[0].n);
-    if (!values->block && values->n > 0)
-        memcpy((char *)encoded->bytes + sections[0].n, values->bytes, values->n);
-    values->block = NULL;
     encoded->record = (struct chunk_record){.exists = true, .size = encoded->n};
-    encoded->record.section_offset[1] = sections[0].n;
-    for (int i = 0; i < 2 && layout->sparse->header.filtered; i++) {
+    char *at = encoded->bytes;
+    for (int i = 0; i < n_sections; i++) {
+        encoded->record.section_offset[i] = (uint64_t)(at - (char *)encoded->bytes);
+        if (sections[i].n > 0 && !(takes && i == 1))
+            memcpy(at, sections[i].bytes, sections[i].n);
+        at += sections[i].n;
+    }
+    if (takes)
+        values->block = NULL;
+    for (int i = 0; i < n_sections && layout->sparse->header.filtered; i++) {
         encoded->record.unfiltered_size[i] = sections[i].plain_n;
         encoded->record.filter_mask[i] = sections[i].mask;
     }
@@ -143,23 +158,48 @@ static bool is_unfiltered(const struct layout *layout, const uint64_t *scaled)
     return is_unfiltered;
 }
 
+/* Sections 1 and 2 with their checksums: the first in a block of the pool, the other where it is,
+ * as nobody else looks at the place, and one at a time encodes it. */
+static int make_summed(const struct cache_form *form, struct pool *pool, void **values,
+                       struct made_section *sections)
+{
+    size_t n = form->value_size + CHECKSUM_BYTES;
+    char *summed = pool_get(pool, n);
+    if (!summed)
+        return -ENOMEM;
+    memcpy(summed, form->values, form->value_size);
+    structure_sum((unsigned char *)summed, n);
+    *values = summed;
+    sections[1].plain = summed;
+    sections[1].plain_n = n;
+    if (form->heap)
+        structure_sum(form->heap, form->heap_size);
+    sections[2].plain = form->heap;
+    sections[2].plain_n = form->heap_size;
+    return 0;
+}
+
 int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded)
 {
-    struct made_section sections[2] = {{0}};
-    void *selection = NULL;
+    struct made_section sections[MAX_SECTIONS] = {{0}};
+    int n_sections = layout->sparse->format.n_sections;
+    void *selection = NULL, *values = NULL;
     bool unfiltered = is_unfiltered(layout, scaled);
     int error = make_selection(layout, form, &selection, &sections[0].plain_n);
     sections[0].plain = selection;
     sections[1].plain = form->values;
     sections[1].plain_n = form->value_size;
-    for (int i = 0; i < 2 && !error; i++)
-        error =
-            apply_filters(layout, scaled, i, unfiltered, i ? sections[0].n : 0, pool, &sections[i]);
+    if (!error && n_sections > 2)
+        error = make_summed(form, pool, &values, sections);
+    for (int i = 0; i < n_sections && !error; i++)
+        error = apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
+                              &sections[i]);
     if (!error)
         error = join(layout, sections, pool, encoded);
     free(selection);
-    for (int i = 0; i < 2; i++) {
+    pool_put(pool, values, values ? sections[1].plain_n : 0);
+    for (int i = 0; i < n_sections; i++) {
         pool_put(pool, sections[i].block, sections[i].room);
         free(sections[i].allocated);
     }

@@ -515,7 +515,8 @@ def test_a_sparse_source_keeps_what_is_undefined(tmp_path):
 
 def test_import_fails(tmp_path):
     source = make(tmp_path / "dense.h5", a=scattered((2, 8, 9)), b=scattered((3, 3)),
-                  line=np.arange(3), scalar=np.int32(3), text=(np.array(["x"], object), {"dtype": h5py.string_dtype()}))
+                  line=np.arange(3), scalar=np.int32(3),
+                  text=(np.array([(1, "x")], [("n", "i4"), ("t", h5py.string_dtype())]), {}))
     new = tmp_path / "new.h5"
     points = tmp_path / "points.txt"
     failed("import", source, new, says="/a /b")

@@ -129,11 +129,19 @@ static void datatypes_with_pointers_are_refused(void **state)
     hid_t compound = H5Tcreate(H5T_COMPOUND, 40);
     H5Tset_size(string, H5T_VARIABLE);
     H5Tinsert(compound, "a", 0, sequence);
-    const hid_t types[] = {string, sequence, compound, H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG};
-    for (size_t i = 0; i < COUNT(types); i++) {
-        create.type = encode(types[i]);
+    hid_t nested = H5Tvlen_create(sequence);
+    const hid_t types[] = {compound, nested, H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG};
+    for (size_t i = 0; i < 2 * COUNT(types); i++) {
+        create.type = encode(types[i / 2]);
+        create.is_dense = i % 2;
         check_refused(file, "/x", &create, -EOPNOTSUPP, "variable length");
     }
+    create.is_dense = false;
+    create.type = encode(string);
+    create.fill = "0123456789abcdef";
+    check_refused(file, "/x", &create, -EOPNOTSUPP, "no fill value");
+    create.fill = NULL;
+    H5Tclose(nested);
     create.type = (struct sfs_encoded){"nonsense", 8};
     check_refused(file, "/x", &create, -EINVAL, "");
     H5Tclose(compound);

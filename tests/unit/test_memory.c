@@ -817,11 +817,11 @@ static void copy_chunk(struct sparse_file *sparse)
     struct sfs_chunk_info info;
     while (failed(sparse, sfs_chunk_info(sparse->dataset, start, &info)))
         ;
-    while (
-        failed(sparse, sfs_read_chunk(sparse->dataset, &info, (void *const[]){bytes[0], bytes[1]})))
+    while (failed(sparse, sfs_read_chunk(sparse->dataset, &info,
+                                         (void *const[SFS_SECTIONS]){bytes[0], bytes[1]})))
         ;
-    while (failed(
-        sparse, sfs_write_chunk(sparse->dataset, &info, (const void *const[]){bytes[0], bytes[1]})))
+    while (failed(sparse, sfs_write_chunk(sparse->dataset, &info,
+                                          (const void *const[SFS_SECTIONS]){bytes[0], bytes[1]})))
         ;
 }
 

@@ -64,6 +64,7 @@ enum worker_call {
     WORKER_SHOW,    /* WORKER_DATASET_OPEN, and whether its WORKER_TEXT follows, if that is small */
     WORKER_FIRST_CHANGE, /* these change the file, and have one integer for a result: */
     WORKER_WRITE = WORKER_FIRST_CHANGE,
+    WORKER_WRITE_SEQUENCES,
     WORKER_SET_EXTENT,
     WORKER_WRITE_CHUNK,
     WORKER_PLACE,

@@ -49,6 +49,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_SEVERAL] = "something",
     [WORKER_SHOW] = "the description and the text",
     [WORKER_WRITE] = "writing elements",
+    [WORKER_WRITE_SEQUENCES] = "writing elements of variable length",
     [WORKER_SET_EXTENT] = "changing the dims",
     [WORKER_WRITE_CHUNK] = "writing a chunk",
     [WORKER_PLACE] = "giving it its place",

@@ -37,6 +37,9 @@ bool remote_is_lost(const struct remote *remote);
 int remote_flush(struct remote *remote); /* libhdf5's part of it */
 int remote_write(struct remote *remote, uint64_t dataset, const uint64_t *start,
                  const uint64_t *count, const void *buffer); /* of an open one, else -EBADF */
+int remote_write_sequences(struct remote *remote, uint64_t dataset, const uint64_t *start,
+                           const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                           size_t n);
 int remote_set_extent(struct remote *remote, uint64_t dataset, const uint64_t *dims);
 int remote_write_chunk(struct remote *remote, uint64_t dataset, const uint64_t *start,
                        uint32_t mask, const void *bytes, size_t n);

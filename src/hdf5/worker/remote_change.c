@@ -109,6 +109,39 @@ int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
     return error;
 }
 
+static int write_sequences(struct remote *remote, struct remote_dataset *dataset,
+                           const uint64_t *start, const uint64_t *count, const uint64_t *lengths,
+                           const void *bytes, size_t n)
+{
+    uint64_t lengths_n;
+    struct wire request;
+    if (!box_product(count, dataset->rank, sizeof(*lengths), &lengths_n) ||
+        lengths_n > WIRE_MOST_BYTES / 4 || n > WIRE_MOST_BYTES / 4)
+        return -EFBIG;
+    remote_request(&request, WORKER_WRITE_SEQUENCES, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uints(&request, start, dataset->rank);
+    wire_uints(&request, count, dataset->rank);
+    wire_bytes(&request, lengths, (size_t)lengths_n);
+    wire_bytes(&request, bytes, n);
+    int error = remote_ask_dataset(remote, dataset, WORKER_WRITE_SEQUENCES, &request, NULL, NULL);
+    wire_free(&request);
+    remote_forget_chunks(dataset);
+    return error;
+}
+
+int remote_write_sequences(struct remote *remote, uint64_t address, const uint64_t *start,
+                           const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                           size_t n)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error =
+        dataset ? write_sequences(remote, dataset, start, count, lengths, bytes, n) : -EBADF;
+    client_unlock(remote->client);
+    return error;
+}
+
 static int take_number(struct cursor *results, void *out)
 {
     *(uint64_t *)out = take_uint(results, UINT64_MAX);

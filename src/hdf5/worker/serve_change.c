@@ -1,6 +1,7 @@
 /* Calls that change the file: each has an integer for a result. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/box.h"
 #include "hdf5/local.h"
@@ -32,6 +33,32 @@ static int do_write(struct cursor *in, struct wire *out)
         return error;
     return serve_put_number(out, local_write(served.hdf5, address, start, count, elements.bytes),
                             0);
+}
+
+static int do_write_sequences(struct cursor *in, struct wire *out)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], address = serve_take_object(in), n;
+    int rank = (int)take_uint(in, SFS_MAX_RANK);
+    take_uints(in, start, rank);
+    take_uints(in, count, rank);
+    struct sfs_encoded lengths = {.n = take_count(in, 1)};
+    lengths.bytes = cursor_bytes(in, lengths.n);
+    struct sfs_encoded bytes = {.n = take_count(in, 1)};
+    bytes.bytes = cursor_bytes(in, bytes.n);
+    const struct open_dataset *dataset;
+    int error = serve_find_open(address, rank, in, &dataset);
+    if (!error && (!box_product(count, rank, sizeof(uint64_t), &n) || n != lengths.n))
+        error = -EINVAL;
+    uint64_t *aligned = error ? NULL : malloc(lengths.n ? lengths.n : 1);
+    if (!error && !aligned)
+        error = -ENOMEM;
+    if (!error) {
+        memcpy(aligned, lengths.bytes, lengths.n);
+        error = local_write_sequences(served.hdf5, address, start, count, aligned, bytes.bytes,
+                                      bytes.n);
+    }
+    free(aligned);
+    return serve_put_number(out, error, 0);
 }
 
 static int do_set_extent(struct cursor *in, struct wire *out)
@@ -140,6 +167,7 @@ static int do_create_link(struct cursor *in, struct wire *out)
 
 const call_function serve_changing[WORKER_CALLS] = {
     [WORKER_WRITE] = do_write,
+    [WORKER_WRITE_SEQUENCES] = do_write_sequences,
     [WORKER_SET_EXTENT] = do_set_extent,
     [WORKER_WRITE_CHUNK] = do_write_chunk,
     [WORKER_PLACE] = do_place,

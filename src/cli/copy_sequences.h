@@ -1,0 +1,19 @@
+/* Copying the elements of a dataset whose elements are of variable length, chunk by chunk of the
+ * destination, with memory in proportion to what one of them has. */
+#ifndef SPARSEFS_CLI_COPY_SEQUENCES_H
+#define SPARSEFS_CLI_COPY_SEQUENCES_H
+
+#include "cli/copy.h"
+
+/* Whether all of an element is a string of variable length or a sequence of elements without
+ * pointers: others cannot be copied. */
+bool is_sequence(const struct sfs_type *type);
+
+/* struct filters.heap_unit of such a datatype; 0: it is another one. */
+unsigned sequence_unit(const struct sfs_type *type);
+
+/* As copy_elements; of the copy only from, to, undefined.none and `what` are looked at. What is
+ * undefined in a dense source is what is empty, unless `none` says that nothing is. */
+int copy_sequences(const struct copy *copy);
+
+#endif

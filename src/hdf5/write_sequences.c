@@ -1,0 +1,99 @@
+/* Writing elements of variable length of datasets of libhdf5: as it has them in memory, pointers to
+ * what was given, strings with an end. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "hdf5/local.h"
+#include "hdf5/private.h"
+
+/* n sequences, their lengths in base elements, and all their bytes one after the other. */
+struct given {
+    uint64_t n;
+    const uint64_t *lengths;
+    const char *bytes;
+    size_t base_size;
+};
+
+/* Whether there are as many bytes as the lengths say. */
+static bool is_whole(const struct given *given, size_t n)
+{
+    uint64_t bytes;
+    for (uint64_t i = 0; i < given->n; i++) {
+        if (!box_product(&given->lengths[i], 1, given->base_size, &bytes) || bytes > n)
+            return false;
+        n -= (size_t)bytes;
+    }
+    return n == 0;
+}
+
+static int write_strings(const struct open_dataset *dataset, const uint64_t *start,
+                         const uint64_t *count, const struct given *given, size_t bytes)
+{
+    char **strings = calloc(given->n, sizeof(*strings)), *room = malloc(bytes + given->n);
+    const char *from = given->bytes;
+    char *to = room;
+    int error = strings && room ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < given->n && !error; i++) {
+        strings[i] = to;
+        memcpy(to, from, given->lengths[i]);
+        to[given->lengths[i]] = '\0';
+        to += given->lengths[i] + 1;
+        from += given->lengths[i];
+    }
+    if (!error)
+        error = dataset_write_box(dataset, start, count, strings);
+    free(strings);
+    free(room);
+    return error;
+}
+
+static int write_sequences(const struct open_dataset *dataset, const uint64_t *start,
+                           const uint64_t *count, const struct given *given)
+{
+    hvl_t *sequences = calloc(given->n, sizeof(*sequences));
+    const char *from = given->bytes;
+    if (!sequences)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < given->n; i++) {
+        sequences[i] = (hvl_t){(size_t)given->lengths[i], given->lengths[i] ? (void *)from : NULL};
+        from += given->lengths[i] * given->base_size;
+    }
+    int error = dataset_write_box(dataset, start, count, sequences);
+    free(sequences);
+    return error;
+}
+
+/* Bytes of what sequences are of; 0: elements are no such sequences. */
+static size_t base_size(hid_t type)
+{
+    if (H5Tis_variable_str(type) > 0)
+        return 1;
+    hid_t base = H5Tget_class(type) == H5T_VLEN ? H5Tget_super(type) : H5I_INVALID_HID;
+    size_t size = base < 0 || type_has_pointers(base) ? 0 : H5Tget_size(base);
+    if (base >= 0)
+        H5Tclose(base);
+    return size;
+}
+
+int local_write_sequences(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
+                          const uint64_t *count, const uint64_t *lengths, const void *bytes,
+                          size_t n)
+{
+    struct given given = {.lengths = lengths, .bytes = bytes};
+    library_enter();
+    struct open_dataset *dataset = dataset_find(hdf5, address);
+    int error = dataset ? dataset_check_storage(dataset) : -EBADF;
+    if (!error)
+        given.base_size = base_size(dataset->type);
+    if (!error && given.base_size == 0)
+        error = library_failed_because(-EOPNOTSUPP, "its elements are no sequences");
+    if (!error && (!box_product(count, dataset->rank, 1, &given.n) || !is_whole(&given, n)))
+        error = -EINVAL;
+    if (!error && given.n > 0)
+        error = H5Tis_variable_str(dataset->type) > 0
+                    ? write_strings(dataset, start, count, &given, n)
+                    : write_sequences(dataset, start, count, &given);
+    return library_leave_with(error);
+}
