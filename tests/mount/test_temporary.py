@@ -359,7 +359,7 @@ def test_flags_and_links(mounts, data):
     for attempt in (lambda: os.rename(frame, a), lambda: os.rename(frame, d / "frames/2.raw"),
                     lambda: renameat2(frame, a, EXCHANGE), lambda: os.link(a, d / "frames/.c"),
                     lambda: os.link(a, d / "frames/5.raw"), lambda: os.symlink("a", d / "frames/.c"),
-                    lambda: os.mkfifo(d / "frames/.c"), lambda: os.mkdir(d / "frames/.c"), lambda: os.unlink(frame),
+                    lambda: os.mkfifo(d / "frames/.c"), lambda: os.mkdir(d / "frames/.c"), lambda: os.unlink(d / "stack.npy"),
                     lambda: os.rename(d / "frames", d / "frames2"), lambda: open(d / "values/.x", "w"),
                     lambda: open(d / "csr/.x", "w"), lambda: open(d / ".x", "w"),
                     lambda: open(data.mounted / ".sparsefs/.x", "w")):

@@ -1011,7 +1011,7 @@ def test_a_group_with_two_names(mounts, tmp_path):
 def test_names_cannot_be_changed(mounts, data):
     d = data.mount(mounts)
     frame = d / "frames/1.raw"
-    for attempt in (lambda: os.unlink(frame), lambda: os.rename(frame, d / "frames/2.raw"),
+    for attempt in (lambda: os.unlink(d / "stack.raw"), lambda: os.rename(frame, d / "frames/2.raw"),
                     lambda: os.rename(data.mounted / "sparse", data.mounted / "new"),
                     lambda: open(data.mounted / "new", "w"), lambda: open(d / "new", "w"),
                     lambda: os.link(frame, d / "frames/new"),

@@ -8,8 +8,8 @@
 #include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 
-/* Metadata is read in pages, of which some are kept. Which ones they are is looked at for every call:
- * beside their bytes that alone would touch memory by the megabyte. */
+/* Metadata is read in pages, of which some are kept. Which ones they are is looked at for every
+ * call: beside their bytes that alone would touch memory by the megabyte. */
 #define PAGE_BYTES ((uint64_t)16 << 10)
 #define N_PAGES    128
 
