@@ -11,7 +11,8 @@
 #include "format/object_header.h"
 #include "store/store.h"
 
-#define LINE_BYTES 1024 /* of a message */
+#define LINE_BYTES   1024               /* of a message */
+#define ANSWER_BYTES ((size_t)64 << 20) /* what is kept of files that are closed */
 
 struct together {
     struct sfs_options options;
@@ -25,6 +26,7 @@ int together_create(const struct sfs_options *options, struct together **out)
         return -ENOMEM;
     together->options = *options;
     int error = common_cache_create(options, &together->common);
+    hdf5_keep_answers(ANSWER_BYTES);
     if (error)
         together_destroy(together);
     else

@@ -42,7 +42,14 @@ struct target {
     const struct node *node;
     struct views *views;
     struct inode inode;
+    unsigned directory; /* an enum entry */
 };
+
+static bool is_removed(const struct target *target)
+{
+    const struct temporary_place place = {target->node, target->directory};
+    return removed_has(target->mount->removed, place, target->inode);
+}
 
 static int check(const struct target *target, bool replaces)
 {
@@ -54,7 +61,7 @@ static int check(const struct target *target, bool replaces)
     if (!view_writable(target->views, view))
         return refusal_of_view(target->mount, target->node, view);
     if (frame < views_frames(target->views))
-        return replaces ? 0 : -EEXIST;
+        return replaces || is_removed(target) ? 0 : -EEXIST;
     int error = frame < INODE_MAX_FRAMES ? views_may_extend(target->views, frame + 1) : -EFBIG;
     return error == -EFBIG ? refusal_say(target->mount, target->node, REFUSAL_GROWTH) : error;
 }
@@ -110,7 +117,9 @@ static void take_times(const struct target *target, struct temporary *temporary)
 int mount_become(struct mount *mount, struct temporary *temporary, struct inode directory,
                  const char *name, bool replaces, struct change *change)
 {
-    struct target target = {.mount = mount, .node = node_get(mount->nodes, directory.node)};
+    struct target target = {.mount = mount,
+                            .node = node_get(mount->nodes, directory.node),
+                            .directory = directory.entry};
     if (!target.node)
         return -ESTALE;
     if (!mount_parse_name(mount, directory, name, &target.inode))
@@ -122,8 +131,10 @@ int mount_become(struct mount *mount, struct temporary *temporary, struct inode 
     error = check(&target, replaces);
     if (!error)
         error = become(&target, temporary);
-    if (!error)
+    if (!error) {
         take_times(&target, temporary);
+        (void)mount_undo_removal(mount, directory, name);
+    }
     if (!error || (error != -EINVAL && error != -EFBIG && error != -EEXIST))
         *change = mount_change_since(target.node, target.views, frames, frame, frame);
     if (frame >= frames)

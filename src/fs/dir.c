@@ -355,6 +355,9 @@ static int list_series(struct mount *mount, const struct directory *directory,
                      listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
+    const struct temporary_place place = {directory->node, directory->inode.entry};
+    if (removed_has(mount->removed, place, listed->inode))
+        return -EAGAIN;
     listed->type = S_IFREG;
     listed->has_attributes = plus && view_size_is_cheap(views, series->view[which]) &&
                              mount_view_attributes(mount, directory->node, views, listed->inode,

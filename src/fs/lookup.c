@@ -150,7 +150,8 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
         return -EOVERFLOW;
     inode->frame = frame;
     inode->entry = ENTRY_VIEW + view;
-    return 0;
+    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
+    return place.node && removed_has(mount->removed, place, *inode) ? -ENOENT : 0;
 }
 
 /* Whether what the number of an inode says is there: anybody can make one up. */

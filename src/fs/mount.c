@@ -41,6 +41,7 @@ static void closing(void *context, struct mounted_file *file)
     struct mount *mount = context;
     nodes_close_views(mount->nodes, file);
     listings_forget_file(mount->listings, file);
+    removed_forget_file(mount->removed, file);
     follow_forget(mount->follow, file->file);
     commits_destroy(file->commits);
     fresh_destroy(file->fresh);
@@ -128,6 +129,8 @@ static int create_for_writing(struct mount *mount, const char *label)
     if (!error)
         error = temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
     if (!error)
+        error = removed_create(mount->temporaries, label, &mount->removed);
+    if (!error)
         staging_collect(mount->staging, mount->temporaries, options->staging_size,
                         options->sparsify);
     return error;
@@ -206,6 +209,7 @@ int mount_destroy(struct mount *mount)
     int lost = mount->files && mount->nodes ? mounted_files_close(mount->files) : 0;
     commits_destroy(mount->commits);
     fresh_destroy(mount->fresh);
+    removed_destroy(mount->removed);
     temporaries_destroy(mount->temporaries);
     staging_destroy(mount->staging);
     times_destroy(mount->times);

@@ -20,6 +20,7 @@
 #include "fs/node.h"
 #include "fs/notify.h"
 #include "fs/options.h"
+#include "fs/removed.h"
 #include "fs/staging.h"
 #include "fs/temporary.h"
 #include "fs/times.h"
@@ -50,6 +51,7 @@ struct mount {
     struct regular *regular; /* commits what is written in a folder; else NULL */
     struct staging *staging;
     struct temporaries *temporaries;
+    struct removed *removed;
     struct notify *notify;
     struct keeper *keeper;
     struct loop *loop;     /* that serves it; not NULL */
@@ -157,6 +159,13 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
 /* Whether a name in a directory is one of a view of a frame, which may be there or not. */
 bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
                       struct inode *inode);
+
+/* Takes the name of a view of a frame away (removed.h), but not with -o strict, and not that of one
+ * which cannot be written or is only coming to be: refused, and told. -ENOENT. */
+int mount_remove_name(struct mount *mount, struct inode directory, const char *name);
+
+/* Whether a name was removed; it is there again then. */
+bool mount_undo_removal(struct mount *mount, struct inode directory, const char *name);
 
 /* ---- become.c: temporary files (temporary.h) and the frames that they become ---- */
 

@@ -335,8 +335,8 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
         return error;
     }
     info->fh = (uintptr_t)file;
-    info->direct_io = mount->options->direct_io || is_control(file->inode) ||
-                      has_moving_size(file) || file->text;
+    info->direct_io =
+        mount->options->direct_io || is_control(file->inode) || has_moving_size(file) || file->text;
     info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views)) &&
                        (!mount->follow || atomic_load(&mount->times_drop_pages));
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
@@ -401,6 +401,10 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     bool is_new;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+    if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
+        error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
+        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* to whoever makes it, it is new */
+    }
     bool is_there = !error && !is_new, is_held = !error;
     if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {
         create_temporary(request, parent, name, info);

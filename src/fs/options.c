@@ -75,7 +75,7 @@ void options_print_help(void)
         "     staging_size=SIZE      memory for files that are renamed to frames, and for those "
         "of\n"
         "                            other programs until they are closed (default: 256M)\n"
-        "     strict                 refuse modes, owners and times that cannot be kept\n"
+        "     strict                 refuse modes, owners, times and removals that cannot be kept\n"
         "     trust                  root with allow_other: let libhdf5 read another user's file "
         "as\n"
         "                            root; without hdf5=inside it need not\n"

@@ -488,7 +488,7 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
                         const struct piece *piece)
 {
     enum view_kind view = staged->key.view;
-    if (staging->temporaries && view == VIEW_NPZ)
+    if (staging->temporaries && view_is_whole(view))
         return true;
     if (!staging->temporaries || (view != VIEW_NPY && view != VIEW_TIFF))
         return false;

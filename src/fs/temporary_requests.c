@@ -163,8 +163,12 @@ void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct answer answer = {.kind = ANSWER_ERROR};
     struct temporary_place place;
     struct change change = {0};
-    answer.error = place_of_name(mount, inode_unpack(parent), name, REFUSAL_REMOVAL, &place);
-    if (!answer.error)
+    struct inode directory = inode_unpack(parent);
+    bool is_of_frame =
+        is_frame(mount, directory, name) && mount_place(mount, directory, &place) == 0;
+    answer.error = is_of_frame ? mount_remove_name(mount, directory, name)
+                               : place_of_name(mount, directory, name, REFUSAL_REMOVAL, &place);
+    if (!answer.error && !is_of_frame)
         answer.error = temporary_unlink(mount->temporaries, place, name);
     if (!answer.error)
         change_of_names(mount, place.node, &change);

@@ -288,7 +288,7 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
 static bool is_before_writing(struct views *views, enum view_kind kind,
                               const struct open_file *file, bool by_opening, uint64_t size)
 {
-    bool is_all = kind == VIEW_NPZ && size == 0;
+    bool is_all = view_is_whole(kind) && size == 0;
     return file && kind != VIEW_DEFINED &&
            (by_opening || is_all || size < view_head_size(views, kind));
 }

@@ -8,6 +8,7 @@
 #include "hdf5/local.h"
 #include "hdf5/plugin_folders.h"
 #include "hdf5/private.h"
+#include "hdf5/worker/answers.h"
 #include "hdf5/worker/plugins.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
@@ -44,6 +45,11 @@ int hdf5_start_workers(size_t memory, uint64_t nanos)
         error = plugins_start(memory, nanos);
     }
     return error ? error : remote_open(NULL, timeout, &nothing, NULL);
+}
+
+void hdf5_keep_answers(size_t bytes)
+{
+    answers_keep_most(bytes);
 }
 
 bool hdf5_has_workers(void)

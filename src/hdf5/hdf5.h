@@ -49,6 +49,10 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
+/* What such processes say of a file that is not written is kept, so many bytes in all, for when it
+ * is opened again. Initially 0. */
+void hdf5_keep_answers(size_t bytes);
+
 /* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
  * be started. What is copied to it is opened by its process, too, and must be open so itself, or
  * the other way round: else that is -EOPNOTSUPP.

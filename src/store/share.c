@@ -35,6 +35,19 @@ bool store_is_as_shared(const struct store *store)
            is_same_time(&st.st_mtim, &store->seen.changed);
 }
 
+bool store_is_as_in_file(const struct store *store)
+{
+    struct stat st;
+    if (store->is_live || store->is_following || store->image || store->fd < 0 ||
+        atomic_load(&store->n_pages) > 0)
+        return false;
+    if (store->is_shared)
+        return store_is_as_shared(store);
+    return !store->writable && fstat(store->fd, &st) == 0 && st.st_size == store->st.st_size &&
+           is_same_time(&st.st_mtim, &store->st.st_mtim) &&
+           is_same_time(&st.st_ctim, &store->st.st_ctim);
+}
+
 /* With the lock of changes, as all that follows. */
 static bool is_unchanged(const struct store *store)
 {

@@ -38,6 +38,10 @@ bool store_is_shared(const struct store *store); /* it has not begun, or it has 
 /* Of a store that is shared: whether the file has the size and the time of then. Needs no lock. */
 bool store_is_as_shared(const struct store *store);
 
+/* Whether all that the store has is what its file has now, as far as size and times tell: it is
+ * shared, or only read, and as it was when that began. Not of one that is followed, or an image. */
+bool store_is_as_in_file(const struct store *store);
+
 /* Of a store that is shared: takes the exclusive lock, and looks whether the file is still the one
  * that was opened. -EBUSY: another program has it open, or has changed it since; the log says so.
  * After an error nothing is changed, and it is shared as before. */

@@ -85,6 +85,10 @@ bool view_is_dense(enum view_kind kind);
 bool view_has_holes(const struct views *views, enum view_kind kind);
 bool view_is_stack(enum view_kind kind);
 
+/* Gives the defined elements of a frame these values, packed, n bytes. -EINVAL: there are not as
+ * many; after other errors some of them may have them. Errors as of view_set_points. */
+int view_set_values(struct views *views, uint64_t frame, const void *values, size_t n);
+
 /* Makes exactly these elements of a frame defined, with these values, packed; a frame behind the
  * last comes to be (write.c). Errors as of view_set_defined; after others than -EROFS, -EOPNOTSUPP
  * and -EFBIG some of them may be. */

@@ -1,6 +1,7 @@
 /* A whole new content for a view of one frame: all of it or nothing. Elements are written chunk by
  * chunk, and any chunk may turn out to be unreadable: what there was is kept until all is done. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,6 +181,31 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
     return error;
 }
 
+/* Another value for each element that is defined. */
+static int put_values(struct views *views, uint64_t frame, const struct view_content *content)
+{
+    struct foreign_why why;
+    struct kept kept;
+    uint64_t size = 0;
+    int error = frame < views_frames(views) ? view_size(views, VIEW_VALUES, frame, &size) : 0;
+    if (error)
+        return error;
+    if (size != content->n) {
+        snprintf(why.text, sizeof(why.text),
+                 "it has %zu bytes, and the values of what is defined take %llu: frames/N.defined "
+                 "and npz/N.npz say what is",
+                 content->n, (unsigned long long)size);
+        tell_foreign(views, frame, content, "values", &why);
+        return -EINVAL;
+    }
+    error = keep_present(views, frame, content->most_kept, false, &kept);
+    if (!error) {
+        error = view_set_values(views, frame, content->bytes, content->n);
+        end_change(views, frame, false, error, &kept);
+    }
+    return error;
+}
+
 /* A file with another header, if it is of the same shape and type. */
 static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
                        const struct view_content *content)
@@ -215,7 +241,9 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
 {
     if (content->n > 0 && kind == VIEW_NPZ)
         return put_points(views, frame, content);
-    if (kind != VIEW_DEFINED && kind != VIEW_NPZ) {
+    if (content->n > 0 && kind == VIEW_VALUES && views->is_sparse)
+        return put_values(views, frame, content);
+    if (kind != VIEW_DEFINED && !view_is_whole(kind)) {
         int error = put_dense(views, kind, frame, content);
         return error == -EINVAL && view_takes_foreign(kind, content->bytes, content->n)
                    ? put_foreign(views, kind, frame, content)

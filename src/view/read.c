@@ -592,7 +592,7 @@ int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, s
     LOOKING_AT(views);
     struct source source;
     *got = 0;
-    if (kind == VIEW_NPZ)
+    if (view_is_whole(kind))
         return 0;
     int error = view_is_dense(kind) ? source_begin(views, kind, 0, false, &source) : -EINVAL;
     if (error)

@@ -235,6 +235,10 @@ struct view_content {
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,
              const struct view_content *content);
 
+/* Whether a view of a sparse dataset that can be written is taken as a whole only: a list of what
+ * is defined and its values, or these values alone. */
+bool view_is_whole(enum view_kind kind);
+
 /* Whether n bytes may be the first ones of another program's NumPy or TIFF file, which view_put
  * takes, too, if it is of the shape and type of the frame: with any header of such files, either
  * byte order and order of axes, and of TIFF strips, tiles, and what libtiff can decompress. What

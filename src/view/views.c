@@ -383,6 +383,11 @@ bool view_is_dense(enum view_kind kind)
     return kind == VIEW_RAW || kind == VIEW_NPY || kind == VIEW_TIFF || view_is_stack(kind);
 }
 
+bool view_is_whole(enum view_kind kind)
+{
+    return kind == VIEW_NPZ || kind == VIEW_VALUES;
+}
+
 bool view_is_stack(enum view_kind kind)
 {
     return kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;

@@ -20,7 +20,8 @@ static bool is_writable(const struct views *views, enum view_kind kind)
 {
     return sfs_is_writable(views->file) && !views->info->type.has_pointers && !views->has_padding &&
            views->info->layout != SFS_VIRTUAL &&
-           (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse) || kind == VIEW_NPZ) &&
+           (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse) ||
+            (view_is_whole(kind) && views->is_sparse)) &&
            has_view(views, kind);
 }
 
@@ -44,8 +45,8 @@ static int target_of(const struct views *views, enum view_kind kind, uint64_t fr
                      struct target *target)
 {
     bool is_stack = view_is_stack(kind);
-    if (kind == VIEW_NPZ && is_writable(views, kind))
-        return -EINVAL; /* it is taken as a whole only */
+    if (view_is_whole(kind) && is_writable(views, kind))
+        return -EINVAL;
     if (!view_is_dense(kind) || !is_writable(views, kind))
         return cannot_write(views);
     *target = (struct target){
@@ -218,7 +219,7 @@ int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint
 {
     LOOKING_AT(views);
     struct target target;
-    if ((kind == VIEW_DEFINED || kind == VIEW_NPZ) && is_writable(views, kind))
+    if ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_writable(views, kind))
         return size == 0 ? erase_frame(views, frame) : -EINVAL;
     int error = target_of(views, kind, frame, &target);
     if (error)
@@ -358,6 +359,35 @@ int view_set_points(struct views *views, uint64_t frame, const struct sfs_define
                                 .defined = *defined,
                                 .values = values};
     return change_frame(views, VIEW_NPZ, frame, set_points, &selected);
+}
+
+static int set_values(void *context)
+{
+    const struct selected *selected = context;
+    return sfs_write_values(selected->views->dataset, &selected->slab, &selected->defined,
+                            selected->values);
+}
+
+int view_set_values(struct views *views, uint64_t frame, const void *values, size_t n)
+{
+    LOOKING_AT(views);
+    struct defined_frame *held;
+    if (!is_writable(views, VIEW_VALUES))
+        return cannot_write(views);
+    int error = defined_get(views, frame, DEFINED_INTERVALS, &held);
+    if (error)
+        return error;
+    struct selected selected = {.views = views,
+                                .slab = view_frame_slab(views, frame),
+                                .defined = held->defined,
+                                .values = values};
+    uint64_t elements = held->defined.elements;
+    if (elements != n / views->info->type.size || n % views->info->type.size != 0)
+        error = -EINVAL;
+    else if (n > 0)
+        error = change_frame(views, VIEW_VALUES, frame, set_values, &selected);
+    defined_put(views, held);
+    return error;
 }
 
 int views_may_extend(struct views *views, uint64_t frames)

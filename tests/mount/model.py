@@ -765,7 +765,7 @@ class Worker:
         path = self.path(dataset, self.pick_view(), 0)
         self.note(f"unlink and rename {path}")
         with refused(errno.EPERM):
-            os.unlink(path)
+            os.unlink(path.parent.parent / "dataset.json")
         with refused(errno.EPERM):
             os.rename(path, path.with_name("other.raw"))
         os.chmod(path, self.random.choice([0o600, os.stat(path).st_mode & 0o7777]))

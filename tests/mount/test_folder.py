@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import h5py
 import numpy as np
 import pytest
 
 from compare import check_mount
-from conftest import Mount, is_mounted, wait_until
+from conftest import BUILD, Mount, is_mounted, wait_until
 
 FRAMES, SIDE = 3, 16
 
@@ -611,3 +612,103 @@ assert len(open(root + "/mine.h5/entry/data/frames/0.raw", "rb").read()) > 0
         subprocess.run([*user, sys.executable, "-c", code, mountpoint], check=True)
     finally:
         subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
+
+
+def processes_of_files(mount):
+    """Those of libhdf5, one for each file that is open and was asked for something new."""
+    parents = {}
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, _, rest = status.read_text().partition(" (")
+        except OSError:
+            continue
+        name, _, rest = rest.rpartition(") ")
+        parents[int(pid)] = (name, int(rest.split()[1]))
+    return sum(name == "sparsefs-hdf5" and parents.get(parent, ("", 0))[1] == mount.process.pid
+               for name, parent in parents.values())
+
+
+def list_all(mount):
+    return subprocess.run(["ls", "-R", "."], cwd=mount.root, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def old_folder(folder):
+    """Of files that were made a while ago."""
+    for i in range(6):
+        path = make_file(folder / f"{i}.h5", i)
+        with h5py.File(path, "r+") as f:
+            f["entry/text"], f["entry/all"] = "words", h5py.SoftLink("/entry/data")
+            f["entry/virtual"] = np.arange(6)[::2]
+            f.create_dataset("lengths", (3,), h5py.vlen_dtype("<i4"))
+    path = folder / "5.h5"
+    layout = h5py.VirtualLayout((2,), "<i8")
+    layout[:] = h5py.VirtualSource("4.h5", "entry/virtual", (3,))[:2]
+    with h5py.File(path, "r+") as f:
+        f.create_virtual_dataset("of another", layout)
+    changed = max(p.stat().st_ctime for p in folder.iterdir())
+    wait_until(lambda: time.time() > changed + 4)
+    return folder
+
+
+@pytest.mark.parametrize("option", ["default", "ro"])
+def test_listed_again_without_a_process(mounts, old_folder, option):
+    """Files are closed, as others are wanted, and opened again: nothing is asked of libhdf5 that it has said."""
+    mount = mounts(old_folder, option, "max_open=2")
+    before = list_all(mount)
+    for _ in range(2):  # what is kept is what was asked again, too
+        assert list_all(mount) == before
+    opened = stats(mount)["files_opened"]
+    assert opened > 6 and processes_of_files(mount) <= 1  # the one with a source in another file
+    for i in range(6):
+        check_mount(mount / f"{i}.h5", old_folder / f"{i}.h5")
+    assert list_all(mount) == before
+    check_mount(mount / "5.h5", old_folder / "5.h5")
+
+
+def test_listed_again_after_a_change(mounts, old_folder):
+    """By h5py, while it is closed: also if that sets its time back, and keeps its size."""
+    mount = mounts(old_folder, "default", "max_open=1")
+    list_all(mount)
+    list_all(mount)
+    wait_until(lambda: can(lambda: frame(mount, "5.h5")))
+    path = old_folder / "0.h5"
+    old = path.stat()
+    content = path.read_bytes()
+    with open(path, "r+b") as f:
+        f.write(content.replace(b"data\0", b"date\0"))
+    os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert path.stat().st_size == old.st_size
+    with h5py.File(old_folder / "1.h5", "r+") as f:
+        f["entry/more"] = 1
+    wait_until(lambda: (mount / "0.h5/entry/date/frames").is_dir())
+    wait_until(lambda: (mount / "1.h5/entry/more").is_dir())
+    assert (mount / "2.h5/entry/data").is_dir() and not (mount / "2.h5/entry/more").exists()
+
+
+def test_written_after_it_was_listed_again(mounts, old_folder):
+    """Through the mount: what was said before does not outlast it."""
+    subprocess.run([BUILD / "sparsectl", "create", old_folder / "new.h5", "/d", "--dims", "2,8,8", "--maxdims", "inf,8,8",
+                    "--dtype", "<u2"], check=True)
+    changed = (old_folder / "new.h5").stat().st_ctime
+    wait_until(lambda: time.time() > changed + 4)
+    mount = mounts(old_folder, "default", "max_open=2", "commit_interval=1")
+    for n in range(3, 6):
+        list_all(mount)
+        list_all(mount)
+        (mount / f"new.h5/d/frames/{n - 1}.raw").write_bytes(bytes(128))
+        (mount / f"3.h5/group{n}").mkdir()
+        assert len(os.listdir(mount / "new.h5/d/raw")) == n
+        assert f"group{n}" in os.listdir(mount / "3.h5")
+        os.sync()
+        fd = os.open(mount.root, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        for i in range(3):  # they are closed meanwhile
+            frame(mount, f"{i}.h5")
+        assert len(os.listdir(mount / "new.h5/d/raw")) == n
+        assert json.loads((mount / "new.h5/d/dataset.json").read_text())["dims"][0] == n
+        assert f"group{n}" in os.listdir(mount / "3.h5")
+    mount.unmount()
+    with h5py.File(old_folder / "3.h5") as f:
+        assert {"group3", "group4", "group5"} < set(f)

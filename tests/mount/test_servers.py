@@ -426,7 +426,7 @@ def test_ganesha_is_refused(ganesha, path):
         with refused(errno.EINVAL, errno.EIO):
             client.write("entry/data/images/npy/000003.npy", b"no header of NumPy" * 20)
         with refused(errno.EPERM, errno.EACCES):
-            client.do("unlink", f"{FRAMES}/3.raw")
+            client.do("unlink", "entry/data/images/stack.raw")
         with refused(errno.EPERM, errno.EACCES):
             client.rename(f"{FRAMES}/3.raw", f"{FRAMES}/4.raw")
         with refused(errno.EPERM, errno.EACCES):

@@ -5,6 +5,7 @@ import fcntl
 import json
 import mmap
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -262,3 +263,125 @@ def test_taking_turns(mounts, tmp_path):
         at_end.touch()
         reader.communicate()
     assert reader.returncode == 0 and seen == sorted(seen)
+
+
+class Turns:
+    """Two mounts and h5py take turns at random; a model says who may do what, and what is there then."""
+
+    def __init__(self, mounts, path, is_sparse, seed):
+        self.mounts, self.path, self.is_sparse = mounts, path, is_sparse
+        self.random = random.Random(seed)
+        self.values = [0] * FRAMES  # every element of a frame has its value
+        self.running = [None, None]
+        self.held = [None, None]  # a file that is open for writing: the lock stays for that long
+        self.reader = None  # h5py's
+        self.done = set()
+
+    def mount(self, i):
+        other = 1 - i
+        if self.running[i]:
+            if self.held[i]:
+                self.held[i].close()
+            self.running[i].unmount()
+            self.running[i] = self.held[i] = None
+        elif self.held[other]:
+            with pytest.raises(RuntimeError):
+                self.mounts(self.path, *SOON, expect_log=True)
+            return "mounting is refused"
+        else:
+            self.running[i] = self.mounts(self.path, *SOON, expect_log=True)
+        return "mounting"
+
+    def write(self, i):
+        """By anything that changes a frame; a value that nothing had before."""
+        frame, value = self.random.randrange(1, FRAMES), self.random.randrange(1, 60000)
+        mount = self.running[i]
+        if not mount:
+            return None
+        way = self.random.choice(["raw", "temporary", "truncation"])
+
+        def change():
+            path = mount / f"data/frames/{frame}.raw"
+            if way == "truncation":
+                os.truncate(path, 0)
+            elif way == "temporary":
+                path.with_name(".new").write_bytes(frame_of(value))
+                os.rename(path.with_name(".new"), path)
+            else:
+                path.write_bytes(frame_of(value))
+
+        if not self.held[i] and (self.running[1 - i] or self.reader):
+            refused(change)
+            (mount / "data/frames/.new").unlink(missing_ok=True)
+            return "writing is refused"
+        change()
+        self.held[i] = self.held[i] or open(mount / "data/frames/0.raw", "r+b")
+        self.values[frame] = 0 if way == "truncation" else value
+        return "writing"
+
+    def give_back(self, i):
+        if not self.held[i]:
+            return None
+        self.held[i].close()
+        self.held[i] = None
+        wait_until(lambda: lock_of(self.running[i]) == "shared")
+        return "giving back"
+
+    def read_by_h5py(self):
+        if self.reader:
+            self.reader.close()
+            self.reader = None
+        elif any(self.held):
+            with pytest.raises(OSError):
+                h5py.File(self.path, "r")
+            return "h5py is refused"
+        else:
+            self.reader = h5py.File(self.path, "r")
+        return "h5py reads"
+
+    def write_by_h5py(self):
+        """Who only looks at a mount keeps writers out all the same."""
+        if any(self.running) or self.reader:
+            if not self.reader:  # h5py opens no file twice
+                with pytest.raises(OSError):
+                    h5py.File(self.path, "r+")
+            return "h5py may not write"
+        if self.is_sparse:
+            return None
+        frame, value = self.random.randrange(FRAMES), self.random.randrange(1, 60000)
+        with h5py.File(self.path, "r+") as f:
+            f["data"][frame] = value
+        self.values[frame] = value
+        return "h5py writes"
+
+    def check(self):
+        expected = b"".join(map(frame_of, self.values))
+        for mount, held in zip(self.running, self.held):
+            if mount:
+                assert (mount / "data/stack.raw").read_bytes() == expected
+                assert lock_of(mount) == ("exclusive" if held else "shared")
+        if self.reader and not self.is_sparse:
+            assert self.reader["data"][()].tobytes() == expected
+
+    def step(self):
+        on_a_mount = [self.mount, self.write, self.write, self.give_back]
+        actions = [(action, i) for action in on_a_mount for i in (0, 1)]
+        action, *i = self.random.choice(actions + [*[(self.read_by_h5py,)] * 3, (self.write_by_h5py,)])
+        self.done.add(action(*i))
+        self.check()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_in_turns_at_random(mounts, file, request, seed):
+    turns = Turns(mounts, file, "sparse" in request.node.name, seed)
+    for _ in range(150):
+        turns.step()
+    if turns.reader:
+        turns.reader.close()
+    for i in 0, 1:
+        if turns.running[i]:
+            turns.mount(i)
+    mount = mounts(file, "ro")
+    assert (mount / "data/stack.raw").read_bytes() == b"".join(map(frame_of, turns.values))
+    assert turns.done >= {"mounting", "mounting is refused", "writing", "writing is refused", "giving back",
+                          "h5py reads", "h5py is refused", "h5py may not write"}, turns.done

@@ -50,7 +50,7 @@ CASES = {
     "a new name": (errno.EPERM, lambda root: (root / "dense/notes.txt").write_text("hello"),
                    "new files are frames, as frames/7.raw"),
     "a device": (errno.EPERM, lambda root: os.mkfifo(root / "pipe"), "new files are frames, as frames/7.raw"),
-    "rm": (errno.EPERM, lambda root: os.unlink(root / "sparse/frames/1.raw"), "truncate -s 0 frames/N.raw erases"),
+    "rm": (errno.EPERM, lambda root: os.unlink(root / "sparse/dataset.json"), "truncate -s 0 frames/N.raw erases"),
     "rm -r": (errno.EPERM, lambda root: os.rmdir(root / "sparse"), "truncate -s 0 frames/N.raw erases"),
     "mv": (errno.EPERM, lambda root: os.rename(root / "sparse", root / "other"), "rename objects with h5py"),
     "ln": (errno.EPERM, lambda root: os.link(root / "dense/frames/0.raw", root / "dense/frames/9.raw"),
@@ -121,7 +121,7 @@ def test_what_is_refused_again_and_again_is_told_once(mounts, file):
     mount = mounts(file, "default")
     for _ in range(50):
         with pytest.raises(PermissionError):
-            os.unlink(mount / "sparse/frames/1.raw")
+            os.unlink(mount / "sparse/stack.raw")
     assert 0 < mount.log().count("refused: ") < 50
 
 

@@ -886,7 +886,7 @@ def test_new_frames(mounts, tmp_path, is_sparse):
     for name in "frames/13.raw", "raw/13.raw", f"raw/{2**34}.raw", f"raw/{2**62}.raw":
         with refused(errno.EFBIG):
             open(d / name, "wb")
-    for name in "frames/0.raw", "values/10.values", "values/x", "csr/x":
+    for name in "frames/0.raw", "csr/x":
         with refused(errno.EPERM):
             open(d / name, "wb")
     with refused(errno.EEXIST):
@@ -1011,15 +1011,15 @@ def test_a_group_with_two_names(mounts, tmp_path):
 def test_names_cannot_be_changed(mounts, data):
     d = data.mount(mounts)
     frame = d / "frames/1.raw"
-    for attempt in (lambda: os.unlink(frame), lambda: os.rename(frame, d / "frames/2.raw"),
+    for attempt in (lambda: os.unlink(d / "stack.raw"), lambda: os.rename(frame, d / "frames/2.raw"),
                     lambda: os.rename(data.mounted / "sparse", data.mounted / "new"),
                     lambda: open(data.mounted / "new", "w"), lambda: open(d / "new", "w"),
                     lambda: os.link(frame, d / "frames/new"),
                     lambda: os.rename(frame, d / "frames/new"), lambda: os.symlink("x", data.mounted / "new"),
                     lambda: os.mkfifo(data.mounted / "new"), lambda: os.mknod(data.mounted / "new"),
-                    lambda: open(d / "dataset.json", "w"), lambda: open(d / "values/1.values", "r+b"),
+                    lambda: open(d / "dataset.json", "w"), lambda: open(d / "csr/indptr.raw", "r+b"),
                     lambda: open(d / "csr/data.raw", "r+b"), lambda: open(data.mounted / ".sparsefs/pid", "w"),
-                    lambda: os.truncate(d / "values/1.values", 0)):
+                    lambda: os.truncate(d / "csr/data.raw", 0)):
         with refused(errno.EPERM):
             attempt()
     assert "frames" in os.listdir(d)
@@ -1136,8 +1136,8 @@ def test_modes(mounts, data):
     os.chmod(data.path, 0o640)
     d = data.mount(mounts)
     for name, mode in (("frames/1.raw", 0o640), ("npy/000001.npy", 0o640), ("stack.npy", 0o640),
-                       ("values/000001.values", 0o440), ("dataset.json", 0o440), ("..", 0o750),
-                       ("frames", 0o750), (".", 0o550), ("values", 0o550),
+                       ("values/000001.values", 0o640 if data.is_sparse else 0o440), ("dataset.json", 0o440), ("..", 0o750),
+                       ("frames", 0o750), (".", 0o550), ("values", 0o750 if data.is_sparse else 0o550), ("csr", 0o550),
                        ("frames/1.defined", 0o640 if data.is_sparse else 0o440)):
         assert stat.S_IMODE((d / name).stat().st_mode) == mode, name
     data.mounted.unmount()

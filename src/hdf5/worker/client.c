@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "hdf5/private.h"
+#include "hdf5/worker/answers.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
@@ -256,11 +257,91 @@ static int start(struct client *client)
     return client->store ? open_file(client, WORKER_OPEN) : 0;
 }
 
+/* ---- What was answered before ---- */
+
+/* Calls that do nothing but say what the file is. A worker that answers the last of these knows the
+ * dataset from then on: one that does not says so (-EBADF). */
+static bool only_says(enum worker_call call)
+{
+    return call == WORKER_LIST || call == WORKER_LOOKUP || call == WORKER_FIND ||
+           call == WORKER_OBJECT_TYPE || call == WORKER_ATTRIBUTES || call == WORKER_SEVERAL ||
+           call == WORKER_DATATYPE_TEXT || call == WORKER_SHOW || call == WORKER_DATASET_OPEN;
+}
+
+static bool is_known(struct client *client, enum worker_call call, const struct wire *request,
+                     struct cursor *results)
+{
+    struct answers_of of;
+    if (client->asks_anew || client->is_owed || !only_says(call) ||
+        !answers_identify(client->store, &of) || !answers_find(&of, request, &client->in))
+        return false;
+    *results = cursor_over(client->in.bytes, client->in.n);
+    return true;
+}
+
+/* Of a call that has succeeded: unless it has said something in the log, or other files may have
+ * had to do with it. */
+static void note_answer(const struct client *client, enum worker_call call,
+                        const struct wire *request, const struct cursor *results)
+{
+    struct answers_of of;
+    bool is_alone = !client->has_looked_elsewhere && client->lines == 0;
+    for (size_t i = 1; i < CLIENT_MOST_OTHERS && is_alone; i++)
+        is_alone = !client->others[i];
+    if (is_alone && only_says(call) && answers_identify(client->store, &of))
+        answers_keep(&of, request, results->at, results->left);
+}
+
+static void forget_answers(const struct client *client)
+{
+    struct answers_of of;
+    if (answers_identify(client->store, &of))
+        answers_forget(&of);
+}
+
+void client_ask_anew(struct client *client, bool anew)
+{
+    client->asks_anew = anew;
+}
+
+/* The root as it was said when the file was opened before. */
+static bool root_is_known(struct client *client)
+{
+    struct answers_of of;
+    struct wire request;
+    client_request(&request, WORKER_OPEN);
+    bool is_known = client->socket < 0 && answers_identify(client->store, &of) &&
+                    answers_find(&of, &request, &client->in);
+    if (is_known) {
+        struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
+        client->root = take_uint(&cursor, UINT64_MAX);
+    }
+    wire_free(&request);
+    return is_known;
+}
+
+static void note_root(const struct client *client)
+{
+    struct answers_of of;
+    struct wire request, root = {0};
+    if (client->lines > 0 || !answers_identify(client->store, &of))
+        return;
+    client_request(&request, WORKER_OPEN);
+    wire_uint(&root, client->root);
+    if (!root.failed)
+        answers_keep(&of, &request, root.bytes, root.n);
+    wire_free(&request);
+    wire_free(&root);
+}
+
 int client_start(struct client *client, uint64_t *root)
 {
-    int error = -EPIPE;
+    int error = root_is_known(client) ? 0 : -EPIPE;
+    bool is_started = error != 0;
     for (int i = 0; i < MOST_STRIKES && error == -EPIPE; i++)
         error = start(client);
+    if (is_started && !error)
+        note_root(client);
     *root = client->root;
     return error == -EPIPE ? -EIO : error;
 }
@@ -319,6 +400,8 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     client->read_failed = false;
     if (call >= WORKER_FIRST_CHANGE && client_is_lost(client))
         return -EROFS;
+    if (!client_is_struck(client, object) && is_known(client, call, request, results))
+        return 0;
     for (int i = 0, kills = 0; i < MOST_TRIES && kills < MOST_KILLS && error == -EPIPE;) {
         const struct strike *strike = strikes_of(client, object);
         client->is_killed = false;
@@ -331,6 +414,8 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     }
     if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
         lose(client);
+    if (!error)
+        note_answer(client, call, request, results);
     return error == -EPIPE ? -EIO : error;
 }
 
@@ -344,6 +429,8 @@ void client_tell(struct client *client, enum worker_call call, uint64_t object,
                  const struct wire *request)
 {
     struct cursor results;
+    if (client->socket < 0)
+        return;
     if (client->transaction)
         (void)client_ask(client, call, object, request, &results);
     if (client->transaction || request->failed)
@@ -364,6 +451,8 @@ int client_try(struct client *client, enum worker_call call, uint64_t object,
     bool is_lost = false;
     uint64_t timeout = client->timeout;
     collect_owed(client);
+    if (is_known(client, call, request, results))
+        return 0;
     if (request->failed || client->socket < 0)
         return -EAGAIN;
     client->timeout = timeout / TRY_PART;
@@ -371,11 +460,14 @@ int client_try(struct client *client, enum worker_call call, uint64_t object,
     if (is_lost)
         (void)bury(client, call, object, error);
     client->timeout = timeout;
+    if (!error && !is_lost)
+        note_answer(client, call, request, results);
     return is_lost ? -EPIPE : error;
 }
 
 int client_distrust_try(struct client *client, enum worker_call call, uint64_t object)
 {
+    forget_answers(client);
     (void)bury(client, call, object, -EPROTO);
     return -EPIPE;
 }
@@ -408,6 +500,7 @@ int client_settle(struct client *client)
 
 int client_distrust(struct client *client, enum worker_call call, uint64_t object)
 {
+    forget_answers(client);
     if (bury(client, call, object, -EPROTO))
         strike(client, object);
     return -EIO;

@@ -34,6 +34,10 @@ int client_renew(struct client *client, uint64_t *root);
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
+/* Whether the worker itself is to be asked what it may have said before, about a file that was
+ * closed since, or is not to be started for that (answers.h). */
+void client_ask_anew(struct client *client, bool anew);
+
 /* The same for a call without results, with which a worker that has just been started has nothing
  * to do: nobody waits for it to be done. Whether it has ended the worker is seen before the next
  * call.

@@ -107,6 +107,7 @@ static int answer_find(struct client *client, struct cursor *cursor)
         free(name);
         return -EPROTO;
     }
+    client->has_looked_elsewhere = true;
     while (i < CLIENT_MOST_OTHERS && client->others[i])
         i++;
     uint64_t begun = clock_now();

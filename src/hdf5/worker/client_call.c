@@ -65,6 +65,7 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
     client->call = call;
     client->until = clock_now() + client->timeout;
     client->lines = 0;
+    client->has_looked_elsewhere = false;
     client->has_moved = client->read_failed = false;
     client->spoiled = 0;
     int error = tell_size(client);

@@ -41,6 +41,8 @@ struct client {
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
+    bool has_looked_elsewhere; /* for another file */
+    bool asks_anew;            /* nothing that was answered before will do */
     bool is_killed; /* by somebody else, when it ended last */
     bool has_moved; /* it was told that a followed file has */
     /* Of a file that is written: */

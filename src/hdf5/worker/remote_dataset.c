@@ -211,7 +211,9 @@ static int open_again(struct remote *remote, const struct remote_dataset *datase
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
+    client_ask_anew(remote->client, true);
     int error = describe(remote, dataset->address, &info, &storage);
+    client_ask_anew(remote->client, false);
     if (error)
         return error;
     bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&

@@ -8,15 +8,22 @@
 #include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 
-/* Metadata is read in pages, of which some are kept. */
+/* Metadata is read in pages, of which some are kept. Which ones they are is looked at for every
+ * call: beside their bytes that alone would touch memory by the megabyte. */
 #define PAGE_BYTES ((uint64_t)16 << 10)
 #define N_PAGES    128
 
 static struct page {
     bool is_there;
     uint64_t file, address;
-    unsigned char bytes[PAGE_BYTES];
 } pages[N_PAGES];
+
+static unsigned char bytes_of_pages[N_PAGES][PAGE_BYTES];
+
+static unsigned char *bytes_of(const struct page *page)
+{
+    return bytes_of_pages[page - pages];
+}
 
 static int read_there(const struct served_file *file, uint64_t address, void *buffer, size_t n,
                       bool is_ahead)
@@ -38,8 +45,8 @@ static struct page *page_of(const struct served_file *file, uint64_t address)
         return page;
     uint64_t left = file->size - start;
     page->is_there = false;
-    if (read_there(file, start, page->bytes, left < PAGE_BYTES ? (size_t)left : PAGE_BYTES, true) <
-        0)
+    size_t n = left < PAGE_BYTES ? (size_t)left : PAGE_BYTES;
+    if (read_there(file, start, bytes_of(page), n, true) < 0)
         return NULL;
     page->is_there = true;
     page->file = file->number;
@@ -52,7 +59,7 @@ static int read_part(const struct served_file *file, uint64_t address, void *buf
 {
     const struct page *page = n < PAGE_BYTES && !file->is_live ? page_of(file, address) : NULL;
     if (page)
-        memcpy(buffer, page->bytes + (address - page->address), n);
+        memcpy(buffer, bytes_of(page) + (address - page->address), n);
     return page ? 0 : read_there(file, address, buffer, n, false);
 }
 
