@@ -91,6 +91,7 @@ struct store {
     char *counter;     /* the same of the counter */
     char *sought;      /* the journal, if it was left elsewhere; NULL: it is beside the file */
     int sought_folder; /* that it is in */
+    char *said;        /* what the log said last of a file beside it; NULL: nothing */
     char *temporary;   /* the name until the first commit; NULL: it stands at its place */
     bool is_noted;     /* the file has the note of this place, or can have none */
     bool is_lost;      /* it was at none that is known when it was looked for last */
@@ -247,12 +248,20 @@ int settle(struct store *store);
 /* Whether a file that was found beside the store's may be believed and written to: a regular one
  * with one name, of somebody who may write the store's file, and writable only for those who may.
  * -EPERM, which is logged; -errno. */
-int neighbour_check(const struct store *store, int fd, const char *path);
+int neighbour_check(struct store *store, int fd, const char *path);
+
+/* The log says of what is there that it "cannot be trusted", or the like, and why: once, until that
+ * changes or is forgotten. By whoever changes the store, as all of these. */
+void neighbour_say(struct store *store, const char *path, const char *is_what, const char *why);
+void neighbour_forget(struct store *store);
+
+/* Why it could not be opened, as openat says without following symbolic links. */
+const char *neighbour_reason(int error);
 
 /* Opens it for writing only; or_new: or makes it, with the owner and group of the store's file as
  * far as that is possible. Nobody may do more with it than with the file. Nothing is changed of one
  * that neighbour_check refuses. A descriptor, -EPERM or another -errno. */
-int neighbour_open(const struct store *store, const char *path, bool or_new);
+int neighbour_open(struct store *store, const char *path, bool or_new);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);

@@ -131,9 +131,35 @@ def test_no_journals(path, tmp_path, kind):
     victim.write_bytes(b"as it is" * 1000)
     (NO_FILES | {"symlink": lambda name: os.symlink(victim, name)})[kind](journal)
     before = path.read_bytes()
-    for options in ((), ("-o", "ro")):
-        assert str(journal) in refusal(path, tmp_path, *options)
+    why = "symbolic link" if kind == "symlink" else "no regular file"
+    for options in ((), ("-o", "ro"), ("-o", "follow")):
+        said = refusal(path, tmp_path, *options)
+        assert str(journal) in said and why in said, said
     assert path.read_bytes() == before and victim.read_bytes() == b"as it is" * 1000
+
+
+WITHOUT_RIGHTS = "-dac_override,-dac_read_search,-fowner"  # of root: an ordinary user may not mount everywhere
+
+
+@pytest.mark.parametrize("ending, options", [(".journal", "ro"), (".journal", "rw"), (".journal", "follow"),
+                                             (".commits", "follow"), (".commits", "rw")])
+def test_what_cannot_be_read_is_said(path, tmp_path, ending, options):
+    """Which file is in the way, whatever the mount wanted of it. In a folder of somebody else, where it cannot
+    be removed."""
+    name = beside(path, ending)
+    name.write_bytes(b"0" * 20)
+    os.chmod(name, 0)
+    os.chown(name, NOBODY, NOBODY)
+    os.chown(path.parent, NOBODY, NOBODY)
+    mountpoint = tmp_path / "refused"
+    mountpoint.mkdir()
+    done = subprocess.run(["setpriv", f"--bounding-set={WITHOUT_RIGHTS}", f"--inh-caps={WITHOUT_RIGHTS}", SPARSEFS,
+                           "-o", options, path, mountpoint], capture_output=True, text=True, timeout=60)
+    if done.returncode == 0:
+        subprocess.run(["umount", "-i", mountpoint], check=True)
+    assert (done.returncode == 0) == ((ending, options) == (".commits", "rw"))  # read-only, which is said
+    assert str(name) in done.stderr, done.stderr
+    assert name.stat().st_size == 20
 
 
 @pytest.mark.parametrize("ending", [".journal", ".commits"])
