@@ -203,7 +203,8 @@ SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
  * then, and end with -EINTR soon after it is true: what they have changed by then stays changed.
- * NULL: no more. */
+ * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:
+ * of the object nothing is there then. NULL: no more. */
 SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context);
 
 /* hold: calls do not take another state by themselves and begin again, but are -EAGAIN: what
