@@ -198,7 +198,8 @@ SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
 SFS_API int sfs_refresh(struct sfs_file *file);
 
 /* From now on calls on a followed file, also those that are under way, do not wait for a pause of
- * its writer: -EINTR. For who wants to close it soon. Any thread. */
+ * its writer: -EINTR; nor does one that writes to a dense dataset that is stored in one piece, and
+ * has no place yet, fill all of that. For who wants to close it soon. Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and

@@ -81,8 +81,8 @@ int store_refresh(struct store *store, bool *moved);
 void store_hold(struct store *store);
 void store_release(struct store *store);
 
-/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR. Any
- * thread. */
+/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR; nor do
+ * others begin what has no end in sight and is worth nothing before that. Any thread. */
 void store_interrupt(struct store *store);
 bool store_is_interrupted(const struct store *store);
 

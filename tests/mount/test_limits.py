@@ -398,6 +398,34 @@ def test_deep_groups_and_sparsectl(tmp_path):
     assert code == 1 and "Too many levels" in said and used < 128 * MIB
 
 
+@pytest.mark.parametrize("ending", ["kill", "end"])
+def test_making_room_is_interrupted(mounts, tmp_path, ending):
+    """The first element of a contiguous dataset is written: all of it gets its place, with the fill value,
+    however large a header says that it is."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("huge", (2**13, 2**10, 2**10), "u1", fillvalue=7)
+        file["beside"] = make.BESIDE
+    mount = mounts(path, "rw", expect_log=True)
+    with subprocess.Popen(["dd", "if=/dev/zero", f"of={mount / 'huge/frames/0.raw'}", "bs=64K", "count=1", "conv=notrunc"],
+                          stderr=subprocess.DEVNULL) as process:
+        while path.stat().st_blocks * 512 < 4 * MIB:
+            assert process.poll() is None
+        if ending == "kill":
+            process.kill()
+        else:
+            mount.process.terminate()
+            assert mount.wait() == 0
+        assert process.wait(START_SECONDS) != 0
+    if ending == "kill":
+        assert (mount / "beside/stack.raw").read_bytes() == make.BESIDE.tobytes()
+        (mount / "made").mkdir()
+        mount.unmount()
+    with h5py.File(path) as file:
+        assert file["huge"].id.get_offset() is None and (file["beside"][()] == make.BESIDE).all()
+    assert path.stat().st_size < MIB
+
+
 @pytest.mark.parametrize("options", ["ro", "default"])
 def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
     """Chunks of a byte, of which millions are looked for in one reading: who is killed meanwhile goes,
