@@ -69,7 +69,8 @@ struct reach {
     const struct store *top; /* where all began; NULL: here */
     char *files;             /* a folder that is allowed, too; or NULL */
     struct store_reach allowed;
-    unsigned depth; /* files that have led here */
+    unsigned depth;       /* files that have led here */
+    atomic_uint withheld; /* permission bits that not all files have which were found from here */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or

@@ -253,6 +253,12 @@ uint64_t store_size(const struct store *store);
 uint64_t store_end(struct store *store);
 
 int store_stat(const struct store *store, struct stat *st);
+
+/* Permission bits that all files have which were found for it, or for those that it has led to. */
+mode_t store_mode_led_to(const struct store *store);
+
+/* Of a new file that was not committed yet; else nothing is changed. */
+int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
 /* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.

@@ -313,6 +313,53 @@ def test_copies_have_the_mode_of_their_source(path, tmp_path):
         assert stat.S_IMODE((tmp_path / f"{name}.h5").stat().st_mode) == 0o600, name
 
 
+@pytest.mark.parametrize("what", ["raw data", "source", "nobody's"])
+def test_copies_show_no_more_than_what_their_source_leads_to(path, tmp_path, what):
+    """Root copies a dataset of somebody whose elements are another one's: what that one keeps from others
+    stays so, also while it is copied."""
+    secret = path.with_name("secret")
+    with h5py.File(path, "w", libver="latest") as f:
+        if what == "raw data":
+            secret.write_bytes(CONTENT)
+            f.create_dataset("d", (1, 32, 32), "<u2", external=[("secret", 0, len(CONTENT))])
+        elif what == "source":
+            with h5py.File(secret, "w") as other:
+                other["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+            layout = h5py.VirtualLayout((1, 32, 32), "<u2")
+            layout[:] = h5py.VirtualSource("secret", "d", (1, 32, 32))
+            f.create_virtual_dataset("d", layout)
+        else:
+            f["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+    os.chmod(path, 0 if what == "nobody's" else 0o644)
+    if secret.exists():
+        os.chmod(secret, 0o600)
+        os.chown(secret, NOBODY, NOBODY)
+    modes = set()
+    copy, there = path.with_name("copy.h5"), path.with_name("there.h5")
+    before = os.umask(0o022)
+    try:
+        with h5py.File(there, "w") as f:
+            f["other"] = 1
+        subprocess.run([BUILD / "sparsectl", "import", path, there], check=True)
+        with subprocess.Popen([BUILD / "sparsectl", "import", path, copy]) as process:
+            while process.poll() is None:
+                modes |= {st.st_mode & 0o077 for st in map(status, path.parent.glob(".copy.h5.*")) if st}
+            assert process.returncode == 0
+    finally:
+        os.umask(before)
+    assert modes <= {0} and stat.S_IMODE(copy.stat().st_mode) & 0o077 == 0
+    assert stat.S_IMODE(there.stat().st_mode) == 0o644  # whoever made it has decided that
+    said = subprocess.run([BUILD / "sparsectl", "dump", "--frame=0", f"{copy}:/d"], capture_output=True, text=True)
+    assert said.returncode == 0 and said.stdout.splitlines()[-1].endswith(",1023")
+
+
+def status(path):
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
 # Journals that are whole
 
 
