@@ -244,8 +244,8 @@ SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
 
 /* For copies, which are to be shown to nobody to whom their source is not: the permission bits that
  * all other files have which this one has led to so far (external raw data, sources of virtual
- * datasets), 0777 if there are none. And those of a file that sfs_create has made, exactly, until it
- * is flushed for the first time: of any other nothing is changed. -errno. */
+ * datasets), 0777 if there are none. And those of a file that sfs_create has made, exactly, until
+ * it is flushed for the first time: of any other nothing is changed. -errno. */
 SFS_API mode_t sfs_mode_led_to(const struct sfs_file *file);
 SFS_API int sfs_set_mode(struct sfs_file *file, mode_t mode);
 

@@ -10,6 +10,7 @@
 #include "store/store.h"
 
 #define FILL_BYTES ((size_t)256 << 10) /* written at once */
+#define SOON_BYTES ((size_t)64 << 20)  /* written anyhow: what waits for it is not lost for that */
 
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
@@ -22,8 +23,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return 0;
 }
 
-/* Writes all elements to an address; NULL: the fill value. ends: -EINTR if that is wanted meanwhile,
- * as a header may say that there is no end of them. */
+/* Writes all elements to an address; NULL: the fill value. ends: -EINTR if that is wanted
+ * meanwhile, as a header may say that there is no end of them. */
 static int write_all(const struct layout *layout, uint64_t address, const void *elements, bool ends)
 {
     if (elements)
@@ -37,9 +38,8 @@ static int write_all(const struct layout *layout, uint64_t address, const void *
     int error = 0;
     for (size_t done = 0; done < layout->chunk_bytes && !error; done += bytes) {
         size_t left = layout->chunk_bytes - done;
-        error = !ends                                   ? 0
-                : store_is_interrupted(layout->store) ? -EINTR
-                                                      : interrupt_check();
+        if (ends && done >= SOON_BYTES)
+            error = store_is_interrupted(layout->store) ? -EINTR : interrupt_check();
         if (!error)
             error = store_write(layout->store, address + done, filled, left < bytes ? left : bytes);
     }

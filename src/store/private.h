@@ -10,10 +10,10 @@
 #include "store/store.h"
 
 #define PAGE_BYTES      4096
-#define PAGES_IN_MEMORY ((size_t)8192)  /* 32 MiB; more are put on the disk, where that can be */
-#define COUNTER_BYTES   20              /* decimal digits of the counter beside a file */
+#define PAGES_IN_MEMORY ((size_t)8192)    /* 32 MiB; more are put on the disk, where that can be */
+#define COUNTER_BYTES   20                /* decimal digits of the counter beside a file */
 #define WRITEBACK_BYTES ((size_t)8 << 20) /* written since, the disk is let begin */
-#define MOST_UNSYNCED   ((size_t)16384) /* pages: 64 MiB; more are synced before a commit */
+#define MOST_UNSYNCED   ((size_t)16384)   /* pages: 64 MiB; more are synced before a commit */
 #define MOST_STANDING   1024 /* pages: a journal of more is ended as soon as it is carried out */
 #define MAX_WITNESSES   16   /* unchanged pages by which a journal knows its file */
 
