@@ -73,6 +73,7 @@ static int place(struct layout *layout, const void *elements)
     at = address;
     error = write_all(layout, address, elements, true);
     if (error) {
+        store_forget(layout->store, address, layout->chunk_bytes);
         (void)store_free(layout->store, address, layout->chunk_bytes);
         return error;
     }

@@ -281,6 +281,10 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
+/* Gives the disk its room back for space that was allocated since the last commit, where the file
+ * system can, before it is freed: without room nothing could be committed. Its bytes are anything. */
+void store_forget(struct store *store, uint64_t address, uint64_t n);
+
 /* ---- Space of somebody who is not trusted ----
  *
  * From the first of these calls on the store tells its own space, which store_allocate gives, from

@@ -426,6 +426,31 @@ def test_making_room_is_interrupted(mounts, tmp_path, ending):
     assert path.stat().st_size < MIB
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_dataset_that_fills_the_disk_gives_it_back(mounts, tmp_path):
+    """There is no room for what its header claims: what else is written can be committed all the same."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", disk], check=True)
+    try:
+        with h5py.File(disk / "x.h5", "w") as file:
+            file.create_dataset("huge", (2**20, 2**10, 2**10), "u1", fillvalue=7)
+        mount = mounts(disk / "x.h5", "rw", expect_log=True)
+        with pytest.raises(OSError) as error:
+            with open(mount / "huge/frames/0.raw", "r+b", buffering=0) as frame:
+                frame.write(bytes(100))
+        assert error.value.errno == errno.ENOSPC
+        (mount / "made").mkdir()
+        fd = os.open(mount.root, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        mount.unmount()
+        with h5py.File(disk / "x.h5") as file:
+            assert list(file) == ["huge", "made"] and file["huge"].id.get_offset() is None
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 @pytest.mark.parametrize("options", ["ro", "default"])
 def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
     """Chunks of a byte, of which millions are looked for in one reading: who is killed meanwhile goes,
