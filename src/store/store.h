@@ -282,7 +282,8 @@ int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
 /* Gives the disk its room back for space that was allocated since the last commit, where the file
- * system can, before it is freed: without room nothing could be committed. Its bytes are anything. */
+ * system can, before it is freed: without room nothing could be committed. Its bytes are anything.
+ */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
 
 /* ---- Space of somebody who is not trusted ----
