@@ -198,12 +198,14 @@ SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
 SFS_API int sfs_refresh(struct sfs_file *file);
 
 /* From now on calls on a followed file, also those that are under way, do not wait for a pause of
- * its writer: -EINTR. For who wants to close it soon. Any thread. */
+ * its writer: -EINTR; nor does one that writes to a dense dataset that is stored in one piece, and
+ * has no place yet, fill all of that. For who wants to close it soon. Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
  * then, and end with -EINTR soon after it is true: what they have changed by then stays changed.
- * NULL: no more. */
+ * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:
+ * of the object nothing is there then. NULL: no more. */
 SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context);
 
 /* hold: calls do not take another state by themselves and begin again, but are -EAGAIN: what
@@ -239,6 +241,13 @@ SFS_API void sfs_discard(struct sfs_file *file);
 SFS_API const char *sfs_path(const struct sfs_file *file);
 SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
+
+/* For copies, which are to be shown to nobody to whom their source is not: the permission bits that
+ * all other files have which this one has led to so far (external raw data, sources of virtual
+ * datasets), 0777 if there are none. And those of a file that sfs_create has made, exactly, until
+ * it is flushed for the first time: of any other nothing is changed. -errno. */
+SFS_API mode_t sfs_mode_led_to(const struct sfs_file *file);
+SFS_API int sfs_set_mode(struct sfs_file *file, mode_t mode);
 
 struct sfs_statistics {
     uint64_t cache_limit;     /* bytes */

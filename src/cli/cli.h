@@ -71,6 +71,10 @@ void print_text(const char *text);
 extern atomic_bool interrupted;
 void interrupt_catch(void);
 
+/* Has the library end the calls of this thread that take long with -EINTR then. interrupt_catch
+ * does it for its own. */
+void interrupt_watch(void);
+
 /* Flushes stdout. Returns code, or FAILED with a message if not everything could be written. */
 int finish_output(int code);
 

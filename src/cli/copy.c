@@ -332,18 +332,11 @@ static void take_block(struct bench *bench, uint64_t i)
     blocks_at(&work->blocks, work->is_listed ? work->stored.number[i] : i, &bench->slab);
 }
 
-/* A block may have millions of chunks. */
-static bool is_interrupted(void *context)
-{
-    (void)context;
-    return interrupted;
-}
-
 static void *run(void *context)
 {
     struct work *work = context;
     struct bench bench;
-    sfs_set_interrupt(is_interrupted, NULL);
+    interrupt_watch(); /* a block may have millions of chunks */
     if (bench_init(&bench, work) < 0)
         note_error(work, -ENOMEM);
     while (!atomic_load(&work->error)) {
@@ -358,7 +351,6 @@ static void *run(void *context)
             progress_add(work->progress, slab_elements(&bench.slab));
     }
     bench_free(&bench);
-    sfs_set_interrupt(NULL, NULL);
     return NULL;
 }
 

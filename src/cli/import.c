@@ -405,6 +405,8 @@ static int import_object(void *context, const char *path, uint64_t address,
 {
     struct import *import = context;
     struct sfs_dataset *from;
+    if (interrupted) /* there may be no end of groups, too */
+        return fail(-EINTR, "%s:%s", sfs_path(import->to), path);
     if (type == SFS_GROUP)
         return import_group(import, path, address);
     if (type != SFS_DATASET)

@@ -139,8 +139,20 @@ static void note_signal(int number)
     atomic_store(&interrupted, true); /* it has no lock */
 }
 
+static bool is_interrupted(void *context)
+{
+    (void)context;
+    return interrupted;
+}
+
+void interrupt_watch(void)
+{
+    sfs_set_interrupt(is_interrupted, NULL);
+}
+
 void interrupt_catch(void)
 {
+    interrupt_watch();
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART | SA_RESETHAND};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {

@@ -273,7 +273,7 @@ static int copy_link(struct repack *repack, const char *group, struct sfs_link *
             .target = place ? place->path : link->target,
             .target_file = link->target_file,
         };
-        error = sfs_link_create(repack->to, path, &made);
+        error = interrupted ? -EINTR : sfs_link_create(repack->to, path, &made);
         code = error ? failed(repack, error, path) : 0;
     }
     free(path);
@@ -286,7 +286,7 @@ static int copy_links(void *context, const char *path, uint64_t address, enum sf
     struct sfs_links links;
     if (type != SFS_GROUP)
         return 0;
-    int error = sfs_list(repack->from, address, &links);
+    int error = interrupted ? -EINTR : sfs_list(repack->from, address, &links);
     if (error)
         return fail(error, "%s:%s", sfs_path(repack->from), path);
     int code = 0;

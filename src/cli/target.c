@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
-/* A copy is shown to nobody to whom its source is not. 0: no such file. */
+/* A copy is shown to nobody to whom its source is not. If that is shown to nobody at all it is
+ * root's, or its owner's, who copies it. 0: no such file. */
 static mode_t mode_of(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 ? st.st_mode & 0777 : 0;
+    if (stat(path, &st) < 0)
+        return 0;
+    return st.st_mode & 0777 ? st.st_mode & 0777 : S_IRUSR;
 }
 
 static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
@@ -90,21 +94,33 @@ static bool is_same(const char *a, const char *b)
 
 struct copying {
     const char *to_path;
-    mode_t mode; /* of a new one */
+    mode_t mode; /* of a new one, less the umask */
     bool is_new;
     struct sfs_file *from, *to;
     copy_action action;
     void *context;
 };
 
+/* Nobody else sees a new one before it is known what it may show. */
 static int copy_once(void *context)
 {
     struct copying *copying = context;
+    mode_t mode = copying->mode & S_IRWXU ? copying->mode & S_IRWXU : S_IRUSR;
     sfs_discard(copying->to); /* what was copied of another state */
     copying->to = NULL;
-    int code = copying->is_new ? destination_create(copying->to_path, copying->mode, &copying->to)
-                               : destination_open(copying->to_path, copying->mode, &copying->to);
+    int code = copying->is_new ? destination_create(copying->to_path, mode, &copying->to)
+                               : destination_open(copying->to_path, mode, &copying->to);
     return code ? code : copying->action(copying->context, copying->from, copying->to);
+}
+
+/* A new one to those to whom the source is shown, and all that it has led to. */
+static int show(const struct copying *copying)
+{
+    mode_t mask = umask(0777), others = S_IRWXG | S_IRWXO;
+    umask(mask);
+    mode_t mode = copying->mode & ~mask & (sfs_mode_led_to(copying->from) | ~others);
+    int error = sfs_set_mode(copying->to, mode);
+    return error ? fail(error, "%s", copying->to_path) : 0;
 }
 
 static int copy_within(const char *path, copy_action action, void *context)
@@ -128,6 +144,7 @@ int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t 
     if (code)
         return code;
     code = in_one_state(copying.from, copy_once, &copying);
+    code = code ? code : show(&copying);
     code = destination_close(copying.to, code);
     sfs_discard(copying.from);
     return code;

@@ -561,6 +561,16 @@ int sfs_statvfs(const struct sfs_file *file, struct statvfs *st)
     return store_statvfs(file->store, st);
 }
 
+mode_t sfs_mode_led_to(const struct sfs_file *file)
+{
+    return store_mode_led_to(file->store);
+}
+
+int sfs_set_mode(struct sfs_file *file, mode_t mode)
+{
+    return store_set_mode(file->store, mode);
+}
+
 int sfs_set_cache_size(struct sfs_file *file, size_t bytes)
 {
     if (bytes == 0)

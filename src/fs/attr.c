@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fs/entry.h"
 #include "fs/mount.h"
@@ -168,6 +169,18 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     }
 }
 
+/* The memory that a mount takes is the affair of who has mounted, not of who owns the file; and
+ * what is said of a folder has names that its owners do not show to everybody. */
+static void as_mounters(const struct mount *mount, struct inode inode, struct stat *st)
+{
+    bool is_told = inode.entry == ENTRY_LOG && mount->files;
+    if (!is_told && inode.entry != ENTRY_CACHE_SIZE)
+        return;
+    st->st_uid = geteuid();
+    if (is_told)
+        st->st_mode = S_IRUSR;
+}
+
 static int control_attributes(struct mount *mount, const struct node *root, struct inode inode,
                               struct stat *st)
 {
@@ -188,6 +201,7 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
     if (error)
         return error;
     free(text);
+    as_mounters(mount, inode, st);
     as_file(st, n, n);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Requests that take long end early when whoever has made them no longer waits, or when the mount
- * ends. Not those that write, flush or sync: what they were given is not to be lost. Of those that
+ * ends. Not those that write, flush or sync: what they were given is not to be lost (but see
+ * write.c). Of those that
  * can end the thread is no longer counted when they take long (loop_begin_wait): others are served,
  * however many of them there are. */
 #ifndef SPARSEFS_FS_INTERRUPT_H

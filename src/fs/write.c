@@ -50,15 +50,38 @@ static void note_collected(struct mount *mount, struct open_file *file, struct c
     atomic_store(&file->has_asked, true);
 }
 
-static int write_view(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
-                      uint64_t offset, size_t *written, struct change *change)
+static int write_dense(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
+                       uint64_t offset, size_t *written)
+{
+    return staging_write_dense(mount->staging, file->staged, bytes, n, offset,
+                               mount->options->sparsify, written);
+}
+
+/* With the first element that is written all of such a dataset gets its place, and the fill value
+ * everywhere, however large it is: that can be ended, as nothing of it counts before its end. */
+static bool makes_room(const struct open_file *file)
+{
+    const struct views *views = file->views;
+    return views && views->dataset && sfs_dataset_info(views->dataset)->layout == SFS_CONTIGUOUS;
+}
+
+static int write_or_end(fuse_req_t request, struct mount *mount, struct open_file *file,
+                        const char *bytes, size_t n, uint64_t offset, size_t *written)
+{
+    CHANGING(request);
+    return write_dense(mount, file, bytes, n, offset, written);
+}
+
+static int write_view(fuse_req_t request, struct mount *mount, struct open_file *file,
+                      const char *bytes, size_t n, uint64_t offset, size_t *written,
+                      struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, first, last, frames = views_frames(file->views);
     mount_settle(mount, file->node, file->inode);
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
-    int error = staging_write_dense(mount->staging, file->staged, bytes, n, offset,
-                                    mount->options->sparsify, written);
+    int error = makes_room(file) ? write_or_end(request, mount, file, bytes, n, offset, written)
+                                 : write_dense(mount, file, bytes, n, offset, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
     if (!error && staging_is_collected(file->staged)) {
@@ -159,7 +182,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
     else
         answer.error =
-            write_view(mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
+            write_view(request, mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     bool is_refused = answer.error && file->staged && refuse(mount, file);

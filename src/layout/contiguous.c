@@ -4,11 +4,13 @@
 #include <stdlib.h>
 
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
 #define FILL_BYTES ((size_t)256 << 10) /* written at once */
+#define SOON_BYTES ((size_t)64 << 20)  /* written anyhow: what waits for it is not lost for that */
 
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
@@ -21,8 +23,9 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
     return 0;
 }
 
-/* Writes all elements to an address; NULL: the fill value. */
-static int write_all(const struct layout *layout, uint64_t address, const void *elements)
+/* Writes all elements to an address; NULL: the fill value. ends: -EINTR if that is wanted
+ * meanwhile, as a header may say that there is no end of them. */
+static int write_all(const struct layout *layout, uint64_t address, const void *elements, bool ends)
 {
     if (elements)
         return store_write(layout->store, address, elements, layout->chunk_bytes);
@@ -35,7 +38,10 @@ static int write_all(const struct layout *layout, uint64_t address, const void *
     int error = 0;
     for (size_t done = 0; done < layout->chunk_bytes && !error; done += bytes) {
         size_t left = layout->chunk_bytes - done;
-        error = store_write(layout->store, address + done, filled, left < bytes ? left : bytes);
+        if (ends && done >= SOON_BYTES)
+            error = store_is_interrupted(layout->store) ? -EINTR : interrupt_check();
+        if (!error)
+            error = store_write(layout->store, address + done, filled, left < bytes ? left : bytes);
     }
     free(filled);
     return error;
@@ -51,7 +57,7 @@ static int rewrite(const struct layout *layout, const void *elements)
     if (error == -EACCES)
         return layout_failed(layout, origin, layout->data_address,
                              "its place is in use by others, or by nobody");
-    return error ? error : write_all(layout, layout->data_address, elements);
+    return error ? error : write_all(layout, layout->data_address, elements, false);
 }
 
 /* The elements are written first, so that libhdf5 does not name space where they are not. The
@@ -65,8 +71,9 @@ static int place(struct layout *layout, const void *elements)
     if (error)
         return error;
     at = address;
-    error = write_all(layout, address, elements);
+    error = write_all(layout, address, elements, true);
     if (error) {
+        store_forget(layout->store, address, layout->chunk_bytes);
         (void)store_free(layout->store, address, layout->chunk_bytes);
         return error;
     }
@@ -79,7 +86,7 @@ static int place(struct layout *layout, const void *elements)
     if (at != address) {
         error = store_free(layout->store, address, layout->chunk_bytes);
         if (!error)
-            error = write_all(layout, at, elements);
+            error = write_all(layout, at, elements, false); /* libhdf5 names it by now */
     }
     if (!error)
         layout->data_address = at;

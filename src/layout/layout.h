@@ -71,7 +71,7 @@ struct layout_ops {
                   struct pool *pool, struct encoded *encoded);
 
     /* Gives a chunk that is not stored its place in the store, with the fill value everywhere.
-     * Absent: it gets one when it is inserted. */
+     * Absent: it gets one when it is inserted. -EINTR (interrupt.h): it has none. */
     int (*new_chunk)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
     /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:

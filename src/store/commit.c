@@ -13,6 +13,7 @@
  * journal stands until the next one is written over it, or the store has been settled: that syncs
  * the file and removes it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,6 +294,15 @@ int store_free(struct store *store, uint64_t address, uint64_t n)
         error = give_back(store, address, address + n);
     pthread_mutex_unlock(&store->change);
     return error;
+}
+
+void store_forget(struct store *store, uint64_t address, uint64_t n)
+{
+    pthread_mutex_lock(&store->change);
+    if (store->fd >= 0 && address >= store->committed_end)
+        (void)fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)address,
+                        (off_t)n);
+    pthread_mutex_unlock(&store->change);
 }
 
 uint64_t end_in_use(const struct store *store)

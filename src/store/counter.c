@@ -63,7 +63,7 @@ static uint64_t next_number(uint64_t last)
 
 /* One that somebody else has left, who died, may not be written to, or it is none; the directory
  * may. */
-static int open_for_writing(const struct store *store)
+static int open_for_writing(struct store *store)
 {
     int fd = neighbour_open(store, store->counter, true);
     bool is_in_the_way = fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -ENXIO;
@@ -72,7 +72,7 @@ static int open_for_writing(const struct store *store)
     return fd;
 }
 
-static int write_number(const struct store *store, uint64_t number)
+static int write_number(struct store *store, uint64_t number)
 {
     char text[COUNTER_BYTES + 1];
     snprintf(text, sizeof(text), "%0*" PRIu64, COUNTER_BYTES, number);

@@ -190,6 +190,11 @@ int store_create(const char *path, bool replace, struct store **out)
     return store_create_as(path, replace, is_there ? st.st_mode & 0777 : 0666, out);
 }
 
+int store_set_mode(struct store *store, mode_t mode)
+{
+    return store->temporary && fchmod(store->fd, mode) < 0 ? -errno : 0;
+}
+
 int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
 {
     struct store *store = file_new(path, true);

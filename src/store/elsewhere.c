@@ -287,6 +287,18 @@ static bool shows_too_much(const struct store *store, const struct folders *fold
            !is_open_way(&audience, from, path, st);
 }
 
+/* Whoever copies what it is read for wants to know of it. */
+static void note_mode(const struct store *store, const struct stat *st)
+{
+    struct store *top = (struct store *)(store->reach.top ? store->reach.top : store);
+    atomic_fetch_or(&top->reach.withheld, ~st->st_mode & 0777);
+}
+
+mode_t store_mode_led_to(const struct store *store)
+{
+    return 0777 & ~atomic_load(&store->reach.withheld);
+}
+
 /* What was found by a descriptor, which is taken over if it may be read. */
 static int judge(const struct store *store, const struct folders *folders, enum store_lead lead,
                  int fd, struct store_found *found)
@@ -306,6 +318,8 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     found->fd = fd;
     if (error)
         free(path);
+    else
+        note_mode(store, &found->st);
     return error;
 }
 
@@ -382,10 +396,10 @@ int store_share_reach(struct store *store, const struct store *from, bool is_fre
     if (from->reach.files && !files)
         return -ENOMEM;
     free(store->reach.files);
-    store->reach = from->reach;
     store->reach.files = files;
+    store->reach.allowed = from->reach.allowed;
     store->reach.top = is_free ? NULL : from->reach.top ? from->reach.top : from;
-    store->reach.depth++;
+    store->reach.depth = from->reach.depth + 1;
     return 0;
 }
 

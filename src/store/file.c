@@ -154,20 +154,27 @@ int file_open(struct store *store)
 
 /* ---- Opening ---- */
 
+static bool counter_exists(const struct store *store)
+{
+    struct stat st;
+    return fstatat(store->folder, place_entry(store->counter), &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* Followers are to know from the first byte on that is written. Where there can be no counter there
  * can be no journal: nothing could ever be committed. */
 int file_begin_counter(struct store *store)
 {
     int error = counter_advance(store);
-    if (error == -EACCES || error == -EPERM || error == -EROFS) {
+    bool is_refused = error == -EACCES || error == -EPERM;
+    if (error == -EISDIR || (is_refused && counter_exists(store))) {
+        log_error("%s: it cannot be written: %s is in the way: move it away", store->path,
+                  store->counter);
+        return is_refused ? error : -EPERM;
+    }
+    if (is_refused || error == -EROFS) {
         log_error("%s: it cannot be written: no journal can be made in its directory: %s",
                   store->path, strerror(-error));
         return error;
-    }
-    if (error == -EISDIR) {
-        log_error("%s: it cannot be written: %s is in the way: move it away", store->path,
-                  store->counter);
-        return -EPERM;
     }
     if (error)
         log_info("%s: cannot write %s, for those who follow: %s", store->path, store->counter,
@@ -347,6 +354,7 @@ int store_close(struct store *store)
     pthread_mutex_destroy(&store->change);
     pthread_rwlock_destroy(&store->unsynced_lock);
     pthread_rwlock_destroy(&store->pages_lock);
+    neighbour_forget(store);
     free(store->temporary);
     free(store->reach.files);
     journal_forget_mark(store);

@@ -228,6 +228,8 @@ static int take_state(struct store *store, struct follow_state *state)
     struct follow_state after;
     struct statx st;
     int error = look(store, state);
+    if (error)
+        neighbour_say(store, store->counter, "cannot be read", neighbour_reason(error));
     if (!error)
         error = open_again(store); /* after that look: what it has then is as new as that */
     if (!error) {
@@ -286,13 +288,13 @@ static int refresh(struct store *store, bool *moved)
         log_error("%s: it is committed to without a pause: no state of it could be read",
                   store->path);
     else if (error == -EBUSY)
-        log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
-                  "it away",
-                  store->path, store->journal);
+        neighbour_say(store, store->journal, "cannot be used",
+                      "it belongs to another file, or this one was changed since");
     if (error)
         return error == STORE_MOVED ? -EBUSY : error;
     store->state = state;
     store->has_state = true;
+    neighbour_forget(store);
     return 0;
 }
 

@@ -97,8 +97,7 @@ int journal_walk(struct store *store, struct journal *journal, witness_action on
 
 /* journal_read.c: opens what there is under this name of the folder, and reads its header. -EILSEQ:
  * it is none. The store may have no file yet. To be closed after an error, too. */
-int journal_open_header(const struct store *store, int folder, const char *path,
-                        struct journal *journal);
+int journal_open_header(struct store *store, int folder, const char *path, struct journal *journal);
 
 /* journal_read.c: opens a journal that is complete: else -ENOENT or -EILSEQ, and it is closed. */
 int journal_open_named(struct store *store, int folder, const char *path, struct journal *journal);

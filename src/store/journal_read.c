@@ -130,8 +130,7 @@ int journal_walk(struct store *store, struct journal *journal, witness_action on
     return error || stored == expected ? error : -EILSEQ;
 }
 
-int journal_open_header(const struct store *store, int folder, const char *path,
-                        struct journal *journal)
+int journal_open_header(struct store *store, int folder, const char *path, struct journal *journal)
 {
     struct identity file, self;
     *journal = (struct journal){0};

@@ -202,7 +202,7 @@ static int recover(struct store *store)
     }
     if (error) {
         log_error("%s: cannot read the journal %s: %s", store->path, journal_path(store),
-                  strerror(-error));
+                  neighbour_reason(error));
         return error;
     }
     error = replay(store, &journal);
@@ -237,6 +237,8 @@ int journal_overlay(struct store *store)
     int error = journal_open(store, &journal);
     if (error == -ENOENT || error == -EILSEQ)
         return 0;
+    if (error && error != -EPERM) /* which neighbour_check has said */
+        neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     if (error)
         return error;
     error = check(store, &journal);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,7 +59,42 @@ static const char *reason(const struct stat *file, const struct stat *st)
                : NULL;
 }
 
-int neighbour_check(const struct store *store, int fd, const char *path)
+/* Who follows looks again and again: the log says it once. Takes the line over. */
+static void say_once(struct store *store, char *line)
+{
+    if (line && store->said && strcmp(line, store->said) == 0) {
+        free(line);
+        return;
+    }
+    neighbour_forget(store);
+    store->said = line;
+    if (line)
+        log_error("%s", line);
+}
+
+void neighbour_forget(struct store *store)
+{
+    free(store->said);
+    store->said = NULL;
+}
+
+void neighbour_say(struct store *store, const char *path, const char *is_what, const char *why)
+{
+    char *line;
+    if (asprintf(&line, "%s: what stands beside it as %s %s: %s; move it away", store->path, path,
+                 is_what, why) < 0)
+        line = NULL;
+    say_once(store, line);
+}
+
+const char *neighbour_reason(int error)
+{
+    return error == -ELOOP   ? "it is a symbolic link"
+           : error == -ENXIO ? "it is no regular file"
+                             : strerror(-error);
+}
+
+int neighbour_check(struct store *store, int fd, const char *path)
 {
     /* Of a file that is still to be made nobody has anything to lose. */
     struct stat file = {.st_mode = 0666}, st;
@@ -67,8 +103,7 @@ int neighbour_check(const struct store *store, int fd, const char *path)
     const char *why = reason(&file, &st);
     if (!why)
         return 0;
-    log_error("%s: what stands beside it as %s cannot be trusted: %s; move it away", store->path,
-              path, why);
+    neighbour_say(store, path, "cannot be trusted", why);
     return -EPERM;
 }
 
@@ -103,7 +138,7 @@ static int narrow(const struct stat *file, int fd)
     return is_wider && fchmod(fd, st.st_mode & most) < 0 ? -errno : 0;
 }
 
-int neighbour_open(const struct store *store, const char *path, bool or_new)
+int neighbour_open(struct store *store, const char *path, bool or_new)
 {
     const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat file;

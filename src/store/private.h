@@ -10,10 +10,10 @@
 #include "store/store.h"
 
 #define PAGE_BYTES      4096
-#define PAGES_IN_MEMORY ((size_t)8192)  /* 32 MiB; more are put on the disk, where that can be */
-#define COUNTER_BYTES   20              /* decimal digits of the counter beside a file */
+#define PAGES_IN_MEMORY ((size_t)8192)    /* 32 MiB; more are put on the disk, where that can be */
+#define COUNTER_BYTES   20                /* decimal digits of the counter beside a file */
 #define WRITEBACK_BYTES ((size_t)8 << 20) /* written since, the disk is let begin */
-#define MOST_UNSYNCED   ((size_t)16384) /* pages: 64 MiB; more are synced before a commit */
+#define MOST_UNSYNCED   ((size_t)16384)   /* pages: 64 MiB; more are synced before a commit */
 #define MOST_STANDING   1024 /* pages: a journal of more is ended as soon as it is carried out */
 #define MAX_WITNESSES   16   /* unchanged pages by which a journal knows its file */
 
@@ -69,7 +69,8 @@ struct reach {
     const struct store *top; /* where all began; NULL: here */
     char *files;             /* a folder that is allowed, too; or NULL */
     struct store_reach allowed;
-    unsigned depth; /* files that have led here */
+    unsigned depth;       /* files that have led here */
+    atomic_uint withheld; /* permission bits that not all files have which were found from here */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
@@ -91,6 +92,7 @@ struct store {
     char *counter;     /* the same of the counter */
     char *sought;      /* the journal, if it was left elsewhere; NULL: it is beside the file */
     int sought_folder; /* that it is in */
+    char *said;        /* what the log said last of a file beside it; NULL: nothing */
     char *temporary;   /* the name until the first commit; NULL: it stands at its place */
     bool is_noted;     /* the file has the note of this place, or can have none */
     bool is_lost;      /* it was at none that is known when it was looked for last */
@@ -254,12 +256,20 @@ int settle(struct store *store);
 /* Whether a file that was found beside the store's may be believed and written to: a regular one
  * with one name, of somebody who may write the store's file, and writable only for those who may.
  * -EPERM, which is logged; -errno. */
-int neighbour_check(const struct store *store, int fd, const char *path);
+int neighbour_check(struct store *store, int fd, const char *path);
+
+/* The log says of what is there that it "cannot be trusted", or the like, and why: once, until that
+ * changes or is forgotten. By whoever changes the store, as all of these. */
+void neighbour_say(struct store *store, const char *path, const char *is_what, const char *why);
+void neighbour_forget(struct store *store);
+
+/* Why it could not be opened, as openat says without following symbolic links. */
+const char *neighbour_reason(int error);
 
 /* Opens it for writing only; or_new: or makes it, with the owner and group of the store's file as
  * far as that is possible. Nobody may do more with it than with the file. Nothing is changed of one
  * that neighbour_check refuses. A descriptor, -EPERM or another -errno. */
-int neighbour_open(const struct store *store, const char *path, bool or_new);
+int neighbour_open(struct store *store, const char *path, bool or_new);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);

@@ -85,8 +85,8 @@ int store_refresh(struct store *store, bool *moved);
 void store_hold(struct store *store);
 void store_release(struct store *store);
 
-/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR. Any
- * thread. */
+/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR; nor do
+ * others begin what has no end in sight and is worth nothing before that. Any thread. */
 void store_interrupt(struct store *store);
 bool store_is_interrupted(const struct store *store);
 
@@ -258,6 +258,12 @@ uint64_t store_size(const struct store *store);
 uint64_t store_end(struct store *store);
 
 int store_stat(const struct store *store, struct stat *st);
+
+/* Permission bits that all files have which were found for it, or for those that it has led to. */
+mode_t store_mode_led_to(const struct store *store);
+
+/* Of a new file that was not committed yet; else nothing is changed. */
+int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
 /* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
@@ -279,6 +285,11 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
  * the file when it is committed. -ENOSPC; -ENOMEM; -EINVAL: there is nothing in use to be freed. */
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
+
+/* Gives the disk its room back for space that was allocated since the last commit, where the file
+ * system can, before it is freed: without room nothing could be committed. Its bytes are anything.
+ */
+void store_forget(struct store *store, uint64_t address, uint64_t n);
 
 /* ---- Space of somebody who is not trusted ----
  *

@@ -1,6 +1,7 @@
 """sparsectl recover and repack: what writers that died have left, and copies without free space.
 h5py makes the sources, and says what a copy holds."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -311,6 +312,40 @@ def test_an_interrupted_repack_leaves_nothing(tmp_path):
     assert process.wait(SECONDS) == FAILED
     assert "interrupted, nothing is changed" in process.stderr.read()
     process.stderr.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5"]
+
+
+def interrupted(tmp_path, n, *command):
+    """What it says; it is sent SIGTERM when it has written n bytes. It must not go on to the end first."""
+    with subprocess.Popen([SPARSECTL, *command], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not any(p.stat().st_blocks * 512 >= n for p in tmp_path.glob(".b.h5.*")):
+                assert process.poll() is None
+                time.sleep(0.001)
+            process.terminate()
+            assert process.wait(SECONDS) == FAILED
+        finally:
+            process.kill()
+        return process.stderr.read()
+
+
+def test_copying_one_large_dataset_is_interrupted(tmp_path):
+    """libhdf5 copies it in one call, which knows no way to stop."""
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as f:
+        f.create_dataset("d", (1 << 40,), "u1")[-1] = 1  # of which the disk has a block
+    assert "b.h5:/d: interrupted, nothing is changed" in interrupted(tmp_path, 1 << 22, "repack", source, copy)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5"]
+
+
+def test_importing_groups_is_interrupted(tmp_path):
+    """Of which there may be more than anybody waits for."""
+    source, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    with h5py.File(source, "w") as f:
+        for i in range(20000):
+            f.create_group(f"g/{i}")
+    said = interrupted(tmp_path, 0, "import", "--all", source, copy)
+    assert re.search(r"(a|b)\.h5:/(g/\d+|g)?: interrupted, nothing is changed", said), said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.h5"]
 
 

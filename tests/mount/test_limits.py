@@ -398,6 +398,59 @@ def test_deep_groups_and_sparsectl(tmp_path):
     assert code == 1 and "Too many levels" in said and used < 128 * MIB
 
 
+@pytest.mark.parametrize("ending", ["kill", "end"])
+def test_making_room_is_interrupted(mounts, tmp_path, ending):
+    """The first element of a contiguous dataset is written: all of it gets its place, with the fill value,
+    however large a header says that it is."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("huge", (2**13, 2**10, 2**10), "u1", fillvalue=7)
+        file["beside"] = make.BESIDE
+    mount = mounts(path, "rw", expect_log=True)
+    with subprocess.Popen(["dd", "if=/dev/zero", f"of={mount / 'huge/frames/0.raw'}", "bs=64K", "count=1", "conv=notrunc"],
+                          stderr=subprocess.DEVNULL) as process:
+        while path.stat().st_blocks * 512 < 4 * MIB:
+            assert process.poll() is None
+        if ending == "kill":
+            process.kill()
+        else:
+            mount.process.terminate()
+            assert mount.wait() == 0
+        assert process.wait(START_SECONDS) != 0
+    if ending == "kill":
+        assert (mount / "beside/stack.raw").read_bytes() == make.BESIDE.tobytes()
+        (mount / "made").mkdir()
+        mount.unmount()
+    with h5py.File(path) as file:
+        assert file["huge"].id.get_offset() is None and (file["beside"][()] == make.BESIDE).all()
+    assert path.stat().st_size < MIB
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_dataset_that_fills_the_disk_gives_it_back(mounts, tmp_path):
+    """There is no room for what its header claims: what else is written can be committed all the same."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", disk], check=True)
+    try:
+        with h5py.File(disk / "x.h5", "w") as file:
+            file.create_dataset("huge", (2**20, 2**10, 2**10), "u1", fillvalue=7)
+        mount = mounts(disk / "x.h5", "rw", expect_log=True)
+        with pytest.raises(OSError) as error:
+            with open(mount / "huge/frames/0.raw", "r+b", buffering=0) as frame:
+                frame.write(bytes(100))
+        assert error.value.errno == errno.ENOSPC
+        (mount / "made").mkdir()
+        fd = os.open(mount.root, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        mount.unmount()
+        with h5py.File(disk / "x.h5") as file:
+            assert list(file) == ["huge", "made"] and file["huge"].id.get_offset() is None
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 @pytest.mark.parametrize("options", ["ro", "default"])
 def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
     """Chunks of a byte, of which millions are looked for in one reading: who is killed meanwhile goes,

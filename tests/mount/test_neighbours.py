@@ -131,9 +131,35 @@ def test_no_journals(path, tmp_path, kind):
     victim.write_bytes(b"as it is" * 1000)
     (NO_FILES | {"symlink": lambda name: os.symlink(victim, name)})[kind](journal)
     before = path.read_bytes()
-    for options in ((), ("-o", "ro")):
-        assert str(journal) in refusal(path, tmp_path, *options)
+    why = "symbolic link" if kind == "symlink" else "no regular file"
+    for options in ((), ("-o", "ro"), ("-o", "follow")):
+        said = refusal(path, tmp_path, *options)
+        assert str(journal) in said and why in said, said
     assert path.read_bytes() == before and victim.read_bytes() == b"as it is" * 1000
+
+
+WITHOUT_RIGHTS = "-dac_override,-dac_read_search,-fowner"  # of root: an ordinary user may not mount everywhere
+
+
+@pytest.mark.parametrize("ending, options", [(".journal", "ro"), (".journal", "rw"), (".journal", "follow"),
+                                             (".commits", "follow"), (".commits", "rw")])
+def test_what_cannot_be_read_is_said(path, tmp_path, ending, options):
+    """Which file is in the way, whatever the mount wanted of it. In a folder of somebody else, where it cannot
+    be removed."""
+    name = beside(path, ending)
+    name.write_bytes(b"0" * 20)
+    os.chmod(name, 0)
+    os.chown(name, NOBODY, NOBODY)
+    os.chown(path.parent, NOBODY, NOBODY)
+    mountpoint = tmp_path / "refused"
+    mountpoint.mkdir()
+    done = subprocess.run(["setpriv", f"--bounding-set={WITHOUT_RIGHTS}", f"--inh-caps={WITHOUT_RIGHTS}", SPARSEFS,
+                           "-o", options, path, mountpoint], capture_output=True, text=True, timeout=60)
+    if done.returncode == 0:
+        subprocess.run(["umount", "-i", mountpoint], check=True)
+    assert (done.returncode == 0) == ((ending, options) == (".commits", "rw"))  # read-only, which is said
+    assert str(name) in done.stderr, done.stderr
+    assert name.stat().st_size == 20
 
 
 @pytest.mark.parametrize("ending", [".journal", ".commits"])
@@ -285,6 +311,53 @@ def test_copies_have_the_mode_of_their_source(path, tmp_path):
     for name, command in commands.items():
         subprocess.run([sparsectl, *command], check=True, capture_output=True)
         assert stat.S_IMODE((tmp_path / f"{name}.h5").stat().st_mode) == 0o600, name
+
+
+@pytest.mark.parametrize("what", ["raw data", "source", "nobody's"])
+def test_copies_show_no_more_than_what_their_source_leads_to(path, tmp_path, what):
+    """Root copies a dataset of somebody whose elements are another one's: what that one keeps from others
+    stays so, also while it is copied."""
+    secret = path.with_name("secret")
+    with h5py.File(path, "w", libver="latest") as f:
+        if what == "raw data":
+            secret.write_bytes(CONTENT)
+            f.create_dataset("d", (1, 32, 32), "<u2", external=[("secret", 0, len(CONTENT))])
+        elif what == "source":
+            with h5py.File(secret, "w") as other:
+                other["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+            layout = h5py.VirtualLayout((1, 32, 32), "<u2")
+            layout[:] = h5py.VirtualSource("secret", "d", (1, 32, 32))
+            f.create_virtual_dataset("d", layout)
+        else:
+            f["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+    os.chmod(path, 0 if what == "nobody's" else 0o644)
+    if secret.exists():
+        os.chmod(secret, 0o600)
+        os.chown(secret, NOBODY, NOBODY)
+    modes = set()
+    copy, there = path.with_name("copy.h5"), path.with_name("there.h5")
+    before = os.umask(0o022)
+    try:
+        with h5py.File(there, "w") as f:
+            f["other"] = 1
+        subprocess.run([BUILD / "sparsectl", "import", path, there], check=True)
+        with subprocess.Popen([BUILD / "sparsectl", "import", path, copy]) as process:
+            while process.poll() is None:
+                modes |= {st.st_mode & 0o077 for st in map(status, path.parent.glob(".copy.h5.*")) if st}
+            assert process.returncode == 0
+    finally:
+        os.umask(before)
+    assert modes <= {0} and stat.S_IMODE(copy.stat().st_mode) & 0o077 == 0
+    assert stat.S_IMODE(there.stat().st_mode) == 0o644  # whoever made it has decided that
+    said = subprocess.run([BUILD / "sparsectl", "dump", "--frame=0", f"{copy}:/d"], capture_output=True, text=True)
+    assert said.returncode == 0 and said.stdout.splitlines()[-1].endswith(",1023")
+
+
+def status(path):
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 # Journals that are whole

@@ -53,6 +53,54 @@ def test_root_reads_files_of_others_for_others_when_told_so(mounts, tmp_path, op
         mount.unmount()
 
 
+def as_user(command, user=USER):
+    return subprocess.run(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "sh", "-c", command],
+                          capture_output=True, text=True, timeout=60)
+
+
+def let_in(tmp_path):
+    for above in tmp_path, *list(tmp_path.parents)[:2]:  # pytest closes them to others
+        os.chmod(above, 0o755)
+
+
+@needs_root
+@pytest.mark.parametrize("option", ["default", "umask=0"])
+def test_memory_is_the_affair_of_who_mounts(mounts, tmp_path, option):
+    """Not of who owns the file, or may write to it."""
+    let_in(tmp_path)
+    path = make_file(tmp_path / "x.h5")
+    os.chmod(path, 0o666)
+    mount = mounts(path, "rw,allow_other", option, expect_log=True)
+    size = mount / ".sparsefs/cache_size"
+    before = size.read_text()
+    for user in USER, NOBODY:
+        assert as_user(f"echo 100G > {size}", user).returncode != 0
+        assert as_user(f"cat {size}", user).stdout == before
+    size.write_text("3M\n")
+    assert size.read_text() == f"{3 << 20}\n"
+
+
+@needs_root
+def test_the_log_of_a_folder_tells_no_names(mounts, tmp_path):
+    """Of what is in folders that are closed to others."""
+    let_in(tmp_path)
+    folder = tmp_path / "folder"
+    (folder / "private").mkdir(parents=True)
+    os.chmod(folder / "private", 0o700)
+    path = make_file(folder / "private/hidden name.h5", 0)
+    content = path.read_bytes().replace(b"TREE", b"tree")
+    path.write_bytes(content)
+    os.chown(folder, USER, USER)
+    mount = mounts(folder, "default", "allow_other", expect_log=True)
+    log = mount / ".sparsefs/log"
+    with pytest.raises(OSError):
+        os.listdir(mount / "private/hidden name.h5")
+    assert "hidden name" in log.read_text()
+    for user in USER, NOBODY:
+        assert "hidden" not in as_user(f"cat {log}", user).stdout
+        assert as_user(f"ls {mount.root}", user).stdout == "private\n"
+
+
 @needs_root
 def test_what_is_confined_needs_no_trust(mounts, tmp_path):
     path = make_file(tmp_path / "x.h5")

@@ -639,6 +639,34 @@ static struct sfs_file *open_image_of(struct sfs_file *followed)
     return image;
 }
 
+/* Who puts something beside the file does not fill the log of those who look again and again. */
+static void what_is_in_the_way_is_said_once(void **state)
+{
+    (void)state;
+    struct store *writer, *follower;
+    bool moved;
+    assert_int_equal(store_create("w", false, &writer), 0);
+    assert_int_equal(store_commit(writer), 0);
+    assert_int_equal(store_close(writer), 0);
+    assert_int_equal(store_open_following("w", &follower), 0);
+    log_quietly();
+    for (unsigned round = 0; round < 2; round++) {
+        unsigned before = log_errors();
+        assert_int_equal(mkfifo("w.journal", 0600), 0);
+        for (unsigned i = 0; i < 10; i++)
+            assert_int_equal(store_refresh(follower, &moved), -EPERM);
+        assert_int_equal(log_errors(), before + 1);
+        assert_int_equal(unlink("w.journal"), 0);
+        assert_int_equal(symlink("w", "w.journal"), 0);
+        for (unsigned i = 0; i < 10; i++)
+            assert_int_equal(store_refresh(follower, &moved), -ELOOP);
+        assert_int_equal(log_errors(), before + 2);
+        assert_int_equal(unlink("w.journal"), 0);
+        assert_int_equal(store_refresh(follower, &moved), 0);
+    }
+    store_close(follower);
+}
+
 /* What is read in several calls is of one state if that is wanted. */
 static void reading_in_several_calls(void **state)
 {
@@ -698,4 +726,5 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
+          cmocka_unit_test(what_is_in_the_way_is_said_once),
           cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls))

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/interrupt.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
@@ -81,6 +82,8 @@ int client_receive_reply(struct client *client, struct cursor *results, bool *is
         error = channel_receive(client->socket, &kind, &client->in, client->until);
         if (!error && kind == MESSAGE_REPLY)
             break;
+        if (!error && client->source) /* it may have no end, and libhdf5 knows no way to stop */
+            error = interrupt_check();
         if (!error)
             error = client_answer(client, kind);
     }
@@ -131,5 +134,11 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
     error = client_send_call(client, call, request);
     if (!error)
         error = client_receive_reply(client, results, is_lost);
-    return client->transaction ? conclude(client, error, *is_lost) : error;
+    if (client->transaction)
+        error = conclude(client, error, *is_lost);
+    if (*is_lost && error == -EINTR) { /* which nobody is to blame for */
+        client_end_worker(client);
+        *is_lost = false;
+    }
+    return error;
 }
