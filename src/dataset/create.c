@@ -74,11 +74,31 @@ int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_fil
 }
 
 /* Filters whose parameters hold the number of elements of a chunk, which sections do not all have.
- * Where they may be left out they are. */
+ * Where they may be left out they are left out of other sections; else they count those of each. */
 static bool keeps_count(const struct sfs_filter *filter)
 {
-    const int nbit = 5, scale_offset = 6; /* H5Zpublic.h */
-    return !filter->optional && (filter->id == nbit || filter->id == scale_offset);
+    return !filter->optional && (filter->id == FILTER_NBIT || filter->id == FILTER_SCALE);
+}
+
+/* Lets the filters of the values section that libhdf5 has completed do so, which takes parameters
+ * for other datatypes, too: what they do to one element tells. */
+static int count_each_section(struct sfs_dataset_info *info)
+{
+    size_t place, n;
+    uint32_t mask;
+    void *encoded;
+    if (info->n_filters == 0 || !keeps_count(info->filters) ||
+        !filter_counts_elements(info->filters, &place))
+        return 0;
+    ((unsigned *)info->filters->values)[place] = 0;
+    void *element = calloc(1, info->type.size);
+    if (!element)
+        return -ENOMEM;
+    int error = filters_encode(info->filters, 1, element, info->type.size, &encoded, &n, &mask);
+    if (!error)
+        free(encoded);
+    free(element);
+    return error;
 }
 
 /* A datatype that can be written, and filters that can be run. */
@@ -102,9 +122,10 @@ static int check_elements(const struct sfs_file *file, const char *path,
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
-            if (keeps_count(&filters[i]) && !create->is_dense)
+            if (keeps_count(&filters[i]) && !create->is_dense && (section != 1 || i != 0))
                 return refused(file, path, -EOPNOTSUPP,
-                               "nbit and scale-offset take chunks of one length only");
+                               "nbit and scale-offset must be the first filter of the values, or "
+                               "optional");
             if (!filters[i].optional && !native && !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
         }
@@ -137,7 +158,48 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
         .attributes_from = has_attributes(create) ? create->attributes_file->hdf5 : NULL,
         .attributes_of = create->attributes_address,
         .selection_version_1 = create->version_1_selections,
+        .unfiltered_edges = create->unfiltered_edges,
+        .allocation = create->allocation,
+        .fill_time = create->fill_time,
     };
+}
+
+#define MOST_LIBRARY_BYTES UINT32_MAX /* of a chunk of libhdf5 */
+
+/* Chunk dims that libhdf5 takes, in place of larger ones that it does not and that the layout
+ * message, which will be ours, has. */
+static void cut_chunk(const struct sfs_dataset_create *create, uint64_t element_size,
+                      uint64_t *chunk_dims)
+{
+    uint64_t bytes;
+    memcpy(chunk_dims, create->chunk_dims, sizeof(create->chunk_dims));
+    while (!box_product(chunk_dims, create->rank, element_size, &bytes) ||
+           bytes > MOST_LIBRARY_BYTES) {
+        int longest = 0;
+        for (int i = 1; i < create->rank; i++)
+            if (chunk_dims[i] > chunk_dims[longest])
+                longest = i;
+        if (chunk_dims[longest] <= 1)
+            return;
+        chunk_dims[longest] /= 2;
+    }
+}
+
+static int make_layout(const struct sfs_file *file, const struct sfs_dataset_create *create,
+                       size_t element_size, struct layout_message *layout, struct why *why)
+{
+    const struct layout_choice choice = {
+        .index = create->index,
+        .order = create->layout_message,
+        .rfc_encoding = create->rfc_encoding,
+        .unfiltered_edges = create->unfiltered_edges,
+    };
+    bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
+    int error = layout_message_init(create->rank, create->dims, create->max_dims,
+                                    create->chunk_dims, element_size, 2, filtered, layout, why);
+    return error ? error
+                 : layout_message_choose(&choice, &file->superblock, create->dims, create->max_dims,
+                                         filtered, layout, why);
 }
 
 /* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
@@ -153,9 +215,15 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error)
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
+    error = count_each_section(&info);
+    if (error) {
+        hdf5_info_free(&info);
+        return refused(file, path, error, hdf5_error());
+    }
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
-                    {info.n_filters, info.filters}}};
+                    {info.n_filters, info.filters}},
+        .is_rfc = layout_message_is_rfc(layout)};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
     if (error) {
@@ -164,6 +232,10 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
         error = dataset_header_convert(file->store, &file->superblock,
                                        dataset_store_address(file, address), layout,
                                        section_filters_any(&filters) ? &filters : NULL, &why);
+        if (!error && create->allocation != SFS_ALLOCATION_INCREMENTAL)
+            error = dataset_header_set_allocation(file->store, &file->superblock,
+                                                  dataset_store_address(file, address),
+                                                  create->allocation, &why);
         if (error)
             error = refused(file, path, error, why.text);
     }
@@ -179,11 +251,14 @@ static int create_sparse(struct sfs_file *file, const char *path,
     struct hdf5_create ordinary = for_libhdf5(create, given);
     struct layout_message layout;
     struct why why;
-    bool filtered = create->n_filters[0] > 0 || create->n_filters[1] > 0;
-    int error = layout_message_init(create->rank, create->dims, create->max_dims,
-                                    create->chunk_dims, element_size, 2, filtered, &layout, &why);
+    uint64_t chunk_dims[SFS_MAX_RANK];
+    int error = make_layout(file, create, element_size, &layout, &why);
     if (error)
         return refused(file, path, error, why.text);
+    cut_chunk(create, element_size, chunk_dims);
+    ordinary.chunk_dims = chunk_dims;
+    ordinary.unfiltered_edges = false;                /* it is the layout message that says so, */
+    ordinary.allocation = SFS_ALLOCATION_INCREMENTAL; /* and space is for our chunks only */
     error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
     if (error)
         return refused(file, path, error, hdf5_error());
@@ -225,6 +300,17 @@ static int create_copying(struct sfs_file *file, const char *path,
     return error ? error : create_dataset(file, path, create, element_size, address);
 }
 
+/* What early allocation is in a sparse dataset. */
+static int make_index(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    struct why why = {""};
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = index_make(dataset->sparse->index, &why);
+    pthread_rwlock_unlock(&file->commit_lock);
+    return error ? refused(file, dataset->path, error, why.text) : 0;
+}
+
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
@@ -238,6 +324,9 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
     if (!box_product(create->dims, create->rank, 1, &elements))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
+    if ((unsigned)create->allocation > SFS_ALLOCATION_LATE ||
+        (unsigned)create->fill_time > SFS_FILL_NEVER)
+        return refused(file, path, -EINVAL, "this time of allocation or of filling is not known");
     int error = check_elements(file, path, create, &element_size);
     if (!error && from)
         error = follow_begin_copy(from);
@@ -246,7 +335,14 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
                      : create_dataset(file, path, create, element_size, &address);
     if (from)
         error = follow_end_copy(from, error);
-    return error ? error : sfs_dataset_open(file, address, path, dataset);
+    if (!error)
+        error = sfs_dataset_open(file, address, path, dataset);
+    if (error || create->allocation != SFS_ALLOCATION_EARLY || !(*dataset)->sparse)
+        return error;
+    error = make_index(*dataset);
+    if (error)
+        sfs_dataset_close(*dataset);
+    return error;
 }
 
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements)
