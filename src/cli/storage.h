@@ -14,15 +14,15 @@ enum {
     STORAGE_FILL_TIME,
     STORAGE_UNFILTERED_EDGES,
 };
+/* clang-format off */
 #define STORAGE_OPTIONS                                                                            \
     {"index", required_argument, NULL, STORAGE_INDEX},                                             \
-        {"layout-message", required_argument, NULL, STORAGE_LAYOUT_MESSAGE},                       \
-        {"encoding", required_argument, NULL, STORAGE_ENCODING},                                   \
-        {"alloc-time", required_argument, NULL, STORAGE_ALLOC_TIME},                               \
-        {"fill-time", required_argument, NULL, STORAGE_FILL_TIME},                                 \
-    {                                                                                              \
-        "unfiltered-edges", no_argument, NULL, STORAGE_UNFILTERED_EDGES                            \
-    }
+    {"layout-message", required_argument, NULL, STORAGE_LAYOUT_MESSAGE},                           \
+    {"encoding", required_argument, NULL, STORAGE_ENCODING},                                       \
+    {"alloc-time", required_argument, NULL, STORAGE_ALLOC_TIME},                                   \
+    {"fill-time", required_argument, NULL, STORAGE_FILL_TIME},                                     \
+    {"unfiltered-edges", no_argument, NULL, STORAGE_UNFILTERED_EDGES}
+/* clang-format on */
 
 /* What --help says of them. */
 #define STORAGE_HELP                                                                               \

@@ -202,6 +202,42 @@ static int make_layout(const struct sfs_file *file, const struct sfs_dataset_cre
                                          filtered, layout, why);
 }
 
+/* What early allocation is in a sparse dataset: the index is made before there are chunks. */
+static int make_index(struct sfs_file *file, uint64_t store_address, struct why *why)
+{
+    struct sparse *sparse;
+    int error = sparse_open(file->store, &file->superblock, store_address, &sparse, why);
+    if (error)
+        return error;
+    struct layout_message layout = sparse->header.layout;
+    error = index_make(sparse->index, why);
+    if (!error)
+        error = index_flush(sparse->index, why);
+    if (!error && index_layout_changed(sparse->index, &layout)) {
+        index_layout(sparse->index, &layout);
+        error =
+            dataset_header_set_layout(file->store, &file->superblock, store_address, &layout, why);
+    }
+    sparse_close(sparse);
+    return error;
+}
+
+/* The messages of a sparse dataset in the header at an address of the store. */
+static int write_header(struct sfs_file *file, uint64_t store_address,
+                        const struct sfs_dataset_create *create,
+                        const struct layout_message *layout, const struct section_filters *filters,
+                        struct why *why)
+{
+    int error = dataset_header_convert(file->store, &file->superblock, store_address, layout,
+                                       section_filters_any(filters) ? filters : NULL, why);
+    if (!error && create->allocation != SFS_ALLOCATION_INCREMENTAL)
+        error = dataset_header_set_allocation(file->store, &file->superblock, store_address,
+                                              create->allocation, why);
+    if (!error && create->allocation == SFS_ALLOCATION_EARLY)
+        error = make_index(file, store_address, why);
+    return error;
+}
+
 /* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
 static int convert_header(struct sfs_file *file, const char *path, uint64_t address,
                           const struct sfs_dataset_create *create,
@@ -229,13 +265,8 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error) {
         error = refused(file, path, error, hdf5_error());
     } else {
-        error = dataset_header_convert(file->store, &file->superblock,
-                                       dataset_store_address(file, address), layout,
-                                       section_filters_any(&filters) ? &filters : NULL, &why);
-        if (!error && create->allocation != SFS_ALLOCATION_INCREMENTAL)
-            error = dataset_header_set_allocation(file->store, &file->superblock,
-                                                  dataset_store_address(file, address),
-                                                  create->allocation, &why);
+        error = write_header(file, dataset_store_address(file, address), create, layout, &filters,
+                             &why);
         if (error)
             error = refused(file, path, error, why.text);
     }
@@ -300,17 +331,6 @@ static int create_copying(struct sfs_file *file, const char *path,
     return error ? error : create_dataset(file, path, create, element_size, address);
 }
 
-/* What early allocation is in a sparse dataset. */
-static int make_index(struct sfs_dataset *dataset)
-{
-    struct sfs_file *file = dataset->file;
-    struct why why = {""};
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = index_make(dataset->sparse->index, &why);
-    pthread_rwlock_unlock(&file->commit_lock);
-    return error ? refused(file, dataset->path, error, why.text) : 0;
-}
-
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
@@ -335,14 +355,7 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
                      : create_dataset(file, path, create, element_size, &address);
     if (from)
         error = follow_end_copy(from, error);
-    if (!error)
-        error = sfs_dataset_open(file, address, path, dataset);
-    if (error || create->allocation != SFS_ALLOCATION_EARLY || !(*dataset)->sparse)
-        return error;
-    error = make_index(*dataset);
-    if (error)
-        sfs_dataset_close(*dataset);
-    return error;
+    return error ? error : sfs_dataset_open(file, address, path, dataset);
 }
 
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements)

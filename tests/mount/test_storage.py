@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 
-import h5py
 import numpy as np
 import pytest
 
@@ -350,3 +349,13 @@ def test_kept_files_are_written(mounts, tmp_path):
         assert dataset.elements() == models[name]
         assert (dataset.order, dataset.encoding) == (description["layout_message"], description["encoding"])
         assert (dataset.index.kind, dataset.index.numbers) == (description["index"], description["numbers"])
+
+
+@pytest.mark.parametrize("file, name", (*(("sparse.h5", name) for name in ("single", "fixed", "extensible", "btree")),
+                                        ("imported.h5", "gzip")))
+def test_files_of_a_release(file, name):
+    """Both readers say the same of them, too."""
+    path = TOP / "tests/golden/0.1.0" / file
+    lines = sparsectl("dump", "--format", "coo", f"{path}:/{name}").splitlines()
+    elements = {tuple(map(int, line.split()[:-1])): int(line.split()[-1]) for line in lines}
+    assert sparse_reader.File(path)[name].elements() == elements and len(elements) > 1000
