@@ -450,10 +450,30 @@ static inline int sfs_h5_fill(hid_t type, hid_t dcpl, void **fill)
     return H5Pget_fill_value(dcpl, type, *fill) < 0 ? -EINVAL : 0;
 }
 
+/* What dcpl says of partial chunks and times. */
+static inline int sfs_h5_times(hid_t dcpl, struct sfs_dataset_create *create)
+{
+    unsigned options;
+    H5D_alloc_time_t allocation;
+    H5D_fill_time_t fill_time;
+    if (H5Pget_chunk_opts(dcpl, &options) < 0 || H5Pget_alloc_time(dcpl, &allocation) < 0 ||
+        H5Pget_fill_time(dcpl, &fill_time) < 0)
+        return -EINVAL;
+    create->unfiltered_edges = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
+    create->allocation = allocation == H5D_ALLOC_TIME_EARLY  ? SFS_ALLOCATION_EARLY
+                         : allocation == H5D_ALLOC_TIME_LATE ? SFS_ALLOCATION_LATE
+                                                             : SFS_ALLOCATION_INCREMENTAL;
+    create->fill_time = fill_time == H5D_FILL_TIME_ALLOC   ? SFS_FILL_ALLOCATED
+                        : fill_time == H5D_FILL_TIME_NEVER ? SFS_FILL_NEVER
+                                                           : SFS_FILL_IF_SET;
+    return 0;
+}
+
 /* H5Dcreate2 of a sparse dataset, with the groups on the way that are missing. path is absolute.
- * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), fill value, and the filters
- * of the values section; the filters of selection_dcpl (H5P_DEFAULT: none) are those of the
- * selection section (H5Pset_filter2). What else they hold is not looked at. */
+ * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), H5Pset_chunk_opts, times of
+ * allocation and of filling, fill value, and the filters of the values section; the filters of
+ * selection_dcpl (H5P_DEFAULT: none) are those of the selection section (H5Pset_filter2). What else
+ * they hold is not looked at. */
 static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
                                 hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
 {
@@ -462,6 +482,8 @@ static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t t
     struct sfs_h5_filter *values[2] = {NULL, NULL};
     void *fill = NULL;
     int error = sfs_h5_dims(space, dcpl, &create);
+    if (!error)
+        error = sfs_h5_times(dcpl, &create);
     if (!error)
         error = sfs_h5_encode(type, 1, &create.type);
     if (!error)

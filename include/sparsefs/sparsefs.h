@@ -568,6 +568,51 @@ struct sfs_filter {
     bool is_missing;        /* of an open dataset: neither sparsefs nor libhdf5 has it here */
 };
 
+enum sfs_index_kind {
+    SFS_INDEX_AUTOMATIC, /* of a new dataset: as HDF5 chooses it by the max dims */
+    SFS_INDEX_SINGLE,    /* dims, max dims and chunk dims are the same */
+    SFS_INDEX_FIXED_ARRAY,
+    SFS_INDEX_EXTENSIBLE_ARRAY, /* one axis is unlimited */
+    SFS_INDEX_BTREE,            /* version 2 */
+};
+
+/* The index over the chunks of a sparse dataset. Of a new one 0 stands for what HDF5 takes; a
+ * number that its kind does not have must be 0. */
+struct sfs_index {
+    enum sfs_index_kind kind;
+    unsigned page_bits; /* arrays: log2 of the elements of a page, 1 to 31 (HDF5: 10); extensible
+                         * ones: pages must not be smaller than data_block_min_elements times
+                         * super_block_min_blocks, nor than index_block_elements */
+    /* Extensible arrays: */
+    unsigned max_bits;                /* of the number of an element, 1 to 32 (32) */
+    unsigned index_block_elements;    /* 1 to 255 (4) */
+    unsigned data_block_min_elements; /* a power of two up to 128 (16) */
+    unsigned super_block_min_blocks;  /* data blocks: a power of two, 2 to 128 (4) */
+    /* B-trees: */
+    unsigned node_size;                    /* bytes: three records at least, up to 1 MiB (2048) */
+    unsigned split_percent, merge_percent; /* of a full node: up to 100, less than half of that
+                                            * (100, 40) */
+};
+
+/* Which of the designs of the HDF Group's RFC the layout message of a sparse dataset follows. */
+enum sfs_layout_message {
+    SFS_LAYOUT_MESSAGE_PROTOTYPE, /* the order of its prototype, and of version 28 */
+    SFS_LAYOUT_MESSAGE_22,        /* the order of version 22, table 13 */
+    SFS_LAYOUT_MESSAGE_SECTIONED, /* "sectioned storage", section 3.1.2 of version 22 */
+};
+
+enum sfs_allocation {
+    SFS_ALLOCATION_INCREMENTAL, /* H5D_ALLOC_TIME_INCR */
+    SFS_ALLOCATION_EARLY,       /* of a sparse dataset: its index */
+    SFS_ALLOCATION_LATE,
+};
+
+enum sfs_fill_time {
+    SFS_FILL_IF_SET, /* H5D_FILL_TIME_IFSET */
+    SFS_FILL_ALLOCATED,
+    SFS_FILL_NEVER,
+};
+
 struct sfs_dataset_info {
     struct sfs_encoded encoded_type; /* of the file; owned by the description */
     enum sfs_space space;
@@ -587,6 +632,13 @@ struct sfs_dataset_info {
     struct sfs_filter *selection_filters;
     size_t n_heap_filters; /* and of the section of variable-length data, if there is one */
     struct sfs_filter *heap_filters;
+    bool unfiltered_edges; /* SFS_CHUNKED, SFS_SPARSE; this and what follows as in
+                              sfs_dataset_create */
+    enum sfs_allocation allocation;
+    enum sfs_fill_time fill_time;
+    struct sfs_index index; /* SFS_SPARSE; and so what follows */
+    enum sfs_layout_message layout_message;
+    bool rfc_encoding;
 };
 
 /* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
@@ -620,14 +672,24 @@ struct sfs_dataset_create {
     /* All attributes of this object are copied, unless the file is NULL. */
     struct sfs_file *attributes_file;
     uint64_t attributes_address;
+    bool unfiltered_edges; /* H5Pset_chunk_opts: chunks over the edge are stored without filters */
+    enum sfs_allocation allocation; /* H5Pset_alloc_time */
+    enum sfs_fill_time fill_time;   /* H5Pset_fill_time */
+    /* Of a sparse dataset: */
+    struct sfs_index index;
+    enum sfs_layout_message layout_message;
+    /* As version 22 of the RFC has it, not its prototype: the type of chunks as bits, section
+     * filters as message 0x000b version 3, versions 0 in the index. Sectioned storage is always so.
+     */
+    bool rfc_encoding;
 };
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
- * fill value or filters cannot be; -EOPNOTSUPP: a datatype with references, or with parts of
- * variable length, unless all of an element is a string of variable length or a sequence of
- * elements without such parts; or a filter that is not available; -EROFS:
- * the file is open for reading. The log says why. */
+ * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references, or
+ * with parts of variable length, unless all of an element is a string of variable length or a
+ * sequence of elements without such parts; or a filter that is not available; -EROFS: the file is
+ * open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);

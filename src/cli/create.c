@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/storage.h"
 #include "cli/target.h"
 
 static const char help[] =
@@ -26,7 +27,7 @@ static const char help[] =
     "                              blosc2=zstd:5, bzip2, lzf, szip, or a registered number\n"
     "                              with its parameters: 32013=1,2\n"
     "  --selection-version 1|auto  how selections are encoded: as the HDF5 prototype does, or\n"
-    "                              in the smallest form (default: auto)\n"
+    "                              in the smallest form (default: auto)\n" STORAGE_HELP
     "  --template FILE             the new file, which must not be there, begins as a copy of\n"
     "                              this one: its groups, attributes and datasets";
 
@@ -41,6 +42,7 @@ static const struct option options[] = {
     {"filter", required_argument, NULL, FILTER},
     {"selection-version", required_argument, NULL, SELECTION_VERSION},
     {"template", required_argument, NULL, TEMPLATE},
+    STORAGE_OPTIONS,
     {0},
 };
 
@@ -50,7 +52,8 @@ struct arguments {
     struct filters filters;
 };
 
-static int take_options(int argc, char **argv, struct arguments *arguments)
+static int take_options(int argc, char **argv, struct arguments *arguments,
+                        struct sfs_dataset_create *create)
 {
     int option, code = 0;
     while (!code && (option = next_option(argc, argv, options)) != -1) {
@@ -82,7 +85,7 @@ static int take_options(int argc, char **argv, struct arguments *arguments)
                 code = refuse(argv[0], "--selection-version %s: 1 or auto", optarg);
             break;
         default:
-            code = USAGE;
+            code = storage_option(argv[0], option, create);
         }
     }
     return code;
@@ -192,7 +195,7 @@ static int run(int argc, char **argv)
     struct arguments arguments = {0};
     struct sfs_dataset_create create = {0};
     size_t size = 0;
-    int code = take_options(argc, argv, &arguments);
+    int code = take_options(argc, argv, &arguments, &create);
     if (!code)
         code = check_arguments(argc, argv, 2, 2, "a FILE and a DATASET are");
     if (!code && (!arguments.dims || !arguments.dtype))

@@ -7,6 +7,7 @@
 
 #include "cli/linked.h"
 #include "cli/options.h"
+#include "cli/storage.h"
 #include "cli/target.h"
 #include "cli/tree.h"
 #include "common/json.h"
@@ -163,6 +164,7 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
     print_filters("values:", info->n_filters, info->filters);
     if (has_heap(info))
         print_filters("heap:", info->n_heap_filters, info->heap_filters);
+    storage_print(info);
     printf("  stored      %" PRIu64 " chunks\n", sums->chunks);
     printf("  defined     %" PRIu64 " of %.0f elements (%.4g %%)\n", sums->defined, elements,
            elements > 0 ? 100 * (double)sums->defined / elements : 0);
@@ -278,6 +280,7 @@ static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
     uint64_t stored = sums->stored[0] + sums->stored[1] + sums->stored[2];
     int error = 0;
+    storage_json(sums->info);
     json_number("stored_chunks", sums->chunks);
     json_number("defined_elements", sums->defined);
     json_number("selection_bytes", sums->stored[0]);

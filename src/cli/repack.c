@@ -10,6 +10,7 @@
 #include "cli/copy_sequences.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/storage.h"
 #include "cli/target.h"
 #include "cli/tree.h"
 #include "common/hash.h"
@@ -169,6 +170,7 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
     memcpy(create.dims, info->dims, sizeof(create.dims));
     memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
     memcpy(create.chunk_dims, info->chunk_dims, sizeof(create.chunk_dims));
+    storage_as(info, &create);
     struct filters filters = *repack->filters;
     filters.heap_unit = sequence_unit(&info->type);
     use_filters(&filters, &create);

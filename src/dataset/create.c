@@ -76,11 +76,31 @@ int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_fil
 }
 
 /* Filters whose parameters hold the number of elements of a chunk, which sections do not all have.
- * Where they may be left out they are. */
+ * Where they may be left out they are left out of other sections; else they count those of each. */
 static bool keeps_count(const struct sfs_filter *filter)
 {
-    const int nbit = 5, scale_offset = 6; /* H5Zpublic.h */
-    return !filter->optional && (filter->id == nbit || filter->id == scale_offset);
+    return !filter->optional && (filter->id == FILTER_NBIT || filter->id == FILTER_SCALE);
+}
+
+/* Lets the filters of the values section that libhdf5 has completed do so, which takes parameters
+ * for other datatypes, too: what they do to one element tells. */
+static int count_each_section(struct sfs_dataset_info *info)
+{
+    size_t place, n;
+    uint32_t mask;
+    void *encoded;
+    if (info->n_filters == 0 || !keeps_count(info->filters) ||
+        !filter_counts_elements(info->filters, &place))
+        return 0;
+    ((unsigned *)info->filters->values)[place] = 0;
+    void *element = calloc(1, info->type.size);
+    if (!element)
+        return -ENOMEM;
+    int error = filters_encode(info->filters, 1, element, info->type.size, &encoded, &n, &mask);
+    if (!error)
+        free(encoded);
+    free(element);
+    return error;
 }
 
 /* As chunks store them. */
@@ -119,9 +139,10 @@ static int check_elements(const struct sfs_file *file, const char *path,
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
-            if (keeps_count(&filters[i]) && !create->is_dense)
+            if (keeps_count(&filters[i]) && !create->is_dense && (section != 1 || i != 0))
                 return refused(file, path, -EOPNOTSUPP,
-                               "nbit and scale-offset take chunks of one length only");
+                               "nbit and scale-offset must be the first filter of the values, or "
+                               "optional");
             if (!filters[i].optional && !native && !hdf5_filter_available(filters[i].id))
                 return refused(file, path, -EOPNOTSUPP, "a filter is not available");
         }
@@ -154,6 +175,9 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
         .attributes_from = has_attributes(create) ? create->attributes_file->hdf5 : NULL,
         .attributes_of = create->attributes_address,
         .selection_version_1 = create->version_1_selections,
+        .unfiltered_edges = create->unfiltered_edges,
+        .allocation = create->allocation,
+        .fill_time = create->fill_time,
     };
 }
 
@@ -173,6 +197,83 @@ static struct sfs_filter *complete(const struct sfs_dataset_create *create,
     return given;
 }
 
+#define MOST_LIBRARY_BYTES UINT32_MAX /* of a chunk of libhdf5 */
+
+/* Chunk dims that libhdf5 takes, in place of larger ones that it does not and that the layout
+ * message, which will be ours, has. */
+static void cut_chunk(const struct sfs_dataset_create *create, uint64_t element_size,
+                      uint64_t *chunk_dims)
+{
+    uint64_t bytes;
+    memcpy(chunk_dims, create->chunk_dims, sizeof(create->chunk_dims));
+    while (!box_product(chunk_dims, create->rank, element_size, &bytes) ||
+           bytes > MOST_LIBRARY_BYTES) {
+        int longest = 0;
+        for (int i = 1; i < create->rank; i++)
+            if (chunk_dims[i] > chunk_dims[longest])
+                longest = i;
+        if (chunk_dims[longest] <= 1)
+            return;
+        chunk_dims[longest] /= 2;
+    }
+}
+
+static int make_layout(const struct sfs_file *file, const struct sfs_dataset_create *create,
+                       const struct elements *elements, struct layout_message *layout,
+                       struct why *why)
+{
+    const struct layout_choice choice = {
+        .index = create->index,
+        .order = create->layout_message,
+        .rfc_encoding = create->rfc_encoding,
+        .unfiltered_edges = create->unfiltered_edges,
+    };
+    bool filtered =
+        create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
+    int error =
+        layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
+                            elements->size, elements->n_sections, filtered, layout, why);
+    return error ? error
+                 : layout_message_choose(&choice, &file->superblock, create->dims, create->max_dims,
+                                         filtered, layout, why);
+}
+
+/* What early allocation is in a sparse dataset: the index is made before there are chunks. */
+static int make_index(struct sfs_file *file, uint64_t store_address, struct why *why)
+{
+    struct sparse *sparse;
+    int error = sparse_open(file->store, &file->superblock, store_address, &sparse, why);
+    if (error)
+        return error;
+    struct layout_message layout = sparse->header.layout;
+    error = index_make(sparse->index, why);
+    if (!error)
+        error = index_flush(sparse->index, why);
+    if (!error && index_layout_changed(sparse->index, &layout)) {
+        index_layout(sparse->index, &layout);
+        error =
+            dataset_header_set_layout(file->store, &file->superblock, store_address, &layout, why);
+    }
+    sparse_close(sparse);
+    return error;
+}
+
+/* The messages of a sparse dataset in the header at an address of the store. */
+static int write_header(struct sfs_file *file, uint64_t store_address,
+                        const struct sfs_dataset_create *create,
+                        const struct layout_message *layout, const struct section_filters *filters,
+                        struct why *why)
+{
+    int error = dataset_header_convert(file->store, &file->superblock, store_address, layout,
+                                       section_filters_any(filters) ? filters : NULL, why);
+    if (!error && create->allocation != SFS_ALLOCATION_INCREMENTAL)
+        error = dataset_header_set_allocation(file->store, &file->superblock, store_address,
+                                              create->allocation, why);
+    if (!error && create->allocation == SFS_ALLOCATION_EARLY)
+        error = make_index(file, store_address, why);
+    return error;
+}
+
 /* Turns the header of the dataset that libhdf5 has made into that of a sparse one. */
 static int convert_header(struct sfs_file *file, const char *path, uint64_t address,
                           const struct sfs_dataset_create *create,
@@ -186,21 +287,26 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     if (error)
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
-    struct sfs_filter given[MAX_FILTERS];
     bool is_adapted = layout->n_sections < MAX_SECTIONS;
+    error = is_adapted ? count_each_section(&info) : 0;
+    if (error) {
+        hdf5_info_free(&info);
+        return refused(file, path, error, hdf5_error());
+    }
+    struct sfs_filter given[MAX_FILTERS];
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
                     {is_adapted ? info.n_filters : create->n_filters[1],
                      is_adapted ? info.filters : complete(create, given)},
-                    {create->n_filters[2], (struct sfs_filter *)create->filters[2]}}};
+                    {create->n_filters[2], (struct sfs_filter *)create->filters[2]}},
+        .is_rfc = layout_message_is_rfc(layout)};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
     if (error) {
         error = refused(file, path, error, hdf5_error());
     } else {
-        error = dataset_header_convert(file->store, &file->superblock,
-                                       dataset_store_address(file, address), layout,
-                                       section_filters_any(&filters) ? &filters : NULL, &why);
+        error = write_header(file, dataset_store_address(file, address), create, layout, &filters,
+                             &why);
         if (error)
             error = refused(file, path, error, why.text);
     }
@@ -216,15 +322,16 @@ static int create_sparse(struct sfs_file *file, const char *path,
     struct hdf5_create ordinary = for_libhdf5(create, given);
     struct layout_message layout;
     struct why why;
-    bool filtered =
-        create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
+    uint64_t chunk_dims[SFS_MAX_RANK];
     if (elements->n_sections == MAX_SECTIONS) /* libhdf5 has none for its kind of such elements */
         ordinary.n_filters = 0;
-    int error =
-        layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
-                            elements->size, elements->n_sections, filtered, &layout, &why);
+    int error = make_layout(file, create, elements, &layout, &why);
     if (error)
         return refused(file, path, error, why.text);
+    cut_chunk(create, elements->size, chunk_dims);
+    ordinary.chunk_dims = chunk_dims;
+    ordinary.unfiltered_edges = false;                /* it is the layout message that says so, */
+    ordinary.allocation = SFS_ALLOCATION_INCREMENTAL; /* and space is for our chunks only */
     error = hdf5_create_dataset(file->hdf5, path, &ordinary, address);
     if (error)
         return refused(file, path, error, hdf5_error());
@@ -279,6 +386,9 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
     if (!box_product(create->dims, create->rank, 1, &n))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
+    if ((unsigned)create->allocation > SFS_ALLOCATION_LATE ||
+        (unsigned)create->fill_time > SFS_FILL_NEVER)
+        return refused(file, path, -EINVAL, "this time of allocation or of filling is not known");
     int error = check_elements(file, path, create, &elements);
     if (!error && from)
         error = follow_begin_copy(from);

@@ -102,6 +102,20 @@ static int describe_elements(const struct sfs_dataset *dataset, struct sfs_datas
     return hdf5_element_json(&owner, type, info->encoded_type.n, fill, &info->fill_json);
 }
 
+/* What the file has it in, of which there is a choice. */
+static void describe_encoding(const struct sfs_dataset *dataset, struct sfs_dataset_info *info)
+{
+    const struct dataset_header *header = &dataset->sparse->header;
+    struct layout_message layout = header->layout;
+    index_layout(dataset->sparse->index, &layout);
+    info->index = layout_message_index(&layout);
+    info->layout_message = layout.order;
+    info->rfc_encoding = layout_message_is_rfc(&layout);
+    info->unfiltered_edges = layout.unfiltered_edges;
+    info->allocation = header->fill.allocation;
+    info->fill_time = header->fill.fill_time;
+}
+
 static int describe_sparse(struct sfs_dataset *dataset)
 {
     const struct dataset_header *header = &dataset->sparse->header;
@@ -114,6 +128,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
         info->elements = UINT64_MAX;
     info->layout = SFS_SPARSE;
     memcpy(info->chunk_dims, header->layout.chunk_dims, sizeof(info->chunk_dims));
+    describe_encoding(dataset, info);
     if (header->layout.element_size > HDF5_MOST_ELEMENT_BYTES)
         return cannot_open(dataset, -EIO, "its elements have too many bytes");
     int error = copy_filters(dataset->sparse, 1, &info->n_filters, &info->filters);

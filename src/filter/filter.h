@@ -17,6 +17,8 @@
 #define FILTER_SHUFFLE    2
 #define FILTER_FLETCHER32 3
 #define FILTER_SZIP       4
+#define FILTER_NBIT       5
+#define FILTER_SCALE      6
 #define FILTER_BZIP2      307
 #define FILTER_LZF        32000
 #define FILTER_BLOSC      32001
@@ -73,6 +75,12 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
  * bytes or its parameters; -EIO: the process has ended. The caller frees *out of filters_encode,
  * which is NULL if *out_size is 0. */
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+
+/* Nbit and scale-offset have the number of elements among their parameters. Where that is 0, and
+ * the filter is the first, all that is there is meant: what filters_encode is given, and what
+ * filters_decode has to make. False: the filter, with parameters as libhdf5 completes them, is none
+ * of these; else *place is where among them the number stands. */
+bool filter_counts_elements(const struct sfs_filter *filter, size_t *place);
 
 /* Bytes that undoing other filters takes besides what the caller has: what stands before and after
  * them is there once more, for who runs them. */

@@ -45,6 +45,11 @@ int dataset_header_set_layout(struct store *store, const struct superblock *supe
                               uint64_t address, const struct layout_message *layout,
                               struct why *why);
 
+/* Rewrites the time of allocation that its fill value message has. -EINVAL: it has none. */
+int dataset_header_set_allocation(struct store *store, const struct superblock *superblock,
+                                  uint64_t address, enum sfs_allocation allocation,
+                                  struct why *why);
+
 /* Rewrites the current dims. -EINVAL: another rank, or more than the max dims. */
 int dataset_header_set_dims(struct store *store, const struct superblock *superblock,
                             uint64_t address, int rank, const uint64_t *dims, struct why *why);

@@ -69,7 +69,8 @@ static int encode_messages(const struct superblock *superblock, const struct lay
     int error = 0;
     *n = 0;
     if (filters && section_filters_any(filters)) {
-        message[0] = (struct new_message){.type = MESSAGE_SECTION_FILTERS, .flags = CONSTANT};
+        message[0] = (struct new_message){
+            .type = filters->is_rfc ? MESSAGE_FILTERS : MESSAGE_SECTION_FILTERS, .flags = CONSTANT};
         error = section_filters_encode(filters, &bytes[0], &message[0].size, why);
         message[0].data = bytes[0];
         *n = 1;
@@ -129,22 +130,60 @@ int dataset_header_set_layout(struct store *store, const struct superblock *supe
     return error;
 }
 
-int dataset_header_set_dims(struct store *store, const struct superblock *superblock,
-                            uint64_t address, int rank, const uint64_t *dims, struct why *why)
+/* Writes something else into the data of a message, at bytes, which stays as long as it is. */
+typedef int (*encode_function)(const struct superblock *superblock, const struct message *message,
+                               unsigned char *bytes, const void *context, struct why *why);
+
+static int change_message(struct store *store, const struct superblock *superblock,
+                          uint64_t address, enum message_type type, const char *name,
+                          encode_function encode, const void *context, struct why *why)
 {
     struct object_header *header;
     int error = object_header_read(store, superblock, address, &header, why);
     if (error)
         return error;
-    const struct message *message = object_header_find(header, MESSAGE_DATASPACE);
+    const struct message *message = object_header_find(header, type);
     if (!message)
-        error = why_refused(why, -EINVAL,
-                            "object header at address %" PRIu64 ": no dataspace message", address);
+        error = why_refused(why, -EINVAL, "object header at address %" PRIu64 ": no %s message",
+                            address, name);
     if (!error)
-        error = dataspace_encode_dims(superblock, message, object_header_data(header, message),
-                                      rank, dims, why);
+        error = encode(superblock, message, object_header_data(header, message), context, why);
     if (!error)
         error = object_header_write_block(store, header, message->block, why);
     object_header_free(header);
     return error;
+}
+
+static int encode_allocation(const struct superblock *superblock, const struct message *message,
+                             unsigned char *bytes, const void *context, struct why *why)
+{
+    (void)superblock;
+    return fill_encode_allocation(message, bytes, *(const enum sfs_allocation *)context, why);
+}
+
+int dataset_header_set_allocation(struct store *store, const struct superblock *superblock,
+                                  uint64_t address, enum sfs_allocation allocation, struct why *why)
+{
+    return change_message(store, superblock, address, MESSAGE_FILL, "fill value", encode_allocation,
+                          &allocation, why);
+}
+
+struct new_dims {
+    int rank;
+    const uint64_t *dims;
+};
+
+static int encode_dims(const struct superblock *superblock, const struct message *message,
+                       unsigned char *bytes, const void *context, struct why *why)
+{
+    const struct new_dims *new = context;
+    return dataspace_encode_dims(superblock, message, bytes, new->rank, new->dims, why);
+}
+
+int dataset_header_set_dims(struct store *store, const struct superblock *superblock,
+                            uint64_t address, int rank, const uint64_t *dims, struct why *why)
+{
+    const struct new_dims new = {rank, dims};
+    return change_message(store, superblock, address, MESSAGE_DATASPACE, "dataspace", encode_dims,
+                          &new, why);
 }

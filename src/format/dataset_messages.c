@@ -11,6 +11,9 @@
 #define HAS_MAX_DIMS   0x01 /* flag of a dataspace */
 #define FILL_UNDEFINED 0x10 /* flags of a fill value, version 3 */
 #define FILL_STORED    0x20
+#define FILL_TIMES     0x03 /* of allocation; FILL_TIME_SHIFT higher: of filling */
+
+#define FILL_TIME_SHIFT 2
 
 static int dataspace_damaged(const struct message *message, const char *field, uint64_t value,
                              struct why *why)
@@ -102,16 +105,45 @@ int datatype_decode_size(const struct message *message, uint64_t *size, struct w
     return 0;
 }
 
-/* What is behind the version of message 0x0005: whether a size and a value follow. */
-static bool fill_has_value(struct cursor *c, unsigned version)
+/* Times as they are numbered in the file; those that it has no number for are the first ones. */
+static const unsigned char allocation_numbers[] = {
+    [SFS_ALLOCATION_INCREMENTAL] = 3, [SFS_ALLOCATION_EARLY] = 1, [SFS_ALLOCATION_LATE] = 2};
+static const unsigned char fill_time_numbers[] = {
+    [SFS_FILL_IF_SET] = 2, [SFS_FILL_ALLOCATED] = 0, [SFS_FILL_NEVER] = 1};
+
+static int time_of(const unsigned char numbers[3], unsigned number)
 {
-    if (version == 3) {
-        unsigned flags = (unsigned)cursor_uint(c, 1);
+    for (int i = 0; i < 3; i++)
+        if (numbers[i] == number)
+            return i;
+    return 0;
+}
+
+/* What is behind the version of message 0x0005: times, and whether a size and a value follow. */
+static bool fill_has_value(struct cursor *c, unsigned version, struct fill_message *fill)
+{
+    unsigned flags =
+        (unsigned)cursor_uint(c, 1); /* of older versions only the time of allocation */
+    bool is_flags = version == 3;
+    unsigned time = is_flags ? flags >> FILL_TIME_SHIFT & FILL_TIMES : (unsigned)cursor_uint(c, 1);
+    fill->allocation = time_of(allocation_numbers, is_flags ? flags & FILL_TIMES : flags);
+    fill->fill_time = time_of(fill_time_numbers, time);
+    if (is_flags)
         return (flags & (FILL_STORED | FILL_UNDEFINED)) == FILL_STORED;
-    }
-    cursor_skip(c, 2); /* times of allocation and of filling */
     bool defined = cursor_uint(c, 1) != 0;
     return version == 1 || defined;
+}
+
+int fill_encode_allocation(const struct message *message, unsigned char *bytes,
+                           enum sfs_allocation allocation, struct why *why)
+{
+    struct fill_message fill;
+    unsigned char time = allocation_numbers[allocation];
+    int error = fill_decode(message, &fill, why);
+    if (error)
+        return error;
+    bytes[1] = bytes[0] == 3 ? (unsigned char)((bytes[1] & ~FILL_TIMES) | time) : time;
+    return 0;
 }
 
 int fill_decode(const struct message *message, struct fill_message *fill, struct why *why)
@@ -127,7 +159,7 @@ int fill_decode(const struct message *message, struct fill_message *fill, struct
         if (version < 1 || version > 3)
             return why_damaged(why, "fill value message at address %" PRIu64 ": version %u",
                                message->address, version);
-        stored = fill_has_value(&c, version);
+        stored = fill_has_value(&c, version, &f);
     }
     /* Old versions say by a negative size that there is none. */
     uint64_t size = stored ? cursor_uint(&c, 4) : 0;

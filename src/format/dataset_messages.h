@@ -34,9 +34,16 @@ int datatype_decode_size(const struct message *message, uint64_t *size, struct w
 struct fill_message {
     size_t size;                /* bytes of value; 0: no value is stored, it is all zeros */
     const unsigned char *value; /* in the message; in the file's datatype */
+    enum sfs_allocation allocation;
+    enum sfs_fill_time fill_time;
 };
 
 /* Message 0x0005, versions 1 to 3, and message 0x0004. */
 int fill_decode(const struct message *message, struct fill_message *fill, struct why *why);
+
+/* Writes another time of allocation into the data of message 0x0005, at bytes, which fill_decode
+ * takes. */
+int fill_encode_allocation(const struct message *message, unsigned char *bytes,
+                           enum sfs_allocation allocation, struct why *why);
 
 #endif

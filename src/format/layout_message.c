@@ -1,5 +1,7 @@
 /* Decoding and encoding the layout message of sparse datasets: a common beginning, then the
- * composition (which sections there are), the index and its address in one of two orders. */
+ * composition (which sections there are), the index and its address in one of two orders; or, as
+ * the RFC's version 22 has it in its section 3.1.2, the composition before the beginning of dims.
+ */
 #include "format/layout_message.h"
 
 #include <errno.h>
@@ -16,9 +18,13 @@
 
 /* Bits of the structured chunk type: sparse, variable-length. They are not looked at further, as
  * drafts have numbers there, and 0 for sparse chunks: the composition tells. */
-#define KNOWN_TYPES 0x03
+#define SPARSE_TYPE          0x01
+#define VARIABLE_LENGTH_TYPE 0x02
+#define KNOWN_TYPES          (SPARSE_TYPE | VARIABLE_LENGTH_TYPE)
 
-#define TREE_NODE_BYTES 2048 /* what readers ignore here is right all the same */
+#define STORAGE_TYPE_CHUNKED 0 /* of sectioned storage */
+
+#define NODE_BYTES 2048 /* of B-trees */
 
 /* What the prototype reserves however many there are: bytes for the numbers of metadata sections,
  * and for the stored size of a single chunk. */
@@ -65,9 +71,9 @@ static int decode_dims(const struct message *message, struct cursor *c, struct l
     return 0;
 }
 
-/* Up to and including the chunk dims. */
-static int decode_begin(const struct message *message, struct cursor *c, struct layout_message *l,
-                        struct why *why)
+/* Up to the type of chunks. */
+static int decode_type(const struct message *message, struct cursor *c, struct layout_message *l,
+                       struct why *why)
 {
     cursor_skip(c, 2); /* version, class */
     uint64_t property_version = cursor_uint(c, 1);
@@ -78,7 +84,7 @@ static int decode_begin(const struct message *message, struct cursor *c, struct 
         return why_unsupported(
             why, "data layout message at address %" PRIu64 ": structured chunk type 0x%04x",
             message->address, l->type);
-    return decode_dims(message, c, l, why);
+    return 0;
 }
 
 /* Number of sections, numbers of those that are metadata. False if these bytes are no such. */
@@ -154,7 +160,7 @@ static bool decode_index(const struct superblock *superblock, struct cursor *c,
         l->data_page_bits = (unsigned)cursor_uint(c, 1);
         break;
     case INDEX_BTREE2:
-        cursor_skip(c, 4); /* node size */
+        l->node_bytes = (unsigned)cursor_uint(c, 4);
         l->split_percent = (unsigned)cursor_uint(c, 1);
         l->merge_percent = (unsigned)cursor_uint(c, 1);
         break;
@@ -172,6 +178,7 @@ static bool decode_index(const struct superblock *superblock, struct cursor *c,
 static bool decode_prototype_order(const struct superblock *superblock, struct cursor c,
                                    struct layout_message *l, int *n_metadata)
 {
+    l->offset_size_width = 1;
     return decode_composition(&c, 1, &l->n_sections, n_metadata, &l->offset_size) &&
            decode_index(superblock, &c, l);
 }
@@ -189,7 +196,7 @@ static bool decode_rfc22_order(const struct superblock *superblock, struct curso
                 int found_sections;
                 unsigned found_size;
                 *l = *begin;
-                l->rfc22 = true;
+                l->order = SFS_LAYOUT_MESSAGE_22;
                 l->offset_size_width = offset_size_widths[w];
                 l->n_sections = n_sections;
                 l->offset_size = offset_size;
@@ -202,22 +209,48 @@ static bool decode_rfc22_order(const struct superblock *superblock, struct curso
     return false;
 }
 
-/* Whether it is the other design of the RFC's version 22 (§3.1.2), "sectioned storage": type of
- * storage, sections, offset size, dims, index. */
-static bool is_sectioned(const struct superblock *superblock, const struct message *message)
+/* The other design of the RFC's version 22 (section 3.1.2), "sectioned storage": type of storage,
+ * sections, offset size, dims, index. */
+static bool decode_sectioned(const struct superblock *superblock, const struct message *message,
+                             struct cursor c, const struct layout_message *begin,
+                             struct layout_message *l, int *n_metadata)
 {
+    if (cursor_uint(&c, 1) != STORAGE_TYPE_CHUNKED)
+        return false;
     for (size_t w = 0; w < sizeof(offset_size_widths); w++) {
-        struct layout_message l = {0};
         struct why why;
-        int n_metadata;
-        struct cursor c = cursor_over(message->data, message->size);
-        cursor_skip(&c, 5); /* version, class, property version, type */
-        if (cursor_uint(&c, 1) == 0 && decode_sections(&c, &l.n_sections, &n_metadata) &&
-            decode_offset_size(&c, offset_size_widths[w], &l.offset_size) &&
-            decode_dims(message, &c, &l, &why) == 0 && decode_index(superblock, &c, &l))
+        struct cursor at = c;
+        *l = *begin;
+        l->order = SFS_LAYOUT_MESSAGE_SECTIONED;
+        l->offset_size_width = offset_size_widths[w];
+        if (decode_sections(&at, &l->n_sections, n_metadata) &&
+            decode_offset_size(&at, offset_size_widths[w], &l->offset_size) &&
+            decode_dims(message, &at, l, &why) == 0 && decode_index(superblock, &at, l))
             return true;
     }
     return false;
+}
+
+/* The rest behind the type, in whichever order it makes sense. */
+static int decode_orders(const struct superblock *superblock, const struct message *message,
+                         struct cursor c, struct layout_message *l, int *n_metadata,
+                         struct why *why)
+{
+    const struct layout_message begin = *l;
+    struct layout_message with_dims = *l;
+    struct cursor behind_dims = c;
+    int error = decode_dims(message, &behind_dims, &with_dims, why);
+    *l = with_dims;
+    if (!error && (decode_prototype_order(superblock, behind_dims, l, n_metadata) ||
+                   decode_rfc22_order(superblock, behind_dims, &with_dims, l, n_metadata)))
+        return 0;
+    if (decode_sectioned(superblock, message, c, &begin, l, n_metadata))
+        return 0;
+    return error ? error
+                 : why_damaged(why,
+                               "data layout message at address %" PRIu64
+                               ": no sections and chunk index",
+                               message->address);
 }
 
 static int check_index(const struct message *message, const struct layout_message *l,
@@ -246,25 +279,21 @@ static int check_index(const struct message *message, const struct layout_messag
     }
 }
 
-static int decode(const struct superblock *superblock, const struct message *message,
-                  struct layout_message *layout, struct why *why)
+int layout_message_decode(const struct superblock *superblock, const struct message *message,
+                          struct layout_message *layout, struct why *why)
 {
     struct cursor c = cursor_over(message->data, message->size);
     if (message->flags & MESSAGE_SHARED || !layout_message_is_structured(message))
         return why_damaged(
             why, "data layout message at address %" PRIu64 " is not one of structured chunks",
             message->address);
-    struct layout_message begin = {0};
-    int error = decode_begin(message, &c, &begin, why);
+    struct layout_message l = {0};
+    int n_metadata = 0;
+    int error = decode_type(message, &c, &l, why);
+    if (!error)
+        error = decode_orders(superblock, message, c, &l, &n_metadata, why);
     if (error)
         return error;
-    int n_metadata = 0;
-    struct layout_message l = begin;
-    if (!decode_prototype_order(superblock, c, &l, &n_metadata) &&
-        !decode_rfc22_order(superblock, c, &begin, &l, &n_metadata))
-        return why_damaged(
-            why, "data layout message at address %" PRIu64 ": no sections and chunk index",
-            message->address);
     if (l.n_sections == 2 && n_metadata == 2)
         return why_unsupported(
             why, "data layout message at address %" PRIu64 ": dense chunks of variable-length data",
@@ -278,15 +307,9 @@ static int decode(const struct superblock *superblock, const struct message *mes
     return 0;
 }
 
-int layout_message_decode(const struct superblock *superblock, const struct message *message,
-                          struct layout_message *layout, struct why *why)
+bool layout_message_is_rfc(const struct layout_message *layout)
 {
-    int error = decode(superblock, message, layout, why);
-    if (error == -EILSEQ && layout_message_is_structured(message) &&
-        is_sectioned(superblock, message))
-        error = why_unsupported(
-            why, "data layout message at address %" PRIu64 ": sectioned storage", message->address);
-    return error;
+    return (layout->type & SPARSE_TYPE) != 0;
 }
 
 int layout_message_records(const struct layout_message *layout, bool filtered,
@@ -355,6 +378,7 @@ static void set_parameters(struct layout_message *l)
         l->data_page_bits = 10;
         break;
     case INDEX_BTREE2:
+        l->node_bytes = NODE_BYTES;
         l->split_percent = 100;
         l->merge_percent = 40;
         break;
@@ -369,7 +393,9 @@ static int check_grid(const struct layout_message *l, const uint64_t *max_dims, 
         uint64_t chunk = l->chunk_dims[i];
         if (max_dims[i] != SFS_UNLIMITED &&
             __builtin_mul_overflow(n, max_dims[i] / chunk + (max_dims[i] % chunk != 0), &n))
-            return why_refused(why, -EFBIG, "the max dims are of more than 2^64 chunks");
+            return why_refused(why, -EFBIG,
+                               "the max dims are of more than 2^64 chunks, for which only a B-tree "
+                               "has room");
     }
     return 0;
 }
@@ -382,6 +408,7 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
         .rank = rank,
         .element_size = element_size,
         .offset_size = 8,
+        .offset_size_width = 1,
         .n_sections = n_sections,
         .type = n_sections == MAX_SECTIONS ? KNOWN_TYPES : 0,
         .address = NO_ADDRESS,
@@ -405,10 +432,195 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
     set_parameters(&l);
     if (chunk_bytes(&l) == UINT64_MAX)
         return why_refused(why, -EFBIG, "the bytes of a chunk exceed 63 bits");
-    int error = check_grid(&l, max_dims, why);
+    *layout = l;
+    return 0;
+}
+
+/* ---- What is asked for ---- */
+
+static enum chunk_index_kind kind_of(enum sfs_index_kind kind)
+{
+    static const enum chunk_index_kind kinds[] = {
+        [SFS_INDEX_SINGLE] = INDEX_SINGLE,
+        [SFS_INDEX_FIXED_ARRAY] = INDEX_FIXED_ARRAY,
+        [SFS_INDEX_EXTENSIBLE_ARRAY] = INDEX_EXTENSIBLE_ARRAY,
+        [SFS_INDEX_BTREE] = INDEX_BTREE2,
+    };
+    return kinds[kind];
+}
+
+static int choose_kind(enum sfs_index_kind kind, const uint64_t *dims, const uint64_t *max_dims,
+                       struct layout_message *l, struct why *why)
+{
+    static const char *const reasons[] = {
+        [INDEX_SINGLE] = "a single chunk: dims, max dims and chunk dims must be the same",
+        [INDEX_FIXED_ARRAY] = "a fixed array: no axis may be unlimited",
+        [INDEX_EXTENSIBLE_ARRAY] = "an extensible array: one axis must be unlimited",
+    };
+    enum chunk_index_kind best = index_for(l->rank, dims, max_dims, l->chunk_dims);
+    if (kind == SFS_INDEX_AUTOMATIC)
+        return 0;
+    if ((unsigned)kind > SFS_INDEX_BTREE)
+        return why_refused(why, -EINVAL, "chunk index %d is not known", (int)kind);
+    enum chunk_index_kind wanted = kind_of(kind);
+    bool possible = wanted == best || wanted == INDEX_BTREE2 ||
+                    (wanted == INDEX_FIXED_ARRAY && best == INDEX_SINGLE);
+    if (!possible)
+        return why_refused(why, -EINVAL, "the index cannot be %s", reasons[wanted]);
+    l->index = wanted;
+    set_parameters(l);
+    return 0;
+}
+
+/* A number of the index, where one was asked for. */
+static int choose_number(bool has, const char *name, unsigned wanted, unsigned least, unsigned most,
+                         unsigned *number, struct why *why)
+{
+    if (wanted == 0)
+        return 0;
+    if (!has)
+        return why_refused(why, -EINVAL, "the index has no %s", name);
+    if (wanted < least || wanted > most)
+        return why_refused(why, -EINVAL, "%s of the index: %u is not %u to %u", name, wanted, least,
+                           most);
+    *number = wanted;
+    return 0;
+}
+
+static bool is_power_of_two(unsigned x)
+{
+    return (x & (x - 1)) == 0;
+}
+
+/* What the numbers of an extensible array must be to each other, as libhdf5 wants it. */
+static int check_array(const struct layout_message *l, struct why *why)
+{
+    if (!is_power_of_two(l->data_block_min_elements) || !is_power_of_two(l->super_block_min_blocks))
+        return why_refused(why, -EINVAL,
+                           "extensible array: the least elements of a data block (%u) and data "
+                           "blocks of a super block (%u) must be powers of two",
+                           l->data_block_min_elements, l->super_block_min_blocks);
+    uint64_t page = (uint64_t)1 << l->data_page_bits;
+    uint64_t largest = (uint64_t)l->data_block_min_elements * l->super_block_min_blocks;
+    if (page < largest || page < l->index_block_elements)
+        return why_refused(why, -EINVAL,
+                           "extensible array: pages of %" PRIu64 " elements are smaller than the "
+                           "blocks without pages (%" PRIu64 ") or the index block (%u)",
+                           page, largest, l->index_block_elements);
+    unsigned super_blocks = 1 + l->max_bits - floor_log2(l->data_block_min_elements);
+    if (l->data_page_bits > l->max_bits || floor_log2(l->data_block_min_elements) > l->max_bits ||
+        2 * floor_log2(l->super_block_min_blocks) > super_blocks)
+        return why_refused(why, -EINVAL,
+                           "extensible array: its pages or blocks have more elements than numbers "
+                           "of %u bits",
+                           l->max_bits);
+    return 0;
+}
+
+static int choose_array(const struct sfs_index *index, struct layout_message *l, struct why *why)
+{
+    bool is = l->index == INDEX_EXTENSIBLE_ARRAY;
+    int error = choose_number(is || l->index == INDEX_FIXED_ARRAY, "page bits", index->page_bits, 1,
+                              31, is ? &l->data_page_bits : &l->page_bits, why);
     if (!error)
-        *layout = l;
+        error = choose_number(is, "bits of the number of elements", index->max_bits, 1, 32,
+                              &l->max_bits, why);
+    if (!error)
+        error = choose_number(is, "elements in the index block", index->index_block_elements, 1,
+                              UINT8_MAX, &l->index_block_elements, why);
+    if (!error)
+        error = choose_number(is, "least elements of a data block", index->data_block_min_elements,
+                              1, 128, &l->data_block_min_elements, why);
+    if (!error)
+        error =
+            choose_number(is, "least data blocks of a super block", index->super_block_min_blocks,
+                          2, 128, &l->super_block_min_blocks, why);
+    return error || !is ? error : check_array(l, why);
+}
+
+/* Signature, version, type, checksum, and as many pointers as an internal node has: an address, the
+ * number of records in a node and that of all under it. */
+size_t layout_message_least_node(const struct superblock *superblock, size_t record)
+{
+    return 4 + 1 + 1 + 4 + LEAST_NODE_RECORDS * record +
+           (LEAST_NODE_RECORDS + 1) * (size_t)(superblock->offset_size + 2 + 8);
+}
+
+static int choose_tree(const struct sfs_index *index, const struct superblock *superblock,
+                       bool filtered, struct layout_message *l, struct why *why)
+{
+    bool is = l->index == INDEX_BTREE2;
+    struct chunk_record_format format;
+    int error = layout_message_records(l, filtered, &format, why);
+    if (error)
+        return error;
+    size_t least = layout_message_least_node(superblock, chunk_record_in_tree(&format, superblock));
+    error = choose_number(is, "bytes in a node", index->node_size, (unsigned)least, MOST_NODE_BYTES,
+                          &l->node_bytes, why);
+    if (!error)
+        error = choose_number(is, "split percent", index->split_percent, 1, 100, &l->split_percent,
+                              why);
+    if (!error)
+        error = choose_number(is, "merge percent", index->merge_percent, 1, 100, &l->merge_percent,
+                              why);
+    if (!error && is && 2 * l->merge_percent >= l->split_percent)
+        error = why_refused(why, -EINVAL,
+                            "B-tree: a merge percent of %u is not less than half of the split "
+                            "percent, %u",
+                            l->merge_percent, l->split_percent);
     return error;
+}
+
+int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
+                          const uint64_t *dims, const uint64_t *max_dims, bool filtered,
+                          struct layout_message *layout, struct why *why)
+{
+    struct layout_message l = *layout;
+    if ((unsigned)choice->order > SFS_LAYOUT_MESSAGE_SECTIONED)
+        return why_refused(why, -EINVAL, "layout message %d is not known", (int)choice->order);
+    int error = choose_kind(choice->index.kind, dims, max_dims, &l, why);
+    if (!error)
+        error = check_grid(&l, max_dims, why);
+    if (!error)
+        error = choose_array(&choice->index, &l, why);
+    if (!error)
+        error = choose_tree(&choice->index, superblock, filtered, &l, why);
+    if (error)
+        return error;
+    l.single_filtered = l.index == INDEX_SINGLE && filtered;
+    l.unfiltered_edges = choice->unfiltered_edges;
+    l.order = choice->order;
+    if (choice->rfc_encoding || l.order == SFS_LAYOUT_MESSAGE_SECTIONED)
+        l.type = SPARSE_TYPE | (l.n_sections == MAX_SECTIONS ? VARIABLE_LENGTH_TYPE : 0);
+    *layout = l;
+    return 0;
+}
+
+struct sfs_index layout_message_index(const struct layout_message *l)
+{
+    switch (l->index) {
+    case INDEX_SINGLE:
+        return (struct sfs_index){.kind = SFS_INDEX_SINGLE};
+    case INDEX_FIXED_ARRAY:
+        return (struct sfs_index){.kind = SFS_INDEX_FIXED_ARRAY, .page_bits = l->page_bits};
+    case INDEX_EXTENSIBLE_ARRAY:
+        return (struct sfs_index){
+            .kind = SFS_INDEX_EXTENSIBLE_ARRAY,
+            .page_bits = l->data_page_bits,
+            .max_bits = l->max_bits,
+            .index_block_elements = l->index_block_elements,
+            .data_block_min_elements = l->data_block_min_elements,
+            .super_block_min_blocks = l->super_block_min_blocks,
+        };
+    case INDEX_BTREE2:
+        break;
+    }
+    return (struct sfs_index){
+        .kind = SFS_INDEX_BTREE,
+        .node_size = l->node_bytes,
+        .split_percent = l->split_percent,
+        .merge_percent = l->merge_percent,
+    };
 }
 
 /* ---- Encoding ---- */
@@ -449,27 +661,26 @@ static size_t parameter_bytes(const struct layout_message *l, unsigned size_widt
     return 0;
 }
 
-static unsigned offset_size_width(const struct layout_message *l)
-{
-    return l->rfc22 ? l->offset_size_width : 1;
-}
-
 /* Bytes of all but parameters and section numbers: what precedes the dims, the dims, the rest of
  * the composition, index kind, address. */
 static size_t constant_bytes(const struct superblock *superblock, const struct layout_message *l)
 {
-    return 8 + (size_t)(l->rank + 1) * dim_width(l) + offset_size_width(l) + 2 + 1 +
-           superblock->offset_size;
+    return 8 + (l->order == SFS_LAYOUT_MESSAGE_SECTIONED) + (size_t)(l->rank + 1) * dim_width(l) +
+           l->offset_size_width + 2 + 1 + superblock->offset_size;
 }
 
-/* Version, class, property version, type, flags and dims. */
-static void encode_begin(const struct layout_message *l, struct output *output)
+static void encode_type(const struct layout_message *l, struct output *output)
 {
-    unsigned width = dim_width(l);
     output_uint(output, VERSION, 1);
     output_uint(output, CLASS, 1);
     output_uint(output, 0, 1); /* structured chunk property version */
     output_uint(output, l->type, 2);
+}
+
+/* Flags and dims. */
+static void encode_dims(const struct layout_message *l, struct output *output)
+{
+    unsigned width = dim_width(l);
     output_uint(output,
                 (l->unfiltered_edges ? UNFILTERED_EDGES : 0) |
                     (l->single_filtered ? SINGLE_FILTERED : 0),
@@ -481,14 +692,19 @@ static void encode_begin(const struct layout_message *l, struct output *output)
     output_uint(output, l->element_size, width);
 }
 
-static void encode_composition(const struct layout_message *l, struct output *output)
+static void encode_sections(const struct layout_message *l, struct output *output)
 {
     int n_metadata = n_metadata_of(l);
-    output_uint(output, l->offset_size, offset_size_width(l));
     output_uint(output, (uint64_t)l->n_sections, 1);
     output_uint(output, (uint64_t)n_metadata, 1);
     for (int i = 0; i < n_metadata; i++)
         output_uint(output, (uint64_t)i, 1);
+}
+
+static void encode_composition(const struct layout_message *l, struct output *output)
+{
+    output_uint(output, l->offset_size, l->offset_size_width);
+    encode_sections(l, output);
 }
 
 static void encode_index(const struct superblock *superblock, const struct layout_message *l,
@@ -513,7 +729,7 @@ static void encode_index(const struct superblock *superblock, const struct layou
         output_uint(output, l->data_page_bits, 1);
         break;
     case INDEX_BTREE2:
-        output_uint(output, TREE_NODE_BYTES, 4);
+        output_uint(output, l->node_bytes ? l->node_bytes : NODE_BYTES, 4);
         output_uint(output, l->split_percent, 1);
         output_uint(output, l->merge_percent, 1);
         break;
@@ -538,6 +754,48 @@ static int check_widths(const struct superblock *superblock, const struct layout
     return 0;
 }
 
+static void encode(const struct superblock *superblock, const struct layout_message *l,
+                   struct output *output)
+{
+    encode_type(l, output);
+    switch (l->order) {
+    case SFS_LAYOUT_MESSAGE_PROTOTYPE:
+        encode_dims(l, output);
+        encode_composition(l, output);
+        encode_index(superblock, l, output);
+        break;
+    case SFS_LAYOUT_MESSAGE_22:
+        encode_dims(l, output);
+        encode_index(superblock, l, output);
+        encode_composition(l, output);
+        break;
+    case SFS_LAYOUT_MESSAGE_SECTIONED:
+        output_uint(output, STORAGE_TYPE_CHUNKED, 1);
+        encode_sections(l, output);
+        output_uint(output, l->offset_size, l->offset_size_width);
+        encode_dims(l, output);
+        encode_index(superblock, l, output);
+        break;
+    }
+}
+
+/* The orders have nothing that tells which it is. With the first of two sections for metadata, as
+ * in sparse datasets, sectioned storage has a dimension of 0 in the other orders. */
+static int check_order(const struct superblock *superblock, const struct layout_message *l,
+                       const unsigned char *bytes, size_t n, struct why *why)
+{
+    const struct message message = {.type = MESSAGE_LAYOUT, .data = bytes, .size = n};
+    struct layout_message again;
+    struct why unused;
+    if (l->order != SFS_LAYOUT_MESSAGE_SECTIONED ||
+        (layout_message_decode(superblock, &message, &again, &unused) == 0 &&
+         again.order == l->order && again.rank == l->rank))
+        return 0;
+    return why_refused(why, -EFBIG,
+                       "data layout message: its fields would mean something else in another "
+                       "order");
+}
+
 int layout_message_encode_over(const struct superblock *superblock, const struct layout_message *l,
                                unsigned char *bytes, size_t n, struct why *why)
 {
@@ -550,14 +808,9 @@ int layout_message_encode_over(const struct superblock *superblock, const struct
         return why_refused(why, -EFBIG, "data layout message: its %zu bytes have no room for %zu",
                            n, needed);
     struct output output = output_over(bytes, n);
-    encode_begin(l, &output);
-    if (!l->rfc22)
-        encode_composition(l, &output);
-    encode_index(superblock, l, &output);
-    if (l->rfc22)
-        encode_composition(l, &output);
+    encode(superblock, l, &output);
     output_zeros(&output, output.left);
-    return 0;
+    return check_order(superblock, l, bytes, n, why);
 }
 
 int layout_message_encode(const struct superblock *superblock, const struct layout_message *layout,

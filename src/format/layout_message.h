@@ -1,6 +1,6 @@
 /* The data layout message of sparse datasets, read and written: version 5, class 4 (structured
  * chunk storage), from the HDF Group's RFC "Sparse data storage": in the order of fields of its
- * prototype and of version 28, and in that of version 22. */
+ * prototype and of version 28, in that of version 22, and as the "sectioned storage" of that. */
 #ifndef SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
 #define SPARSEFS_FORMAT_LAYOUT_MESSAGE_H
 
@@ -9,6 +9,10 @@
 
 #include "format/chunk_record.h"
 #include "format/object_header.h"
+
+/* Bytes of a node of a B-tree: it must be able to hold so many records, so that it can be split. */
+#define MOST_NODE_BYTES    (1 << 20)
+#define LEAST_NODE_RECORDS 3
 
 /* As numbered in the file. */
 enum chunk_index_kind {
@@ -19,15 +23,15 @@ enum chunk_index_kind {
 };
 
 struct layout_message {
-    unsigned type;         /* structured chunk type, as stored: the prototype does not mind it */
+    unsigned type; /* structured chunk type, as stored: the prototype has 0, and does not mind it */
     bool unfiltered_edges; /* no filters on chunks that reach over the dataset's current dims */
     int rank;
     uint64_t chunk_dims[SFS_MAX_RANK]; /* 1 to 2^32 - 1 elements */
     uint64_t element_size;             /* bytes; 1 to 2^32 - 1 */
     unsigned offset_size;              /* of the composition; 4 or 8 */
     int n_sections;                    /* 2; 3 with variable-length data */
-    bool rfc22;                        /* the order of fields is that of version 22, */
-    unsigned offset_size_width;        /* in which the offset size has so many bytes */
+    enum sfs_layout_message order;
+    unsigned offset_size_width; /* bytes of the offset size; of the prototype's order always 1 */
 
     enum chunk_index_kind index;
     uint64_t address;                 /* of the index, or the single chunk; or NO_ADDRESS */
@@ -39,26 +43,51 @@ struct layout_message {
     unsigned super_block_min_blocks;  /* smallest number of data blocks of a super block, */
     unsigned data_block_min_elements; /* smallest number of elements of a data block, */
     unsigned data_page_bits;          /* log2 of elements of a page */
-    unsigned split_percent;           /* B-tree; the node size stored here is not to be trusted */
+    unsigned
+        node_bytes; /* B-tree; the prototype has any number there: its header is to be trusted */
+    unsigned split_percent;
     unsigned merge_percent;
 };
+
+/* Whether it is in the RFC's own form: chunk types as bits, versions 0 in the index. */
+bool layout_message_is_rfc(const struct layout_message *layout);
 
 /* Whether it is such a message at all: others are libhdf5's. */
 bool layout_message_is_structured(const struct message *message);
 
-/* Errors: -EILSEQ, -EOPNOTSUPP (a kind of structured chunk that is only a design or not known yet,
- * or the RFC's sectioned storage); why says what.
+/* Errors: -EILSEQ, -EOPNOTSUPP (a kind of structured chunk that is only a design or not known yet);
+ * why says what.
  * Bytes behind the last field are ignored, as the prototype reserves some. Any thread. */
 int layout_message_decode(const struct superblock *superblock, const struct message *message,
                           struct layout_message *layout, struct why *why);
 
 /* The layout of a new dataset without any chunk: sections and index as the dims and the datatype
  * (n_sections: 3 with variable-length data, else 2) want them, parameters as the prototype has
- * them. filtered: it will have section filters. -EINVAL: these dims cannot be; -EFBIG: so many
- * chunks, or so large ones, cannot be. why says which. */
+ * them. filtered: it will have section filters. -EINVAL: these dims cannot be; -EFBIG: so large
+ * chunks cannot be. why says which. layout_message_choose has to follow. */
 int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims,
                         const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
                         bool filtered, struct layout_message *layout, struct why *why);
+
+/* What of a new layout is not as the prototype has it. */
+struct layout_choice {
+    struct sfs_index index;
+    enum sfs_layout_message order;
+    bool rfc_encoding;
+    bool unfiltered_edges;
+};
+
+/* Puts that into a layout that layout_message_init has made. -EINVAL: these dims have no such
+ * index, or it no such numbers; -EFBIG: an array cannot have so many chunks. why says which. */
+int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
+                          const uint64_t *dims, const uint64_t *max_dims, bool filtered,
+                          struct layout_message *layout, struct why *why);
+
+/* Bytes that a node of a B-tree has at least, of records of so many bytes. */
+size_t layout_message_least_node(const struct superblock *superblock, size_t record);
+
+/* The index that a layout has. */
+struct sfs_index layout_message_index(const struct layout_message *layout);
 
 /* Makes the message's data in its order of fields, with zeros behind them that leave
  * room for all that its index can ever need here: it can be rewritten in place. The caller frees
@@ -67,7 +96,8 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
 int layout_message_encode(const struct superblock *superblock, const struct layout_message *layout,
                           unsigned char **bytes, size_t *n, struct why *why);
 
-/* The same over a message of n bytes that is there already. Also -EFBIG: it is too short. */
+/* The same over a message of n bytes that is there already. Also -EFBIG: it is too short, or what
+ * is written could be read in another order. */
 int layout_message_encode_over(const struct superblock *superblock,
                                const struct layout_message *layout, unsigned char *bytes, size_t n,
                                struct why *why);

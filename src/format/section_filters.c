@@ -13,6 +13,9 @@
 #define OPTIONAL    0x01 /* flag of a filter */
 #define FIRST_NAMED 256  /* filters below are HDF5's own and have no name in the file */
 
+#define PROTOTYPE_VERSION 1 /* of message 0x0019 */
+#define RFC_VERSION       3 /* of message 0x000b */
+
 static unsigned version_of(const struct message *message)
 {
     return message->size > 0 ? message->data[0] : 0;
@@ -21,7 +24,7 @@ static unsigned version_of(const struct message *message)
 bool section_filters_is(const struct message *message)
 {
     return message->type == MESSAGE_SECTION_FILTERS ||
-           (message->type == MESSAGE_FILTERS && version_of(message) == 3);
+           (message->type == MESSAGE_FILTERS && version_of(message) == RFC_VERSION);
 }
 
 void section_filters_free(struct section_filters *filters)
@@ -104,7 +107,8 @@ int section_filters_decode(const struct message *message, int n_sections,
                                message->address);
     unsigned version = (unsigned)cursor_uint(&c, 1);
     int n = (int)cursor_uint(&c, 1);
-    if (version != (message->type == MESSAGE_FILTERS ? 3 : 1))
+    f.is_rfc = message->type == MESSAGE_FILTERS;
+    if (version != (f.is_rfc ? RFC_VERSION : PROTOTYPE_VERSION))
         return damaged(message, "version", version, why);
     if (n < 1 || n > n_sections || n_sections > MAX_SECTIONS)
         return damaged(message, "number of sections", (uint64_t)n, why);
@@ -212,7 +216,7 @@ int section_filters_encode(const struct section_filters *filters, unsigned char 
     if (!message)
         return -ENOMEM;
     struct output output = output_over(message, size);
-    output_uint(&output, 1, 1); /* version */
+    output_uint(&output, filters->is_rfc ? RFC_VERSION : PROTOTYPE_VERSION, 1);
     output_uint(&output, n_sections, 1);
     for (int i = 0; i < MAX_SECTIONS; i++) {
         if (filters->section[i].n == 0)

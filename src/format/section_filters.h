@@ -19,6 +19,7 @@ struct section_filters {
         struct sfs_filter *filters; /* in the order of writing */
     } section[MAX_SECTIONS];
     unsigned *values; /* of all filters */
+    bool is_rfc;      /* message 0x000b version 3, else 0x0019 version 1 */
 };
 
 /* Decodes the message for a dataset of so many sections. Errors: -EILSEQ (why says what is wrong),
@@ -30,9 +31,9 @@ void section_filters_free(struct section_filters *filters);
 /* Whether any section has filters. */
 bool section_filters_any(const struct section_filters *filters);
 
-/* Makes the data of message 0x0019. The caller frees *bytes. -EINVAL: no section has filters, or a
- * filter cannot be one; -EFBIG: they do not fit a message; -ENOMEM. Of all but the last why says
- * what. */
+/* Makes the data of message 0x0019, or 0x000b if they are is_rfc. The caller frees *bytes. -EINVAL:
+ * no section has filters, or a filter cannot be one; -EFBIG: they do not fit a message; -ENOMEM. Of
+ * all but the last why says what. */
 int section_filters_encode(const struct section_filters *filters, unsigned char **bytes, size_t *n,
                            struct why *why);
 

@@ -181,6 +181,23 @@ static int set_filters(hid_t dcpl, const struct hdf5_create *create)
     return 0;
 }
 
+static int set_times(hid_t dcpl, const struct hdf5_create *create)
+{
+    static const H5D_alloc_time_t allocations[] = {[SFS_ALLOCATION_INCREMENTAL] =
+                                                       H5D_ALLOC_TIME_INCR,
+                                                   [SFS_ALLOCATION_EARLY] = H5D_ALLOC_TIME_EARLY,
+                                                   [SFS_ALLOCATION_LATE] = H5D_ALLOC_TIME_LATE};
+    static const H5D_fill_time_t fill_times[] = {[SFS_FILL_IF_SET] = H5D_FILL_TIME_IFSET,
+                                                 [SFS_FILL_ALLOCATED] = H5D_FILL_TIME_ALLOC,
+                                                 [SFS_FILL_NEVER] = H5D_FILL_TIME_NEVER};
+    /* A contiguous one has one time by itself, which incremental allocation is not. */
+    bool is_default = create->allocation == SFS_ALLOCATION_INCREMENTAL && !create->chunk_dims;
+    if ((!is_default && H5Pset_alloc_time(dcpl, allocations[create->allocation]) < 0) ||
+        H5Pset_fill_time(dcpl, fill_times[create->fill_time]) < 0)
+        return library_failed(-EINVAL);
+    return 0;
+}
+
 static int set_properties(hid_t dcpl, hid_t type, const struct hdf5_create *create)
 {
     hsize_t chunk_dims[SFS_MAX_RANK];
@@ -191,12 +208,15 @@ static int set_properties(hid_t dcpl, hid_t type, const struct hdf5_create *crea
             return library_failed_because(-EFBIG, "a chunk has more than 4 GiB");
         for (int i = 0; i < create->rank; i++)
             chunk_dims[i] = create->chunk_dims[i];
+        unsigned options = create->unfiltered_edges ? H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS : 0;
         if (H5Pset_chunk(dcpl, create->rank, chunk_dims) < 0 ||
-            H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_INCR) < 0)
+            H5Pset_chunk_opts(dcpl, options) < 0)
             return library_failed(-EINVAL);
     }
+    int error = set_times(dcpl, create);
+    if (error)
+        return error;
     if ((create->fill && H5Pset_fill_value(dcpl, type, create->fill) < 0) ||
-        H5Pset_fill_time(dcpl, H5D_FILL_TIME_IFSET) < 0 ||
         (create->selection_version_1 && H5Pset_attr_phase_change(dcpl, MOST_COMPACT, 0) < 0))
         return library_failed(-EINVAL);
     return set_filters(dcpl, create);

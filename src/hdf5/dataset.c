@@ -191,7 +191,8 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
         if (H5Pget_chunk_opts(dcpl, &options) < 0 || H5Dget_chunk_index_type(dataset, &index) < 0)
             return library_failed(-EIO);
         storage->in_array = index == H5D_CHUNK_IDX_FARRAY || index == H5D_CHUNK_IDX_EARRAY;
-        storage->unfiltered_edges = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
+        storage->unfiltered_edges = info->unfiltered_edges =
+            options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
         return 0;
     case H5D_VIRTUAL:
         info->layout = SFS_VIRTUAL;
@@ -200,6 +201,21 @@ static int describe_layout(hid_t dataset, hid_t dcpl, struct sfs_dataset_info *i
     default:
         return library_failed(-EIO);
     }
+}
+
+static int describe_times(hid_t dcpl, struct sfs_dataset_info *info)
+{
+    H5D_alloc_time_t allocation;
+    H5D_fill_time_t fill;
+    if (H5Pget_alloc_time(dcpl, &allocation) < 0 || H5Pget_fill_time(dcpl, &fill) < 0)
+        return library_failed(-EIO);
+    info->allocation = allocation == H5D_ALLOC_TIME_EARLY  ? SFS_ALLOCATION_EARLY
+                       : allocation == H5D_ALLOC_TIME_LATE ? SFS_ALLOCATION_LATE
+                                                           : SFS_ALLOCATION_INCREMENTAL;
+    info->fill_time = fill == H5D_FILL_TIME_ALLOC   ? SFS_FILL_ALLOCATED
+                      : fill == H5D_FILL_TIME_NEVER ? SFS_FILL_NEVER
+                                                    : SFS_FILL_IF_SET;
+    return 0;
 }
 
 static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_info *info,
@@ -221,6 +237,8 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
         error = describe_fill(dcpl, dataset->type, info);
     if (!error)
         error = describe_layout(dataset->id, dcpl, info, storage);
+    if (!error)
+        error = describe_times(dcpl, info);
     dataset->is_external = info->layout == SFS_EXTERNAL;
     H5Pclose(dcpl);
     return error;

@@ -246,6 +246,9 @@ struct hdf5_create {
     struct hdf5 *attributes_from;     /* NULL: no attributes are copied */
     uint64_t attributes_of;           /* the object there that has them */
     bool selection_version_1;         /* marked by the attribute sparsefs.selection_version */
+    bool unfiltered_edges;            /* chunked: H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS */
+    enum sfs_allocation allocation;
+    enum sfs_fill_time fill_time;
 };
 
 /* A chunked dataset to be turned into a sparse one; *address is that of its header. Attributes that

@@ -9,8 +9,7 @@
 #include "index/btree2.h"
 #include "store/store.h"
 
-#define NEW_NODE_BYTES  2048 /* as libhdf5 takes for chunks */
-#define MOST_NODE_BYTES ((uint64_t)1 << 20)
+#define NEW_NODE_BYTES 2048 /* as libhdf5 takes for chunks */
 
 const struct block_kind btree2_header_kind = {BTREE2_HEADER, "BTHD", 1};
 
@@ -196,8 +195,8 @@ static int read_header(struct index *index, struct btree2 *tree, struct why *why
         block_read(index->store, &btree2_header_kind, index->address, size, size, &block, why);
     if (error)
         return error;
-    error = index_begin(BTREE2_HEADER, block->address, block->bytes, block->n,
-                        BTREE2_FIRST_TYPE + index->format.form, &c, why);
+    error = index_begin_header(index, BTREE2_HEADER, block, BTREE2_FIRST_TYPE + index->format.form,
+                               &c, why);
     tree->node_bytes = cursor_uint(&c, 4);
     size_t record = (size_t)cursor_uint(&c, 2);
     tree->depth = (unsigned)cursor_uint(&c, 2);
@@ -224,9 +223,11 @@ static int btree2_open(struct index *index, const struct layout_message *layout,
         return -ENOMEM;
     index->kind = tree;
     tree->record = chunk_record_in_tree(&index->format, index->superblock);
-    /* The header, if there is one, knows better; the node size of layouts is wrong in files of the
-     * prototype. */
-    tree->node_bytes = NEW_NODE_BYTES;
+    /* The header, if there is one, knows better; the node size of layouts is any number in files of
+     * the prototype. */
+    bool is_size = layout->node_bytes <= MOST_NODE_BYTES &&
+                   layout->node_bytes >= layout_message_least_node(index->superblock, tree->record);
+    tree->node_bytes = is_size ? layout->node_bytes : NEW_NODE_BYTES;
     tree->split_percent = layout->split_percent;
     tree->merge_percent = layout->merge_percent;
     tree->root.address = NO_ADDRESS;
@@ -236,6 +237,14 @@ static int btree2_open(struct index *index, const struct layout_message *layout,
     if (error || tree->root.n == 0)
         return error;
     return btree2_get_node(index, &tree->root, tree->depth, &tree->root_block, why);
+}
+
+static void btree2_tell(const struct index *index, struct layout_message *layout)
+{
+    const struct btree2 *tree = index->kind;
+    layout->node_bytes = (unsigned)tree->node_bytes;
+    layout->split_percent = tree->split_percent;
+    layout->merge_percent = tree->merge_percent;
 }
 
 static void btree2_close(struct index *index)
@@ -417,5 +426,7 @@ const struct index_ops index_btree2 = {
     .each_block = btree2_each_block,
     .insert = btree2_insert,
     .remove = btree2_remove,
+    .make_header = btree2_make_header,
     .encode_header = btree2_encode_header,
+    .tell = btree2_tell,
 };

@@ -65,6 +65,7 @@ int btree2_get_node(struct index *index, const struct node_pointer *pointer, uns
 
 int btree2_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                   struct why *why);
+int btree2_make_header(struct index *index, struct why *why);
 int btree2_remove(struct index *index, const uint64_t *scaled, struct why *why);
 void btree2_encode_header(const struct index *index, struct output *output);
 

@@ -11,7 +11,6 @@
 
 #include "index/btree2.h"
 
-#define LEAST_RECORDS 3 /* that a node must be able to hold, so that it can be split */
 #define TRIES         2 /* of sharing records with neighbours */
 #define MOST_CHILDREN 3 /* among which records are moved at once */
 
@@ -103,7 +102,7 @@ static int find(struct path *path, const uint64_t *scaled, bool *found)
 static uint64_t split_at(const struct btree2 *tree, unsigned depth)
 {
     uint64_t most = tree->level[depth].max_records, n = most * tree->split_percent / 100;
-    return n < LEAST_RECORDS ? LEAST_RECORDS : n < most ? n : most;
+    return n < LEAST_NODE_RECORDS ? LEAST_NODE_RECORDS : n < most ? n : most;
 }
 
 static uint64_t merge_at(const struct btree2 *tree, unsigned depth)
@@ -383,11 +382,11 @@ static int share(struct path *path, uint64_t i, const uint64_t n[3])
 
 /* ---- Inserting ---- */
 
-static int make_header(struct index *index, struct btree2 *tree, struct why *why)
+int btree2_make_header(struct index *index, struct why *why)
 {
     if (index->address != NO_ADDRESS)
         return 0;
-    int error = btree2_derive(index, tree, 0, why);
+    int error = btree2_derive(index, index->kind, 0, why);
     if (error)
         return error;
     return header_allocate(index, &btree2_header_kind, btree2_header_bytes(index->superblock), why);
@@ -411,7 +410,7 @@ static int check_levels(const struct index *index, unsigned depth, struct why *w
 {
     const struct btree2 *tree = index->kind;
     for (unsigned d = 0; d <= depth; d++)
-        if (tree->level[d].max_records < LEAST_RECORDS)
+        if (tree->level[d].max_records < LEAST_NODE_RECORDS)
             return why_unsupported(why,
                                    BTREE2_HEADER " at address %" PRIu64 ": nodes of %" PRIu64
                                                  " bytes are too small",
@@ -622,7 +621,7 @@ int btree2_insert(struct index *index, const uint64_t *scaled, const struct chun
 {
     struct btree2 *tree = index->kind;
     struct path path = {.index = index, .why = why};
-    int error = make_header(index, tree, why);
+    int error = btree2_make_header(index, why);
     if (!error)
         error = check_levels(index, tree->depth, why);
     if (!error)
@@ -647,10 +646,12 @@ int btree2_insert(struct index *index, const uint64_t *scaled, const struct chun
 
 /* ---- Removing ---- */
 
-/* A root with one record whose children fit into one node gives way to that. */
+/* A root with one record whose children fit into one node gives way to that. Two nodes that must
+ * not lose a record always fit. */
 static int shrink(struct path *path, bool *shrunk)
 {
     struct btree2 *tree = tree_of(path);
+    const struct level *below = &tree->level[tree->depth - 1];
     struct step *root = last_of(path);
     struct node_pointer left;
     struct block *child;
@@ -661,7 +662,8 @@ static int shrink(struct path *path, bool *shrunk)
     int error = count_child(path, 0, &n[0]);
     if (!error)
         error = count_child(path, 1, &n[1]);
-    if (error || n[0] + n[1] > 2 * merge_at(tree, tree->depth - 1) + 1)
+    if (error || n[0] + n[1] > 2 * merge_at(tree, tree->depth - 1) + 1 ||
+        n[0] + n[1] + 1 > below->max_records)
         return error;
     error = btree2_read_pointer(path->index, root->node, 1, tree->depth, 0, &left, path->why);
     if (!error)

@@ -108,8 +108,7 @@ static int read_header(struct index *index, struct extensible_array *array, stru
         block_read(index->store, &earray_header_kind, index->address, size, size, &block, why);
     if (error)
         return error;
-    error = index_begin(EARRAY_HEADER, block->address, block->bytes, block->n, index->format.form,
-                        &c, why);
+    error = index_begin_header(index, EARRAY_HEADER, block, index->format.form, &c, why);
     size_t element = (size_t)cursor_uint(&c, 1);
     array->max_bits = (unsigned)cursor_uint(&c, 1);
     array->in_index_block = (unsigned)cursor_uint(&c, 1);
@@ -165,6 +164,16 @@ static int extensible_array_open(struct index *index, const struct layout_messag
     if (error || array->block_address == NO_ADDRESS)
         return error;
     return read_index_block(index, array, why);
+}
+
+static void extensible_array_tell(const struct index *index, struct layout_message *layout)
+{
+    const struct extensible_array *array = index->kind;
+    layout->max_bits = array->max_bits;
+    layout->index_block_elements = array->in_index_block;
+    layout->data_block_min_elements = (unsigned)array->first_elements;
+    layout->super_block_min_blocks = array->first_blocks;
+    layout->data_page_bits = array->page_bits;
 }
 
 static void extensible_array_close(struct index *index)
@@ -587,5 +596,7 @@ const struct index_ops index_extensible_array = {
     .can_hold = earray_can_hold,
     .insert = earray_insert,
     .remove = earray_remove,
+    .make_header = earray_make_header,
     .encode_header = earray_encode_header,
+    .tell = extensible_array_tell,
 };

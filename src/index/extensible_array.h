@@ -141,6 +141,7 @@ int earray_get_page(struct index *index, uint64_t data_block, uint64_t page, str
 bool earray_can_hold(const struct index *index, const uint64_t *scaled);
 int earray_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                   struct why *why);
+int earray_make_header(struct index *index, struct why *why);
 int earray_remove(struct index *index, const uint64_t *scaled, struct why *why);
 void earray_encode_header(const struct index *index, struct output *output);
 

@@ -37,11 +37,11 @@ static void put_address(const struct index *index, struct block *block, size_t a
     superblock_put_address(index->superblock, &output, address);
 }
 
-static int make_header(struct index *index, struct extensible_array *array, struct why *why)
+int earray_make_header(struct index *index, struct why *why)
 {
     if (index->address != NO_ADDRESS)
         return 0;
-    int error = earray_derive(index, array, why);
+    int error = earray_derive(index, index->kind, why);
     if (error)
         return error;
     return header_allocate(index, &earray_header_kind, earray_header_bytes(index->superblock), why);
@@ -243,7 +243,7 @@ int earray_insert(struct index *index, const uint64_t *scaled, const struct chun
                            ": a chunk's number exceeds what it can hold",
                            index->address);
     (void)index_own_number(index, scaled, &number);
-    int error = make_header(index, array, why);
+    int error = earray_make_header(index, why);
     if (!error)
         error = make_index_block(index, array, why);
     if (!error)

@@ -64,8 +64,7 @@ static int read_header(struct index *index, struct fixed_array *array, struct wh
     int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
     if (error)
         return error;
-    error =
-        index_begin(HEADER, block->address, block->bytes, block->n, index->format.form, &c, why);
+    error = index_begin_header(index, HEADER, block, index->format.form, &c, why);
     size_t element = (size_t)cursor_uint(&c, 1);
     unsigned page_bits = (unsigned)cursor_uint(&c, 1);
     uint64_t n = cursor_uint(&c, superblock->length_size);
@@ -317,7 +316,12 @@ static void fixed_array_encode_header(const struct index *index, struct output *
     superblock_put_address(index->superblock, output, array->block_address);
 }
 
-static int make_header(struct index *index, struct why *why)
+static void fixed_array_tell(const struct index *index, struct layout_message *layout)
+{
+    layout->page_bits = floor_log2(((const struct fixed_array *)index->kind)->page_elements);
+}
+
+static int fixed_array_make_header(struct index *index, struct why *why)
 {
     if (index->address != NO_ADDRESS)
         return 0;
@@ -390,7 +394,7 @@ static int fixed_array_insert(struct index *index, const uint64_t *scaled,
     uint64_t i = number_of(index, scaled);
     if (!fixed_array_can_hold(index, scaled))
         return why_refused(why, -EFBIG, "fixed array: it has no room for element %" PRIu64, i);
-    int error = make_header(index, why);
+    int error = fixed_array_make_header(index, why);
     if (!error)
         error = make_block(index, array, why);
     if (error)
@@ -436,5 +440,7 @@ const struct index_ops index_fixed_array = {
     .can_hold = fixed_array_can_hold,
     .insert = fixed_array_insert,
     .remove = fixed_array_remove,
+    .make_header = fixed_array_make_header,
     .encode_header = fixed_array_encode_header,
+    .tell = fixed_array_tell,
 };

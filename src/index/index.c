@@ -98,6 +98,7 @@ int index_open(struct store *store, const struct superblock *superblock,
     index->format = *format;
     index->rank = layout->rank;
     index->address = layout->address;
+    index->versions_0 = format->form < CHUNK_STRUCTURED || layout_message_is_rfc(layout);
     for (int i = 0; i < index->rank; i++) {
         uint64_t chunk = layout->chunk_dims[i];
         index->max_chunks[i] = max_dims[i] == SFS_UNLIMITED
@@ -277,6 +278,17 @@ int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
     return error;
 }
 
+int index_make(struct index *index, struct why *why)
+{
+    bool none = false;
+    for (int i = 0; i < index->rank; i++)
+        none |= index->max_chunks[i] == 0;
+    lock_to_write(index);
+    int error = !none && index->ops->make_header ? index->ops->make_header(index, why) : 0;
+    pthread_rwlock_unlock(&index->lock);
+    return error;
+}
+
 int index_flush(struct index *index, struct why *why)
 {
     lock_to_write(index);
@@ -290,6 +302,8 @@ static struct layout_message with_layout(const struct index *index,
 {
     struct layout_message l = *layout;
     l.address = index->address;
+    if (index->ops->tell && index->address != NO_ADDRESS)
+        index->ops->tell(index, &l);
     if (l.index != INDEX_SINGLE)
         return l;
     l.single = (struct chunk_record){.address = NO_ADDRESS};
@@ -331,12 +345,20 @@ int index_begin(const char *name, uint64_t address, const unsigned char *bytes, 
     return 0;
 }
 
+int index_begin_header(struct index *index, const char *name, const struct block *block,
+                       unsigned type, struct cursor *cursor, struct why *why)
+{
+    int error = index_begin(name, block->address, block->bytes, block->n, type, cursor, why);
+    if (!error)
+        index->versions_0 = block->bytes[SIGNATURE_BYTES] == 0;
+    return error;
+}
+
 void index_put_begin(const struct index *index, const struct block_kind *kind, unsigned type,
                      struct output *output)
 {
-    bool dense = index->format.form < CHUNK_STRUCTURED; /* whose versions are all 0 */
     output_bytes(output, kind->signature, SIGNATURE_BYTES);
-    output_uint(output, dense ? 0 : kind->version, 1);
+    output_uint(output, index->versions_0 ? 0 : kind->version, 1);
     output_uint(output, type, 1);
 }
 

@@ -100,12 +100,17 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
  * those of index_insert. */
 int index_remove(struct index *index, const uint64_t *scaled, struct why *why);
 
+/* Makes the structures that an index without chunks has, if it has any and they are not there yet.
+ * Errors are those of index_insert. */
+int index_make(struct index *index, struct why *why);
+
 /* Writes all changes to the store: what is pointed to before what points to it. On error they are
  * still in memory, and it can be tried again; what is in the store must not be committed then. */
 int index_flush(struct index *index, struct why *why);
 
 /* Puts into the layout message what it has to say of the index: its address, or the record of the
- * single chunk; and whether this would change the message. */
+ * single chunk, and the numbers that stand in its header, too; and whether its address, or the
+ * chunk, would change the message. */
 void index_layout(struct index *index, struct layout_message *layout);
 bool index_layout_changed(struct index *index, const struct layout_message *layout);
 

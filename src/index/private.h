@@ -31,8 +31,12 @@ struct index_ops {
     int (*insert)(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                   struct why *why);
     int (*remove)(struct index *index, const uint64_t *scaled, struct why *why);
-    /* Makes the bytes of the header but for its checksum; NULL: it has none. */
+    /* Makes the header, with that lock held; NULL: it has none. */
+    int (*make_header)(struct index *index, struct why *why);
+    /* Makes its bytes but for its checksum; NULL: it has none. */
     void (*encode_header)(const struct index *index, struct output *output);
+    /* What its header says of its numbers, which counts if there is one; NULL: it has none. */
+    void (*tell)(const struct index *index, struct layout_message *layout);
 };
 
 extern const struct index_ops index_single;
@@ -151,16 +155,20 @@ struct index {
     uint64_t max_chunks[SFS_MAX_RANK]; /* chunks per axis; SFS_UNLIMITED */
     pthread_rwlock_t lock;             /* guards all that follows; writers first */
     uint64_t address;                  /* of its header; NO_ADDRESS: nothing was ever stored */
+    bool versions_0; /* of all structures that are written; else they are the prototype's */
     void *kind;
     struct changes changes;
     struct block_cache cache;
 };
 
 /* The beginning that all structures of an index have: signature, version 0 or 1, client id or
- * record type. Returns a cursor behind it. */
+ * record type. Returns a cursor behind it. index_begin_header is that of the header, whose version
+ * is kept. */
 #define INDEX_BEGIN_BYTES (SIGNATURE_BYTES + 2)
 int index_begin(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
                 unsigned type, struct cursor *cursor, struct why *why);
+int index_begin_header(struct index *index, const char *name, const struct block *block,
+                       unsigned type, struct cursor *cursor, struct why *why);
 void index_put_begin(const struct index *index, const struct block_kind *kind, unsigned type,
                      struct output *output);
 

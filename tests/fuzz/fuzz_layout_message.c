@@ -26,7 +26,7 @@ static void write_over(const struct superblock *superblock, const struct message
     written.data = bytes;
     if (layout_message_encode_over(superblock, layout, bytes, message->size, &why) == 0) {
         require(layout_message_decode(superblock, &written, &again, &why) == 0);
-        require(again.rfc22 == layout->rfc22 && again.n_sections == layout->n_sections &&
+        require(again.order == layout->order && again.n_sections == layout->n_sections &&
                 again.offset_size == layout->offset_size && again.rank == layout->rank &&
                 again.element_size == layout->element_size && again.index == layout->index &&
                 again.address == layout->address);

@@ -322,7 +322,7 @@ def left_out(*masks):
                                  ("filters", 0x19, section_filters((1, [(300,), (1, 6)])))))
 
 
-# ---- Kinds that are only designs ----
+# ---- Kinds that no program is known to write, or that are only designs ----
 
 def sectioned(offset_size_bytes, index=None):
     """The "sectioned storage" of the RFC's version 22, which drew the offset size in several widths."""
@@ -349,4 +349,6 @@ def values_first():
 SOUND = {"single": single, "empty": empty, "filtered": filtered, "fixed_array": fixed_array,
          "pages": lambda: fixed_array(1), "extensible_array": extensible_array, "tree": tree,
          "variable_length": variable_length, "continued": continued,
+         **{f"sectioned_{width}": lambda width=width: sectioned(width) for width in (1, 4, 8)},
+         "sectioned_empty": lambda: sectioned(8, bytes([3, 10]) + packed(UNDEFINED)),
          "values_first": values_first, "left_out": lambda: left_out(1, 1)}

@@ -112,6 +112,11 @@ refuse("layout_array_bits", "dataset", "bits of the extensible array",
        extensible_array().put("bad.layout", 15, b"\x21"))
 refuse("layout_array_parameter", "dataset", "parameter of the extensible array",
        extensible_array().put("bad.layout", 17, b"\0"))
+refuse("layout_sectioned_storage", "dataset", "flags", sectioned(1).put("bad.layout", 5, b"\4"))
+refuse("layout_sectioned_offset_size", "dataset", "chunk dimension 0",
+       sectioned(1).put("bad.layout", 9, b"\5"))
+refuse("layout_sectioned_sections", "dataset", "chunk dimension 0",
+       sectioned(1).put("bad.layout", 6, b"\4"))
 refuse("layout_split_percent", "dataset", "split percent", tree().put("bad.layout", 20, b"\x65"))
 refuse("single_chunk_too_small", "dataset", "smaller than the max dims",
        single().put("bad.layout", 8, b"\4"))
@@ -126,9 +131,8 @@ refuse("layout_type", "unknown",
 refuse("layout_type_last_bit", "unknown", "structured chunk type 0x8000",
        tree().put("bad.layout", 4, b"\x80"))
 refuse("layout_dense_sections", "unknown", "unsupported: data layout message", dense_sections())
-for bytes_of_it in (1, 4, 8):
-    refuse(f"layout_sectioned_{bytes_of_it}", "unknown", "sectioned storage", sectioned(bytes_of_it))
-refuse("layout_sectioned_array", "unknown", "sectioned storage", sectioned(8, bytes([3, 10]) + packed(UNDEFINED)))
+refuse("layout_sectioned_type", "unknown", "structured chunk type 0x0101",
+       sectioned(1).put("bad.layout", 4, b"\1"))
 
 # ---- Filters ----
 for name, words, offset, data in (

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "sparsefs/hdf5.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "create.h5"
@@ -44,6 +45,98 @@ static struct sfs_file *open_file(bool writable)
     struct sfs_file *file = NULL;
     assert_int_equal(sfs_open(PATH, &options, &file), 0);
     return file;
+}
+
+/* ---- Creation properties ---- */
+
+static const struct {
+    enum sfs_allocation ours;
+    H5D_alloc_time_t theirs;
+} allocations[] = {{SFS_ALLOCATION_INCREMENTAL, H5D_ALLOC_TIME_INCR},
+                   {SFS_ALLOCATION_EARLY, H5D_ALLOC_TIME_EARLY},
+                   {SFS_ALLOCATION_LATE, H5D_ALLOC_TIME_LATE}};
+static const struct {
+    enum sfs_fill_time ours;
+    H5D_fill_time_t theirs;
+} fill_times[] = {{SFS_FILL_IF_SET, H5D_FILL_TIME_IFSET},
+                  {SFS_FILL_ALLOCATED, H5D_FILL_TIME_ALLOC},
+                  {SFS_FILL_NEVER, H5D_FILL_TIME_NEVER}};
+
+static hid_t properties(int i)
+{
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    assert_true(H5Pset_chunk(dcpl, 2, (hsize_t[]){4, 3}) >= 0);
+    assert_true(H5Pset_chunk_opts(dcpl, i % 2 ? H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS : 0) >= 0);
+    assert_true(H5Pset_alloc_time(dcpl, allocations[i].theirs) >= 0);
+    assert_true(H5Pset_fill_time(dcpl, fill_times[i].theirs) >= 0);
+    return dcpl;
+}
+
+static void check_info(struct sfs_file *file, const char *path, int i)
+{
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_find(file, sfs_root(file), path, &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, path, &dataset), 0);
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    assert_int_equal(info->unfiltered_edges, i % 2);
+    assert_int_equal(info->allocation, allocations[i].ours);
+    assert_int_equal(info->fill_time, fill_times[i].ours);
+    sfs_dataset_close(dataset);
+}
+
+/* What libhdf5 says of a dense dataset that was made with them. */
+static void check_dense(int i)
+{
+    unsigned options;
+    H5D_alloc_time_t allocation;
+    H5D_fill_time_t fill_time;
+    hid_t file = H5Fopen(PATH, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t dataset = H5Dopen2(file, "/dense", H5P_DEFAULT);
+    hid_t dcpl = H5Dget_create_plist(dataset);
+    assert_true(H5Pget_chunk_opts(dcpl, &options) >= 0);
+    assert_true(H5Pget_alloc_time(dcpl, &allocation) >= 0);
+    assert_true(H5Pget_fill_time(dcpl, &fill_time) >= 0);
+    assert_int_equal(options, i % 2 ? H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS : 0);
+    assert_int_equal(allocation, allocations[i].theirs);
+    assert_int_equal(fill_time, fill_times[i].theirs);
+    assert_int_equal(H5Dget_storage_size(dataset) > 0, allocation == H5D_ALLOC_TIME_EARLY);
+    H5Pclose(dcpl);
+    H5Dclose(dataset);
+    H5Fclose(file);
+}
+
+static void creation_properties_are_those_of_libhdf5(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)COUNT(allocations); i++) {
+        struct sfs_file *file = create_file();
+        struct sfs_dataset *dataset;
+        struct sfs_dataset_create create = {.rank = 2,
+                                            .dims = {8, 10},
+                                            .max_dims = {8, 10},
+                                            .chunk_dims = {4, 3},
+                                            .type = encode(H5T_STD_I32LE),
+                                            .is_dense = true,
+                                            .unfiltered_edges = i % 2,
+                                            .allocation = allocations[i].ours,
+                                            .fill_time = fill_times[i].ours};
+        assert_int_equal(sfs_dataset_create(file, "/dense", &create, &dataset), 0);
+        sfs_dataset_close(dataset);
+        hid_t dcpl = properties(i), space = H5Screate_simple(2, (hsize_t[]){8, 10}, NULL);
+        assert_int_equal(
+            sfs_h5_create(file, "/sparse", H5T_STD_I32LE, space, dcpl, H5P_DEFAULT, &dataset), 0);
+        sfs_dataset_close(dataset);
+        check_info(file, "sparse", i);
+        assert_int_equal(sfs_close(file), 0);
+        file = open_file(false);
+        check_info(file, "dense", i);
+        check_info(file, "sparse", i);
+        sfs_discard(file);
+        check_dense(i);
+        H5Pclose(dcpl);
+        H5Sclose(space);
+    }
 }
 
 /* ---- Refusals ---- */
@@ -96,8 +189,21 @@ static void dims_that_cannot_be_are_refused(void **state)
     check_refused(file, "/x", &create, -EINVAL, "63 bits");
     create = plain();
     create.max_dims[0] = SFS_UNLIMITED;
-    create.chunk_dims[0] = create.chunk_dims[1] = 1 << 15;
-    check_refused(file, "/x", &create, -EFBIG, "4 GiB");
+    create.chunk_dims[0] = create.chunk_dims[1] = UINT32_MAX;
+    create.max_dims[1] = SFS_UNLIMITED;
+    check_refused(file, "/x", &create, -EFBIG, "63 bits");
+    create = plain();
+    create.allocation = (enum sfs_allocation)3;
+    check_refused(file, "/x", &create, -EINVAL, "time of allocation");
+    create = plain();
+    create.fill_time = (enum sfs_fill_time) - 1;
+    check_refused(file, "/x", &create, -EINVAL, "time of allocation or of filling");
+    create = plain();
+    create.index.kind = (enum sfs_index_kind)6;
+    check_refused(file, "/x", &create, -EINVAL, "chunk index 6 is not known");
+    create = plain();
+    create.layout_message = (enum sfs_layout_message)3;
+    check_refused(file, "/x", &create, -EINVAL, "layout message 3 is not known");
     sfs_discard(file);
 }
 
@@ -451,6 +557,7 @@ static int without_messages(void **state)
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(creation_properties_are_those_of_libhdf5),
         cmocka_unit_test(dims_that_cannot_be_are_refused),
         cmocka_unit_test(paths_that_cannot_be_are_refused),
         cmocka_unit_test(datatypes_with_pointers_are_refused),

@@ -92,6 +92,12 @@ static int decode_layout(const char *hex, struct layout_message *layout)
 #define EXTENSIBLE       "0504000000000301 010404 08020100 04 200404100a 0008000000000000"
 #define EXTENSIBLE_RFC22 "0504000000000301 010404 04 200404100a 0008000000000000 08000000020100"
 #define BTREE            "0504000000000301 020204 08020100 05 000000006428 0008000000000000"
+#define SECTIONED_1      "0504000100 00 020100 08 000301 040504 03 0a 0008000000000000"
+#define SECTIONED_4      "0504000100 00 020100 08000000 000301 010404 04 200404100a 0008000000000000"
+#define SECTIONED_8                                                                                \
+    "0504000100 00 020100 0800000000000000 000301 020204 05 000800006428 0008000000000000"
+#define SECTIONED_SINGLE                                                                           \
+    "0504000100 00 020100 08 000201 0504 01 4f00 4300000000000000 cd00000000000000"
 #define VARIABLE                                                                                   \
     "0504000000000201 0310 080303000102 01 af00000000000000 4300000000000000 6700000000000000 "    \
     "0004000000000000"
@@ -102,7 +108,8 @@ static void test_layouts_again(void **state)
     (void)state;
     static const char *const messages[] = {
         SINGLE,      SINGLE_FILTERED, SINGLE_RFC22,     FIXED,
-        FIXED_RFC22, EXTENSIBLE,      EXTENSIBLE_RFC22, VARIABLE};
+        FIXED_RFC22, EXTENSIBLE,      EXTENSIBLE_RFC22, VARIABLE,
+        SECTIONED_1, SECTIONED_4,     SECTIONED_8,      SECTIONED_SINGLE};
     for (size_t i = 0; i < COUNT(messages); i++) {
         struct layout_message l;
         struct why why = {""};
@@ -125,7 +132,7 @@ static void test_layouts(void **state)
     for (size_t i = 0; i < COUNT(singles); i++) {
         assert_int_equal(decode_layout(singles[i], &l), 0);
         assert_int_equal(l.index, INDEX_SINGLE);
-        assert_int_equal(l.rfc22, i == 2);
+        assert_int_equal(l.order, i == 2 ? SFS_LAYOUT_MESSAGE_22 : SFS_LAYOUT_MESSAGE_PROTOTYPE);
         assert_int_equal(l.rank, 1);
         assert_int_equal(l.chunk_dims[0], 5);
         assert_int_equal(l.element_size, 4);
@@ -144,13 +151,28 @@ static void test_layouts(void **state)
     assert_int_equal(l.page_bits, 10);
     assert_int_equal(l.address, 0x800);
     assert_int_equal(decode_layout(FIXED_RFC22, &l), 0);
-    assert_true(l.rfc22 && l.address == 0x800);
+    assert_true(l.order == SFS_LAYOUT_MESSAGE_22 && l.address == 0x800);
     assert_int_equal(decode_layout(EXTENSIBLE, &l), 0);
     assert_int_equal(l.max_bits, 32);
     assert_int_equal(l.super_block_min_blocks, 4);
     assert_int_equal(l.data_block_min_elements, 16);
     assert_int_equal(decode_layout(EXTENSIBLE_RFC22, &l), 0);
-    assert_true(l.rfc22 && l.address == 0x800);
+    assert_true(l.order == SFS_LAYOUT_MESSAGE_22 && l.address == 0x800);
+    static const char *const sectioned[] = {SECTIONED_1, SECTIONED_4, SECTIONED_8};
+    static const unsigned widths[] = {1, 4, 8};
+    for (size_t i = 0; i < COUNT(sectioned); i++) {
+        assert_int_equal(decode_layout(sectioned[i], &l), 0);
+        assert_int_equal(l.order, SFS_LAYOUT_MESSAGE_SECTIONED);
+        assert_int_equal(l.offset_size_width, widths[i]);
+        assert_int_equal(l.offset_size, 8);
+        assert_int_equal(l.rank, 2);
+        assert_int_equal(l.n_sections, 2);
+        assert_int_equal(l.address, 0x800);
+        assert_true(layout_message_is_rfc(&l));
+    }
+    assert_int_equal(decode_layout(SECTIONED_SINGLE, &l), 0);
+    assert_int_equal(l.single.size, 79);
+    assert_int_equal(l.address, 0xcd);
     assert_int_equal(decode_layout(BTREE, &l), 0);
     assert_int_equal(l.split_percent, 100);
     assert_int_equal(l.merge_percent, 40);
@@ -193,9 +215,12 @@ static void test_bad_layouts(void **state)
         {"0504000000000301 040504 08020100 03 00 0008000000000000", -EILSEQ},     /* page bits */
         {"0504000400000301 040504 08020100 03 0a 0008000000000000", -EOPNOTSUPP}, /* type */
         {"0504000080000301 040504 08020100 03 0a 0008000000000000", -EOPNOTSUPP},
-        {"0504000100 00 020100 08 00030104050403 0a 0008000000000000", -EOPNOTSUPP}, /* sectioned */
-        {"0504000100 00 020100 08 00030104050403 0a", -EILSEQ},                      /* cut */
-        {"0504000300 00 03030001020800000000030104051003 0a 0008000000000000", -EOPNOTSUPP},
+        {"0504000500 00 020100 08 000301040504 03 0a 0008000000000000",
+         -EOPNOTSUPP}, /* sectioned */
+        {"0504000100 00 02020001 08 000301040504 03 0a 0008000000000000", -EOPNOTSUPP},
+        {"0504000100 00 020100 08 000301040504 03 0a", -EILSEQ},                  /* cut */
+        {"0504000100 00 020100 05 000301040504 03 0a 0008000000000000", -EILSEQ}, /* offset size */
+        {"0504000100 01 020100 08 000301040504 03 0a 0008000000000000", -EILSEQ}, /* storage type */
         {"0504000000000301 010404 08020100 04 210404100a 0008000000000000", -EILSEQ}, /* bits */
         {"0504000000000301 020204 08020100 05 000800006528 0008000000000000", -EILSEQ},
         {"0504000000000301 020204 08020100 05 000800006400 0008000000000000", -EILSEQ},
@@ -211,9 +236,10 @@ static void test_bad_layouts(void **state)
 static void test_short_layouts(void **state)
 {
     (void)state;
-    static const char *const whole[] = {SINGLE,      SINGLE_FILTERED, SINGLE_RFC22,     FIXED,
-                                        FIXED_RFC22, EXTENSIBLE,      EXTENSIBLE_RFC22, BTREE,
-                                        VARIABLE};
+    static const char *const whole[] = {
+        SINGLE,      SINGLE_FILTERED,  SINGLE_RFC22,    FIXED,    FIXED_RFC22,
+        EXTENSIBLE,  EXTENSIBLE_RFC22, BTREE,           VARIABLE, SECTIONED_1,
+        SECTIONED_4, SECTIONED_8,      SECTIONED_SINGLE};
     for (size_t i = 0; i < COUNT(whole); i++) {
         struct layout_message l;
         char hex[512] = "";

@@ -59,6 +59,7 @@ struct shape {
     int rank;
     uint64_t dims[MAX_AXES], max_dims[MAX_AXES], chunk_dims[MAX_AXES];
     bool filtered;
+    struct layout_choice choice;
 };
 
 /* w stays where it is: the index knows its superblock. */
@@ -70,6 +71,9 @@ static void begin(struct written *w, const struct shape *shape)
     memcpy(w->max_dims, shape->max_dims, sizeof(w->max_dims));
     must(layout_message_init(shape->rank, shape->dims, shape->max_dims, shape->chunk_dims, 4, 2,
                              shape->filtered, &w->layout, &why),
+         &why);
+    must(layout_message_choose(&shape->choice, &w->superblock, shape->dims, shape->max_dims,
+                               shape->filtered, &w->layout, &why),
          &why);
     must(layout_message_records(&w->layout, shape->filtered, &w->format, &why), &why);
     open_written(w);
@@ -301,6 +305,88 @@ static void any_index_agrees_with_a_table(void **state)
     };
     for (size_t i = 0; i < COUNT(shapes); i++)
         act_at_random(&shapes[i], 40000);
+}
+
+#define ARRAY(bits, in_index, least, blocks, page)                                                 \
+    {                                                                                              \
+        {                                                                                          \
+            SFS_INDEX_EXTENSIBLE_ARRAY, page, bits, in_index, least, blocks                        \
+        }                                                                                          \
+    }
+#define TREE(...)                                                                                  \
+    {                                                                                              \
+        {                                                                                          \
+            .kind = SFS_INDEX_BTREE, .node_size = __VA_ARGS__                                      \
+        }                                                                                          \
+    }
+
+/* The same with other numbers than HDF5's, at both ends of what they can be. */
+static void any_numbers_agree_with_a_table(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {"smallest pages", 2, {30, 500}, {60, 500}, {3, 1}, true, {{0, 1}}},
+        {"largest pages", 2, {30, 500}, {60, 500}, {3, 1}, false, {{0, 31}}},
+        {"fixed array of one", 1, {7}, {7}, {7}, true, {{SFS_INDEX_FIXED_ARRAY}}},
+        {"least of all", 1, {4000}, {UNLIMITED}, {1}, false, ARRAY(12, 1, 1, 2, 1)},
+        {"whole of few bits", 1, {128}, {UNLIMITED}, {1}, true, ARRAY(7, 1, 1, 2, 1)},
+        {"least pages", 1, {4000}, {UNLIMITED}, {1}, true, ARRAY(32, 2, 2, 2, 2)},
+        {"many direct blocks", 1, {4000}, {UNLIMITED}, {1}, false, ARRAY(17, 200, 1, 128, 8)},
+        {"one byte of offset", 1, {250}, {UNLIMITED}, {1}, false, ARRAY(8, 3, 4, 4, 4)},
+        {"most of all", 2, {4, 900}, {4, UNLIMITED}, {1, 1}, true, ARRAY(32, 255, 128, 128, 14)},
+        {"pages that are never full", 1, {4000}, {UNLIMITED}, {1}, false, ARRAY(32, 4, 16, 4, 31)},
+        {"tree of none", 2, {20, 70}, {20, 70}, {3, 7}, true, TREE(0)},
+        {"tree of one", 2, {60, 50}, {UNLIMITED, 50}, {1, 1}, false, TREE(0)},
+        {"least nodes", 2, {60, 50}, {UNLIMITED, 50}, {1, 1}, false, TREE(184)},
+        {"nodes that split early", 1, {3000}, {UNLIMITED}, {1}, true, TREE(400, 50, 1)},
+        {"largest nodes", 1, {3000}, {UNLIMITED}, {1}, false, TREE(1 << 20, 100, 49)},
+        {"versions 0", 1, {4000}, {UNLIMITED}, {1}, true, {.rfc_encoding = true}},
+        {"another order",
+         2,
+         {60, 50},
+         {UNLIMITED, 50},
+         {1, 1},
+         true,
+         {.order = SFS_LAYOUT_MESSAGE_SECTIONED}},
+        {"single, another order", 1, {7}, {7}, {7}, true, {.order = SFS_LAYOUT_MESSAGE_22}},
+    };
+    for (size_t i = 0; i < COUNT(shapes); i++)
+        act_at_random(&shapes[i], 8000);
+}
+
+/* The structures that an index without chunks has are there once, and the same as those that the
+ * first chunk brings. */
+static void an_index_is_made_without_chunks(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {"single", 1, {5}, {5}, {5}, false},
+        {"fixed array", 1, {50}, {50}, {5}, false, {{0, 3}}},
+        {"extensible array", 1, {5}, {UNLIMITED}, {5}, true, ARRAY(20, 1, 1, 2, 1)},
+        {"B-tree", 2, {5, 5}, {UNLIMITED, UNLIMITED}, {5, 1}, false, TREE(512)},
+        {"no chunk is possible", 1, {0}, {0}, {5}, false},
+    };
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct written w;
+        struct why why = {""};
+        bool has = shapes[i].max_dims[0] > 5;
+        begin(&w, &shapes[i]);
+        must(index_make(w.index, &why), &why);
+        assert_int_equal(index_layout_changed(w.index, &w.layout), has);
+        uint64_t address = w.layout.address;
+        reopen(&w);
+        assert_int_equal(w.layout.address != address, has);
+        address = w.layout.address;
+        must(index_make(w.index, &why), &why);
+        assert_int_equal(count(&w), 0);
+        if (shapes[i].dims[0] > 0)
+            insert(&w, (uint64_t[]){0, 0}, 7);
+        reopen(&w);
+        assert_int_equal(count(&w), shapes[i].dims[0] > 0);
+        if (has)
+            assert_int_equal(w.layout.address, address);
+        end(&w);
+    }
 }
 
 /* ---- Sizes ---- */
@@ -981,6 +1067,8 @@ static void an_append_costs_the_same_at_any_length(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(any_index_agrees_with_a_table),
+          cmocka_unit_test(any_numbers_agree_with_a_table),
+          cmocka_unit_test(an_index_is_made_without_chunks),
           cmocka_unit_test(what_an_index_cannot_hold_is_refused),
           cmocka_unit_test(chunks_outside_are_refused),
           cmocka_unit_test(an_index_beyond_narrow_addresses_is_refused),

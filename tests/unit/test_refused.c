@@ -155,7 +155,8 @@ static void test_sound(void **state)
         "sound_single",       "sound_empty",           "sound_filtered",
         "sound_fixed_array",  "sound_pages",           "sound_extensible_array",
         "sound_tree",         "sound_variable_length", "sound_continued",
-        "sound_values_first", "sound_left_out",
+        "sound_values_first", "sound_left_out",        "sound_sectioned_1",
+        "sound_sectioned_4",  "sound_sectioned_8",     "sound_sectioned_empty",
     };
     for (size_t i = 0; i < COUNT(names); i++) {
         struct sfs_file *file;

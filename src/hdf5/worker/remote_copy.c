@@ -122,6 +122,9 @@ static int put_creation(struct wire *request, const struct hdf5_create *create)
     put_some_dims(request, create->max_dims, create->rank);
     put_some_dims(request, create->chunk_dims, create->rank);
     wire_uint(request, create->selection_version_1);
+    wire_uint(request, create->unfiltered_edges);
+    wire_uint(request, create->allocation);
+    wire_uint(request, create->fill_time);
     wire_bytes(request, create->type, create->type_size);
     int error = create->fill ? remote_element_size(create->type, create->type_size, &size) : 0;
     if (error)

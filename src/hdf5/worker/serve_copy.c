@@ -141,6 +141,9 @@ static int take_creation(struct cursor *in, struct creation *creation)
     create->max_dims = take_some_dims(in, create->rank, creation->max_dims);
     create->chunk_dims = take_some_dims(in, create->rank, creation->chunk_dims);
     create->selection_version_1 = take_bool(in);
+    create->unfiltered_edges = take_bool(in);
+    create->allocation = (enum sfs_allocation)take_uint(in, SFS_ALLOCATION_LATE);
+    create->fill_time = (enum sfs_fill_time)take_uint(in, SFS_FILL_NEVER);
     struct sfs_encoded type = serve_take_encoded(in), fill = serve_take_encoded(in);
     create->type = type.bytes;
     create->type_size = type.n;

@@ -286,6 +286,9 @@ void wire_info(struct wire *wire, const struct sfs_dataset_info *info)
     wire_string(wire, info->fill_json);
     wire_uint(wire, info->layout);
     wire_uints(wire, info->chunk_dims, info->rank);
+    wire_uint(wire, info->unfiltered_edges);
+    wire_uint(wire, info->allocation);
+    wire_uint(wire, info->fill_time);
     wire_uint(wire, info->n_filters);
     for (size_t i = 0; i < info->n_filters; i++)
         wire_filter(wire, &info->filters[i]);
@@ -348,6 +351,9 @@ static int take_layout(struct cursor *cursor, struct sfs_dataset_info *out)
     for (int i = 0; i < out->rank; i++)
         cursor->failed |= out->layout == SFS_CHUNKED && out->chunk_dims[i] == 0;
     cursor->failed |= out->layout == SFS_CHUNKED && out->rank == 0;
+    out->unfiltered_edges = take_bool(cursor);
+    out->allocation = (enum sfs_allocation)take_uint(cursor, SFS_ALLOCATION_LATE);
+    out->fill_time = (enum sfs_fill_time)take_uint(cursor, SFS_FILL_NEVER);
     size_t n = (size_t)take_uint(cursor, MOST_FILTERS);
     int error = take_end(cursor, false);
     out->filters = error ? NULL : calloc(n ? n : 1, sizeof(*out->filters));
