@@ -51,6 +51,16 @@ SFS_API const char *sfs_hdf5_version(void);
 
 struct sfs_image_options;
 
+/* Which chunk leaves the cache when memory is short. */
+enum sfs_policy {
+    SFS_POLICY_DEFAULT, /* SFS_POLICY_2Q */
+    SFS_POLICY_LRU,     /* the one that was used longest ago */
+    /* The same, but what is read for the first time goes through a share of the cache, which is
+     * learnt, and what was wanted again after it had left has the rest: a scan leaves that alone */
+    SFS_POLICY_2Q,
+    SFS_POLICY_S3_FIFO, /* uses are counted; what is read once goes through a tenth of the cache */
+};
+
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
     unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
@@ -90,6 +100,7 @@ struct sfs_options {
      * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
     size_t chunk_memory;
     bool is_trusted; /* whoever made the file may have libhdf5 do as root what the file says */
+    enum sfs_policy policy;
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with

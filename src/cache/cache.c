@@ -27,6 +27,12 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         return error;
     }
     atomic_init(&cache->limit, limit);
+    error = policy_init(cache);
+    if (error) {
+        workers_destroy(cache->workers);
+        free(cache);
+        return error;
+    }
     cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
@@ -46,8 +52,10 @@ void cache_destroy(struct cache *cache)
         return;
     encoders_end(cache);
     workers_destroy(cache->workers);
-    assert(!cache->lru && !cache->dirty && cache->used == 0 && cache->busy == 0 &&
-           cache->dirty_bytes == 0);
+    assert(!cache->queues[QUEUE_NEW] && !cache->queues[QUEUE_MAIN] &&
+           cache->queue_bytes[QUEUE_NEW] == 0 && cache->queue_bytes[QUEUE_MAIN] == 0 &&
+           !cache->dirty && cache->used == 0 && cache->busy == 0 && cache->dirty_bytes == 0);
+    policy_destroy(cache);
     pool_destroy(&cache->pool);
     pthread_cond_destroy(&cache->wanted);
     pthread_cond_destroy(&cache->freed);
@@ -61,6 +69,12 @@ void cache_destroy(struct cache *cache)
 void cache_limit_chunks(struct cache *cache, size_t most)
 {
     cache->most_of_chunk = most;
+}
+
+void cache_set_policy(struct cache *cache, enum sfs_policy policy)
+{
+    if (policy != SFS_POLICY_DEFAULT)
+        cache->policy = policy;
 }
 
 size_t cache_chunk_limit(const struct cache *cache)
@@ -77,6 +91,7 @@ void cache_set_limit(struct cache *cache, size_t limit)
 {
     pthread_mutex_lock(&cache->lock);
     cache->limit = limit;
+    policy_set_limit(cache);
     while (cache->used > limit && evict_clean(cache))
         ;
     encoders_wake(cache);
@@ -98,6 +113,9 @@ int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_
     dataset->cache = cache;
     dataset->layout = layout;
     dataset->commit_end = UINT64_MAX;
+    pthread_mutex_lock(&cache->lock);
+    dataset->number = ++cache->n_datasets;
+    pthread_mutex_unlock(&cache->lock);
     *out = dataset;
     return 0;
 }

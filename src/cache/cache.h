@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/box.h"
+#include "sparsefs/sparsefs.h"
 
 struct cache;
 struct cache_dataset;
@@ -33,6 +34,9 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
  * without, there is no such limit. */
 void cache_limit_chunks(struct cache *cache, size_t most);
 size_t cache_chunk_limit(const struct cache *cache);
+
+/* Which chunk goes when memory is short. Before any is used. */
+void cache_set_policy(struct cache *cache, enum sfs_policy policy);
 
 /* The limit, and another one from now on: what is clean and not in use is evicted at once as far as
  * that takes, all else when somebody wants room. Never waits. */

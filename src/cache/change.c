@@ -143,7 +143,7 @@ static struct chunk *find_open(struct cache_dataset *dataset, const uint64_t *sc
     if (!chunk || !chunk->open)
         return NULL;
     chunk_pin(chunk);
-    chunk_touch(chunk);
+    policy_touch(cache, chunk);
     cache->hits++;
     return chunk;
 }
@@ -223,7 +223,7 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     struct cache_dataset *dataset = old->dataset;
     struct cache *cache = dataset->cache;
     struct chunk *fresh = chunk_new(dataset, old->scaled);
-    if (fresh && chunk_link(fresh) < 0) {
+    if (fresh && chunk_link(fresh, old) < 0) {
         chunk_drop(fresh);
         fresh = NULL;
     }

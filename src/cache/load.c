@@ -247,7 +247,7 @@ static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *sc
 {
     struct cache *cache = dataset->cache;
     struct chunk *chunk = chunk_new(dataset, scaled);
-    if (chunk && chunk_link(chunk) < 0) {
+    if (chunk && chunk_link(chunk, NULL) < 0) {
         chunk_drop(chunk);
         return NULL;
     }
@@ -324,7 +324,7 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         }
         cache->hits += !is_hit;
         is_hit = true;
-        chunk_touch(chunk);
+        policy_touch(cache, chunk);
         found = wait_for_parts(cache, chunk, parts);
     }
     if (error) {

@@ -23,8 +23,9 @@
  * form is condensed; nothing is waited for under it.
  *
  * Invariants, under cache->lock:
- *  - a chunk is in its dataset's table and in the LRU list, or it is gone and only those who pinned
- *    it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the dirty list;
+ *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and only
+ * those who pinned it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the
+ * dirty list;
  *  - an open chunk that is not gone is dirty;
  *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is, nor one
  *    that is being encoded;
@@ -54,6 +55,9 @@
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
+/* Of chunks, those that go first in front (policy.c). */
+enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
+
 /* What a chunk was decoded from, if others may write it (stored.c). */
 #define STORED_PARTS 2
 struct stored_part {
@@ -64,7 +68,7 @@ struct stored_part {
 
 struct chunk {
     UT_hash_handle hh;                     /* in its dataset's table, by scaled */
-    struct chunk *prev, *next;             /* LRU list, least recently used first */
+    struct chunk *prev, *next;             /* in its queue */
     struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, longest dirty first */
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
@@ -72,6 +76,8 @@ struct chunk {
     bool was_open;          /* constant: its form must be looked at under its stripe, unless... */
     bool open;              /* ...this has become false */
     bool gone;              /* from the table */
+    enum queue queue;
+    unsigned uses; /* policy.c */
     bool changing;
     bool dirty;
     bool is_asked;             /* what is defined was asked for without values */
@@ -118,6 +124,7 @@ struct flush {
 struct cache_dataset {
     struct cache *cache;
     struct layout *layout;
+    uint64_t number;      /* no other dataset had it */
     struct chunk *chunks; /* hash table; under cache->lock */
     uint64_t epoch;       /* chunks of others are compared with what is stored; under cache->lock */
     unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
@@ -128,7 +135,7 @@ struct cache_dataset {
 };
 
 struct cache {
-    atomic_size_t limit; /* changed under the lock */
+    atomic_size_t limit;  /* changed under the lock */
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
@@ -137,7 +144,13 @@ struct cache {
     pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */
     pthread_cond_t freed;   /* used or busy has shrunk, or a chunk can be encoded */
     pthread_cond_t wanted;  /* encoders: there may be something to do */
-    struct chunk *lru;
+    enum sfs_policy policy;
+    struct chunk *queues[QUEUES];
+    size_t queue_bytes[QUEUES];
+    struct ghost *ghosts; /* chunks that were evicted from the new ones */
+    size_t n_ghosts;
+    uint64_t ghost_clock[QUEUES]; /* bytes that were evicted from them */
+    size_t new_share;             /* bytes that new chunks have to themselves */
     struct chunk *dirty;
     uint64_t changes; /* that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
@@ -149,7 +162,8 @@ struct cache {
     unsigned loading;  /* threads that read and decode */
     struct encoding *encodings;
     struct flush *flushes;
-    uint64_t n_flushes; /* that have begun */
+    uint64_t n_flushes;  /* that have begun */
+    uint64_t n_datasets; /* that were opened */
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
     bool ends;
     unsigned most_encoders, n_encoders, idle_encoders;
@@ -165,6 +179,31 @@ void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *byt
  * changing is what is stored now; if not it is gone. Errors are those of looking it up and reading.
  */
 int stored_compare(struct cache *cache, struct chunk *chunk);
+
+/* ---- policy.c; the lock is held, but by the first two ---- */
+
+/* Memory for what is known of evicted chunks is not part of the limit: 0.2 % of it. -ENOMEM. */
+int policy_init(struct cache *cache);
+void policy_destroy(struct cache *cache);
+
+/* There is another limit. */
+void policy_set_limit(struct cache *cache);
+
+/* A chunk is put into the table: a new one, or into the place of another. */
+void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *old);
+void policy_remove(struct cache *cache, struct chunk *chunk);
+
+/* It was found there. */
+void policy_touch(struct cache *cache, struct chunk *chunk);
+
+/* So many bytes more are counted for it, modulo 2^64. */
+void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes);
+
+/* It is about to be removed because memory is short. */
+void policy_evicted(struct cache *cache, const struct chunk *chunk);
+
+/* The clean chunk that nobody uses and that is to go next, or NULL. */
+struct chunk *policy_victim(struct cache *cache);
 
 /* ---- unfinished.c; the lock is held ---- */
 
@@ -197,17 +236,14 @@ void chunk_free(struct cache *cache, struct chunk *chunk);
 
 struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled);
 
-/* Moves it to the end of the LRU list. */
-void chunk_touch(struct chunk *chunk);
-
 /* A new chunk in state LOADING, in no table or list, its entry counted as used. NULL: no memory. */
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 
 /* Gives up a chunk that was not linked. */
 void chunk_drop(struct chunk *chunk);
 
-/* Puts a new chunk into table and LRU list, beside one of the same coordinates if there is one. */
-int chunk_link(struct chunk *chunk);
+/* Puts a new chunk into table and queue, beside `old` of the same coordinates if there is one. */
+int chunk_link(struct chunk *chunk, const struct chunk *old);
 
 /* Of a chunk that takes the place of another: what was changed in that one since it was written is
  * in it, too. */
@@ -222,6 +258,9 @@ void chunk_dirty_again(struct chunk *chunk);
 
 /* Counts the bytes of a chunk's form anew. */
 void chunk_count(struct chunk *chunk);
+
+/* Whether nobody uses, changes or encodes it. */
+bool chunk_is_free(const struct chunk *chunk);
 
 /* It is no longer changing. */
 void chunk_end_change(struct chunk *chunk);
