@@ -252,12 +252,13 @@ SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
 
 struct sfs_statistics {
-    uint64_t cache_limit;     /* bytes */
-    uint64_t cache_bytes;     /* allocated for chunks and their encoded forms now */
-    uint64_t cache_chunks;    /* entries now */
-    uint64_t cache_hits;      /* pieces of chunks found */
-    uint64_t cache_misses;    /* pieces of chunks that had to be looked up */
-    uint64_t cache_evictions; /* chunks */
+    uint64_t cache_limit;      /* bytes */
+    uint64_t cache_bytes;      /* allocated for chunks and their encoded forms now */
+    uint64_t cache_bytes_used; /* that chunks take of them, or would if they were condensed */
+    uint64_t cache_chunks;     /* entries now */
+    uint64_t cache_hits;       /* pieces of chunks found */
+    uint64_t cache_misses;     /* pieces of chunks that had to be looked up */
+    uint64_t cache_evictions;  /* chunks */
     uint64_t chunks_decoded;
     uint64_t cache_dirty_bytes; /* of chunks that are changed and not stored */
     uint64_t chunks_encoded;    /* and stored, or taken out */
@@ -784,6 +785,43 @@ SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
                             int (*action)(void *context), void *context);
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
+
+/* H5SC_flush_dset: encodes what was changed in one dataset and puts it into the file's next commit,
+ * which sfs_flush is. evict: what the cache has of the dataset goes then, but for chunks that
+ * somebody uses, or that could not be stored. */
+SFS_API int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict);
+
+/* ---- Several datasets in one call ---- */
+
+enum sfs_io_flags {
+    /* Reading leaves no trace in the cache: chunks that were not there go when they have been read,
+     * and those that are count as not used. For what is read once. (Writing: nothing.) */
+    SFS_SKIP_CACHE = 1,
+};
+
+/* H5D_dset_io_info_t of the shared chunk cache RFC: elements of one dataset. */
+struct sfs_io {
+    struct sfs_dataset *dataset;
+    const struct sfs_slab *slab; /* row-major and without gaps in memory, in the file's datatype;
+                                  * NULL: these three, as of sfs_dataset_read, are looked at */
+    const struct sfs_encoded *type, *memory_space, *space;
+    union {
+        void *to;         /* sfs_read_many */
+        const void *from; /* sfs_write_many */
+    };
+    unsigned flags; /* of enum sfs_io_flags */
+};
+
+/* H5Dread_multi: reads elements of n datasets of one file, or of one, several times. Chunks of
+ * slabs are looked up, read and decoded together, with those of the next dataset; those that lie
+ * beside each other are read by one call of the system. Everything is checked before anything is
+ * read; errors as sfs_read and sfs_dataset_read, -EINVAL also for datasets of several files, and
+ * for a slab with a selection. */
+SFS_API int sfs_read_many(const struct sfs_io *io, size_t n);
+
+/* H5Dwrite_multi: the same for writing, in the order of the list. Everything is checked before
+ * anything is changed: where it is refused (-EROFS, -EINVAL, -EOPNOTSUPP, -EFBIG) nothing is. */
+SFS_API int sfs_write_many(const struct sfs_io *io, size_t n);
 
 /* The elements of slab, which may lie behind the dims and of which nothing is committed yet (what
  * is may be left out, too), are unfinished until the second call: what is written to them, and of a

@@ -589,6 +589,22 @@ static void forget(struct cache_dataset *dataset, bool only_outside)
     pthread_mutex_unlock(&cache->lock);
 }
 
+void cache_evict(struct cache_dataset *dataset)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk, *next;
+    pthread_mutex_lock(&cache->lock);
+    HASH_ITER (hh, dataset->chunks, chunk, next) {
+        if (!chunk_is_free(chunk) || chunk->dirty)
+            continue;
+        chunk_pin(chunk);
+        chunk_unlink(chunk);
+        chunk_unpin(chunk);
+        cache->evictions++;
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
 void cache_forget_outside(struct cache_dataset *dataset)
 {
     forget(dataset, true);

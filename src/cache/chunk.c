@@ -31,6 +31,10 @@ void chunk_unpin(struct chunk *chunk)
     if (--chunk->pins > 0)
         return;
     cache->busy -= chunk->form_bytes;
+    if (chunk->passing && !chunk->gone && !chunk->dirty && chunk_is_free(chunk)) {
+        chunk_unlink(chunk);
+        cache->evictions++;
+    }
     if (chunk->gone) {
         cache->used -= chunk->entry_bytes + chunk->form_bytes;
         chunk_free(cache, chunk);
@@ -71,7 +75,7 @@ struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled)
     return chunk;
 }
 
-static size_t entry_bytes(const struct cache_dataset *dataset)
+size_t chunk_entry_bytes(const struct cache_dataset *dataset)
 {
     return sizeof(struct chunk) + (size_t)dataset->layout->rank * sizeof(uint64_t);
 }
@@ -79,7 +83,7 @@ static size_t entry_bytes(const struct cache_dataset *dataset)
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled)
 {
     struct cache *cache = dataset->cache;
-    size_t bytes = entry_bytes(dataset);
+    size_t bytes = chunk_entry_bytes(dataset);
     struct chunk *chunk = pool_get(&cache->pool, bytes);
     if (!chunk)
         return NULL;
@@ -189,6 +193,7 @@ void chunk_count(struct chunk *chunk)
         pool_count(&cache->pool, runs);
     }
     chunk->form_bytes = bytes;
+    chunk->used_bytes = form_used_bytes(&chunk->form);
     chunk->run_bytes = runs;
 }
 

@@ -165,7 +165,7 @@ void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *ol
     enum queue queue = QUEUE_MAIN;
     if (old)
         queue = old->queue;
-    else if (cache->policy != SFS_POLICY_LRU && !take_ghost(cache, chunk))
+    else if (cache->policy != SFS_POLICY_LRU && (chunk->passing || !take_ghost(cache, chunk)))
         queue = QUEUE_NEW;
     chunk->uses = old ? old->uses : 0;
     enter(cache, chunk, queue);

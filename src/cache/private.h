@@ -55,6 +55,10 @@
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
+/* Besides parts of a form, for chunk_acquire. */
+#define PART_SOME 16 /* values, or what is defined if the values are read in parts (partial.c) */
+#define PASSING   32 /* it is not wanted later: it leaves no trace in the cache */
+
 /* Of chunks, those that go first in front (policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
 
@@ -78,6 +82,9 @@ struct chunk {
     bool gone;              /* from the table */
     enum queue queue;
     unsigned uses; /* policy.c */
+    bool passing;  /* goes with its last pin */
+    bool in_parts; /* constant once it is not LOADING: who wants values of it reads them... */
+    uint64_t values_address; /* ...from here, unless all are there */
     bool changing;
     bool dirty;
     bool is_asked;             /* what is defined was asked for without values */
@@ -91,6 +98,7 @@ struct chunk {
     size_t rewritten;           /* bytes of packed forms that writing to it has made */
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
+    size_t used_bytes;          /* of these, without what blocks have too much */
     size_t run_bytes;           /* the part of them that is not of the pool */
     size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
     struct chunk_record record; /* of what is stored */
@@ -239,6 +247,9 @@ struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled);
 /* A new chunk in state LOADING, in no table or list, its entry counted as used. NULL: no memory. */
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 
+/* What it counts besides its form. */
+size_t chunk_entry_bytes(const struct cache_dataset *dataset);
+
 /* Gives up a chunk that was not linked. */
 void chunk_drop(struct chunk *chunk);
 
@@ -287,6 +298,12 @@ void encoders_retry(struct cache *cache, bool all);
 /* Sees to it that an encoder works if there is something to do for one. */
 void encoders_wake(struct cache *cache);
 
+/* Makes a new chunk, linked and marked as changing, in room that was made for it; or NULL. */
+struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, bool passing);
+
+/* Takes a new chunk, which is pinned, out of LOADING; with an error it is gone. */
+void chunk_loaded(struct chunk *chunk, enum chunk_state state, int error);
+
 /* ---- The lock is held on entry and on return, but dropped meanwhile ---- */
 
 /* Evicts one clean chunk, or only its values; false: there is none that nobody uses. */
@@ -309,6 +326,46 @@ int chunk_condense(struct chunk *chunk);
 int write_back(struct chunk *chunk, bool commits);
 
 /* ---- The lock is not held ---- */
+
+/* Finds out where a new chunk is stored, in which state it is to be, and which parts are wanted. */
+int chunk_look_up(struct chunk *chunk, unsigned *parts, enum chunk_state *state);
+
+/* Parts on their way to a chunk that this thread has marked as changing and has not pinned. */
+struct loading {
+    struct chunk *chunk;
+    unsigned wanted, missing;
+    uint64_t offset; /* of the stored bytes, from the chunk's address */
+    size_t n;
+    size_t bytes;           /* to be reserved */
+    struct cache_form made; /* shares what was there before */
+    void *stored;           /* where the stored bytes go; NULL: there are none */
+    int error;              /* of reading */
+};
+
+static inline uint64_t loading_address(const struct loading *loading)
+{
+    return loading->chunk->record.address + loading->offset;
+}
+
+/* The steps: what is to be reserved, also after an error; then, if there was none, room for the
+ * stored bytes, reading and decoding; in any case the end, which pins the chunk. */
+int loading_plan(struct loading *loading, struct chunk *chunk, unsigned wanted);
+int loading_get(struct loading *loading);
+int loading_read(struct loading *loading);
+int loading_decode(struct loading *loading);
+void loading_end(struct loading *loading, int error);
+
+/* All of them after the first, which has returned this error. */
+int loading_do(struct loading *loading, int error);
+
+/* Whether the values of a pinned chunk that is LOADED and was never open are to be read by these:
+ * elements of a piece of it to `at` of an array, and at positions of it, packed. -EAGAIN: all
+ * values are needed for that, or another chunk has taken its place. */
+bool chunk_is_in_parts(const struct chunk *chunk);
+struct piece;
+int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
+                 const uint64_t *dims, const uint64_t *at);
+int partial_gather(struct chunk *chunk, const struct runs *positions, char *elements);
 
 /* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts
  * 0: where it is stored is enough. */

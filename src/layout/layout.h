@@ -51,6 +51,12 @@ struct layout_ops {
     int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
                   unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
 
+    /* Whether the packed values of a chunk are stored as they are, in the order of its selection:
+     * *n bytes of them at *address, of which parts can be read (the RFC's vector_read). Absent:
+     * never. */
+    bool (*values_at)(const struct layout *layout, const uint64_t *scaled,
+                      const struct chunk_record *record, uint64_t *address, uint64_t *n);
+
     /* Whether elements can be undefined in this layout. */
     bool is_sparse;
 
