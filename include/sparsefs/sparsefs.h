@@ -876,7 +876,10 @@ SFS_API int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_sla
                                int space_rank, const void *encoded, size_t n,
                                struct sfs_defined *defined);
 
-/* ---- Stored chunks of sparse datasets ---- */
+/* ---- Stored chunks of sparse and of chunked datasets ----
+ *
+ * Those of a chunked dataset have no section 0; their bytes are section 1. -EOPNOTSUPP: the dataset
+ * has another layout, or is chunked and has pointers. */
 
 #define SFS_SECTIONS 2 /* of a structured chunk: encoded selection, values */
 
@@ -891,27 +894,30 @@ struct sfs_chunk_info {
                                              * over the edge have no filters */
 };
 
-/* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
- * stored for it. -EOPNOTSUPP: the dataset is not sparse. */
+/* H5Dget_struct_chunk_info_by_coord, H5Dget_chunk_info_by_coord: the chunk that element `start`
+ * lies in. What was changed in it is stored first, nothing else. -ENOENT: nothing is stored for it.
+ */
 SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
-/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
- * unless it is 0, and is returned. -EAGAIN: the file is followed and has moved on: what was told
- * counts for nothing. */
+/* H5Dstruct_chunk_iter, H5Dchunk_iter: calls each for every stored chunk; what it returns ends the
+ * iteration unless it is 0, and is returned. Of a chunked dataset it takes time for every place of
+ * a chunk, whether one is stored there or not. -EAGAIN: the file is followed and has moved on: what
+ * was told counts for nothing. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
-/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by
- * section and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a
- * NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
+/* H5Dread_struct_chunk, H5Dread_chunk: the stored bytes of the chunk that element `start` lies in,
+ * section by section and filtered as they are, into sections[0] of info->section_size[0] bytes, and
+ * so on; a NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer
+ * is. */
 SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS]);
 
-/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered
- * as info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked
- * as if they had been read from a file. info->start is the chunk; address and size are not looked
- * at. -EINVAL: the sections are not a chunk of this dataset. */
+/* H5Dwrite_struct_chunk, H5Dwrite_chunk: stores a chunk from ready sections of info->section_size
+ * bytes, filtered as info->filter_mask says. Section 0 is an encoded selection with its checksum.
+ * They are checked as if they had been read from a file. info->start is the chunk; address and size
+ * are not looked at. -EINVAL: the sections are not a chunk of this dataset. */
 SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                             const void *const sections[SFS_SECTIONS]);
 

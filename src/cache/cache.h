@@ -160,6 +160,9 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
  * among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
+/* The same of one chunk. Scaled coordinates. */
+int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
+
 /* The same, for a commit, of all datasets that are in one store, but what is unfinished. What
  * cannot be stored for a reason of its own (its index or its filters, want of memory) is left
  * changed, and the error is in *left, or 0; what is returned concerns all that is in the store. */

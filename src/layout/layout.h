@@ -157,6 +157,9 @@ int layout_each_chunk(struct layout *layout, const struct box *box,
  * which is logged. */
 int layout_check_room(const struct layout *layout, const uint64_t *scaled);
 
+/* Whether a chunk of a chunked layout may be stored in n bytes. */
+bool layout_is_size(const struct layout *layout, uint64_t n);
+
 /* Whether a chunk has elements outside of the dataset. */
 bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);
 
