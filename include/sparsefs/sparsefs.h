@@ -51,6 +51,16 @@ SFS_API const char *sfs_hdf5_version(void);
 
 struct sfs_image_options;
 
+/* Which chunk leaves the cache when memory is short. */
+enum sfs_policy {
+    SFS_POLICY_DEFAULT, /* SFS_POLICY_2Q */
+    SFS_POLICY_LRU,     /* the one that was used longest ago */
+    /* The same, but what is read for the first time goes through a share of the cache, which is
+     * learnt, and what was wanted again after it had left has the rest: a scan leaves that alone */
+    SFS_POLICY_2Q,
+    SFS_POLICY_S3_FIFO, /* uses are counted; what is read once goes through a tenth of the cache */
+};
+
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
     unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
@@ -90,6 +100,7 @@ struct sfs_options {
      * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
     size_t chunk_memory;
     bool is_trusted; /* whoever made the file may have libhdf5 do as root what the file says */
+    enum sfs_policy policy;
 };
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
@@ -250,12 +261,13 @@ SFS_API mode_t sfs_mode_led_to(const struct sfs_file *file);
 SFS_API int sfs_set_mode(struct sfs_file *file, mode_t mode);
 
 struct sfs_statistics {
-    uint64_t cache_limit;     /* bytes */
-    uint64_t cache_bytes;     /* allocated for chunks and their encoded forms now */
-    uint64_t cache_chunks;    /* entries now */
-    uint64_t cache_hits;      /* pieces of chunks found */
-    uint64_t cache_misses;    /* pieces of chunks that had to be looked up */
-    uint64_t cache_evictions; /* chunks */
+    uint64_t cache_limit;      /* bytes */
+    uint64_t cache_bytes;      /* allocated for chunks and their encoded forms now */
+    uint64_t cache_bytes_used; /* that chunks take of them, or would if they were condensed */
+    uint64_t cache_chunks;     /* entries now */
+    uint64_t cache_hits;       /* pieces of chunks found */
+    uint64_t cache_misses;     /* pieces of chunks that had to be looked up */
+    uint64_t cache_evictions;  /* chunks */
     uint64_t chunks_decoded;
     uint64_t cache_dirty_bytes; /* of chunks that are changed and not stored */
     uint64_t chunks_encoded;    /* and stored, or taken out */
@@ -879,6 +891,43 @@ SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
 
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
 
+/* H5SC_flush_dset: encodes what was changed in one dataset and puts it into the file's next commit,
+ * which sfs_flush is. evict: what the cache has of the dataset goes then, but for chunks that
+ * somebody uses, or that could not be stored. */
+SFS_API int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict);
+
+/* ---- Several datasets in one call ---- */
+
+enum sfs_io_flags {
+    /* Reading leaves no trace in the cache: chunks that were not there go when they have been read,
+     * and those that are count as not used. For what is read once. (Writing: nothing.) */
+    SFS_SKIP_CACHE = 1,
+};
+
+/* H5D_dset_io_info_t of the shared chunk cache RFC: elements of one dataset. */
+struct sfs_io {
+    struct sfs_dataset *dataset;
+    const struct sfs_slab *slab; /* row-major and without gaps in memory, in the file's datatype;
+                                  * NULL: these three, as of sfs_dataset_read, are looked at */
+    const struct sfs_encoded *type, *memory_space, *space;
+    union {
+        void *to;         /* sfs_read_many */
+        const void *from; /* sfs_write_many */
+    };
+    unsigned flags; /* of enum sfs_io_flags */
+};
+
+/* H5Dread_multi: reads elements of n datasets of one file, or of one, several times. Chunks of
+ * slabs are looked up, read and decoded together, with those of the next dataset; those that lie
+ * beside each other are read by one call of the system. Everything is checked before anything is
+ * read; errors as sfs_read and sfs_dataset_read, -EINVAL also for datasets of several files, and
+ * for a slab with a selection. */
+SFS_API int sfs_read_many(const struct sfs_io *io, size_t n);
+
+/* H5Dwrite_multi: the same for writing, in the order of the list. Everything is checked before
+ * anything is changed: where it is refused (-EROFS, -EINVAL, -EOPNOTSUPP, -EFBIG) nothing is. */
+SFS_API int sfs_write_many(const struct sfs_io *io, size_t n);
+
 /* The elements of slab, which may lie behind the dims and of which nothing is committed yet (what
  * is may be left out, too), are unfinished until the second call: what is written to them, and of a
  * sparse dataset the growth of its first dim to or over them, is left out of what sfs_flush
@@ -932,7 +981,10 @@ SFS_API int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_sla
                                int space_rank, const void *encoded, size_t n,
                                struct sfs_defined *defined);
 
-/* ---- Stored chunks of sparse datasets ---- */
+/* ---- Stored chunks of sparse and of chunked datasets ----
+ *
+ * Those of a chunked dataset have no section 0; their bytes are section 1. -EOPNOTSUPP: the dataset
+ * has another layout, or is chunked and has pointers. */
 
 /* H5D_struct_chunk_info_t of the sparse storage RFC, and where the chunk is. */
 struct sfs_chunk_info {
@@ -945,27 +997,30 @@ struct sfs_chunk_info {
                                              * over the edge have no filters */
 };
 
-/* H5Dget_struct_chunk_info_by_coord: the chunk that element `start` lies in. -ENOENT: nothing is
- * stored for it. -EOPNOTSUPP: the dataset is not sparse. */
+/* H5Dget_struct_chunk_info_by_coord, H5Dget_chunk_info_by_coord: the chunk that element `start`
+ * lies in. What was changed in it is stored first, nothing else. -ENOENT: nothing is stored for it.
+ */
 SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
-/* H5Dstruct_chunk_iter: calls each for every stored chunk; what it returns ends the iteration
- * unless it is 0, and is returned. -EAGAIN: the file is followed and has moved on: what was told
- * counts for nothing. */
+/* H5Dstruct_chunk_iter, H5Dchunk_iter: calls each for every stored chunk; what it returns ends the
+ * iteration unless it is 0, and is returned. Of a chunked dataset it takes time for every place of
+ * a chunk, whether one is stored there or not. -EAGAIN: the file is followed and has moved on: what
+ * was told counts for nothing. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
-/* H5Dread_struct_chunk: the stored bytes of the chunk that element `start` lies in, section by
- * section and filtered as they are, into sections[0] of info->section_size[0] bytes, and so on; a
- * NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer is. */
+/* H5Dread_struct_chunk, H5Dread_chunk: the stored bytes of the chunk that element `start` lies in,
+ * section by section and filtered as they are, into sections[0] of info->section_size[0] bytes, and
+ * so on; a NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer
+ * is. */
 SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS]);
 
-/* H5Dwrite_struct_chunk: stores a chunk from ready sections of info->section_size bytes, filtered
- * as info->filter_mask says. Section 0 is an encoded selection with its checksum. They are checked
- * as if they had been read from a file. info->start is the chunk; address and size are not looked
- * at. -EINVAL: the sections are not a chunk of this dataset. */
+/* H5Dwrite_struct_chunk, H5Dwrite_chunk: stores a chunk from ready sections of info->section_size
+ * bytes, filtered as info->filter_mask says. Section 0 is an encoded selection with its checksum.
+ * They are checked as if they had been read from a file. info->start is the chunk; address and size
+ * are not looked at. -EINVAL: the sections are not a chunk of this dataset. */
 SFS_API int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                             const void *const sections[SFS_SECTIONS]);
 

@@ -13,9 +13,6 @@
 #include "layout/piece.h"
 #include "store/store.h"
 
-#define LOADED_TOGETHER 8
-#define LOADED_SHARE    4 /* chunks that are loaded together take at most this share of the limit */
-
 static void prepare(void *cache)
 {
     pool_prepare(&((struct cache *)cache)->pool);
@@ -32,6 +29,12 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **out)
         return error;
     }
     atomic_init(&cache->limit, limit);
+    error = policy_init(cache);
+    if (error) {
+        workers_destroy(cache->workers);
+        free(cache);
+        return error;
+    }
     cache->most_of_chunk = SIZE_MAX;
     cache->most_encoders = n_workers;
     pool_init(&cache->pool, limit);
@@ -53,8 +56,10 @@ void cache_destroy(struct cache *cache)
     encoders_end(cache);
     workers_cancel(cache->workers, &cache->preparing);
     workers_destroy(cache->workers);
-    assert(!cache->lru && !cache->dirty && cache->used == 0 && cache->busy == 0 &&
-           cache->dirty_bytes == 0);
+    assert(!cache->queues[QUEUE_NEW] && !cache->queues[QUEUE_MAIN] &&
+           cache->queue_bytes[QUEUE_NEW] == 0 && cache->queue_bytes[QUEUE_MAIN] == 0 &&
+           !cache->dirty && cache->used == 0 && cache->busy == 0 && cache->dirty_bytes == 0);
+    policy_destroy(cache);
     pool_destroy(&cache->pool);
     pthread_cond_destroy(&cache->wanted);
     pthread_cond_destroy(&cache->freed);
@@ -68,6 +73,12 @@ void cache_destroy(struct cache *cache)
 void cache_limit_chunks(struct cache *cache, size_t most)
 {
     cache->most_of_chunk = most;
+}
+
+void cache_set_policy(struct cache *cache, enum sfs_policy policy)
+{
+    if (policy != SFS_POLICY_DEFAULT)
+        cache->policy = policy;
 }
 
 size_t cache_chunk_limit(const struct cache *cache)
@@ -84,6 +95,7 @@ void cache_set_limit(struct cache *cache, size_t limit)
 {
     pthread_mutex_lock(&cache->lock);
     cache->limit = limit;
+    policy_set_limit(cache);
     while (cache->used > limit && evict_clean(cache))
         ;
     encoders_wake(cache);
@@ -105,6 +117,9 @@ int cache_open_dataset(struct cache *cache, struct layout *layout, struct cache_
     dataset->cache = cache;
     dataset->layout = layout;
     dataset->commit_end = UINT64_MAX;
+    pthread_mutex_lock(&cache->lock);
+    dataset->number = ++cache->n_datasets;
+    pthread_mutex_unlock(&cache->lock);
     *out = dataset;
     return 0;
 }
@@ -116,122 +131,6 @@ void cache_close_dataset(struct cache_dataset *dataset)
     cache_forget(dataset);     /* waits for the encoders */
     cache_end_commit(dataset); /* of which it is not a part any more */
     free(dataset);
-}
-
-struct located_read {
-    const struct chunk *chunk;
-    char *buffer;
-};
-
-static int read_row(void *context, size_t in_buffer, size_t in_chunk, size_t bytes)
-{
-    const struct located_read *read = context;
-    return store_read(read->chunk->dataset->layout->store, read->chunk->record.address + in_chunk,
-                      read->buffer + in_buffer, bytes);
-}
-
-/* Where a box is read to. */
-struct target {
-    char *elements;
-    const uint64_t *dims, *start;
-};
-
-/* Reads from a form that may be changed in place meanwhile. */
-static void read_open(struct chunk *chunk, const struct piece *piece, const struct target *target,
-                      const uint64_t *at)
-{
-    const struct layout *layout = chunk->dataset->layout;
-    struct cache_form *form = &chunk->form;
-    pthread_rwlock_t *stripe = chunk_stripe(chunk);
-    pthread_rwlock_rdlock(stripe);
-    if (form->is_open && !form_is_filled(layout, form, piece->count, piece->in_chunk)) {
-        pthread_rwlock_unlock(stripe);
-        pthread_rwlock_wrlock(stripe);
-        if (form->is_open)
-            form_complete(layout, form);
-    }
-    form_read(layout, form, piece->count, piece->in_chunk, target->elements, target->dims, at);
-    pthread_rwlock_unlock(stripe);
-}
-
-static int read_piece(struct cache_dataset *dataset, const struct piece *piece,
-                      const struct target *target)
-{
-    const struct layout *layout = dataset->layout;
-    struct chunk *chunk;
-    uint64_t at[SFS_MAX_RANK];
-    for (int i = 0; i < layout->rank; i++)
-        at[i] = target->start[i] + piece->in_box[i];
-    int error = chunk_acquire(dataset, piece->scaled, PART_VALUES, &chunk);
-    if (error)
-        return error;
-    if (chunk->state == CHUNK_LOADED && chunk->was_open)
-        read_open(chunk, piece, target, at);
-    else if (chunk->state == CHUNK_LOADED)
-        form_read(layout, &chunk->form, piece->count, piece->in_chunk, target->elements,
-                  target->dims, at);
-    else if (chunk->state == CHUNK_LOCATED)
-        error = box_each_row(layout->rank, piece->count, layout->element_size, target->dims, at,
-                             layout->chunk_dims, piece->in_chunk, read_row,
-                             &(struct located_read){chunk, target->elements});
-    else
-        box_fill(layout->rank, piece->count, layout->element_size, target->elements, target->dims,
-                 at, layout->info->fill);
-    chunk_release(chunk);
-    return error;
-}
-
-/* Chunks that are decoded together, by all threads there are. */
-struct group {
-    struct cache_dataset *dataset;
-    struct piece piece[LOADED_TOGETHER];
-    int error[LOADED_TOGETHER]; /* of those that could not be loaded */
-    size_t n;
-};
-
-static int load_one(void *context, size_t i)
-{
-    struct group *group = context;
-    struct chunk *chunk;
-    group->error[i] = chunk_acquire(group->dataset, group->piece[i].scaled, PART_VALUES, &chunk);
-    if (group->error[i] == 0)
-        chunk_release(chunk);
-    return group->error[i];
-}
-
-/* Whether threads would be idle: others that are decoding have them already. */
-static bool is_worth_it(struct group *group)
-{
-    struct cache *cache = group->dataset->cache;
-    if (group->n < 2 || !group->dataset->layout->ops->decode)
-        return false;
-    pthread_mutex_lock(&cache->lock);
-    bool is_worth_it = cache->busy == 0 && !chunk_find(group->dataset, group->piece[0].scaled);
-    pthread_mutex_unlock(&cache->lock);
-    return is_worth_it;
-}
-
-static void load_group(struct group *group)
-{
-    if (is_worth_it(group))
-        (void)workers_each(group->dataset->cache->workers, group->n, load_one, group);
-}
-
-/* Takes pieces for a group, from *next on; false if that was the last. */
-static bool take_group(struct group *group, const struct box *box, struct piece *next)
-{
-    const struct layout *layout = group->dataset->layout;
-    const struct cache *cache = group->dataset->cache;
-    size_t most = cache->limit / LOADED_SHARE / (layout->chunk_bytes + 1);
-    bool more = true;
-    group->n = 0;
-    do {
-        group->error[group->n] = 0;
-        group->piece[group->n++] = *next;
-        more = piece_next(layout, box, next);
-    } while (more && group->n < LOADED_TOGETHER && group->n < most &&
-             group->n < cache->most_encoders);
-    return more;
 }
 
 bool cache_holds(struct cache_dataset *dataset, const uint64_t *scaled)
@@ -252,41 +151,16 @@ bool cache_fetch(struct cache_dataset *dataset, const uint64_t *scaled)
     pthread_mutex_unlock(&cache->lock);
     if (holds || !idle)
         return holds;
-    if (chunk_acquire(dataset, scaled, PART_VALUES, &chunk) == 0)
+    if (chunk_acquire(dataset, scaled, PART_SOME, &chunk) == 0)
         chunk_release(chunk);
     return true;
-}
-
-int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer)
-{
-    static const uint64_t origin[SFS_MAX_RANK];
-    return cache_read_placed(dataset, box, buffer, box->count, origin);
-}
-
-int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
-                      const uint64_t *dims, const uint64_t *start)
-{
-    const struct target target = {elements, dims, start};
-    struct group group; /* large: not set to zeros for every small read */
-    struct piece next;
-    int error = 0;
-    group.dataset = dataset;
-    for (bool more = piece_first(dataset->layout, box, &next); more && !error;) {
-        more = take_group(&group, box, &next);
-        load_group(&group);
-        for (size_t i = 0; i < group.n && !error; i++)
-            error = group.error[i] ? group.error[i] : read_piece(dataset, &group.piece[i], &target);
-        if (!error && more) /* there may be as many as bytes */
-            error = interrupt_check();
-    }
-    return error;
 }
 
 /* All elements of a chunk where they lie in memory, or NULL. */
 static const char *elements_of(const struct chunk *chunk)
 {
     const struct cache_form *form = &chunk->form;
-    if (chunk_is_open(chunk))
+    if (chunk_is_open(chunk) || chunk_is_in_parts(chunk))
         return NULL;
     if (form->elements)
         return form->elements;
@@ -306,7 +180,7 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
         return 0;
 
     struct chunk *chunk;
-    int error = chunk_acquire(dataset, piece.scaled, PART_VALUES, &chunk);
+    int error = chunk_acquire(dataset, piece.scaled, PART_SOME, &chunk);
     if (error)
         return error;
     uint64_t offset = position * layout->element_size;
@@ -393,30 +267,6 @@ int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned pa
     return 0;
 }
 
-int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
-                 const struct runs *positions, void *elements)
-{
-    const struct layout *layout = dataset->layout;
-    struct chunk *chunk;
-    int error = chunk_acquire(dataset, scaled, PART_VALUES, &chunk);
-    if (error)
-        return error;
-    struct cache_form *form = &chunk->form;
-    if (chunk->state == CHUNK_ABSENT) {
-        fill_elements(elements, positions->elements, layout->element_size, layout->info->fill);
-    } else if (!chunk->was_open) {
-        form_gather(layout, form, positions, elements);
-    } else {
-        pthread_rwlock_wrlock(chunk_stripe(chunk));
-        if (form->is_open)
-            form_complete(layout, form);
-        form_gather(layout, form, positions, elements);
-        pthread_rwlock_unlock(chunk_stripe(chunk));
-    }
-    chunk_release(chunk);
-    return 0;
-}
-
 /* ---- What is changed and not stored yet ---- */
 
 /* The number of defined elements of a pinned chunk that is LOADED and dirty. */
@@ -496,11 +346,33 @@ void cache_scratch_return(struct cache *cache, void *memory, size_t bytes)
     uncount_scratch(cache, bytes);
 }
 
+/* Bytes of a chunk that condensing it would leave. */
+static size_t used_bytes(const struct chunk *chunk)
+{
+    bool shrinks = chunk->open && chunk->dataset->layout->ops->is_sparse;
+    return chunk->entry_bytes + (shrinks && chunk->condensed_bytes < chunk->used_bytes
+                                     ? chunk->condensed_bytes
+                                     : chunk->used_bytes);
+}
+
+static uint64_t all_used_bytes(const struct cache *cache)
+{
+    const struct chunk *chunk;
+    uint64_t bytes = 0;
+    for (int i = 0; i < QUEUES; i++) {
+        DL_FOREACH (cache->queues[i], chunk) {
+            bytes += used_bytes(chunk);
+        }
+    }
+    return bytes;
+}
+
 void cache_statistics(struct cache *cache, struct sfs_statistics *statistics)
 {
     pthread_mutex_lock(&cache->lock);
     statistics->cache_limit = cache->limit;
     statistics->cache_bytes = pool_bytes(&cache->pool);
+    statistics->cache_bytes_used = all_used_bytes(cache);
     struct chunk *chunk;
     statistics->chunks_left = 0;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {

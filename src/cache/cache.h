@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/box.h"
+#include "sparsefs/sparsefs.h"
 
 struct cache;
 struct cache_dataset;
@@ -33,6 +34,9 @@ int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
  * without, there is no such limit. */
 void cache_limit_chunks(struct cache *cache, size_t most);
 size_t cache_chunk_limit(const struct cache *cache);
+
+/* Which chunk goes when memory is short. Before any is used. */
+void cache_set_policy(struct cache *cache, enum sfs_policy policy);
 
 /* The limit, and another one from now on: what is clean and not in use is evicted at once as far as
  * that takes, all else when somebody wants room. Never waits. */
@@ -62,6 +66,20 @@ int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffe
 /* The same into an array of these dims, to these coordinates of it. */
 int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
                       const uint64_t *dims, const uint64_t *start);
+
+struct cache_read {
+    struct cache_dataset *dataset;
+    const struct box *box;
+    void *elements;
+    const uint64_t *dims, *start; /* of the array; where the box goes in it */
+    bool passing; /* leaves no trace: what comes into the cache for this goes with it, and what is
+                   * there counts as not used */
+};
+
+/* The same for boxes of several datasets of one cache. Chunks that are not there are looked up,
+ * read and decoded together, some at a time, in the order of the boxes; those that lie beside each
+ * other are read by one call of the system. After an error some of them may have been read. */
+int cache_read_many(struct cache *cache, const struct cache_read *reads, size_t n);
 
 /* Whether a chunk is in the cache, or on its way there. Scaled coordinates. */
 bool cache_holds(struct cache_dataset *dataset, const uint64_t *scaled);
@@ -95,9 +113,10 @@ int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned pa
 
 struct runs;
 
-/* Copies the elements at these positions of a chunk of a sparse dataset, packed. */
+/* Copies the elements at these positions of a chunk of a sparse dataset, packed. passing: as above.
+ */
 int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
-                 const struct runs *positions, void *elements);
+                 const struct runs *positions, void *elements, bool passing);
 
 /* Writes the elements of a box, which must lie inside the dataset, row-major and without gaps. Of a
  * sparse dataset they are defined then. The change is in the cache only until it is flushed or
@@ -140,6 +159,9 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 /* Writes all changed chunks of a dataset to its store. What was written while this runs may be
  * among them or not. On error the chunks that are not written stay changed. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
+
+/* The same of one chunk. Scaled coordinates. */
+int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
 
 /* The same, for a commit, of all datasets that are in one store, but what is unfinished. What
  * cannot be stored for a reason of its own (its index or its filters, want of memory) is left
@@ -185,6 +207,9 @@ int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n);
 /* After the dataset's dims have shrunk: forgets the chunks that lie outside of them, also what was
  * changed in them and not flushed (the RFC's set_extent_notify). */
 void cache_forget_outside(struct cache_dataset *dataset);
+
+/* Takes the chunks of a dataset out of the cache that nobody uses and that are not changed. */
+void cache_evict(struct cache_dataset *dataset);
 
 /* Forgets all chunks of a dataset that is not sparse, whose storage another hand has changed, also
  * what was changed in them and not flushed. */

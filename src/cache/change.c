@@ -183,7 +183,7 @@ static struct chunk *find_open(struct cache_dataset *dataset, const uint64_t *sc
     if (!chunk || !chunk->open)
         return NULL;
     chunk_pin(chunk);
-    chunk_touch(chunk);
+    policy_touch(cache, chunk);
     cache->hits++;
     return chunk;
 }
@@ -263,7 +263,7 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     struct cache_dataset *dataset = old->dataset;
     struct cache *cache = dataset->cache;
     struct chunk *fresh = chunk_new(dataset, old->scaled);
-    if (fresh && chunk_link(fresh) < 0) {
+    if (fresh && chunk_link(fresh, old) < 0) {
         chunk_drop(fresh);
         fresh = NULL;
     }
@@ -630,6 +630,22 @@ static void forget(struct cache_dataset *dataset, bool only_outside)
     pthread_mutex_lock(&cache->lock);
     while (!forget_idle(dataset, only_outside))
         pthread_cond_wait(&cache->changed, &cache->lock);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+void cache_evict(struct cache_dataset *dataset)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk, *next;
+    pthread_mutex_lock(&cache->lock);
+    HASH_ITER (hh, dataset->chunks, chunk, next) {
+        if (!chunk_is_free(chunk) || chunk->dirty)
+            continue;
+        chunk_pin(chunk);
+        chunk_unlink(chunk);
+        chunk_unpin(chunk);
+        cache->evictions++;
+    }
     pthread_mutex_unlock(&cache->lock);
 }
 

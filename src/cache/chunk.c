@@ -13,10 +13,8 @@
 #define LOOKED_AT 32 /* chunks, for one */
 
 /* A chunk keeps its selection, if that was asked for, when its values are evicted: if it is no more
- * than a share of both, and as long as all such selections take no more than a share of the limit.
- */
+ * than a share of both. */
 #define SELECTION_SHARE 4
-#define BARE_SHARE      4
 
 /* Room is left for as many encoders as fit into this share of the limit. */
 #define ENCODE_SHARE 4
@@ -33,6 +31,10 @@ void chunk_unpin(struct chunk *chunk)
     if (--chunk->pins > 0)
         return;
     cache->busy -= chunk->form_bytes;
+    if (chunk->passing && !chunk->gone && !chunk->dirty && chunk_is_free(chunk)) {
+        chunk_unlink(chunk);
+        cache->evictions++;
+    }
     if (chunk->gone) {
         cache->used -= chunk->entry_bytes + chunk->form_bytes;
         chunk_free(cache, chunk);
@@ -52,7 +54,7 @@ void chunk_unlink(struct chunk *chunk)
     struct cache *cache = chunk->dataset->cache;
     forget_bare(chunk);
     HASH_DELETE(hh, chunk->dataset->chunks, chunk);
-    DL_DELETE(cache->lru, chunk);
+    policy_remove(cache, chunk);
     if (chunk->dirty)
         chunk_mark_clean(chunk);
     chunk->gone = true;
@@ -73,14 +75,7 @@ struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled)
     return chunk;
 }
 
-void chunk_touch(struct chunk *chunk)
-{
-    struct cache *cache = chunk->dataset->cache;
-    DL_DELETE(cache->lru, chunk);
-    DL_APPEND(cache->lru, chunk);
-}
-
-static size_t entry_bytes(const struct cache_dataset *dataset)
+size_t chunk_entry_bytes(const struct cache_dataset *dataset)
 {
     return sizeof(struct chunk) + (size_t)dataset->layout->rank * sizeof(uint64_t);
 }
@@ -88,7 +83,7 @@ static size_t entry_bytes(const struct cache_dataset *dataset)
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled)
 {
     struct cache *cache = dataset->cache;
-    size_t bytes = entry_bytes(dataset);
+    size_t bytes = chunk_entry_bytes(dataset);
     struct chunk *chunk = pool_get(&cache->pool, bytes);
     if (!chunk)
         return NULL;
@@ -109,7 +104,7 @@ void chunk_drop(struct chunk *chunk)
     chunk_free(cache, chunk);
 }
 
-int chunk_link(struct chunk *chunk)
+int chunk_link(struct chunk *chunk, const struct chunk *old)
 {
     struct cache_dataset *dataset = chunk->dataset;
     struct cache *cache = dataset->cache;
@@ -117,7 +112,7 @@ int chunk_link(struct chunk *chunk)
     HASH_ADD_KEYPTR(hh, dataset->chunks, chunk->scaled, key_bytes, chunk);
     if (hash_failed())
         return -ENOMEM;
-    DL_APPEND(cache->lru, chunk);
+    policy_add(cache, chunk, old);
     cache->n_chunks++;
     return 0;
 }
@@ -188,6 +183,7 @@ void chunk_count(struct chunk *chunk)
     size_t bytes = form_bytes(&chunk->form), runs = runs_bytes(&chunk->form.defined);
     forget_bare(chunk);
     cache->used += bytes - chunk->form_bytes;
+    policy_resized(cache, chunk, bytes - chunk->form_bytes);
     if (chunk->pins > 0)
         cache->busy += bytes - chunk->form_bytes;
     if (chunk->dirty)
@@ -197,6 +193,7 @@ void chunk_count(struct chunk *chunk)
         pool_count(&cache->pool, runs);
     }
     chunk->form_bytes = bytes;
+    chunk->used_bytes = form_used_bytes(&chunk->form);
     chunk->run_bytes = runs;
 }
 
@@ -230,29 +227,9 @@ void unreserve(struct cache *cache, size_t bytes)
     pthread_cond_broadcast(&cache->freed);
 }
 
-static bool is_free(const struct chunk *chunk)
+bool chunk_is_free(const struct chunk *chunk)
 {
     return chunk->pins == 0 && !chunk->changing && !chunk->encoding;
-}
-
-/* The least recently used clean chunk that nobody uses, or NULL. Those that have only their
- * selection left come last, until they are too many: they go to the end of the list, so that they
- * are not looked at every time. */
-static struct chunk *evictable(struct cache *cache)
-{
-    struct chunk *chunk, *next, *bare = NULL;
-    bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
-    DL_FOREACH_SAFE (cache->lru, chunk, next) {
-        if (chunk == bare)
-            break;
-        if (!is_free(chunk) || chunk->dirty)
-            continue;
-        if (chunk->bare_bytes == 0 || takes_bare)
-            return chunk;
-        bare = bare ? bare : chunk;
-        chunk_touch(chunk);
-    }
-    return bare;
 }
 
 /* The chunk longest dirty that becomes much smaller when it is condensed, or NULL. */
@@ -261,7 +238,7 @@ static struct chunk *condensable(struct cache *cache)
     struct chunk *chunk;
     unsigned looked_at = 0;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
-        if (chunk->open && is_free(chunk) && chunk->dataset->layout->ops->is_sparse &&
+        if (chunk->open && chunk_is_free(chunk) && chunk->dataset->layout->ops->is_sparse &&
             chunk->condensed_bytes < chunk->form_bytes / CONDENSED_SHARE)
             return chunk;
         if (++looked_at == LOOKED_AT)
@@ -305,6 +282,7 @@ static void evict(struct cache *cache, struct chunk *victim)
     if (evict_values(cache, victim))
         return;
     struct cache_form nothing = {0};
+    policy_evicted(cache, victim);
     chunk_unlink(victim);
     cache->evictions++;
     free_form(cache, &nothing, victim, victim->entry_bytes + victim->form_bytes);
@@ -312,7 +290,7 @@ static void evict(struct cache *cache, struct chunk *victim)
 
 bool evict_clean(struct cache *cache)
 {
-    struct chunk *victim = evictable(cache);
+    struct chunk *victim = policy_victim(cache);
     if (victim)
         evict(cache, victim);
     return victim;

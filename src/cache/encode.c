@@ -375,6 +375,37 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     return error ? error : left;
 }
 
+/* With the lock held: goes a step towards storing what was changed of a chunk up to `last`; *done:
+ * there is nothing left of it. */
+static int flush_step(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t last,
+                      bool *done)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk = chunk_find(dataset, scaled);
+    *done = !chunk || (!chunk->encoding && (!chunk->dirty || chunk->dirty_since > last));
+    if (*done)
+        return 0;
+    bool can = chunk->dirty && is_idle(chunk) && has_room(cache, chunk);
+    if (can && !(cache->encodings && cache->used + encode_estimate(chunk) > cache->limit))
+        return write_back(chunk, false);
+    if (!can || !evict_clean(cache))
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    return 0;
+}
+
+int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct cache *cache = dataset->cache;
+    bool done = false;
+    int error = 0;
+    pthread_mutex_lock(&cache->lock);
+    uint64_t last = cache->changes;
+    while (!done && !error)
+        error = flush_step(dataset, scaled, last, &done);
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
 int cache_flush_most(struct cache *cache, const struct store *store, int *left)
 {
     return flush_most(cache, NULL, store, left);

@@ -57,31 +57,6 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
     return both ? size_sum(bytes, dense) : bytes;
 }
 
-static int read_and_decode(struct layout *layout, struct chunk *chunk, unsigned missing,
-                           uint64_t offset, size_t n, struct pool *pool, struct cache_form *form)
-{
-    uint64_t address = chunk->record.address + offset;
-    if (!layout->ops->decode) {
-        int error = form_new_elements(layout, form, pool);
-        if (!error)
-            error = store_read(layout->store, address, form->elements, layout->chunk_bytes);
-        if (!error)
-            stored_note(chunk, offset, layout->chunk_bytes, form->elements);
-        return error;
-    }
-    void *stored = n ? pool_get(pool, n) : NULL;
-    int error = n && !stored ? -ENOMEM : 0;
-    if (!error && n)
-        error = store_read(layout->store, address, stored, n);
-    if (!error && n)
-        stored_note(chunk, offset, n, stored);
-    if (!error)
-        error =
-            layout->ops->decode(layout, chunk->scaled, &chunk->record, missing, stored, pool, form);
-    pool_put(pool, stored, n);
-    return error;
-}
-
 /* Turns what was decoded into what is kept. */
 static int settle(struct cache *cache, const struct layout *layout, unsigned wanted,
                   unsigned missing, struct cache_form *form)
@@ -113,22 +88,6 @@ static int settle(struct cache *cache, const struct layout *layout, unsigned wan
         form->has_defined = false;
     }
     return 0;
-}
-
-/* Makes the parts of a changing chunk that are missing, in a copy of its form. The copy shares what
- * was there before: on error only what is new is freed. */
-static int make_parts(struct cache *cache, struct chunk *chunk, unsigned wanted,
-                      struct cache_form *form)
-{
-    struct layout *layout = chunk->dataset->layout;
-    unsigned missing = missing_parts(layout, form, wanted);
-    uint64_t offset = 0, n = chunk->record.size;
-    if (layout->ops->stored)
-        layout->ops->stored(layout, &chunk->record, missing, &offset, &n);
-    int error = 0;
-    if (missing || !layout->ops->decode)
-        error = read_and_decode(layout, chunk, missing, offset, (size_t)n, &cache->pool, form);
-    return error ? error : settle(cache, layout, wanted, missing, form);
 }
 
 /* Takes over what is new in a form; the lock is held. Readers of the old parts do not look at these
@@ -171,60 +130,151 @@ static void discard(struct cache *cache, const struct cache_form *form, struct c
     form_free(made, &cache->pool);
 }
 
-/* Adds parts to a chunk that this thread has marked as changing and has not pinned. */
-static int add_parts(struct cache *cache, struct chunk *chunk, unsigned wanted)
+/* ---- The steps of loading ---- */
+
+int loading_plan(struct loading *loading, struct chunk *chunk, unsigned wanted)
 {
+    struct cache *cache = chunk->dataset->cache;
     struct layout *layout = chunk->dataset->layout;
     unsigned missing = missing_parts(layout, &chunk->form, wanted);
-    uint64_t offset, n = chunk->record.size;
+    uint64_t offset = 0, n = chunk->record.size;
     if (layout->ops->stored)
         layout->ops->stored(layout, &chunk->record, missing, &offset, &n);
+    if (!layout->ops->decode)
+        n = layout->chunk_bytes;
+    *loading = (struct loading){.chunk = chunk,
+                                .wanted = wanted,
+                                .missing = missing,
+                                .offset = offset,
+                                .n = (size_t)n,
+                                .made = chunk->form};
     size_t bytes = most_bytes(cache, layout, &chunk->record, missing);
     if (layout->ops->decode && n)
         bytes = size_sum(bytes, pool_block_size(size_of(n)));
     int error = chunk_check_bytes(chunk, bytes);
-    bytes = error ? 0 : bytes;
-    pthread_mutex_lock(&cache->lock);
-    reserve(cache, bytes);
-    pthread_mutex_unlock(&cache->lock);
-
-    struct cache_form made = chunk->form;
-    if (!error)
-        error = make_parts(cache, chunk, wanted, &made);
-    if (error)
-        discard(cache, &chunk->form, &made);
-
-    pthread_mutex_lock(&cache->lock);
-    chunk_pin(chunk);
-    if (!error) {
-        install(&chunk->form, &made);
-        chunk_count(chunk);
-        cache->decoded++;
-    }
-    unreserve(cache, bytes);
-    pthread_mutex_unlock(&cache->lock);
-    if (pool_wants(&cache->pool))
-        workers_offer(cache->workers, &cache->preparing, 1);
+    loading->bytes = error ? 0 : bytes;
     return error;
 }
 
-/* Takes a chunk that this thread has just put into the table out of LOADING. */
-static int load(struct cache *cache, struct chunk *chunk, unsigned parts)
+int loading_get(struct loading *loading)
+{
+    struct layout *layout = loading->chunk->dataset->layout;
+    struct pool *pool = &loading->chunk->dataset->cache->pool;
+    if (!layout->ops->decode) {
+        int error = form_new_elements(layout, &loading->made, pool);
+        loading->stored = loading->made.elements;
+        return error;
+    }
+    if (loading->n == 0 || loading->missing == 0)
+        return 0;
+    loading->stored = pool_get(pool, loading->n);
+    return loading->stored ? 0 : -ENOMEM;
+}
+
+int loading_read(struct loading *loading)
+{
+    struct chunk *chunk = loading->chunk;
+    if (!loading->stored)
+        return 0;
+    return store_read(chunk->dataset->layout->store, loading_address(loading), loading->stored,
+                      loading->n);
+}
+
+int loading_decode(struct loading *loading)
+{
+    struct chunk *chunk = loading->chunk;
+    struct layout *layout = chunk->dataset->layout;
+    struct cache *cache = chunk->dataset->cache;
+    int error = 0;
+    if (loading->stored)
+        stored_note(chunk, loading->offset, loading->n, loading->stored);
+    if (layout->ops->decode && loading->missing)
+        error = layout->ops->decode(layout, chunk->scaled, &chunk->record, loading->missing,
+                                    loading->stored, &cache->pool, &loading->made);
+    return error ? error : settle(cache, layout, loading->wanted, loading->missing, &loading->made);
+}
+
+void loading_end(struct loading *loading, int error)
+{
+    struct chunk *chunk = loading->chunk;
+    struct cache *cache = chunk->dataset->cache;
+    if (chunk->dataset->layout->ops->decode)
+        pool_put(&cache->pool, loading->stored, loading->n);
+    if (error)
+        discard(cache, &chunk->form, &loading->made);
+    pthread_mutex_lock(&cache->lock);
+    chunk_pin(chunk);
+    if (!error) {
+        install(&chunk->form, &loading->made);
+        chunk_count(chunk);
+        cache->decoded++;
+    }
+    unreserve(cache, loading->bytes);
+    pthread_mutex_unlock(&cache->lock);
+    if (pool_wants(&cache->pool))
+        workers_offer(cache->workers, &cache->preparing, 1);
+}
+
+int loading_do(struct loading *loading, int error)
+{
+    struct cache *cache = loading->chunk->dataset->cache;
+    pthread_mutex_lock(&cache->lock);
+    reserve(cache, loading->bytes);
+    pthread_mutex_unlock(&cache->lock);
+    if (!error)
+        error = loading_get(loading);
+    if (!error)
+        error = loading_read(loading);
+    if (!error)
+        error = loading_decode(loading);
+    loading_end(loading, error);
+    return error;
+}
+
+static int add_parts(struct chunk *chunk, unsigned wanted)
+{
+    struct loading loading;
+    int error = loading_plan(&loading, chunk, wanted);
+    return loading_do(&loading, error);
+}
+
+/* Many values that are stored as they are need not be read whole. */
+static bool is_read_in_parts(struct chunk *chunk)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    uint64_t bytes;
+    return layout->ops->values_at &&
+           layout->ops->values_at(layout, chunk->scaled, &chunk->record, &chunk->values_address,
+                                  &bytes) &&
+           (bytes > WHOLE_BYTES || bytes > chunk->dataset->cache->limit / WHOLE_SHARE);
+}
+
+/* The parts that somebody wants of this chunk. */
+static unsigned parts_of(const struct chunk *chunk, unsigned parts)
+{
+    if (parts & PART_SOME)
+        parts = (parts & ~PART_SOME) | (chunk->in_parts ? PART_DEFINED : PART_VALUES);
+    return parts;
+}
+
+int chunk_look_up(struct chunk *chunk, unsigned *parts, enum chunk_state *state)
 {
     struct layout *layout = chunk->dataset->layout;
     int error = layout->ops->lookup(layout, chunk->scaled, &chunk->record);
-    enum chunk_state state = CHUNK_LOCATED;
+    *state = CHUNK_LOCATED;
     if (!error && !chunk->record.exists)
-        state = CHUNK_ABSENT;
-    else if (!error && is_read_whole(cache, layout))
-        state = CHUNK_LOADED;
-    bool more = state == CHUNK_LOADED && parts != 0;
-    if (more)
-        error = add_parts(cache, chunk, parts);
+        *state = CHUNK_ABSENT;
+    else if (!error && is_read_whole(chunk->dataset->cache, layout))
+        *state = CHUNK_LOADED;
+    if (!error && *state == CHUNK_LOADED)
+        chunk->in_parts = is_read_in_parts(chunk);
+    *parts = parts_of(chunk, *parts);
+    return error;
+}
 
-    pthread_mutex_lock(&cache->lock);
-    if (!more)
-        chunk_pin(chunk);
+void chunk_loaded(struct chunk *chunk, enum chunk_state state, int error)
+{
+    struct cache *cache = chunk->dataset->cache;
     chunk->state = error ? CHUNK_FAILED : state;
     chunk->error = error;
     chunk->changing = false;
@@ -232,6 +282,20 @@ static int load(struct cache *cache, struct chunk *chunk, unsigned parts)
     if (error) /* the next reader tries again */
         chunk_unlink(chunk);
     pthread_cond_broadcast(&cache->changed);
+}
+
+/* Takes a chunk that this thread has just put into the table out of LOADING. */
+static int load(struct cache *cache, struct chunk *chunk, unsigned parts)
+{
+    enum chunk_state state;
+    int error = chunk_look_up(chunk, &parts, &state);
+    bool more = !error && state == CHUNK_LOADED && parts != 0;
+    if (more)
+        error = add_parts(chunk, parts);
+    pthread_mutex_lock(&cache->lock);
+    if (!more)
+        chunk_pin(chunk);
+    chunk_loaded(chunk, state, error);
     pthread_mutex_unlock(&cache->lock);
     return error;
 }
@@ -239,7 +303,7 @@ static int load(struct cache *cache, struct chunk *chunk, unsigned parts)
 /* Adds parts to a LOADED chunk that this thread has marked as changing. */
 static int load_more(struct cache *cache, struct chunk *chunk, unsigned parts)
 {
-    int error = add_parts(cache, chunk, parts);
+    int error = add_parts(chunk, parts);
     pthread_mutex_lock(&cache->lock);
     chunk->changing = false;
     cache->loading--;
@@ -248,12 +312,13 @@ static int load_more(struct cache *cache, struct chunk *chunk, unsigned parts)
     return error;
 }
 
-/* With the lock held: makes a new chunk, marked as changing, in room that was made for it. */
-static struct chunk *add_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
+struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, bool passing)
 {
     struct cache *cache = dataset->cache;
     struct chunk *chunk = chunk_new(dataset, scaled);
-    if (chunk && chunk_link(chunk) < 0) {
+    if (chunk)
+        chunk->passing = passing;
+    if (chunk && chunk_link(chunk, NULL) < 0) {
         chunk_drop(chunk);
         return NULL;
     }
@@ -283,7 +348,8 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
         return FOUND_CHANGED;
     }
     /* An open one has all parts, and its form may be looked at only under its stripe. */
-    if (chunk->state != CHUNK_LOADED || chunk->open || form_has(&chunk->form, parts)) {
+    if (chunk->state != CHUNK_LOADED || chunk->open ||
+        form_has(&chunk->form, parts_of(chunk, parts))) {
         chunk_pin(chunk);
         return FOUND_READY;
     }
@@ -310,8 +376,10 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
                   struct chunk **out)
 {
     struct cache *cache = dataset->cache;
-    size_t room = sizeof(struct chunk) + sizeof(*scaled) * (size_t)dataset->layout->rank;
+    size_t room = chunk_entry_bytes(dataset);
     struct chunk *chunk;
+    bool passing = parts & PASSING;
+    parts &= ~(unsigned)PASSING;
     enum found found = FOUND_CHANGED;
     bool is_new = false, is_hit = false;
     int error = 0;
@@ -330,7 +398,10 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         }
         cache->hits += !is_hit;
         is_hit = true;
-        chunk_touch(chunk);
+        if (!passing) {
+            chunk->passing = false;
+            policy_touch(cache, chunk);
+        }
         found = wait_for_parts(cache, chunk, parts);
     }
     if (error) {
@@ -338,7 +409,7 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         return error;
     }
     if (is_new)
-        chunk = add_chunk(dataset, scaled);
+        chunk = chunk_add(dataset, scaled, passing);
     if (chunk && parts == PART_DEFINED)
         chunk->is_asked = true;
     pthread_mutex_unlock(&cache->lock);
@@ -346,7 +417,7 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         return -ENOMEM;
 
     error = is_new                   ? load(cache, chunk, parts)
-            : found == FOUND_TO_LOAD ? load_more(cache, chunk, parts)
+            : found == FOUND_TO_LOAD ? load_more(cache, chunk, parts_of(chunk, parts))
                                      : chunk->error;
     if (error)
         chunk_release(chunk);

@@ -23,8 +23,9 @@
  * form is condensed; nothing is waited for under it.
  *
  * Invariants, under cache->lock:
- *  - a chunk is in its dataset's table and in the LRU list, or it is gone and only those who pinned
- *    it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the dirty list;
+ *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and only
+ * those who pinned it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the
+ * dirty list;
  *  - an open chunk that is not gone is dirty;
  *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is, nor one
  *    that is being encoded;
@@ -54,6 +55,13 @@
 
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
+/* Besides parts of a form, for chunk_acquire. */
+#define PART_SOME 16 /* values, or what is defined if the values are read in parts (partial.c) */
+#define PASSING   32 /* it is not wanted later: it leaves no trace in the cache */
+
+/* Of chunks, those that go first in front (policy.c). */
+enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
+
 /* What a chunk was decoded from, if others may write it (stored.c). */
 #define STORED_PARTS 2
 struct stored_part {
@@ -64,7 +72,7 @@ struct stored_part {
 
 struct chunk {
     UT_hash_handle hh;                     /* in its dataset's table, by scaled */
-    struct chunk *prev, *next;             /* LRU list, least recently used first */
+    struct chunk *prev, *next;             /* in its queue */
     struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, longest dirty first */
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
@@ -72,6 +80,11 @@ struct chunk {
     bool was_open;          /* constant: its form must be looked at under its stripe, unless... */
     bool open;              /* ...this has become false */
     bool gone;              /* from the table */
+    enum queue queue;
+    unsigned uses; /* policy.c */
+    bool passing;  /* goes with its last pin */
+    bool in_parts; /* constant once it is not LOADING: who wants values of it reads them... */
+    uint64_t values_address; /* ...from here, unless all are there */
     bool changing;
     bool dirty;
     bool is_asked;             /* what is defined was asked for without values */
@@ -85,6 +98,7 @@ struct chunk {
     size_t rewritten;           /* bytes of packed forms that writing to it has made */
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
+    size_t used_bytes;          /* of these, without what blocks have too much */
     size_t run_bytes;           /* the part of them that is not of the pool */
     size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
     struct chunk_record record; /* of what is stored */
@@ -118,6 +132,7 @@ struct flush {
 struct cache_dataset {
     struct cache *cache;
     struct layout *layout;
+    uint64_t number;      /* no other dataset had it */
     struct chunk *chunks; /* hash table; under cache->lock */
     uint64_t epoch;       /* chunks of others are compared with what is stored; under cache->lock */
     unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
@@ -128,7 +143,7 @@ struct cache_dataset {
 };
 
 struct cache {
-    atomic_size_t limit; /* changed under the lock */
+    atomic_size_t limit;  /* changed under the lock */
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
@@ -138,7 +153,13 @@ struct cache {
     pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */
     pthread_cond_t freed;   /* used or busy has shrunk, or a chunk can be encoded */
     pthread_cond_t wanted;  /* encoders: there may be something to do */
-    struct chunk *lru;
+    enum sfs_policy policy;
+    struct chunk *queues[QUEUES];
+    size_t queue_bytes[QUEUES];
+    struct ghost *ghosts; /* chunks that were evicted from the new ones */
+    size_t n_ghosts;
+    uint64_t ghost_clock[QUEUES]; /* bytes that were evicted from them */
+    size_t new_share;             /* bytes that new chunks have to themselves */
     struct chunk *dirty;
     uint64_t changes; /* that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
@@ -150,7 +171,8 @@ struct cache {
     unsigned loading;  /* threads that read and decode */
     struct encoding *encodings;
     struct flush *flushes;
-    uint64_t n_flushes; /* that have begun */
+    uint64_t n_flushes;  /* that have begun */
+    uint64_t n_datasets; /* that were opened */
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
     bool ends;
     unsigned most_encoders, n_encoders, idle_encoders;
@@ -166,6 +188,31 @@ void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *byt
  * changing is what is stored now; if not it is gone. Errors are those of looking it up and reading.
  */
 int stored_compare(struct cache *cache, struct chunk *chunk);
+
+/* ---- policy.c; the lock is held, but by the first two ---- */
+
+/* Memory for what is known of evicted chunks is not part of the limit: 0.2 % of it. -ENOMEM. */
+int policy_init(struct cache *cache);
+void policy_destroy(struct cache *cache);
+
+/* There is another limit. */
+void policy_set_limit(struct cache *cache);
+
+/* A chunk is put into the table: a new one, or into the place of another. */
+void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *old);
+void policy_remove(struct cache *cache, struct chunk *chunk);
+
+/* It was found there. */
+void policy_touch(struct cache *cache, struct chunk *chunk);
+
+/* So many bytes more are counted for it, modulo 2^64. */
+void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes);
+
+/* It is about to be removed because memory is short. */
+void policy_evicted(struct cache *cache, const struct chunk *chunk);
+
+/* The clean chunk that nobody uses and that is to go next, or NULL. */
+struct chunk *policy_victim(struct cache *cache);
 
 /* ---- unfinished.c; the lock is held ---- */
 
@@ -198,17 +245,17 @@ void chunk_free(struct cache *cache, struct chunk *chunk);
 
 struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled);
 
-/* Moves it to the end of the LRU list. */
-void chunk_touch(struct chunk *chunk);
-
 /* A new chunk in state LOADING, in no table or list, its entry counted as used. NULL: no memory. */
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
+
+/* What it counts besides its form. */
+size_t chunk_entry_bytes(const struct cache_dataset *dataset);
 
 /* Gives up a chunk that was not linked. */
 void chunk_drop(struct chunk *chunk);
 
-/* Puts a new chunk into table and LRU list, beside one of the same coordinates if there is one. */
-int chunk_link(struct chunk *chunk);
+/* Puts a new chunk into table and queue, beside `old` of the same coordinates if there is one. */
+int chunk_link(struct chunk *chunk, const struct chunk *old);
 
 /* Of a chunk that takes the place of another: what was changed in that one since it was written is
  * in it, too. */
@@ -223,6 +270,9 @@ void chunk_dirty_again(struct chunk *chunk);
 
 /* Counts the bytes of a chunk's form anew. */
 void chunk_count(struct chunk *chunk);
+
+/* Whether nobody uses, changes or encodes it. */
+bool chunk_is_free(const struct chunk *chunk);
 
 /* It is no longer changing. */
 void chunk_end_change(struct chunk *chunk);
@@ -249,6 +299,12 @@ void encoders_retry(struct cache *cache, bool all);
 /* Sees to it that an encoder works if there is something to do for one. */
 void encoders_wake(struct cache *cache);
 
+/* Makes a new chunk, linked and marked as changing, in room that was made for it; or NULL. */
+struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, bool passing);
+
+/* Takes a new chunk, which is pinned, out of LOADING; with an error it is gone. */
+void chunk_loaded(struct chunk *chunk, enum chunk_state state, int error);
+
 /* ---- The lock is held on entry and on return, but dropped meanwhile ---- */
 
 /* Evicts one clean chunk, or only its values; false: there is none that nobody uses. */
@@ -271,6 +327,46 @@ int chunk_condense(struct chunk *chunk);
 int write_back(struct chunk *chunk, bool commits);
 
 /* ---- The lock is not held ---- */
+
+/* Finds out where a new chunk is stored, in which state it is to be, and which parts are wanted. */
+int chunk_look_up(struct chunk *chunk, unsigned *parts, enum chunk_state *state);
+
+/* Parts on their way to a chunk that this thread has marked as changing and has not pinned. */
+struct loading {
+    struct chunk *chunk;
+    unsigned wanted, missing;
+    uint64_t offset; /* of the stored bytes, from the chunk's address */
+    size_t n;
+    size_t bytes;           /* to be reserved */
+    struct cache_form made; /* shares what was there before */
+    void *stored;           /* where the stored bytes go; NULL: there are none */
+    int error;              /* of reading */
+};
+
+static inline uint64_t loading_address(const struct loading *loading)
+{
+    return loading->chunk->record.address + loading->offset;
+}
+
+/* The steps: what is to be reserved, also after an error; then, if there was none, room for the
+ * stored bytes, reading and decoding; in any case the end, which pins the chunk. */
+int loading_plan(struct loading *loading, struct chunk *chunk, unsigned wanted);
+int loading_get(struct loading *loading);
+int loading_read(struct loading *loading);
+int loading_decode(struct loading *loading);
+void loading_end(struct loading *loading, int error);
+
+/* All of them after the first, which has returned this error. */
+int loading_do(struct loading *loading, int error);
+
+/* Whether the values of a pinned chunk that is LOADED and was never open are to be read by these:
+ * elements of a piece of it to `at` of an array, and at positions of it, packed. -EAGAIN: all
+ * values are needed for that, or another chunk has taken its place. */
+bool chunk_is_in_parts(const struct chunk *chunk);
+struct piece;
+int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
+                 const uint64_t *dims, const uint64_t *at);
+int partial_gather(struct chunk *chunk, const struct runs *positions, char *elements);
 
 /* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts
  * 0: where it is stored is enough. */

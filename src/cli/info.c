@@ -179,6 +179,33 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
     return sums->query->chunks ? sfs_chunk_iterate(dataset, print_chunk, (void *)sums) : 0;
 }
 
+/* Of a chunked dataset all is the values of its chunks. */
+static int print_dense_chunk(void *context, const struct sfs_chunk_info *chunk)
+{
+    const struct sums *sums = context;
+    fputs("  chunk at ", stdout);
+    for (int i = 0; i < sums->info->rank; i++)
+        printf("%s%" PRIu64, i ? "," : "", chunk->start[i]);
+    printf(": address %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, chunk->address, chunk->size,
+           chunk->unfiltered_size[VALUES_SECTION]);
+    if (chunk->filter_mask[VALUES_SECTION])
+        printf(", filters left out: mask %#" PRIx32, chunk->filter_mask[VALUES_SECTION]);
+    putchar('\n');
+    return 0;
+}
+
+static bool lists_dense(const struct sums *sums)
+{
+    return sums->query->chunks && sums->info->layout == SFS_CHUNKED &&
+           !sums->info->type.has_pointers;
+}
+
+static int print_dense(struct sfs_dataset *dataset, struct sums *sums)
+{
+    printf("  dense       %.0f bytes\n", dense_bytes(sums->info));
+    return lists_dense(sums) ? sfs_chunk_iterate(dataset, print_dense_chunk, sums) : 0;
+}
+
 /* ---- As JSON ---- */
 
 static void json_key(const char *key)
@@ -276,6 +303,29 @@ static int json_chunk(void *context, const struct sfs_chunk_info *chunk)
     return 0;
 }
 
+static int json_dense_chunk(void *context, const struct sfs_chunk_info *chunk)
+{
+    struct sums *sums = context;
+    printf("%s\n        {\"start\": [", sums->chunks++ ? "," : "");
+    for (int i = 0; i < sums->info->rank; i++)
+        printf("%s%" PRIu64, i ? ", " : "", chunk->start[i]);
+    printf("], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"unfiltered_size\": %" PRIu64
+           ", \"filter_mask\": %" PRIu32 "}",
+           chunk->address, chunk->size, chunk->unfiltered_size[VALUES_SECTION],
+           chunk->filter_mask[VALUES_SECTION]);
+    return 0;
+}
+
+static int json_list(struct sfs_dataset *dataset, const struct sums *sums, sfs_chunk_function each)
+{
+    struct sums listed = {.query = sums->query, .info = sums->info};
+    json_key("chunks");
+    putchar('[');
+    int error = sfs_chunk_iterate(dataset, each, &listed);
+    putchar(']');
+    return error;
+}
+
 static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
     uint64_t stored = sums->stored[0] + sums->stored[1] + sums->stored[2];
@@ -292,13 +342,8 @@ static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
         json_number("heap_bytes_unfiltered", sums->unfiltered[2]);
     }
     json_number("stored_bytes", stored);
-    if (sums->query->chunks) {
-        struct sums listed = {.query = sums->query, .info = sums->info};
-        json_key("chunks");
-        putchar('[');
-        error = sfs_chunk_iterate(dataset, json_chunk, &listed);
-        putchar(']');
-    }
+    if (sums->query->chunks)
+        error = json_list(dataset, sums, json_chunk);
     return error;
 }
 
@@ -338,14 +383,13 @@ static int show_dataset(struct query *query, const char *path, struct sfs_datase
         return show_unreadable(query, path, error);
     if (query->json) {
         json_head(query, path, info);
-        error = is_sparse ? json_sparse(dataset, &sums) : 0;
+        error = is_sparse            ? json_sparse(dataset, &sums)
+                : lists_dense(&sums) ? json_list(dataset, &sums, json_dense_chunk)
+                                     : 0;
         fputs("\n    }", stdout);
     } else {
         print_head(path, info);
-        if (is_sparse)
-            error = print_sparse(dataset, &sums);
-        else
-            printf("  dense       %.0f bytes\n", dense_bytes(info));
+        error = is_sparse ? print_sparse(dataset, &sums) : print_dense(dataset, &sums);
     }
     query->n++;
     return error ? fail(error, "%s:%s", query->target.file, path) : 0;

@@ -10,9 +10,9 @@
 #include "common/log.h"
 #include "dataset/private.h"
 
-#define PATTERN_BYTES 4096              /* of fill values that are compared at once */
+#define PATTERN_BYTES 4096                 /* of fill values that are compared at once */
 #define MOST_FILLED   ((uint64_t)64 << 30) /* bytes of a dense dataset */
-#define BATCH_BYTES   ((size_t)1 << 20) /* of fill values that are written at once */
+#define BATCH_BYTES   ((size_t)1 << 20)    /* of fill values that are written at once */
 
 static struct sfs_slab slab_of(const struct box *box)
 {

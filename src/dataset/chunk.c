@@ -1,13 +1,28 @@
-/* Stored chunks of sparse datasets, as they are: where they are, and their sections. */
+/* Stored chunks as they are: where they are, and their sections. Those of dense datasets have one,
+ * which is that of the values. */
 #include <errno.h>
 #include <string.h>
 
 #include "cache/cache.h"
+#include "common/interrupt.h"
 #include "common/pool.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
+#include "layout/piece.h"
 #include "layout/sparse.h"
 #include "store/store.h"
+
+#define VALUES 1 /* section */
+
+static bool is_dense(const struct sfs_dataset *dataset)
+{
+    return dataset->info.layout == SFS_CHUNKED && !dataset->info.type.has_pointers;
+}
+
+static bool has_chunks(const struct sfs_dataset *dataset)
+{
+    return dataset->sparse || is_dense(dataset);
+}
 
 /* A mask that says of all filters of a section that they were left out. */
 static uint32_t all_left_out(const struct layout *layout, int section)
@@ -16,16 +31,35 @@ static uint32_t all_left_out(const struct layout *layout, int section)
     return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
 }
 
+/* Bits of the filters that a dense dataset has. */
+static uint32_t dense_filters(const struct layout *layout)
+{
+    size_t n = layout->info->n_filters;
+    return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
+}
+
+static void describe_dense(const struct layout *layout, const struct chunk_record *record,
+                           struct sfs_chunk_info *info)
+{
+    info->section_size[VALUES] = record->size;
+    info->unfiltered_size[VALUES] = layout->chunk_bytes;
+    info->filter_mask[VALUES] = record->filter_mask[0] & dense_filters(layout);
+}
+
 /* Which filters of a section were left out is told by its mask, also of chunks over the edge that
  * have none and no mask in the file. */
 static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
                            const struct chunk_record *record, struct sfs_chunk_info *info)
 {
-    const struct chunk_record_format *format = &layout->sparse->format;
     bool is_unfiltered = layout_is_unfiltered(layout, scaled);
     *info = (struct sfs_chunk_info){.address = record->address, .size = record->size};
     for (int i = 0; i < layout->rank; i++)
         info->start[i] = scaled[i] * layout->chunk_dims[i];
+    if (!layout->sparse) {
+        describe_dense(layout, record, info);
+        return;
+    }
+    const struct chunk_record_format *format = &layout->sparse->format;
     for (int i = 0; i < format->n_sections; i++) {
         info->section_size[i] = chunk_record_section_size(format, record, i);
         info->unfiltered_size[i] =
@@ -40,15 +74,15 @@ static int chunk_info_once(struct sfs_dataset *dataset, const uint64_t *start,
     USING(dataset);
     struct layout *layout = &dataset->layout;
     uint64_t scaled[SFS_MAX_RANK];
-    struct chunk_record record;
-    if (!dataset->sparse)
+    struct chunk_record record = {0};
+    if (!has_chunks(dataset))
         return -EOPNOTSUPP;
     for (int i = 0; i < layout->rank; i++) {
         if (start[i] >= layout->dims[i])
             return -EINVAL;
         scaled[i] = start[i] / layout->chunk_dims[i];
     }
-    int error = cache_flush(dataset->file->cache, dataset->cache);
+    int error = cache_flush_chunk(dataset->cache, scaled);
     if (!error)
         error = layout->ops->lookup(layout, scaled, &record);
     if (error)
@@ -80,13 +114,36 @@ static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_
     return each->each(each->context, &info);
 }
 
+/* libhdf5 tells of one place at a time. */
+static int iterate_dense(struct sfs_dataset *dataset, struct each_chunk *all)
+{
+    struct layout *layout = &dataset->layout;
+    struct box box = {.rank = layout->rank};
+    struct piece piece;
+    int error = 0;
+    memcpy(box.count, layout->dims, sizeof(box.count));
+    for (bool more = piece_first(layout, &box, &piece); more && !error;
+         more = piece_next(layout, &box, &piece)) {
+        struct chunk_record record = {0};
+        error = layout->ops->lookup(layout, piece.scaled, &record);
+        if (!error && record.exists)
+            error = tell_chunk(all, piece.scaled, &record);
+        if (!error)
+            error = interrupt_check();
+    }
+    return error;
+}
+
 static int iterate_once(struct sfs_dataset *dataset, struct each_chunk *all)
 {
     USING(dataset);
-    if (!dataset->sparse)
+    if (!has_chunks(dataset))
         return -EOPNOTSUPP;
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    return error ? error : layout_each_chunk(&dataset->layout, NULL, tell_chunk, all);
+    if (error)
+        return error;
+    return dataset->sparse ? layout_each_chunk(&dataset->layout, NULL, tell_chunk, all)
+                           : iterate_dense(dataset, all);
 }
 
 int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context)
@@ -214,23 +271,65 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
     return error == -EIO ? -EINVAL : error;
 }
 
-int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
-                    const void *const sections[SFS_SECTIONS])
+/* ---- Writing chunks of dense datasets ---- */
+
+/* What could not be read afterwards is refused: the filters must make a chunk of it. */
+static int check_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
+                       const struct encoded *encoded, struct pool *pool)
 {
-    WRITING(dataset->file);
-    CHANGING(dataset);
     struct layout *layout = &dataset->layout;
-    uint64_t scaled[SFS_MAX_RANK];
+    struct cache_form form = {0};
+    if (!layout->ops->decode)
+        return encoded->n == layout->chunk_bytes ? 0 : -EINVAL;
+    int error = layout->ops->decode(layout, scaled, &encoded->record, PART_VALUES, encoded->bytes,
+                                    pool, &form);
+    form_free(&form, pool);
+    return error == -EIO ? -EINVAL : error;
+}
+
+/* A chunk over the edge that is stored without filters: libhdf5 takes what of it lies inside. */
+static int encode_edge(struct layout *layout, const uint64_t *scaled, const void *elements,
+                       struct pool *pool, struct encoded *encoded)
+{
+    struct cache_form form = {.elements = (void *)elements, .element_size = layout->chunk_bytes};
+    if (encoded->n != layout->chunk_bytes ||
+        encoded->record.filter_mask[0] != dense_filters(layout))
+        return -EINVAL;
+    *encoded = (struct encoded){0};
+    return layout->ops->encode(layout, scaled, &form, pool, encoded);
+}
+
+static int write_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
+                       const struct sfs_chunk_info *info, const void *bytes)
+{
+    struct layout *layout = &dataset->layout;
+    uint64_t n = info->section_size[VALUES];
+    uint32_t mask = info->filter_mask[VALUES];
+    if (info->section_size[0] != 0 || n == 0 || n > UINT32_MAX || (mask & ~dense_filters(layout)) ||
+        mask == UINT32_MAX || !layout_is_size(layout, n))
+        return -EINVAL;
+    struct encoded encoded = {.bytes = (void *)bytes,
+                              .n = (size_t)n,
+                              .record = {.exists = true, .size = n, .filter_mask = {mask}}};
+    struct pool pool;
+    pool_init(&pool, 0);
+    int error = layout_check_room(layout, scaled);
+    if (!error && layout_is_unfiltered(layout, scaled))
+        error = encode_edge(layout, scaled, bytes, &pool, &encoded);
+    else if (!error)
+        error = check_dense(dataset, scaled, &encoded, &pool);
+    if (!error)
+        error = cache_insert(dataset->cache, scaled, &encoded);
+    if (encoded.room > 0)
+        pool_put(&pool, encoded.bytes, encoded.room);
+    pool_destroy(&pool);
+    return error;
+}
+
+static int write_sparse(struct sfs_dataset *dataset, const uint64_t *scaled,
+                        const struct sfs_chunk_info *info, const void *const sections[SFS_SECTIONS])
+{
     struct encoded encoded;
-    if (!dataset->sparse || (dataset->info.type.has_pointers && !sequences_are_read(dataset)))
-        return -EOPNOTSUPP;
-    if (writing.error)
-        return writing.error;
-    for (int i = 0; i < layout->rank; i++) {
-        if (info->start[i] >= layout->dims[i] || info->start[i] % layout->chunk_dims[i] != 0)
-            return -EINVAL;
-        scaled[i] = info->start[i] / layout->chunk_dims[i];
-    }
     struct pool pool;
     pool_init(&pool, 0); /* nothing is kept */
     int error = join_sections(dataset, scaled, info, sections, &pool, &encoded);
@@ -242,4 +341,24 @@ int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *in
     }
     pool_destroy(&pool);
     return error;
+}
+
+int sfs_write_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                    const void *const sections[SFS_SECTIONS])
+{
+    WRITING(dataset->file);
+    CHANGING(dataset);
+    struct layout *layout = &dataset->layout;
+    uint64_t scaled[SFS_MAX_RANK];
+    if (!has_chunks(dataset) || (dataset->info.type.has_pointers && !sequences_are_read(dataset)))
+        return -EOPNOTSUPP;
+    if (writing.error)
+        return writing.error;
+    for (int i = 0; i < layout->rank; i++) {
+        if (info->start[i] >= layout->dims[i] || info->start[i] % layout->chunk_dims[i] != 0)
+            return -EINVAL;
+        scaled[i] = info->start[i] / layout->chunk_dims[i];
+    }
+    return dataset->sparse ? write_sparse(dataset, scaled, info, sections)
+                           : write_dense(dataset, scaled, info, sections[VALUES]);
 }

@@ -482,6 +482,15 @@ void dataset_return(struct sfs_dataset *dataset, void *holder)
         cache_return(holder);
 }
 
+int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
+{
+    USING(dataset);
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (evict)
+        cache_evict(dataset->cache);
+    return error;
+}
+
 int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most, struct sfs_sources *sources)
 {
     USING(dataset);

@@ -96,11 +96,15 @@ int common_cache_create(const struct sfs_options *options, struct common_cache *
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         workers = processors > 0 ? (unsigned)processors : 1;
     }
+    enum sfs_policy policy = options ? options->policy : SFS_POLICY_DEFAULT;
     *common = (struct common_cache){0};
+    if ((unsigned)policy > SFS_POLICY_S3_FIFO)
+        return -EINVAL;
     int error = cache_create(size, workers, &common->cache);
     if (error)
         return error;
     bool given = options && options->chunk_memory;
+    cache_set_policy(common->cache, policy);
     cache_limit_chunks(common->cache, given ? options->chunk_memory : default_chunk_memory());
     return ahead_create(common->cache, &common->ahead);
 }

@@ -334,6 +334,12 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
                                   const struct sfs_sequence *sequences);
 
+/* Whether elements can be written: -EOPNOTSUPP, they have pointers; -EINVAL, too many of them. */
+int dataset_check_writable(const struct sfs_dataset *dataset);
+
+/* Writes the elements of a box through the cache, or what only libhdf5 can write through that. */
+int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements);
+
 /* Reads n elements from row-major position first of a box on. */
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer);

@@ -11,6 +11,7 @@
 #include "dataset/parts.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
+#include "dataset/transfer.h"
 #include "hdf5/hdf5.h"
 #include "layout/piece.h"
 #include "selection/selection.h"
@@ -86,6 +87,7 @@ struct transfer {
     struct memory memory;
     const struct sfs_encoded *type; /* of memory; NULL: no conversion */
     size_t room;                    /* bytes for an element in either datatype */
+    bool passing;                   /* reading leaves no trace in the cache */
 };
 
 static int refuse(const struct sfs_dataset *dataset, const char *what, const char *why)
@@ -283,7 +285,8 @@ static char *packed_in_memory(const struct transfer *transfer, const struct part
 /* The elements of a part as they are in the dataset. */
 static int gather_part(const struct transfer *transfer, const struct part *part, char *packed)
 {
-    return cache_gather(transfer->dataset->cache, part->scaled, &part->positions, packed);
+    return cache_gather(transfer->dataset->cache, part->scaled, &part->positions, packed,
+                        transfer->passing);
 }
 
 static int write_part(void *context, const struct part *part)
@@ -315,7 +318,7 @@ static bool has_dense_sequences(const struct sfs_dataset *dataset)
            (type->is_string || !type->base->has_pointers);
 }
 
-static int check_writable(const struct sfs_dataset *dataset)
+int dataset_check_writable(const struct sfs_dataset *dataset)
 {
     if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
@@ -324,8 +327,7 @@ static int check_writable(const struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Writes the elements of a box through the cache, or what only libhdf5 can write through that. */
-static int write_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
 {
     return dataset->layout.ops->insert ? cache_write_box(dataset->cache, box, elements)
                                        : dataset_write_dense(dataset, box, elements);
@@ -354,7 +356,7 @@ static int write_dense(struct transfer *transfer)
             if (!error)
                 error = convert(transfer, false, n, packed, background);
             if (!error)
-                error = write_box(dataset, &piece, packed);
+                error = dataset_put_box(dataset, &piece, packed);
             run.first += n;
             run.index += n;
         }
@@ -363,7 +365,7 @@ static int write_dense(struct transfer *transfer)
     return error;
 }
 
-static int write_selected(struct transfer *transfer)
+int transfer_write(struct transfer *transfer)
 {
     if (!transfer->dataset->sparse)
         return write_dense(transfer);
@@ -377,12 +379,12 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
     WRITING(dataset->file);
     CHANGING(dataset);
     struct transfer transfer;
-    int error = writing.error ? writing.error : check_writable(dataset);
+    int error = writing.error ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = transfer_begin(&transfer, dataset, type, memory_space, space, (void *)buffer);
     if (error)
         return error;
-    error = write_selected(&transfer);
+    error = transfer_write(&transfer);
     transfer_end(&transfer);
     return error;
 }
@@ -397,7 +399,7 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
                                 .room = size};
     int error = runs_append(&transfer.memory.selection.runs, 0, runs->elements);
     if (!error)
-        error = write_selected(&transfer);
+        error = transfer_write(&transfer);
     transfer_end(&transfer);
     return error;
 }
@@ -408,13 +410,13 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
     CHANGING(dataset);
     struct box box;
     bool of_sequences = has_dense_sequences(dataset);
-    int error = writing.error || of_sequences ? writing.error : check_writable(dataset);
+    int error = writing.error || of_sequences ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     if (error)
         return error;
     return of_sequences ? dataset_write_dense_sequences(dataset, &box, buffer)
-                        : write_box(dataset, &box, buffer);
+                        : dataset_put_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
@@ -455,7 +457,7 @@ int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     struct box box;
     struct runs runs = {0};
     bool done = false;
-    int error = writing.error ? writing.error : check_writable(dataset);
+    int error = writing.error ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     if (!error)
@@ -492,7 +494,27 @@ static int read_part(void *context, const struct part *part)
     return error;
 }
 
-static int read_dense(struct transfer *transfer)
+static int read_elements(const struct transfer *transfer, const struct box *all, uint64_t first,
+                         uint64_t n, char *packed)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    struct sfs_dataset *dataset = transfer->dataset;
+    int error = 0;
+    if (!transfer->passing || dataset->virtual)
+        return dataset_read_elements(dataset, all, first, n, packed);
+    while (n > 0 && !error) {
+        struct box piece;
+        uint64_t length = box_of_interval(all, first, n, &piece);
+        const struct cache_read read = {dataset->cache, &piece, packed, piece.count, origin, true};
+        error = cache_read_many(dataset->file->cache, &read, 1);
+        first += length;
+        n -= length;
+        packed += length * dataset->layout.element_size;
+    }
+    return error;
+}
+
+static int read_dense(const struct transfer *transfer)
 {
     struct sfs_dataset *dataset = transfer->dataset;
     struct box all = {.rank = dataset->layout.rank};
@@ -505,7 +527,7 @@ static int read_dense(struct transfer *transfer)
         struct run run = runs_at(runs, i);
         while (run.first < run.last && !error) {
             uint64_t n = run.last - run.first < most ? run.last - run.first : most;
-            error = dataset_read_elements(dataset, &all, run.first, n, packed);
+            error = read_elements(transfer, &all, run.first, n, packed);
             if (!error && background)
                 copy_elements(transfer, run.index, n, background, false);
             if (!error)
@@ -520,6 +542,21 @@ static int read_dense(struct transfer *transfer)
     return error;
 }
 
+static int check_repeats(const struct transfer *transfer)
+{
+    return transfer->selection.values == transfer->selection.runs.elements
+               ? 0
+               : refuse(transfer->dataset, "selection", "it names an element twice");
+}
+
+int transfer_read(struct transfer *transfer)
+{
+    const struct sfs_dataset *dataset = transfer->dataset;
+    return dataset->sparse
+               ? parts_each(&dataset->layout, &transfer->selection.runs, read_part, transfer)
+               : read_dense(transfer);
+}
+
 static int read_once(struct sfs_dataset *dataset, const struct sfs_encoded *type,
                      const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
                      void *buffer)
@@ -531,12 +568,9 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_encoded *type
     int error = transfer_begin(&transfer, dataset, type, memory_space, space, buffer);
     if (error)
         return error;
-    if (transfer.selection.values != transfer.selection.runs.elements)
-        error = refuse(dataset, "selection", "it names an element twice");
-    else if (dataset->sparse)
-        error = parts_each(&dataset->layout, &transfer.selection.runs, read_part, &transfer);
-    else
-        error = read_dense(&transfer);
+    error = check_repeats(&transfer);
+    if (!error)
+        error = transfer_read(&transfer);
     transfer_end(&transfer);
     return error;
 }
@@ -574,6 +608,74 @@ int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *sp
     return FOLLOWING(dataset->file, read_sequences_once(dataset, space, sequences, n));
 }
 
+/* ---- Transfers that are checked first ---- */
+
+int transfer_open(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                  const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                  void *buffer, bool passing, struct transfer **out)
+{
+    struct transfer *transfer = malloc(sizeof(*transfer));
+    if (!transfer)
+        return -ENOMEM;
+    int error = transfer_begin(transfer, dataset, type, memory_space, space, buffer);
+    if (error) {
+        free(transfer);
+        return error;
+    }
+    transfer->passing = passing;
+    *out = transfer;
+    return 0;
+}
+
+void transfer_close(struct transfer *transfer)
+{
+    if (!transfer)
+        return;
+    transfer_end(transfer);
+    free(transfer);
+}
+
+/* Of one element: whether there is a conversion at all. */
+static int check_conversion(const struct transfer *transfer, bool to_memory)
+{
+    char *packed, *background;
+    if (!transfer->type)
+        return 0;
+    int error = make_packed(transfer, 1, &packed, &background);
+    if (!error) {
+        memset(packed, 0, packed_bytes(transfer, 1));
+        error = convert(transfer, to_memory, 1, packed, background);
+        free_packed(transfer, 1, packed);
+    }
+    return error;
+}
+
+int transfer_check_read(const struct transfer *transfer)
+{
+    int error = check_repeats(transfer);
+    return error ? error : check_conversion(transfer, true);
+}
+
+static int check_room_of_part(void *context, const struct part *part)
+{
+    return layout_check_room(context, part->scaled);
+}
+
+int transfer_check_write(const struct transfer *transfer)
+{
+    struct sfs_dataset *dataset = transfer->dataset;
+    struct layout *layout = &dataset->layout;
+    uint64_t last[SFS_MAX_RANK];
+    int error = check_conversion(transfer, false);
+    if (error || transfer->selection.runs.elements == 0 || !layout->ops->can_hold)
+        return error;
+    for (int i = 0; i < layout->rank; i++)
+        last[i] = (layout->dims[i] - 1) / layout->chunk_dims[i];
+    if (layout->ops->can_hold(layout, last)) /* and so all others */
+        return 0;
+    return parts_each(layout, &transfer->selection.runs, check_room_of_part, layout);
+}
+
 /* ---- Erasing ---- */
 
 static int erase_part(void *context, const struct part *part)
@@ -586,7 +688,7 @@ static int check_erasable(const struct sfs_dataset *dataset)
 {
     if (!dataset->sparse)
         return -EOPNOTSUPP;
-    return check_writable(dataset);
+    return dataset_check_writable(dataset);
 }
 
 /* Erases the elements of a box. Chunks of which nothing is stored cost nothing. */

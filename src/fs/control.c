@@ -63,6 +63,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
     } counters[] = {
         {"cache_limit", s->cache_limit},
         {"cache_bytes", s->cache_bytes},
+        {"cache_bytes_used", s->cache_bytes_used},
         {"cache_chunks", s->cache_chunks},
         {"cache_hits", s->cache_hits},
         {"cache_misses", s->cache_misses},

@@ -25,11 +25,11 @@
 #include "fs/mountpoint.h"
 #include "fs/open.h"
 
-#define READAHEAD_KIB 1024 /* first reads through the page cache are twice as fast as with 128 */
-#define LINE_BYTES    1024 /* of a message */
+#define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */
+#define LINE_BYTES          1024 /* of a message */
 #define DESCRIPTORS_OF_FILE 8
 #define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
-#define DECODER_BYTES ((size_t)512 << 20) /* of address space, besides what it decodes */
+#define DECODER_BYTES       ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 static atomic_bool use_syslog;
 static atomic_int log_level;
@@ -289,6 +289,7 @@ static mode_t shown_mode(const struct options *options)
 static struct sfs_options options_of_files(const struct options *options)
 {
     return (struct sfs_options){.cache_size = options->cache_size,
+                                .policy = options->policy,
                                 .chunk_memory = options->chunk_memory,
                                 .fill_missing = options->fill_missing,
                                 .external_files = options->external_files,

@@ -39,6 +39,7 @@ void options_print_help(void)
         "                            three and more, otherwise all)\n"
         "     first=0, first=1       the number of the first frame (default: 0)\n"
         "     cache_size=SIZE        memory limit of the chunk cache: K, M, G (default: 256M)\n"
+        "     cache_policy=POLICY    which chunk leaves it: 2q (default), lru or s3-fifo\n"
         "     chunk_memory=SIZE      most memory that reading one chunk may take (default: 4G, or "
         "a\n"
         "                            quarter of the machine's if that is less)\n"
@@ -127,6 +128,16 @@ static int parse_size(const char *option, const char *value, size_t *size)
     return size_parse(value, size) ? 0 : refuse("not a size (a number, with K, M or G)", option);
 }
 
+static int parse_policy(const char *option, const char *value, enum sfs_policy *policy)
+{
+    static const char *const names[] = {
+        [SFS_POLICY_LRU] = "lru", [SFS_POLICY_2Q] = "2q", [SFS_POLICY_S3_FIFO] = "s3-fifo"};
+    for (*policy = SFS_POLICY_LRU; *policy <= SFS_POLICY_S3_FIFO; ++*policy)
+        if (!strcmp(value, names[*policy]))
+            return 0;
+    return refuse("the policies are 2q, lru and s3-fifo", option);
+}
+
 static int parse_log_level(const char *option, const char *value, int *level)
 {
     static const struct {
@@ -183,6 +194,8 @@ static int take_value(struct options *options, const char *option)
         options->first = (unsigned)number;
     } else if ((value = value_of(option, "cache_size"))) {
         error = parse_size(option, value, &options->cache_size);
+    } else if ((value = value_of(option, "cache_policy"))) {
+        error = parse_policy(option, value, &options->policy);
     } else if ((value = value_of(option, "chunk_memory"))) {
         error = parse_size(option, value, &options->chunk_memory);
     } else if ((value = value_of(option, "image_size"))) {

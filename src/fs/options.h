@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "fs/fuse.h"
+#include "sparsefs/sparsefs.h"
 
 /* mount(8)'s exit codes. */
 enum {
@@ -39,9 +40,10 @@ struct options {
     unsigned first;
     unsigned max_open; /* files of a folder */
     size_t cache_size;
-    size_t chunk_memory; /* bytes; 0: default */
-    size_t image_size;   /* bytes */
-    size_t staging_size; /* bytes, of temporary files */
+    enum sfs_policy policy; /* of the cache */
+    size_t chunk_memory;    /* bytes; 0: default */
+    size_t image_size;      /* bytes */
+    size_t staging_size;    /* bytes, of temporary files */
     unsigned threads, workers;
     int log_level; /* of syslog(3) */
     bool has_uid, has_gid, has_umask;

@@ -18,6 +18,11 @@
  * its bytes and this is a damaged size: reading it could take gigabytes of memory. */
 #define PADDING_BYTES ((uint64_t)1 << 20)
 
+bool layout_is_size(const struct layout *layout, uint64_t n)
+{
+    return n / 2 <= layout->chunk_bytes + PADDING_BYTES / 2;
+}
+
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     uint64_t start[SFS_MAX_RANK];
@@ -42,7 +47,7 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
                              "it reaches beyond the end of the file");
     if (layout->info->n_filters == 0 && chunk.size < layout->chunk_bytes)
         return layout_failed(layout, scaled, chunk.address, "it is shorter than its chunk dims");
-    if (chunk.size / 2 > layout->chunk_bytes + PADDING_BYTES / 2)
+    if (!layout_is_size(layout, chunk.size))
         return layout_failed(layout, scaled, chunk.address, "its stored size is absurd");
     return 0;
 }

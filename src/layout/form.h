@@ -58,6 +58,9 @@ void form_free(struct cache_form *form, struct pool *pool);
 /* Bytes of memory that the parts take. */
 size_t form_bytes(const struct cache_form *form);
 
+/* What is needed of them: without what blocks and lists have too much. */
+size_t form_used_bytes(const struct cache_form *form);
+
 /* Whether it has all of these parts. */
 bool form_has(const struct cache_form *form, unsigned parts);
 

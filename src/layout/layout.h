@@ -51,6 +51,12 @@ struct layout_ops {
     int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
                   unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
 
+    /* Whether the packed values of a chunk are stored as they are, in the order of its selection:
+     * *n bytes of them at *address, of which parts can be read (the RFC's vector_read). Absent:
+     * never. */
+    bool (*values_at)(const struct layout *layout, const uint64_t *scaled,
+                      const struct chunk_record *record, uint64_t *address, uint64_t *n);
+
     /* Whether elements can be undefined in this layout. */
     bool is_sparse;
 
@@ -151,6 +157,9 @@ int layout_each_chunk(struct layout *layout, const struct box *box,
 /* What the index cannot hold must be refused when it is written: stored it would never be. -EFBIG,
  * which is logged. */
 int layout_check_room(const struct layout *layout, const uint64_t *scaled);
+
+/* Whether a chunk of a chunked layout may be stored in n bytes. */
+bool layout_is_size(const struct layout *layout, uint64_t n);
 
 /* Whether a chunk has elements outside of the dataset. */
 bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);

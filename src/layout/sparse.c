@@ -100,6 +100,21 @@ static uint64_t values_checksum(const struct sparse *sparse, uint64_t n)
     return sparse->format.n_sections > HEAP && n > 0 ? CHECKSUM_BYTES : 0;
 }
 
+/* What decode would find wrong is left to it; a checksum can only be that of all values. */
+static bool values_at(const struct layout *layout, const uint64_t *scaled,
+                      const struct chunk_record *record, uint64_t *address, uint64_t *n)
+{
+    const struct sparse *sparse = layout->sparse;
+    size_t n_filters = sparse->header.filters.section[VALUES].n;
+    uint32_t all = n_filters ? UINT32_MAX >> (MAX_FILTERS - n_filters) : 0;
+    bool is_plain = (record->filter_mask[VALUES] & all) == all || n_filters == 0 ||
+                    layout_is_unfiltered(layout, scaled);
+    *address = record->address + record->section_offset[VALUES];
+    *n = chunk_record_section_size(&sparse->format, record, VALUES);
+    return is_plain && *n == plain_size(sparse, record, VALUES) && *n % layout->element_size == 0 &&
+           values_checksum(sparse, *n) == 0;
+}
+
 /* Elements that section 1 has values for. */
 static uint64_t n_values(const struct layout *layout, const struct chunk_record *record)
 {
@@ -446,6 +461,7 @@ const struct layout_ops layout_sparse = {
     .stored = stored,
     .decode_bytes = decode_bytes,
     .decode = decode,
+    .values_at = values_at,
     .is_sparse = true,
     .defined_count = n_values,
     .can_hold = can_hold,

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -269,6 +270,24 @@ int store_statvfs(const struct store *store, struct statvfs *st);
 /* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
  * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
+
+/* Reading many pieces, in any order: those that follow each other in the file, with no more than
+ * STORE_GAP bytes between them, which are read, too (the kernel has them in the same page or the
+ * next), are read by one call of the system. Each is there after a later call on the vector, the
+ * last ones after store_vector_end; errors, those of store_read, may be of earlier pieces. After
+ * one the vector is empty. */
+#define STORE_VECTOR 64
+#define STORE_GAP    4096
+struct store_vector {
+    struct store *store;
+    uint64_t address, end; /* of what is to be read next */
+    size_t n;
+    struct iovec to[STORE_VECTOR];
+    char unwanted[STORE_GAP];
+};
+void store_vector_begin(struct store_vector *vector, struct store *store);
+int store_vector_add(struct store_vector *vector, uint64_t address, void *to, size_t n);
+int store_vector_end(struct store_vector *vector);
 
 /* Writes n bytes at address, within the store's end (else -EINVAL). store_read sees them at once;
  * they are durable after store_commit. Committed bytes in the file are not touched before that.

@@ -774,6 +774,27 @@ def test_info_counts(tmp_path):
     assert info(sparse)["size"] == sparse.stat().st_size
 
 
+def test_info_lists_the_chunks_of_dense_datasets(tmp_path):
+    """As h5py tells of them."""
+    path = tmp_path / "dense.h5"
+    with h5py.File(path, "w") as file:
+        d = file.create_dataset("d", (5, 30, 40), "u2", chunks=(1, 16, 40), maxshape=(None, 30, 40), compression=4)
+        for n in (0, 2, 3):
+            d[n, :20] = scattered((20, 40))
+        raw = d.id.read_direct_chunk((0, 0, 0))[1]
+        d.id.write_direct_chunk((2, 16, 0), raw)
+        d.id.write_direct_chunk((4, 0, 0), np.zeros((16, 40), "u2").tobytes(), filter_mask=1)
+        known = [d.id.get_chunk_info(i) for i in range(d.id.get_num_chunks())]
+    chunks = only(path, "--chunks")["chunks"]
+    assert [(tuple(c["start"]), c["address"], c["size"], c["filter_mask"]) for c in chunks] == \
+        sorted((k.chunk_offset, k.byte_offset, k.size, k.filter_mask) for k in known)
+    assert len(chunks) == 7 and {c["unfiltered_size"] for c in chunks} == {1280}
+    text = done("info", "--chunks", path)
+    assert text.count("chunk at ") == 7
+    assert re.search(r"chunk at 4,0,0: address \d+, 1280 bytes of 1280, filters left out: mask 0x1\n", text)
+    assert "chunks" not in only(path) and "chunk at" not in done("info", path)
+
+
 def test_info_as_text(tmp_path):
     sparse, _ = round_trip(tmp_path, make(tmp_path / "dense.h5", d=scattered((5, 30, 40))))
     done("create", sparse, "/unlimited", "--dims", "1,2", "--maxdims", "inf,2", "--dtype", "f8")

@@ -712,7 +712,7 @@ def test_completion(tmp_path):
     assert complete("sparsefs", "-o", "ro,fi") == {"ro,first="}
     assert complete("sparsefs", "-o", "ro,first", "=") == {"0", "1"}
     assert complete("sparsefs", "-o", "first", "=", "1,fi") == set()
-    assert complete("sparsefs", "-o", "first", "=", "1,cache") == {"1,cache_size="}
+    assert complete("sparsefs", "-o", "first", "=", "1,cache_s") == {"1,cache_size="}
     assert complete("sparsefs", "--log", "=", "d") == {"debug"}
     assert "--log=" in complete("sparsefs", "-")
     assert "-s" in complete("mount.sparsefs", "-")

@@ -172,10 +172,13 @@ static struct source *make_row(uint64_t chunks, size_t chunk_bytes)
     return make_source(1, &(uint64_t){chunks * per_chunk}, &per_chunk);
 }
 
+static enum sfs_policy policy; /* of the caches that are made */
+
 static struct cache *make_cache(size_t limit)
 {
     struct cache *cache;
     assert_int_equal(cache_create(limit, 2, &cache), 0);
+    cache_set_policy(cache, policy);
     return cache;
 }
 
@@ -430,6 +433,106 @@ static void the_chunk_used_longest_ago_goes_first(void **state)
     free(source);
 }
 
+/* ---- Policies: a cache for 32 chunks ---- */
+
+#define HOT 8 /* chunks, the first ones */
+
+struct scanned {
+    struct source *source;
+    struct cache *cache;
+    struct cache_dataset *dataset;
+};
+
+static struct scanned open_scanned(enum sfs_policy chosen)
+{
+    struct scanned scanned = {.source = make_row(2000, 16 * KIB)};
+    policy = chosen;
+    scanned.cache = make_cache(33 * 16 * KIB);
+    policy = SFS_POLICY_DEFAULT;
+    scanned.dataset = open_source(scanned.cache, scanned.source);
+    return scanned;
+}
+
+static void close_scanned(struct scanned *scanned)
+{
+    cache_close_dataset(scanned->dataset);
+    cache_destroy(scanned->cache);
+    free(scanned->source);
+}
+
+/* Reads chunks from first on, each in so many pieces; returns how many had to be decoded. */
+static unsigned scan(struct scanned *scanned, uint64_t first, uint64_t n, unsigned pieces)
+{
+    unsigned before = scanned->source->decodes;
+    for (uint64_t i = first; i < first + n; i++) {
+        for (unsigned k = 0; k < pieces; k++) {
+            struct box box = one_element(i * 4 * KIB + k);
+            assert_true(read_is_right(scanned->dataset, scanned->source, &box));
+        }
+    }
+    return scanned->source->decodes - before;
+}
+
+static void what_was_wanted_again_outlives_a_scan(void **state)
+{
+    (void)state;
+    for (enum sfs_policy i = SFS_POLICY_DEFAULT; i <= SFS_POLICY_S3_FIFO; i++) {
+        struct scanned scanned = open_scanned(i);
+        scan(&scanned, 0, HOT, 4);
+        scan(&scanned, 100, 40, 1);
+        scan(&scanned, 0, HOT, 4);
+        unsigned scanned_chunks = scan(&scanned, 200, 1000, 1);
+        assert_int_equal(scanned_chunks, 1000);
+        assert_int_equal(scan(&scanned, 0, HOT, 1), i == SFS_POLICY_LRU ? HOT : 0);
+        close_scanned(&scanned);
+    }
+}
+
+static void many_uses_in_a_row_are_one(void **state)
+{
+    (void)state;
+    struct scanned scanned = open_scanned(SFS_POLICY_2Q);
+    scan(&scanned, 0, HOT, 1);
+    scan(&scanned, 100, 40, 1);
+    scan(&scanned, 0, HOT, 1);
+    scan(&scanned, 200, 1000, 16);
+    assert_int_equal(scan(&scanned, 0, HOT, 1), 0);
+    close_scanned(&scanned);
+}
+
+static void what_does_not_come_back_makes_room(void **state)
+{
+    (void)state;
+    struct scanned scanned = open_scanned(SFS_POLICY_2Q);
+    for (int i = 0; i < 2; i++) { /* most of the cache has been wanted again */
+        scan(&scanned, 0, 24, 1);
+        scan(&scanned, 100 + 100 * i, 40, 1);
+    }
+    assert_true(scan(&scanned, 0, 24, 1) < 16);
+    for (int i = 0; i < 10; i++) /* and is not any more */
+        scan(&scanned, 1000, 24, 1);
+    assert_int_equal(scan(&scanned, 1000, 24, 1), 0);
+    cache_set_limit(scanned.cache, 17 * 16 * KIB);
+    for (int i = 0; i < 10; i++)
+        scan(&scanned, 1200, 12, 1);
+    assert_int_equal(scan(&scanned, 1200, 12, 1), 0);
+    close_scanned(&scanned);
+}
+
+/* Nothing is known of chunks of a dataset that was closed. */
+static void a_new_dataset_has_no_past(void **state)
+{
+    (void)state;
+    struct scanned scanned = open_scanned(SFS_POLICY_2Q);
+    scan(&scanned, 0, 64, 1);
+    cache_close_dataset(scanned.dataset);
+    scanned.dataset = open_source(scanned.cache, scanned.source);
+    scan(&scanned, 0, HOT, 1); /* would be among the ones wanted again */
+    scan(&scanned, 200, 100, 1);
+    assert_int_equal(scan(&scanned, 0, HOT, 1), HOT);
+    close_scanned(&scanned);
+}
+
 /* Decoding takes until all the others have found the chunk being loaded. */
 static int wait_for_the_others(struct source *source)
 {
@@ -619,6 +722,17 @@ static void the_limit_holds_with_chunks_of_all_sizes(void **state)
     (void)state;
     check_limit(2 * MIB, 4, (size_t[]){1 * KIB, 8 * KIB, 100 * KIB, 500 * KIB}, 150, read_at_random,
                 true);
+}
+
+static void the_limit_holds_by_every_policy(void **state)
+{
+    (void)state;
+    for (policy = SFS_POLICY_LRU; policy <= SFS_POLICY_S3_FIFO; policy++) {
+        check_limit(256 * KIB, 2, (size_t[]){1 * KIB, 10 * KIB}, 300, read_at_random, true);
+        check_limit(2 * MIB, 4, (size_t[]){4 * KIB, 70 * KIB, 100 * KIB, 130 * KIB}, 60,
+                    lend_at_random, true);
+    }
+    policy = SFS_POLICY_DEFAULT;
 }
 
 static void lent_bytes_stay_while_others_are_evicted(void **state)
@@ -1214,6 +1328,10 @@ static int all_tests(void)
         cmocka_unit_test(an_empty_box_reads_nothing),
         cmocka_unit_test(a_chunk_is_found_and_decoded_once_while_it_stays),
         cmocka_unit_test(the_chunk_used_longest_ago_goes_first),
+        cmocka_unit_test(what_was_wanted_again_outlives_a_scan),
+        cmocka_unit_test(many_uses_in_a_row_are_one),
+        cmocka_unit_test(what_does_not_come_back_makes_room),
+        cmocka_unit_test(a_new_dataset_has_no_past),
         cmocka_unit_test(readers_that_meet_in_a_cold_chunk_decode_it_once),
         cmocka_unit_test(readers_that_wait_for_room_for_one_chunk_decode_it_once),
         cmocka_unit_test(an_error_reaches_all_who_wait_and_the_next_reader_tries_again),
@@ -1221,6 +1339,7 @@ static int all_tests(void)
         cmocka_unit_test(the_limit_holds_with_small_chunks),
         cmocka_unit_test(the_limit_holds_with_large_chunks),
         cmocka_unit_test(the_limit_holds_with_chunks_of_all_sizes),
+        cmocka_unit_test(the_limit_holds_by_every_policy),
         cmocka_unit_test(lent_bytes_stay_while_others_are_evicted),
         cmocka_unit_test(memory_kept_for_reuse_counts),
         cmocka_unit_test(the_limit_can_be_changed),

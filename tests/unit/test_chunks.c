@@ -3,6 +3,7 @@
 #include "opened.h"
 
 #include <errno.h>
+#include <hdf5.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -525,6 +526,241 @@ static void one_dataset_does_not_hold_back_others(void **state)
         check_bad(way);
 }
 
+/* ---- Chunks of dense datasets, against libhdf5's own calls ---- */
+
+#define DENSE_CHUNKS 12 /* of 8 x 8, in 20 x 30 */
+
+static const char *const dense_paths[] = {"/plain", "/filtered", "/edges"};
+
+/* Half of each dataset is written. (The unlimited axis is the first: of others
+ * H5Dget_chunk_info_by_coord of libhdf5 1.10.8 tells where another chunk is.) */
+static void make_dense(void)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t dims[] = {ROWS, COLUMNS}, max_dims[] = {H5S_UNLIMITED, COLUMNS}, chunk[] = {8, 8};
+    hsize_t start[] = {0, 0}, count[] = {ROWS, 16};
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate("dense.h5", H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    hid_t space = H5Screate_simple(2, dims, max_dims), memory = H5Screate_simple(2, count, NULL);
+    H5Pset_chunk(dcpl, 2, chunk);
+    uint32_t *values = allocate(ROWS * 16 * sizeof(*values));
+    for (uint32_t i = 0; i < ROWS * 16; i++)
+        values[i] = i / 3;
+    for (size_t i = 0; i < COUNT(dense_paths); i++) {
+        if (i == 1) {
+            H5Pset_shuffle(dcpl);
+            H5Pset_deflate(dcpl, 6);
+        } else if (i == 2) {
+            H5Pset_chunk_opts(dcpl, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+        }
+        hid_t dataset =
+            H5Dcreate2(file, dense_paths[i], H5T_STD_U32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
+        assert_true(H5Dwrite(dataset, H5T_NATIVE_UINT32, memory, space, H5P_DEFAULT, values) >= 0);
+        H5Dclose(dataset);
+    }
+    free(values);
+    H5Sclose(memory);
+    H5Sclose(space);
+    H5Fclose(file);
+    H5Pclose(dcpl);
+    H5Pclose(fapl);
+}
+
+/* What libhdf5 says of a chunk, and has of it; size 0: nothing. */
+struct known {
+    hsize_t size;
+    haddr_t address;
+    unsigned mask;
+    unsigned char bytes[600];
+};
+
+static void ask_libhdf5(const char *path, struct known *known)
+{
+    hid_t file = H5Fopen("dense.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t dataset = H5Dopen2(file, path, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    for (hsize_t i = 0; i < DENSE_CHUNKS; i++) {
+        hsize_t start[] = {i / 4 * 8, i % 4 * 8};
+        uint32_t mask;
+        memset(&known[i], 0, sizeof(known[i]));
+        H5Dget_chunk_info_by_coord(dataset, start, &known[i].mask, &known[i].address,
+                                   &known[i].size);
+        assert_true(known[i].size <= sizeof(known[i].bytes));
+        if (H5Dread_chunk(dataset, H5P_DEFAULT, start, &mask, known[i].bytes) < 0)
+            known[i].size = 0;
+    }
+    H5Dclose(dataset);
+    H5Fclose(file);
+}
+
+static struct sfs_file *open_dense(bool writable)
+{
+    struct sfs_options options = {.writable = writable};
+    struct sfs_file *file = NULL;
+    log_quietly();
+    assert_int_equal(sfs_open("dense.h5", &options, &file), 0);
+    return file;
+}
+
+static void check_known(struct sfs_dataset *dataset, const struct known *known, bool edges)
+{
+    struct sfs_chunk_info list[DENSE_CHUNKS + 1] = {{.size = 0}}, info;
+    size_t listed = 0;
+    assert_int_equal(sfs_chunk_iterate(dataset, note_chunk, list), 0);
+    for (size_t i = 0; i < DENSE_CHUNKS; i++) {
+        const uint64_t start[] = {i / 4 * 8, i % 4 * 8};
+        int error = sfs_chunk_info(dataset, start, &info);
+        assert_int_equal(error, known[i].size ? 0 : -ENOENT);
+        if (error)
+            continue;
+        struct taken taken;
+        bool is_edge = edges && (start[0] == 16 || start[1] == 24);
+        assert_memory_equal(&info, &list[listed], sizeof(info));
+        listed++;
+        assert_int_equal(info.address, known[i].address);
+        assert_int_equal(info.size, known[i].size);
+        assert_int_equal(info.section_size[0], 0);
+        assert_int_equal(info.section_size[1], known[i].size);
+        assert_int_equal(info.unfiltered_size[1], 256);
+        assert_int_equal(info.filter_mask[1], is_edge ? 3 : known[i].mask);
+        take(dataset, &info, &taken);
+        assert_memory_equal(taken.sections[1], known[i].bytes, known[i].size);
+        drop(&taken);
+    }
+    assert_int_equal(list[listed].size, 0);
+}
+
+static void dense_chunks_are_those_that_libhdf5_has(void **state)
+{
+    (void)state;
+    make_dense();
+    for (size_t i = 0; i < COUNT(dense_paths); i++) {
+        struct known known[DENSE_CHUNKS];
+        ask_libhdf5(dense_paths[i], known);
+        struct sfs_file *file = open_dense(false);
+        struct sfs_dataset *dataset = open_dataset(file, dense_paths[i]);
+        check_known(dataset, known, i == 2);
+        sfs_dataset_close(dataset);
+        sfs_close(file);
+    }
+}
+
+/* Chunks of the first two columns are put into the last two, and read by libhdf5. */
+static void dense_chunks_are_written_as_libhdf5_reads_them(void **state)
+{
+    (void)state;
+    make_dense();
+    for (size_t i = 0; i < COUNT(dense_paths); i++) {
+        struct known before[DENSE_CHUNKS], after[DENSE_CHUNKS];
+        ask_libhdf5(dense_paths[i], before);
+        struct sfs_file *file = open_dense(true);
+        struct sfs_dataset *dataset = open_dataset(file, dense_paths[i]);
+        for (size_t k = 0; k < DENSE_CHUNKS; k++) {
+            struct sfs_chunk_info info;
+            struct taken taken;
+            const uint64_t start[] = {k / 4 * 8, k % 4 * 8};
+            uint32_t value = 99;
+            const struct sfs_slab element = {2, {start[0], start[1] + 16}, {1, 1}};
+            if (k % 4 >= 2 || sfs_chunk_info(dataset, start, &info) != 0)
+                continue;
+            take(dataset, &info, &taken);
+            if (k % 4 == 0) /* what is in the cache of it must not stay */
+                assert_int_equal(sfs_write(dataset, &element, &value), 0);
+            taken.info.start[1] += 16;
+            bool refused = i == 2 && k % 4 == 1 && k / 4 < 2; /* with filters, over the edge */
+            assert_int_equal(put(dataset, &taken), refused ? -EINVAL : 0);
+            if (!refused) {
+                uint32_t expected;
+                const struct sfs_slab from = {2, {start[0], start[1]}, {1, 1}};
+                assert_int_equal(sfs_read(dataset, &from, 0, &expected, 4), 0);
+                assert_int_equal(sfs_read(dataset, &element, 0, &value, 4), 0);
+                assert_int_equal(value, expected);
+            }
+            drop(&taken);
+        }
+        sfs_dataset_close(dataset);
+        assert_int_equal(sfs_close(file), 0);
+        ask_libhdf5(dense_paths[i], after);
+        for (size_t k = 0; k < DENSE_CHUNKS; k += 4) {
+            assert_int_equal(after[k + 2].size, before[k].size);
+            assert_int_equal(after[k + 2].mask, before[k].mask);
+            if (i < 2 || k < 8) /* libhdf5 fills what of an edge lies outside in its own way */
+                assert_memory_equal(after[k + 2].bytes, before[k].bytes, before[k].size);
+        }
+    }
+}
+
+static void what_is_no_dense_chunk_is_refused(void **state)
+{
+    (void)state;
+    make_dense();
+    struct sfs_file *file = open_dense(true);
+    for (size_t i = 0; i < 2; i++) {
+        struct sfs_dataset *dataset = open_dataset(file, dense_paths[i]);
+        struct sfs_chunk_info info;
+        struct taken taken;
+        assert_int_equal(sfs_chunk_info(dataset, (const uint64_t[]){0, 0}, &info), 0);
+        take(dataset, &info, &taken);
+        taken.info.start[1] = 1;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info.start[1] = 32;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info.start[1] = 0;
+        taken.info.section_size[1]--;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info.section_size[1] = 0;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info = info;
+        taken.info.section_size[0] = 1;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info = info;
+        taken.info.filter_mask[1] = 4;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info.filter_mask[1] = 0;
+        if (i == 1) {
+            taken.sections[1][taken.info.size / 2] ^= 0xff;
+            assert_int_equal(put(dataset, &taken), -EINVAL);
+            taken.info.filter_mask[1] = 3; /* it would be elements */
+            assert_int_equal(put(dataset, &taken), -EINVAL);
+        }
+        struct sfs_chunk_info now;
+        assert_int_equal(sfs_chunk_info(dataset, (const uint64_t[]){0, 0}, &now), 0);
+        assert_memory_equal(&now, &info, sizeof(info));
+        drop(&taken);
+        sfs_dataset_close(dataset);
+    }
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* Of many that are changed only the one that was asked for is stored. */
+static void information_stores_one_chunk(void **state)
+{
+    (void)state;
+    make_dense();
+    struct sfs_file *sparse_file = create_file(), *dense_file = open_dense(true);
+    struct sfs_dataset *datasets[] = {add_dataset(sparse_file, "/sparse", true, false),
+                                      open_dataset(dense_file, "/filtered")};
+    for (int i = 0; i < 2; i++) {
+        struct sfs_file *file = i ? dense_file : sparse_file;
+        struct sfs_statistics statistics;
+        struct sfs_chunk_info info;
+        uint32_t values[ROWS * COLUMNS];
+        random_fill(values, sizeof(values));
+        const struct sfs_slab all = {2, {0}, {ROWS, COLUMNS}};
+        assert_int_equal(sfs_write(datasets[i], &all, values), 0);
+        for (uint64_t k = 1; k <= 3; k++) {
+            assert_int_equal(sfs_chunk_info(datasets[i], (const uint64_t[]){0, 8 * k}, &info), 0);
+            assert_int_equal(sfs_chunk_info(datasets[i], (const uint64_t[]){0, 8 * k}, &info), 0);
+            sfs_statistics(file, &statistics);
+            assert_int_equal(statistics.chunks_encoded, k);
+        }
+        assert_true(statistics.cache_dirty_bytes > 0);
+        sfs_dataset_close(datasets[i]);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(chunks_are_copied_as_they_are),
           cmocka_unit_test(chunks_over_the_edge_are_copied_with_masks),
@@ -536,4 +772,8 @@ TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(a_chunk_that_has_changed_is_stale),
           cmocka_unit_test(a_chunk_takes_the_place_of_what_was_written_before),
           cmocka_unit_test(sections_are_encoded_and_decoded),
-          cmocka_unit_test(only_filters_that_are_built_in_are_run))
+          cmocka_unit_test(only_filters_that_are_built_in_are_run),
+          cmocka_unit_test(dense_chunks_are_those_that_libhdf5_has),
+          cmocka_unit_test(dense_chunks_are_written_as_libhdf5_reads_them),
+          cmocka_unit_test(what_is_no_dense_chunk_is_refused),
+          cmocka_unit_test(information_stores_one_chunk))

@@ -286,6 +286,19 @@ static void statistics_begin_with_the_limit(void **state)
     sfs_close(file);
 }
 
+static void the_policy_is_one_of_those_there_are(void **state)
+{
+    (void)state;
+    make_file("plain.h5", false);
+    struct sfs_file *file;
+    for (enum sfs_policy policy = SFS_POLICY_DEFAULT; policy <= SFS_POLICY_S3_FIFO; policy++) {
+        assert_int_equal(sfs_open("plain.h5", &(struct sfs_options){.policy = policy}, &file), 0);
+        sfs_close(file);
+    }
+    const struct sfs_options wrong = {.policy = SFS_POLICY_S3_FIFO + 1};
+    assert_int_equal(sfs_open("plain.h5", &wrong, &file), -EINVAL);
+}
+
 static void the_limit_can_be_changed(void **state)
 {
     (void)state;
@@ -310,4 +323,5 @@ TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
           cmocka_unit_test(several_files_can_be_open_at_once),
           cmocka_unit_test(linked_files_are_found_beside_the_linking_one_and_share_its_cache),
           cmocka_unit_test(statistics_begin_with_the_limit),
+          cmocka_unit_test(the_policy_is_one_of_those_there_are),
           cmocka_unit_test(the_limit_can_be_changed))

@@ -67,6 +67,7 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_int_equal(options.frame_rank, -1);
     assert_int_equal(options.first, 0);
     assert_int_equal(options.cache_size, SFS_DEFAULT_CACHE_SIZE);
+    assert_int_equal(options.policy, SFS_POLICY_DEFAULT);
     assert_int_equal(options.staging_size, 256 << 20);
     assert_true(options.threads >= 2);
     assert_int_equal(options.log_level, LOG_WARNING);
@@ -100,15 +101,17 @@ static void every_option_with_a_value_is_kept(void **state)
 {
     (void)state;
     struct options options;
-    assert_int_equal(PARSE(&options, "-o",
-                           "frame_rank=2,first=1,cache_size=64M,threads=7,workers=3,"
-                           "external_files=/first,missing=fill,commit_interval=0,uid=1000,gid=0,"
-                           "umask=027,external_files=/data/more",
-                           "a.h5", "/mnt"),
-                     0);
+    assert_int_equal(
+        PARSE(&options, "-o",
+              "frame_rank=2,first=1,cache_size=64M,cache_policy=lru,threads=7,workers=3,"
+              "external_files=/first,missing=fill,commit_interval=0,uid=1000,gid=0,"
+              "umask=027,external_files=/data/more",
+              "a.h5", "/mnt"),
+        0);
     assert_int_equal(options.frame_rank, 2);
     assert_int_equal(options.first, 1);
     assert_int_equal(options.cache_size, 64 << 20);
+    assert_int_equal(options.policy, SFS_POLICY_LRU);
     assert_int_equal(options.threads, 7);
     assert_int_equal(options.workers, 3);
     assert_true(options.fill_missing);
@@ -282,17 +285,31 @@ static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        "frame_rank=33",     "frame_rank=-1",  "frame_rank=",    "frame_rank=1x",
-        "frame_rank= 1",     "frame_rank=+1",  "frame_rank=0x2", "frame_rank=99999999999999999999",
-        "first=2",           "first=-1",       "first=",         "threads=0",
-        "threads=1025",      "threads=1.5",    "workers=1025",   "workers=-1",
-        "commit_interval=x", "uid=4294967295", "uid=-1",         "uid=root",
-        "gid=4294967296",    "umask=1000",     "umask=8",        "umask=-1",
-        "umask=0x7",         "missing=",       "missing=1"};
-    static const char *const right[] = {
-        "frame_rank=0", "frame_rank=32", "frame_rank=007", "first=0",        "first=1",
-        "threads=1",    "threads=1024",  "workers=1024",   "uid=4294967294", "gid=4294967294",
-        "umask=0",      "umask=777",     "umask=0022",     "missing=fill",   "missing=error"};
+        "frame_rank=33",     "frame_rank=-1",   "frame_rank=",    "frame_rank=1x",
+        "frame_rank= 1",     "frame_rank=+1",   "frame_rank=0x2", "frame_rank=99999999999999999999",
+        "first=2",           "first=-1",        "first=",         "threads=0",
+        "threads=1025",      "threads=1.5",     "workers=1025",   "workers=-1",
+        "commit_interval=x", "uid=4294967295",  "uid=-1",         "uid=root",
+        "gid=4294967296",    "umask=1000",      "umask=8",        "umask=-1",
+        "umask=0x7",         "missing=",        "missing=1",      "cache_policy=",
+        "cache_policy=fifo", "cache_policy=LRU"};
+    static const char *const right[] = {"frame_rank=0",
+                                        "frame_rank=32",
+                                        "frame_rank=007",
+                                        "first=0",
+                                        "first=1",
+                                        "threads=1",
+                                        "threads=1024",
+                                        "workers=1024",
+                                        "uid=4294967294",
+                                        "gid=4294967294",
+                                        "umask=0",
+                                        "umask=777",
+                                        "umask=0022",
+                                        "missing=fill",
+                                        "missing=error",
+                                        "cache_policy=2q",
+                                        "cache_policy=s3-fifo"};
     for (size_t i = 0; i < COUNT(wrong); i++)
         expect_refused(wrong[i]);
     for (size_t i = 0; i < COUNT(right); i++)

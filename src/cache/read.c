@@ -1,0 +1,435 @@
+/* Reading: boxes of one dataset or many are cut into pieces that lie in one chunk each. Chunks that
+ * are not there are looked up, read and decoded together, and of those that are stored as they are
+ * and large only what is wanted is read. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/private.h"
+#include "common/interrupt.h"
+#include "common/size.h"
+#include "layout/piece.h"
+#include "store/store.h"
+
+#define LOADED_TOGETHER 8
+#define LOADED_SHARE    4 /* chunks that are loaded together take at most this share of the limit */
+#define RESERVED_SHARE  2 /* and with all that decoding them takes, this */
+
+/* ---- Chunks that are stored as they are ---- */
+
+struct located_read {
+    const struct chunk *chunk;
+    char *elements;
+    struct store_vector vector;
+};
+
+static int read_row(void *context, size_t in_elements, size_t in_chunk, size_t bytes)
+{
+    struct located_read *read = context;
+    return store_vector_add(&read->vector, read->chunk->record.address + in_chunk,
+                            read->elements + in_elements, bytes);
+}
+
+/* The RFC's vector_read. */
+static int read_located(const struct chunk *chunk, const struct piece *piece,
+                        const struct cache_read *to, const uint64_t *at)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    struct located_read read; /* large: not set to zeros */
+    read.chunk = chunk;
+    read.elements = to->elements;
+    store_vector_begin(&read.vector, layout->store);
+    int error = box_each_row(layout->rank, piece->count, layout->element_size, to->dims, at,
+                             layout->chunk_dims, piece->in_chunk, read_row, &read);
+    return error ? error : store_vector_end(&read.vector);
+}
+
+/* ---- One piece ---- */
+
+/* Reads from a form that may be changed in place meanwhile. */
+static void read_open(struct chunk *chunk, const struct piece *piece, const struct cache_read *to,
+                      const uint64_t *at)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    struct cache_form *form = &chunk->form;
+    pthread_rwlock_t *stripe = chunk_stripe(chunk);
+    pthread_rwlock_rdlock(stripe);
+    if (form->is_open && !form_is_filled(layout, form, piece->count, piece->in_chunk)) {
+        pthread_rwlock_unlock(stripe);
+        pthread_rwlock_wrlock(stripe);
+        if (form->is_open)
+            form_complete(layout, form);
+    }
+    form_read(layout, form, piece->count, piece->in_chunk, to->elements, to->dims, at);
+    pthread_rwlock_unlock(stripe);
+}
+
+/* Reads a piece of a pinned chunk. -EAGAIN: all values of the chunk are needed for that, or another
+ * one has taken its place. */
+static int read_pinned(struct chunk *chunk, const struct piece *piece, const struct cache_read *to)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    uint64_t at[SFS_MAX_RANK];
+    for (int i = 0; i < layout->rank; i++)
+        at[i] = to->start[i] + piece->in_box[i];
+    if (chunk->state == CHUNK_LOCATED)
+        return read_located(chunk, piece, to, at);
+    if (chunk->state != CHUNK_LOADED)
+        box_fill(layout->rank, piece->count, layout->element_size, to->elements, to->dims, at,
+                 layout->info->fill);
+    else if (chunk->was_open)
+        read_open(chunk, piece, to, at);
+    else if (chunk_is_in_parts(chunk))
+        return partial_read(chunk, piece, to->elements, to->dims, at);
+    else
+        form_read(layout, &chunk->form, piece->count, piece->in_chunk, to->elements, to->dims, at);
+    return 0;
+}
+
+static int read_piece(const struct cache_read *read, const struct piece *piece)
+{
+    unsigned passing = read->passing ? PASSING : 0, parts = PART_SOME;
+    int error;
+    do {
+        struct chunk *chunk;
+        error = chunk_acquire(read->dataset, piece->scaled, parts | passing, &chunk);
+        if (error)
+            return error;
+        error = read_pinned(chunk, piece, read);
+        chunk_release(chunk);
+        parts = PART_VALUES;
+    } while (error == -EAGAIN);
+    return error;
+}
+
+/* ---- Chunks that are loaded together ---- */
+
+struct wish {
+    const struct cache_read *read;
+    struct piece piece;
+    struct chunk *chunk; /* pinned, once it is loaded; NULL: it was there, or is read alone */
+    enum chunk_state state;
+    int error;
+    bool loads, is_read;
+    struct loading loading;
+};
+
+/* Large: not set to zeros for every small read. */
+struct group {
+    struct cache *cache;
+    size_t n;
+    struct wish wish[LOADED_TOGETHER];
+};
+
+/* Whether threads would be idle: others that are decoding have them already. */
+static bool is_worth_it(struct group *group)
+{
+    struct cache *cache = group->cache;
+    struct wish *first = &group->wish[0];
+    if (group->n < 2)
+        return false;
+    pthread_mutex_lock(&cache->lock);
+    bool is_worth_it = cache->busy == 0 && !chunk_find(first->read->dataset, first->piece.scaled);
+    pthread_mutex_unlock(&cache->lock);
+    return is_worth_it;
+}
+
+/* Puts the chunks that are not there into their tables, to be loaded by this thread. */
+static void add_chunks(struct group *group)
+{
+    struct cache *cache = group->cache;
+    size_t room = 0;
+    for (size_t i = 0; i < group->n; i++)
+        room += chunk_entry_bytes(group->wish[i].read->dataset);
+    pthread_mutex_lock(&cache->lock);
+    while (make_room(cache, room))
+        ;
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        struct cache_dataset *dataset = wish->read->dataset;
+        if (!chunk_find(dataset, wish->piece.scaled))
+            wish->chunk = chunk_add(dataset, wish->piece.scaled, wish->read->passing);
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* Finds out what is to be read; returns the memory that it takes. */
+static size_t plan(struct group *group)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        unsigned parts = PART_SOME;
+        if (!wish->chunk)
+            continue;
+        wish->error = chunk_look_up(wish->chunk, &parts, &wish->state);
+        wish->loads = !wish->error && wish->state == CHUNK_LOADED;
+        if (!wish->loads)
+            continue;
+        wish->error = loading_plan(&wish->loading, wish->chunk, parts);
+        bytes = size_sum(bytes, wish->loading.bytes);
+    }
+    return bytes;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct loading *left = *(const struct loading *const *)a,
+                         *right = *(const struct loading *const *)b;
+    const struct store *left_store = left->chunk->dataset->layout->store,
+                       *right_store = right->chunk->dataset->layout->store;
+    if (left_store != right_store)
+        return left_store < right_store ? -1 : 1;
+    uint64_t left_at = loading_address(left), right_at = loading_address(right);
+    return left_at < right_at ? -1 : left_at > right_at;
+}
+
+/* Reads what lies beside each other at once. What fails so is read one by one, as each may have an
+ * error of its own. */
+static void read_together(struct loading **loadings, size_t n)
+{
+    struct store_vector vector;
+    int error = 0;
+    qsort(loadings, n, sizeof(*loadings), compare_places);
+    for (size_t i = 0; i < n; i++) {
+        struct store *store = loadings[i]->chunk->dataset->layout->store;
+        if (i == 0 || store != vector.store) {
+            if (i > 0 && !error)
+                error = store_vector_end(&vector);
+            store_vector_begin(&vector, store);
+        }
+        if (!error)
+            error = store_vector_add(&vector, loading_address(loadings[i]), loadings[i]->stored,
+                                     loadings[i]->n);
+    }
+    if (n > 0 && !error)
+        error = store_vector_end(&vector);
+    for (size_t i = 0; i < n && error; i++)
+        loadings[i]->error = loading_read(loadings[i]);
+}
+
+static void read_group(struct group *group)
+{
+    struct loading *loadings[LOADED_TOGETHER];
+    size_t n = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        if (!wish->chunk || !wish->loads || wish->error)
+            continue;
+        wish->error = loading_get(&wish->loading);
+        if (!wish->error && wish->loading.stored)
+            loadings[n++] = &wish->loading;
+    }
+    read_together(loadings, n);
+}
+
+static int decode_one(void *context, size_t i)
+{
+    struct wish *wish = &((struct group *)context)->wish[i];
+    if (!wish->chunk || !wish->loads || wish->error)
+        return 0;
+    wish->error = wish->loading.error;
+    if (!wish->error)
+        wish->error = loading_decode(&wish->loading);
+    return 0; /* the others go on */
+}
+
+/* Everyone who waits for one of the chunks sees it; each is pinned, and is released if it failed.
+ */
+static void settle_group(struct group *group)
+{
+    struct cache *cache = group->cache;
+    for (size_t i = 0; i < group->n; i++)
+        if (group->wish[i].chunk && group->wish[i].loads)
+            loading_end(&group->wish[i].loading, group->wish[i].error);
+    pthread_mutex_lock(&cache->lock);
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        if (!wish->chunk)
+            continue;
+        if (!wish->loads)
+            chunk_pin(wish->chunk);
+        chunk_loaded(wish->chunk, wish->state, wish->error);
+        if (!wish->error)
+            continue;
+        chunk_unpin(wish->chunk);
+        wish->chunk = NULL;
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* What takes too much memory together is loaded one by one, and read like what was there. */
+static void load_one_by_one(struct group *group)
+{
+    struct cache *cache = group->cache;
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        if (!wish->chunk)
+            continue;
+        if (wish->loads)
+            wish->error = loading_do(&wish->loading, wish->error);
+        pthread_mutex_lock(&cache->lock);
+        if (!wish->loads)
+            chunk_pin(wish->chunk);
+        chunk_loaded(wish->chunk, wish->state, wish->error);
+        chunk_unpin(wish->chunk);
+        pthread_mutex_unlock(&cache->lock);
+        wish->chunk = NULL;
+    }
+}
+
+/* Vectored look-up, reading and decoding of chunks. This thread waits for memory before it holds
+ * any. */
+static void load_group(struct group *group)
+{
+    struct cache *cache = group->cache;
+    add_chunks(group);
+    size_t bytes = plan(group);
+    if (bytes > cache->limit / RESERVED_SHARE) {
+        load_one_by_one(group);
+        return;
+    }
+    pthread_mutex_lock(&cache->lock);
+    reserve(cache, bytes);
+    pthread_mutex_unlock(&cache->lock);
+    read_group(group);
+    (void)workers_each(cache->workers, group->n, decode_one, group);
+    settle_group(group);
+}
+
+/* First what is pinned: who holds a pin must not wait for memory. */
+static int read_wishes(struct group *group)
+{
+    int error = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        struct wish *wish = &group->wish[i];
+        if (!wish->chunk)
+            continue;
+        int failed = error ? error : read_pinned(wish->chunk, &wish->piece, wish->read);
+        wish->is_read = !failed;
+        error = failed == -EAGAIN ? error : failed;
+        chunk_release(wish->chunk);
+    }
+    for (size_t i = 0; i < group->n && !error; i++) {
+        struct wish *wish = &group->wish[i];
+        error = wish->error;
+        if (!error && !wish->is_read)
+            error = read_piece(wish->read, &wish->piece);
+    }
+    return error;
+}
+
+/* ---- All pieces ---- */
+
+struct progress {
+    const struct cache_read *reads;
+    size_t n;
+    struct piece piece; /* the next one, of the first of reads; n 0: there is none */
+};
+
+static void skip_empty(struct progress *progress)
+{
+    while (progress->n > 0 &&
+           !piece_first(progress->reads->dataset->layout, progress->reads->box, &progress->piece)) {
+        progress->reads++;
+        progress->n--;
+    }
+}
+
+static void advance(struct progress *progress)
+{
+    if (piece_next(progress->reads->dataset->layout, progress->reads->box, &progress->piece))
+        return;
+    progress->reads++;
+    progress->n--;
+    skip_empty(progress);
+}
+
+static void take_group(struct group *group, struct progress *progress)
+{
+    size_t most = group->cache->limit / LOADED_SHARE, bytes = 0;
+    group->n = 0;
+    while (progress->n > 0 && group->n < LOADED_TOGETHER) {
+        bytes = size_sum(bytes, progress->reads->dataset->layout->chunk_bytes);
+        if (group->n > 0 && bytes > most)
+            break;
+        struct wish *wish = &group->wish[group->n++];
+        wish->read = progress->reads;
+        wish->piece = progress->piece;
+        wish->chunk = NULL;
+        wish->error = 0;
+        wish->loads = wish->is_read = false;
+        wish->loading.error = 0;
+        advance(progress);
+    }
+}
+
+int cache_read_many(struct cache *cache, const struct cache_read *reads, size_t n)
+{
+    struct progress progress = {.reads = reads, .n = n};
+    struct group group;
+    int error = 0;
+    group.cache = cache;
+    skip_empty(&progress);
+    while (progress.n > 0 && !error) {
+        take_group(&group, &progress);
+        if (is_worth_it(&group))
+            load_group(&group);
+        error = read_wishes(&group);
+        if (!error && progress.n > 0) /* there may be as many as bytes */
+            error = interrupt_check();
+    }
+    return error;
+}
+
+int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    return cache_read_placed(dataset, box, buffer, box->count, origin);
+}
+
+int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void *elements,
+                      const uint64_t *dims, const uint64_t *start)
+{
+    const struct cache_read read = {dataset, box, elements, dims, start, false};
+    return cache_read_many(dataset->cache, &read, 1);
+}
+
+/* ---- Positions of a chunk ---- */
+
+static int gather_pinned(struct chunk *chunk, const struct runs *positions, void *elements)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    struct cache_form *form = &chunk->form;
+    if (chunk->state == CHUNK_ABSENT) {
+        fill_elements(elements, positions->elements, layout->element_size, layout->info->fill);
+    } else if (chunk->was_open) {
+        pthread_rwlock_wrlock(chunk_stripe(chunk));
+        if (form->is_open)
+            form_complete(layout, form);
+        form_gather(layout, form, positions, elements);
+        pthread_rwlock_unlock(chunk_stripe(chunk));
+    } else if (chunk_is_in_parts(chunk)) {
+        return partial_gather(chunk, positions, elements);
+    } else {
+        form_gather(layout, form, positions, elements);
+    }
+    return 0;
+}
+
+int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
+                 const struct runs *positions, void *elements, bool passing)
+{
+    unsigned parts = PART_SOME | (passing ? PASSING : 0);
+    int error;
+    do {
+        struct chunk *chunk;
+        error = chunk_acquire(dataset, scaled, parts, &chunk);
+        if (error)
+            return error;
+        error = gather_pinned(chunk, positions, elements);
+        chunk_release(chunk);
+        parts = PART_VALUES | (passing ? PASSING : 0);
+    } while (error == -EAGAIN);
+    return error;
+}

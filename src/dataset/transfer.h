@@ -1,0 +1,26 @@
+/* Transfers of selections that are checked first and done later. The dataset's dims must not change
+ * meanwhile, and what is described by the arguments must stay. */
+#ifndef SPARSEFS_DATASET_TRANSFER_H
+#define SPARSEFS_DATASET_TRANSFER_H
+
+#include <stdbool.h>
+
+struct sfs_dataset;
+struct sfs_encoded;
+struct transfer;
+
+/* Arguments and errors of sfs_dataset_read, but what the elements themselves decide. passing:
+ * reading leaves no trace in the cache. */
+int transfer_open(struct sfs_dataset *dataset, const struct sfs_encoded *type,
+                  const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
+                  void *buffer, bool passing, struct transfer **transfer);
+void transfer_close(struct transfer *transfer); /* NULL is fine */
+
+/* Whether it can be read, or written: the selection, the conversion, and the room in the index. */
+int transfer_check_read(const struct transfer *transfer);
+int transfer_check_write(const struct transfer *transfer);
+
+int transfer_read(struct transfer *transfer);
+int transfer_write(struct transfer *transfer);
+
+#endif
