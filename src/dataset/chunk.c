@@ -168,7 +168,8 @@ static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_i
     if (error)
         return error;
     uint64_t address = now.address;
-    for (int i = 0; i < dataset->sparse->format.n_sections && !error; i++) {
+    int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1;
+    for (int i = 0; i < n_sections && !error; i++) {
         if (now.address != info->address || now.section_size[i] != info->section_size[i])
             return -ESTALE;
         if (sections[i])

@@ -846,9 +846,8 @@ static void computed_views_cannot_be_written(void **state)
 {
     (void)state;
     static struct model model;
-    const enum view_kind computed[] = {VIEW_VALUES,   VIEW_CSR_INDPTR,   VIEW_CSR_INDICES,
-                                       VIEW_CSR_DATA, VIEW_DATASET_JSON, VIEW_VALUE_TXT,
-                                       VIEW_CSR_TOML};
+    const enum view_kind computed[] = {VIEW_CSR_INDPTR,   VIEW_CSR_INDICES, VIEW_CSR_DATA,
+                                       VIEW_DATASET_JSON, VIEW_VALUE_TXT,   VIEW_CSR_TOML};
     create_model(&model, &small);
     for (size_t i = 0; i < COUNT(computed); i++)
         check_not_writable(model.views[0], computed[i], -EOPNOTSUPP);
