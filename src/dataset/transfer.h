@@ -7,7 +7,13 @@
 
 struct sfs_dataset;
 struct sfs_encoded;
+struct selection;
 struct transfer;
+
+/* Decodes a selection of a dataset's elements, which the caller frees; NULL: all. -EINVAL, which is
+ * logged: it is none. */
+int transfer_take_space(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                        struct selection *selection);
 
 /* Arguments and errors of sfs_dataset_read, but what the elements themselves decide. passing:
  * reading leaves no trace in the cache. */
