@@ -309,7 +309,7 @@ int layout_message_decode(const struct superblock *superblock, const struct mess
 
 bool layout_message_is_rfc(const struct layout_message *layout)
 {
-    return (layout->type & SPARSE_TYPE) != 0;
+    return layout->type == SPARSE_TYPE;
 }
 
 int layout_message_records(const struct layout_message *layout, bool filtered,

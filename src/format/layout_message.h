@@ -49,7 +49,8 @@ struct layout_message {
     unsigned merge_percent;
 };
 
-/* Whether it is in the RFC's own form: chunk types as bits, versions 0 in the index. */
+/* Whether it is in the RFC's own form: chunk types as bits, filters in message 0x000b, versions 0 in
+ * the index. Elements of variable length have the bits alone. */
 bool layout_message_is_rfc(const struct layout_message *layout);
 
 /* Whether it is such a message at all: others are libhdf5's. */

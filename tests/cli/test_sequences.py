@@ -128,6 +128,8 @@ def test_what_cannot_be(tmp_path):
     failed("create", "--dims", "4", "--dtype", "str", "--fill", "a", path, "/x", code=USAGE, says="have none")
     failed("create", "--dims", "4", "--dtype", "u2", "--filter", "heap:deflate", path, "/x",
            code=USAGE, says="no variable-length data")
+    for option in (["--encoding", "rfc"], ["--layout-message", "sectioned"]):
+        failed("create", "--dims", "4", "--dtype", "str", *option, path, "/x", says="have one encoding")
     make_dense(path, "x", (4,), (4,), "str")
     for option in (["--undefined", "0"], ["--roi", "0:1,0:1"], ["--above", "1"], ["--fast"]):
         failed("import", *option, f"{path}:/x", tmp_path / "y.h5", says="variable length")
