@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
+
 /* A copy is shown to nobody to whom its source is not. If that is shown to nobody at all it is
  * root's, or its owner's, who copies it. 0: no such file. */
 static mode_t mode_of(const char *path)
@@ -118,7 +120,8 @@ static int show(const struct copying *copying)
 {
     mode_t mask = umask(0777), others = S_IRWXG | S_IRWXO;
     umask(mask);
-    mode_t mode = copying->mode & ~mask & (sfs_mode_led_to(copying->from) | ~others);
+    mode_t wanted = copying->mode ? copying->mode : DEFAULT_MODE;
+    mode_t mode = wanted & ~mask & (sfs_mode_led_to(copying->from) | ~others);
     int error = sfs_set_mode(copying->to, mode);
     return error ? fail(error, "%s", copying->to_path) : 0;
 }

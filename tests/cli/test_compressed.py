@@ -1,5 +1,6 @@
 """Files that are compressed with gzip, and standard input: whatever only reads a file reads them."""
 import gzip
+import os
 import subprocess
 
 import h5py
@@ -59,6 +60,11 @@ def test_commands_read_standard_input(packed, tmp_path, compress):
     with h5py.File(tmp_path / "dense.h5") as file:
         assert np.array_equal(file["s"], data)
     assert piped(content, "repack", "-", tmp_path / "again.h5")[0] == DONE
+    umask = os.umask(0)
+    os.umask(umask)
+    for name in ("dense.h5", "again.h5"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o666 & ~umask
+    assert not list(tmp_path.glob("*.commits"))
     done("check", tmp_path / "again.h5")
 
 
