@@ -270,6 +270,15 @@ bool pool_wants(struct pool *pool)
     return is_wanted;
 }
 
+/* Others may have taken the room meanwhile. */
+static bool has_room(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool has = pool->bytes <= pool->limit;
+    pthread_mutex_unlock(&pool->lock);
+    return has;
+}
+
 void pool_prepare(struct pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -281,11 +290,15 @@ void pool_prepare(struct pool *pool)
         return;
 
     block.memory = map_aligned(block.size);
-    for (size_t i = 0; block.memory && i < block.size; i += PAGE)
-        ((volatile char *)block.memory)[i] = 0;
+    bool is_wanted = block.memory;
+    for (size_t i = 0; i < block.size && is_wanted; i += HUGE_PAGE) {
+        for (size_t k = i; k < block.size && k < i + HUGE_PAGE; k += PAGE)
+            ((volatile char *)block.memory)[k] = 0;
+        is_wanted = has_room(pool);
+    }
 
     pthread_mutex_lock(&pool->lock);
-    bool is_kept = block.memory && !pool->ready.memory && pool->bytes <= pool->limit;
+    bool is_kept = is_wanted && !pool->ready.memory && pool->bytes <= pool->limit;
     if (is_kept)
         pool->ready = block;
     else

@@ -49,7 +49,9 @@ void pool_put(struct pool *pool, void *memory, size_t n);
  * large block of the same size was mapped twice. */
 bool pool_wants(struct pool *pool);
 
-/* Maps it and touches its pages, for which the lock is not held; nothing if it is not wanted. */
+/* Maps it and touches its pages, for which the lock is not held; nothing if it is not wanted. Where
+ * others get the room meanwhile it is given up, but the limit is passed until that is seen, after
+ * 2 MiB. */
 void pool_prepare(struct pool *pool);
 
 /* Counts, as if they were in a block, bytes that the caller has from elsewhere. */

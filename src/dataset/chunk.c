@@ -12,7 +12,7 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-#define VALUES 1 /* section */
+enum { VALUES = 1, HEAP }; /* sections */
 
 static bool is_dense(const struct sfs_dataset *dataset)
 {
@@ -306,8 +306,8 @@ static int write_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
     struct layout *layout = &dataset->layout;
     uint64_t n = info->section_size[VALUES];
     uint32_t mask = info->filter_mask[VALUES];
-    if (info->section_size[0] != 0 || n == 0 || n > UINT32_MAX || (mask & ~dense_filters(layout)) ||
-        mask == UINT32_MAX || !layout_is_size(layout, n))
+    if (info->section_size[0] != 0 || info->section_size[HEAP] != 0 || n == 0 || n > UINT32_MAX ||
+        (mask & ~dense_filters(layout)) || mask == UINT32_MAX || !layout_is_size(layout, n))
         return -EINVAL;
     struct encoded encoded = {.bytes = (void *)bytes,
                               .n = (size_t)n,

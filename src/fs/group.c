@@ -60,6 +60,19 @@ bool group_tells(struct mount *mount, const struct node *group, const struct sfs
     return tells;
 }
 
+int group_find(struct mount *mount, const struct node *group)
+{
+    struct sfs_links links;
+    if (group->type != NODE_GROUP)
+        return -ENOENT;
+    int error = sfs_list(node_file(group), node_address(group), &links);
+    if (error)
+        return error;
+    error = group_tells(mount, group, &links) ? 0 : -ENOENT;
+    sfs_links_free(&links);
+    return error;
+}
+
 static void write_member(FILE *out, const char *key, const char *text)
 {
     fprintf(out, ", \"%s\": ", key);

@@ -29,14 +29,7 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
 static int lookup_group_json(struct mount *mount, const struct node *group, const char *name,
                              struct inode *inode)
 {
-    struct sfs_links links;
-    if (strcmp(name, NAME_GROUP_JSON) != 0)
-        return -ENOENT;
-    int error = sfs_list(node_file(group), node_address(group), &links);
-    if (error)
-        return error;
-    error = group_tells(mount, group, &links) ? 0 : -ENOENT;
-    sfs_links_free(&links);
+    int error = strcmp(name, NAME_GROUP_JSON) ? -ENOENT : group_find(mount, group);
     if (!error) {
         *inode = (struct inode){.node = group->number, .entry = ENTRY_GROUP_JSON};
         node_hold(mount->nodes, group->number);
@@ -191,7 +184,9 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
         exists = temporary;
         temporary_put(mount->temporaries, temporary);
     } else if (inode.entry == ENTRY_GROUP_JSON) {
-        exists = node->type == NODE_GROUP && inode.frame == 0;
+        pthread_rwlock_rdlock(&mount->tree_lock);
+        exists = inode.frame == 0 && group_find(mount, node) == 0;
+        pthread_rwlock_unlock(&mount->tree_lock);
     } else if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
         exists = exists_in_control(mount, inode);
     } else if (inode.entry != ENTRY_NODE && node->type == NODE_DATASET) {

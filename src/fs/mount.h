@@ -200,6 +200,9 @@ int control_write(struct mount *mount, const char *bytes, size_t n);
  * and none has its name. tree_lock must be held. */
 bool group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links);
 
+/* The same of a node that is used: 0; -ENOENT: it is no group, or has none; errors of sfs_list. */
+int group_find(struct mount *mount, const struct node *group);
+
 /* Its content as of now. The caller frees *text. -ESTALE: the node is no group. */
 int group_text(struct mount *mount, const struct node *group, char **text, size_t *n);
 

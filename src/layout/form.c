@@ -64,7 +64,7 @@ size_t form_bytes(const struct cache_form *form)
 size_t form_used_bytes(const struct cache_form *form)
 {
     size_t n_runs = form->defined.n ? form->defined.n + 1 : 0;
-    return form->element_size + form->value_size + form->mask_size +
+    return form->element_size + form->value_size + form->heap_size + form->mask_size +
            n_runs * sizeof(*form->defined.entries) +
            (form->order ? (size_t)form->defined.elements * sizeof(*form->order) : 0);
 }

@@ -715,6 +715,9 @@ static void what_is_no_dense_chunk_is_refused(void **state)
         taken.info.section_size[0] = 1;
         assert_int_equal(put(dataset, &taken), -EINVAL);
         taken.info = info;
+        taken.info.section_size[2] = 1;
+        assert_int_equal(put(dataset, &taken), -EINVAL);
+        taken.info = info;
         taken.info.filter_mask[1] = 4;
         assert_int_equal(put(dataset, &taken), -EINVAL);
         taken.info.filter_mask[1] = 0;
