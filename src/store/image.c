@@ -147,6 +147,7 @@ static int set_backing(struct image *image, const struct store_image *how)
         return -ENOMEM;
     if (how->from) {
         remember_backing(image, how->from);
+        image->backed = how->from->st; /* as it was before its bytes were read */
         return image->folder < 0 ? -ENOMEM : 0;
     }
     if (how->backing && !how->replace && access(how->backing, F_OK) == 0) {

@@ -147,9 +147,10 @@ int store_end_writing(struct store *store)
         if (store->is_noted)
             place_forget_note(store);
         store->is_noted = false;
-        spare_note(store);
         counter_remove(store);
         error = share_look(store, &store->seen);
+        if (!error)
+            spare_note(store);
     }
     store->is_shared = !error;
     if (!error)

@@ -438,7 +438,8 @@ def test_groups_say_which_links_are_not_followed(mounts, tmp_path):
         for refused in (lambda: path.write_text("{}"), path.unlink, lambda: path.rename(mount / "g/other")):
             with pytest.raises(OSError) as error:
                 refused()
-            assert error.value.errno == (errno.EROFS if "ro" in options else errno.EPERM)
+            by_mode = [errno.EACCES] if os.geteuid() else []  # the kernel looks at the modes first
+            assert error.value.errno in [errno.EROFS if "ro" in options else errno.EPERM] + by_mode
         shutil.copytree(mount.root, tmp_path / "copy", symlinks=True)
         assert json.loads((tmp_path / "copy/g/group.json").read_text())["path"] == "/g"
         shutil.rmtree(tmp_path / "copy")
