@@ -356,8 +356,8 @@ SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
  * the new one is complete; else what is written is lost. Of options->image only callbacks and
  * increment are looked at: -EINVAL with a name or backing_path, and if is_backed and not
  * options->writable. Errors are those of sfs_open and sfs_open_image; sfs_flush and sfs_close are
- * -EBUSY, and replace nothing, if another program has changed the file before or has it open for
- * writing; what it changes while the new file is being written is lost. */
+ * -EBUSY, and replace nothing, if another program has changed the file since or has it locked for
+ * writing. */
 SFS_API int sfs_load_image(const char *path, bool is_backed, const struct sfs_options *options,
                            struct sfs_file **file);
 

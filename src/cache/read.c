@@ -258,7 +258,16 @@ static void settle_group(struct group *group)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* What takes too much memory together is loaded one by one, and read like what was there. */
+/* Reads from the pinned chunk what can be read from what is loaded. */
+static int read_wish(struct wish *wish)
+{
+    int error = read_pinned(wish->chunk, &wish->piece, wish->read);
+    wish->is_read = !error;
+    return error == -EAGAIN ? 0 : error;
+}
+
+/* What takes too much memory together is loaded and read one by one: who holds a pin must not wait
+ * for memory. */
 static void load_one_by_one(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -272,8 +281,10 @@ static void load_one_by_one(struct group *group)
         if (!wish->loads)
             chunk_pin(wish->chunk);
         chunk_loaded(wish->chunk, wish->state, wish->error);
-        chunk_unpin(wish->chunk);
         pthread_mutex_unlock(&cache->lock);
+        if (!wish->error)
+            wish->error = read_wish(wish);
+        chunk_release(wish->chunk);
         wish->chunk = NULL;
     }
 }
@@ -305,9 +316,8 @@ static int read_wishes(struct group *group)
         struct wish *wish = &group->wish[i];
         if (!wish->chunk)
             continue;
-        int failed = error ? error : read_pinned(wish->chunk, &wish->piece, wish->read);
-        wish->is_read = !failed;
-        error = failed == -EAGAIN ? error : failed;
+        if (!error)
+            error = read_wish(wish);
         chunk_release(wish->chunk);
     }
     for (size_t i = 0; i < group->n && !error; i++) {

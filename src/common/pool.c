@@ -258,7 +258,7 @@ void pool_set_limit(struct pool *pool, size_t limit)
 static bool wants(const struct pool *pool)
 {
     bool is_soon = pool->wanted > 0 && (pool->wanted != AREA || pool->area_left < AREA / 2);
-    return is_soon && !pool->ready.memory && pool->bytes <= pool->limit &&
+    return is_soon && !pool->is_preparing && !pool->ready.memory && pool->bytes <= pool->limit &&
            pool->wanted <= pool->limit - pool->bytes;
 }
 
@@ -285,6 +285,7 @@ void pool_prepare(struct pool *pool)
     struct pool_block block = {NULL, wants(pool) ? pool->wanted : 0};
     pool->bytes += block.size;
     pool->wanted = 0;
+    pool->is_preparing |= block.size > 0;
     pthread_mutex_unlock(&pool->lock);
     if (block.size == 0)
         return;
@@ -298,6 +299,7 @@ void pool_prepare(struct pool *pool)
     }
 
     pthread_mutex_lock(&pool->lock);
+    pool->is_preparing = false;
     bool is_kept = is_wanted && !pool->ready.memory && pool->bytes <= pool->limit;
     if (is_kept)
         pool->ready = block;

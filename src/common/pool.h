@@ -21,6 +21,7 @@ struct pool {
     } free[POOL_FREE_BLOCKS]; /* oldest first */
     size_t n_free;
     struct pool_block ready; /* prepared: a large block, or the next area */
+    bool is_preparing;       /* some thread is at it */
     size_t wanted;           /* bytes of what may be wanted next; 0: nothing */
     size_t last;             /* bytes of the large block that was mapped last */
     char *area;              /* what is left of it was never used; blocks are cut from its front */

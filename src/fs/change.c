@@ -146,3 +146,11 @@ bool mount_undo_removal(struct mount *mount, struct inode directory, const char 
     return place.node && mount_parse_name(mount, directory, name, &inode) &&
            removed_undo(mount->removed, place, inode);
 }
+
+void mount_redo_removal(struct mount *mount, struct inode directory, const char *name)
+{
+    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
+    struct inode inode;
+    if (place.node && mount_parse_name(mount, directory, name, &inode))
+        (void)removed_add(mount->removed, place, inode); /* without memory the name stays */
+}

@@ -167,6 +167,9 @@ int mount_remove_name(struct mount *mount, struct inode directory, const char *n
 /* Whether a name was removed; it is there again then. */
 bool mount_undo_removal(struct mount *mount, struct inode directory, const char *name);
 
+/* Takes that back, when nothing could be made there. */
+void mount_redo_removal(struct mount *mount, struct inode directory, const char *name);
+
 /* ---- become.c: temporary files (temporary.h) and the frames that they become ---- */
 
 /* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it. */

@@ -398,10 +398,11 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
-    bool is_new;
+    bool is_new, was_removed = false;
     notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
+        was_removed = true;
         error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
         info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* to whoever makes it, it is new */
     }
@@ -428,6 +429,8 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     if (error) {
         if (file)
             forget_created(mount, file);
+        if (was_removed)
+            mount_redo_removal(mount, inode_unpack(parent), name);
         fuse_reply_err(request, -error);
     } else {
         entry.ino = entry.attr.st_ino;

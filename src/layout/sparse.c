@@ -150,7 +150,8 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* Sections are decoded one after the other: the memory of the first is given back, but for the
- * selection, before the second takes its own. */
+ * selection, before the second takes its own. Values may have to be copied out of their section:
+ * without the checksum behind them, or in another order. */
 static size_t decode_bytes(const struct layout *layout, const struct chunk_record *record,
                            unsigned parts)
 {
@@ -160,7 +161,7 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
     if (!(parts & (PART_VALUES | PART_PACKED)))
         return bytes;
     plain = section_bytes(layout->sparse, record, VALUES, &working);
-    bytes = larger(bytes, size_sum(size_sum(runs, plain), working));
+    bytes = larger(bytes, size_sum(size_sum(runs, plain), larger(working, plain)));
     if (!(parts & PART_HEAP) || layout->sparse->format.n_sections <= HEAP)
         return bytes;
     size_t values = plain;

@@ -64,24 +64,48 @@ static int settle_journal(struct store *store)
     return error == -ENOENT ? journal_clear_way(store) : error;
 }
 
-/* Whether the place may be taken: by nobody who writes the file that stands there. */
-static int check_free(struct store *store)
+static bool is_unchanged(const struct stat *st, const struct stat *known)
+{
+    return st->st_dev == known->st_dev && st->st_ino == known->st_ino &&
+           st->st_size == known->st_size && st->st_mtim.tv_sec == known->st_mtim.tv_sec &&
+           st->st_mtim.tv_nsec == known->st_mtim.tv_nsec;
+}
+
+/* Whether the file that stands at the place may be replaced. Its lock is shared from then on. */
+static int check_replaced(const struct store *store, int fd)
 {
     struct stat st;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return -EBUSY;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EEXIST;
+    if (!store->replaced || is_unchanged(&st, store->replaced))
+        return 0;
+    log_error("%s: another program has changed it: it is not replaced", store->path);
+    return -EBUSY;
+}
+
+/* Whether the place may be taken: by nobody who writes the file that stands there. *held: that
+ * file, locked until the caller closes it, or -1. */
+static int check_free(struct store *store, int *held)
+{
+    *held = -1;
     if (!store->replace)
         return exists(store, store->place) ? -EEXIST : journal_clear_way(store);
+    int error = settle_journal(store);
+    if (error)
+        return error;
     int fd = openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? settle_journal(store) : -errno;
-    int error = 0;
-    if (fstat(fd, &st) < 0)
-        error = -errno;
-    else if (!S_ISREG(st.st_mode))
-        error = -EEXIST;
-    else if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-        error = -EBUSY;
-    close(fd);
-    return error ? error : settle_journal(store);
+        return errno == ENOENT ? 0 : -errno;
+    error = check_replaced(store, fd);
+    if (error)
+        close(fd);
+    else
+        *held = fd;
+    return error;
 }
 
 /* ---- Temporary names: .NAME.XXXXXX.sparsefs ---- */
@@ -183,29 +207,27 @@ unsigned store_remove_temporaries(const char *path)
     return n;
 }
 
-int store_create(const char *path, bool replace, struct store **out)
-{
-    struct stat st;
-    bool is_there = replace && stat(path, &st) == 0;
-    return store_create_as(path, replace, is_there ? st.st_mode & 0777 : 0666, out);
-}
-
 int store_set_mode(struct store *store, mode_t mode)
 {
     return store->temporary && fchmod(store->fd, mode) < 0 ? -errno : 0;
 }
 
-int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
+static int create(const char *path, bool replace, const struct stat *replaced, mode_t mode,
+                  struct store **out)
 {
+    int held = -1;
     struct store *store = file_new(path, true);
     if (!store)
         return -ENOMEM;
     store->replace = replace;
+    store->replaced = replaced;
     store->mode = mode;
     store->unnamed = true;
     int error = find_place(store);
     if (!error)
-        error = check_free(store);
+        error = check_free(store, &held);
+    if (held >= 0)
+        close(held);
     if (!error) {
         remove_temporaries(store);
         error = create_temporary(store);
@@ -221,6 +243,27 @@ int store_create_as(const char *path, bool replace, mode_t mode, struct store **
     return 0;
 }
 
+static mode_t default_mode(const char *path, bool replace)
+{
+    struct stat st;
+    return replace && stat(path, &st) == 0 ? st.st_mode & 0777 : 0666;
+}
+
+int store_create(const char *path, bool replace, struct store **out)
+{
+    return create(path, replace, NULL, default_mode(path, replace), out);
+}
+
+int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
+{
+    return create(path, replace, NULL, mode, out);
+}
+
+int create_in_place_of(const char *path, const struct stat *replaced, struct store **out)
+{
+    return create(path, true, replaced, default_mode(path, true), out);
+}
+
 /* Not every file system can rename without replacing; a second name does the same. */
 static int rename_to_free(int folder, const char *from, const char *to)
 {
@@ -234,11 +277,13 @@ static int rename_to_free(int folder, const char *from, const char *to)
 int create_publish(struct store *store)
 {
     const char *from = place_entry(store->temporary), *to = place_entry(store->place);
-    int error = place_leads(store, store->temporary) ? check_free(store) : -ESTALE;
+    int held = -1, error = place_leads(store, store->temporary) ? check_free(store, &held) : -ESTALE;
     if (!error && store->replace)
         error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
     else if (!error)
         error = rename_to_free(store->folder, from, to);
+    if (held >= 0)
+        close(held);
     if (error) {
         log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
         return error;

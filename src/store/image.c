@@ -310,53 +310,47 @@ static int copy_to(struct store *store, struct store *to)
     return error;
 }
 
-static bool is_as_backed(const struct image *image, const struct stat *st)
+/* Where the file was written last. It stays in its folder, whatever that is called. */
+static int place_backing(const struct image *image, char **path)
 {
-    return st->st_size == image->backed.st_size &&
-           st->st_mtim.tv_sec == image->backed.st_mtim.tv_sec &&
-           st->st_mtim.tv_nsec == image->backed.st_mtim.tv_nsec;
+    char *folder = place_of_descriptor(image->folder);
+    if (!folder)
+        return -ESTALE;
+    int n = asprintf(path, "%s/%s", folder, place_entry(image->written));
+    free(folder);
+    return n < 0 ? -ENOMEM : 0;
 }
 
-/* It stays in its folder, whatever that is called. *replace: whether what is there may go. -EBUSY:
- * it was changed since it was read, or written. */
-static int place_backing(const struct image *image, char **path, bool *replace)
+/* Whether what stands there is what was read, or written last, perhaps changed since. */
+static bool is_backed(const struct image *image)
 {
-    char *folder = image->folder >= 0 ? place_of_descriptor(image->folder) : NULL;
     struct stat st;
-    *replace = image->replace;
-    if (image->folder < 0)
-        *path = strdup(image->backing);
-    else if (asprintf(path, "%s/%s", folder ? folder : "", place_entry(image->written)) < 0)
-        *path = NULL;
-    free(folder);
-    if (!*path)
-        return -ENOMEM;
-    if (image->folder < 0 ||
-        fstatat(image->folder, place_entry(image->written), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        st.st_dev != image->backed.st_dev || st.st_ino != image->backed.st_ino)
-        return 0;
-    *replace = true;
-    if (is_as_backed(image, &st))
-        return 0;
-    log_error("%s: another program has changed it: it is not replaced", *path);
-    free(*path);
-    return -EBUSY;
+    return fstatat(image->folder, place_entry(image->written), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_dev == image->backed.st_dev && st.st_ino == image->backed.st_ino;
+}
+
+static int create_backing(const struct image *image, struct store **to)
+{
+    char *place = NULL;
+    int error = image->folder < 0 ? 0 : place_backing(image, &place);
+    const char *path = place ? place : image->backing;
+    if (!error && place && is_backed(image))
+        error = create_in_place_of(path, &image->backed, to);
+    else if (!error && image->mode && !image->replace)
+        error = store_create_as(path, false, image->mode, to);
+    else if (!error)
+        error = store_create(path, image->replace, to);
+    free(place);
+    return error;
 }
 
 int image_write_back(struct store *store)
 {
     struct image *image = store->image;
     struct store *to;
-    char *path;
-    bool replace;
     if (!image->unbacked || store->committed_end == 0)
         return 0;
-    int error = place_backing(image, &path, &replace);
-    if (error)
-        return error;
-    error = image->mode && !replace ? store_create_as(path, replace, image->mode, &to)
-                                    : store_create(path, replace, &to);
-    free(path);
+    int error = create_backing(image, &to);
     if (error)
         return error;
     error = copy_to(store, to);

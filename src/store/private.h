@@ -98,6 +98,7 @@ struct store {
     bool is_lost;      /* it was at none that is known when it was looked for last */
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
+    const struct stat *replaced; /* only while it is like this, the caller's; NULL: however it is */
     mode_t mode;       /* of a new file, less the umask */
     bool writable;
     bool is_shared;  /* writable, but not yet: nothing is written */
@@ -348,6 +349,10 @@ void snapshots_free_pending(struct store *store);
 
 /* create.c: gives a store that was created its name. */
 int create_publish(struct store *store);
+
+/* create.c: as store_create, for the place of a file of which this is known: -EBUSY, now or at the
+ * first commit, if it was changed since. *replaced stays the caller's until then. */
+int create_in_place_of(const char *path, const struct stat *replaced, struct store **store);
 
 /* pages.c: the caller holds pages_lock, for writing where the table or a page changes. */
 struct page *pages_find(struct store *store, uint64_t number);

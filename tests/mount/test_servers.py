@@ -188,7 +188,7 @@ def test_samba_is_refused(samba, path, tmp_path):
     for command in (f"put {tmp_path}/long notes.txt",
                     f"put {tmp_path}/long entry/data/images/dataset.json",
                     f"put {tmp_path}/shape.npy entry/data/images/npy/000003.npy",
-                    f"rm {FRAMES}/3.raw", f"rename {FRAMES}/3.raw {FRAMES}/4.raw -f",
+                    "rm entry/data/images/stack.raw", "rm notes.txt", f"rename {FRAMES}/3.raw {FRAMES}/4.raw -f",
                     "rmdir entry/data", "mkdir entry/data/images/more"):
         assert server.refuses(command), command
     with server.files().open(f"{FRAMES}/3.raw") as file:

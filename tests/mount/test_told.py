@@ -120,8 +120,9 @@ def test_what_is_refused_again_and_again_is_told_once(mounts, file):
     """In a second; however often it is."""
     mount = mounts(file, "default")
     for _ in range(50):
-        with pytest.raises(PermissionError):
-            os.unlink(mount / "sparse/stack.raw")
+        with pytest.raises(OSError) as refusal:
+            os.truncate(mount / "dense/frames/0.raw", 10000)
+        assert refusal.value.errno == errno.EFBIG
     assert 0 < mount.log().count("refused: ") < 50
 
 
