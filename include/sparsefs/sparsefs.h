@@ -63,7 +63,7 @@ enum sfs_policy {
 
 struct sfs_options {
     size_t cache_size; /* memory limit of the chunk cache in bytes; 0: SFS_DEFAULT_CACHE_SIZE */
-    unsigned workers;  /* threads that help those who call; 0: as many as there are processors */
+    unsigned workers;  /* threads that decode, and that encode, at most; 0: one per processor */
     bool writable;     /* sfs_open: for reading and writing */
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
     /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
@@ -203,7 +203,7 @@ SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
  * sfs_dataset_dims and sfs_dataset_changes of open datasets follow. Calls on a dataset or file that
  * was replaced or removed are -ESTALE. -EBUSY: its writer commits so often that no state of it
  * lasted long enough. Calls that copy from a followed file to another one are -EAGAIN if it has
- * moved on meanwhile: what was copied counts for nothing. */
+ * moved on meanwhile: the copy is to be discarded. */
 
 /* Takes the last committed state. */
 SFS_API int sfs_refresh(struct sfs_file *file);
@@ -224,7 +224,8 @@ SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *cont
  * begins again himself. */
 SFS_API void sfs_hold_state(struct sfs_file *file, bool hold);
 
-/* A number that is another one when another state was taken. */
+/* The generation of the adopted commit: differs from the last one whenever a call or
+ * sfs_refresh has adopted another commit. */
 SFS_API uint64_t sfs_states(const struct sfs_file *file);
 SFS_API bool sfs_is_following(const struct sfs_file *file);
 
@@ -714,13 +715,12 @@ SFS_API uint64_t sfs_dataset_address(const struct sfs_dataset *dataset);
  * and sfs_extend: where other threads may be calling these, take the dims from sfs_dataset_dims. */
 SFS_API const struct sfs_dataset_info *sfs_dataset_info(const struct sfs_dataset *dataset);
 
-/* The dims as they are now; NULL: they are not wanted. Returns a number that is another one after
- * every change of the dims. */
+/* The current dims; NULL: they are not wanted. Returns a change counter of the dims. */
 SFS_API uint64_t sfs_dataset_dims(struct sfs_dataset *dataset, uint64_t *dims);
 
-/* A number that is another one after every call that changes elements or dims of the dataset; 0
- * while there is such a call. What was worked out between two calls of this that gave the same
- * number, not 0, is still so at the second. */
+/* A change counter: differs after every call that changes elements or dims of the dataset; 0 during
+ * such a call. What was read between two calls that return the same value, not 0, is unchanged at
+ * the second. */
 SFS_API uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset);
 
 /* A box of elements of a dataset. rank is that of the dataset, but 1 (start 0, count 1) for a
@@ -1006,8 +1006,8 @@ SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
 
 /* H5Dstruct_chunk_iter, H5Dchunk_iter: calls each for every stored chunk; what it returns ends the
  * iteration unless it is 0, and is returned. Of a chunked dataset it takes time for every place of
- * a chunk, whether one is stored there or not. -EAGAIN: the file is followed and has moved on: what
- * was told counts for nothing. */
+ * a chunk, whether one is stored there or not. -EAGAIN: the file is followed and has moved on:
+ * what was told is to be discarded. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 
@@ -1064,7 +1064,7 @@ typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, cons
  * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
  * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
  * in this thread, and not to the log. -EINVAL: the file is open for writing; -EAGAIN: it is
- * followed and has moved on: what was reported counts for nothing; -ENOMEM. */
+ * followed and has moved on: what was reported is to be discarded; -ENOMEM. */
 SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values

@@ -23,10 +23,11 @@ struct layout;
 struct store;
 struct workers;
 
-/* n_workers: threads that help those who call, and as many that encode; they start when there is
- * something to do for them. The limit in bytes counts all memory allocated for chunks and for what
- * is needed to decode and encode them. It is exceeded only by one chunk that is larger than it,
- * while nothing else is in use, and by what encoding takes more than a quarter of it. */
+/* n_workers: at most so many threads read and decode beside the caller, and at most as many encode;
+ * each is started when there is work for it. The limit in bytes counts all memory allocated for
+ * chunks and for what is needed to decode and encode them. It is exceeded only by one chunk that is
+ * larger than it, while nothing else is in use, and by what encoding takes more than a quarter of
+ * it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
 /* Of chunks whose reading or changing would take more bytes of memory than this, all that it takes
@@ -215,8 +216,8 @@ void cache_evict(struct cache_dataset *dataset);
  * what was changed in them and not flushed. */
 void cache_forget(struct cache_dataset *dataset);
 
-/* Another hand may have changed what is stored of a dataset, of which nothing is being read now:
- * chunks are compared with it before they are used again. */
+/* The stored chunks of a dataset may have been changed by another process: cached chunks are
+ * revalidated before they are used again. Nothing of the dataset is being read meanwhile. */
 void cache_outdate(struct cache_dataset *dataset);
 
 /* Fills the cache_* and chunks_decoded members. */

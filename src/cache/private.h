@@ -2,9 +2,11 @@
  *
  *                    lookup says
  *   LOADING ──┬─ no such chunk ────────────────► ABSENT    reads as the fill value
- *             ├─ large and stored as it is ────► LOCATED   parts are read from and written to the
- * store ├─ read, decoded ────────────────► LOADED    copied from memory, or lent └─ failed ──►
- * FAILED: leaves the cache when the last who waited has seen the error
+ *             ├─ large and stored as it is ────► LOCATED   parts are read from and written to
+ *             │                                            the store
+ *             ├─ read, decoded ────────────────► LOADED    copied from memory, or lent
+ *             └─ failed ───────────────────────► FAILED    leaves the cache when the last who
+ *                                                          waited has seen the error
  *
  * A write puts a new, dirty chunk into the place of the old one, which is gone, but stays with
  * those who read it. The form of the new one is either packed, and does not change while others see
@@ -24,21 +26,21 @@
  *
  * Invariants, under cache->lock:
  *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and only
- * those who pinned it know it; a dirty one is LOADED, open or packed (dense: or dense), and in the
- * dirty list;
+ *    those who pinned it know it; a dirty one is LOADED, open or packed (dense: or dense), and in
+ *    the dirty list;
  *  - an open chunk that is not gone is dirty;
  *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is, nor one
  *    that is being encoded;
  *  - only who has set `changing` adds parts, replaces, condenses, or writes a stored chunk as it
- * is; an encoder does not begin with a chunk that is changing, but goes on when it changes;
+ *    is; an encoder does not begin with a chunk that is changing, but goes on when it changes;
  *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
  *    before memory is allocated and until it is given back;
- *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Who
- *    holds such a part never waits for memory, so that who finds busy > 0 may;
+ *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Holders
+ *    of busy memory never wait for memory; others may wait as long as busy > 0;
  *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are left free for the
  *    first who encodes. He does not wait for memory, so that who finds a dirty chunk may wait for
  *    him; others begin only if there is room beside, for which they evict, and which who wants
- * memory for anything else leaves them (room_of_encoders). */
+ *    memory for anything else leaves them (room_of_encoders). */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 

@@ -240,8 +240,8 @@ void alone_call_end(struct call *call);
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
 
 /* Calls that copy from a file which may be followed to another: before the block in which they are
- * FOLLOWED, libhdf5 is brought to know the state; after it, -EAGAIN if that has moved on meanwhile,
- * as what was copied counts for nothing. */
+ * FOLLOWED, libhdf5 is brought to know the state; after it, -EAGAIN if that has moved on meanwhile:
+ * the copy is to be discarded. */
 int follow_begin_copy(struct sfs_file *from);
 int follow_end_copy(struct sfs_file *from, int error);
 

@@ -99,7 +99,7 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* The time of the last change of the inode counts for nothing: a mode is no content. */
+/* ctime is not compared: a change of mode or owner leaves the content as it is. */
 static bool is_same_state(const struct stat *a, const struct stat *b)
 {
     return is_same_file(a, b) && a->st_size == b->st_size && is_same_time(&a->st_mtim, &b->st_mtim);

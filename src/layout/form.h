@@ -2,10 +2,11 @@
  * file's datatype throughout.
  *
  *   dense    elements  all of the chunk, row-major, whole even where it reaches over the edge of
- * the dataset; of a sparse chunk with the fill value where nothing is defined packed   defined
- * which elements are defined, as positions in the chunk values    those elements, row-major without
- * gaps open     elements  as above, but only the first `filled` of them are there yet mask      of
- * a sparse chunk: which of them are defined
+ *                      the dataset; of a sparse chunk with the fill value where nothing is defined
+ *   packed   defined   which elements are defined, as positions in the chunk
+ *            values    those elements, row-major without gaps
+ *   open     elements  as above, but only the first `filled` of them are there yet
+ *            mask      of a sparse chunk: which of them are defined
  *
  * A chunk of a dense layout has the dense form. Of a sparse one any part can be there without the
  * others: `defined` alone answers what is defined, and `elements` alone is what a reader of nearly

@@ -8,7 +8,7 @@
  * What is neither, nor was left behind by another file (journal_place.c), was changed by another
  * program, or is another file's. If the journal bears the mark of this system since it was started,
  * and the file has all of it where others have not written, it had been carried out before they
- * did, and counts for nothing. Where a sector is as it was before, others may have put that back,
+ * did, and is discarded. Where a sector is as it was before, others may have put that back,
  * or it was lost. It was lost if nobody can have written: the file has not changed after the mark.
  * Nor is it known when the writer went on; then what it was promised counts. */
 #include <endian.h>

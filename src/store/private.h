@@ -415,7 +415,7 @@ int journal_carry_out(struct store *store, uint64_t file_end);
 int journal_recover(struct store *store);
 
 /* journal_recover.c: of a followed file: what stands there; and replays a complete journal in
- * memory, an incomplete one counts for nothing. -EBUSY: it does not belong to this file, or the
+ * memory. An incomplete one is ignored. -EBUSY: it does not belong to this file, or the
  * file is being changed. */
 int journal_look(const struct store *store, struct journal_state *state);
 int journal_overlay(struct store *store);

@@ -94,8 +94,8 @@ bool store_is_interrupted(const struct store *store);
 /* Nothing can be read until the next store_refresh: all is STORE_MOVED. */
 void store_outdate(struct store *store);
 
-/* Of a followed file: a writer that is not ours changes it in an order that its readers bear; there
- * are no commits, and it is read as it is, up to where it ends now. */
+/* Of a followed file: its writer is a foreign one in SWMR mode. There are no commits: the current
+ * bytes are read, up to the current end of the file. */
 void store_set_live(struct store *store, bool live);
 
 /* Of a followed file: whether a program on this host that is not ours holds the lock of a writer,

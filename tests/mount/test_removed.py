@@ -103,6 +103,22 @@ def test_what_is_refused_leaves_the_frame(mounts, data):
     data.check()
 
 
+def test_what_cannot_be_made_stays_removed(mounts, data):
+    """As somebody else reads the file."""
+    mounted = mounts(data.path, "default", expect_log=True)
+    data.mounted, data.d = mounted, mounted / "sparse"
+    frames = data.d / "frames"
+    os.unlink(frames / "1.raw")
+    with h5py.File(data.path, "r"):
+        with refused(errno.EBUSY):
+            os.open(frames / "1.raw", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        assert "1.raw" not in os.listdir(frames)
+    (frames / "1.raw").write_bytes(new_content())
+    data.write(FRAME_BYTES, new_content())
+    assert (frames / "1.raw").read_bytes() == new_content()
+    data.check_file(mounts)
+
+
 def test_renamed_to_a_removed_name(mounts, data):
     d = data.mount(mounts)
     (d / "frames/.x").write_bytes(new_content())

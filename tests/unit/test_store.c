@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/store.h"
+#include "store/private.h"
 
 #define PAGE  4096
 #define PAGES 40
@@ -1227,6 +1227,33 @@ static void a_file_is_replaced_only_if_that_is_wanted(void **state)
     assert_int_equal(store_create(".", true, &store), -EEXIST);
 }
 
+/* Also when that happens while the new one is being made, by programs without locks, too. */
+static void what_was_changed_since_is_not_replaced(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store;
+    struct stat known;
+    assert_int_equal(system("echo precious > d"), 0);
+    assert_int_equal(stat("d", &known), 0);
+    assert_int_equal(create_in_place_of("d", &known, &store), 0);
+    assert_int_equal(system("echo valuable > d"), 0);
+    assert_int_equal(store_commit(store), -EBUSY);
+    assert_int_equal(system("echo valuable | cmp - d"), 0);
+    store_close(store);
+    assert_int_equal(create_in_place_of("d", &known, &store), -EBUSY);
+    assert_int_equal(stat("d", &known), 0);
+    assert_int_equal(create_in_place_of("d", &known, &store), 0);
+    int fd = open("d", O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(store_commit(store), -EBUSY);
+    close(fd);
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(stat("d", &known), 0);
+    assert_int_equal(known.st_size, 0);
+}
+
 /* What a lock(2) of this operation gets while the store is open. */
 static bool can_lock(const char *path, int operation)
 {
@@ -1449,6 +1476,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
+        cmocka_unit_test(what_was_changed_since_is_not_replaced),
           cmocka_unit_test(a_writer_is_alone),
           cmocka_unit_test(file_systems_without_locks_are_no_error_unless_that_is_wanted),
           cmocka_unit_test(unfinished_new_files_are_removed),
