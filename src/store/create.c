@@ -277,7 +277,8 @@ static int rename_to_free(int folder, const char *from, const char *to)
 int create_publish(struct store *store)
 {
     const char *from = place_entry(store->temporary), *to = place_entry(store->place);
-    int held = -1, error = place_leads(store, store->temporary) ? check_free(store, &held) : -ESTALE;
+    int held = -1,
+        error = place_leads(store, store->temporary) ? check_free(store, &held) : -ESTALE;
     if (!error && store->replace)
         error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
     else if (!error)
