@@ -1,5 +1,5 @@
 /* Datasets that grow and shrink: what is cut off is gone for good, and all else stays. */
-#include "support.h"
+#include "slab.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -57,27 +57,9 @@ static void place(const struct sfs_slab *slab, uint64_t k, uint64_t at[3])
     }
 }
 
-static uint64_t elements_of(const struct sfs_slab *slab)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < slab->rank; i++)
-        n *= slab->count[i];
-    return n;
-}
-
-static struct sfs_slab random_slab(const struct model *model)
-{
-    struct sfs_slab slab = {.rank = model->kind->rank};
-    for (int i = 0; i < slab.rank; i++) {
-        slab.start[i] = random_below(model->dims[i] + 1);
-        slab.count[i] = random_below(model->dims[i] - slab.start[i] + 1);
-    }
-    return slab;
-}
-
 static void write_slab(struct sfs_dataset *dataset, struct model *model)
 {
-    struct sfs_slab slab = random_slab(model);
+    struct sfs_slab slab = slab_within(model->kind->rank, model->dims);
     uint64_t n = elements_of(&slab), at[3];
     int16_t *values = allocate(n * sizeof(*values));
     for (uint64_t k = 0; k < n; k++) {

@@ -1,6 +1,6 @@
 /* Elements of variable length of sparse datasets: what is written is there, in the cache and in the
  * file, whatever else is written, erased and cut off. */
-#include "support.h"
+#include "slab.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -68,24 +68,6 @@ static struct element *element_at(struct model *model, const struct sfs_slab *sl
     return &model->element[at[0]][at[1]][at[2]];
 }
 
-static uint64_t elements_of(const struct sfs_slab *slab)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < slab->rank; i++)
-        n *= slab->count[i];
-    return n;
-}
-
-static struct sfs_slab random_slab(const struct model *model)
-{
-    struct sfs_slab slab = {.rank = model->kind->rank};
-    for (int i = 0; i < slab.rank; i++) {
-        slab.start[i] = random_below(model->dims[i] + 1);
-        slab.count[i] = random_below(model->dims[i] - slab.start[i] + 1);
-    }
-    return slab;
-}
-
 static struct sfs_slab all_of(const struct model *model)
 {
     struct sfs_slab slab = {.rank = model->kind->rank};
@@ -115,7 +97,7 @@ static void free_sequences(struct sfs_sequence *sequences, uint64_t n)
 
 static void write_slab(struct sfs_dataset *dataset, struct model *model)
 {
-    struct sfs_slab slab = random_slab(model);
+    struct sfs_slab slab = slab_within(model->kind->rank, model->dims);
     uint64_t n = elements_of(&slab);
     struct sfs_sequence *sequences = allocate(n * sizeof(*sequences));
     for (uint64_t k = 0; k < n; k++)
@@ -127,7 +109,7 @@ static void write_slab(struct sfs_dataset *dataset, struct model *model)
 /* Some elements of a slab, each by itself and not adjacent to another. */
 static void write_some(struct sfs_dataset *dataset, struct model *model)
 {
-    struct sfs_slab slab = random_slab(model);
+    struct sfs_slab slab = slab_within(model->kind->rank, model->dims);
     uint64_t n = elements_of(&slab), count = 0;
     struct sfs_interval *intervals = allocate((n + 1) * sizeof(*intervals));
     struct sfs_sequence *sequences = allocate(n * sizeof(*sequences));
@@ -144,7 +126,7 @@ static void write_some(struct sfs_dataset *dataset, struct model *model)
 
 static void erase_slab(struct sfs_dataset *dataset, struct model *model)
 {
-    struct sfs_slab slab = random_slab(model);
+    struct sfs_slab slab = slab_within(model->kind->rank, model->dims);
     uint64_t n = elements_of(&slab);
     for (uint64_t k = 0; k < n; k++)
         *element_at(model, &slab, k) = (struct element){0};

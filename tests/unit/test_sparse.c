@@ -1,6 +1,6 @@
 /* Sparse datasets through the public interface: what is written is read back, from this process and
  * from the file, whatever the index, the filters and the order of writing. */
-#include "support.h"
+#include "slab.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,14 +73,6 @@ static uint64_t position(const struct model *model, const struct sfs_slab *slab,
         stride *= model->dims[i];
     }
     return result;
-}
-
-static uint64_t elements_of(const struct sfs_slab *slab)
-{
-    uint64_t n = 1;
-    for (int i = 0; i < slab->rank; i++)
-        n *= slab->count[i];
-    return n;
 }
 
 static void write_slab(struct sfs_dataset *dataset, struct model *model)
