@@ -18,7 +18,8 @@ void ahead_destroy(struct ahead *ahead);
  * by itself. What is read ahead of that are the chunks of its sources. */
 void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct box *box);
 
-/* Before a dataset is closed: nothing is done for it any more. Locks that a call on the dataset
+/* Before a dataset is closed, or its chunks are evicted: nothing is done for it any more, until it is
+ * read again. Locks that a call on the dataset
  * waits for may be held: what is done ahead is given up where it would have to wait for them. */
 void ahead_forget(struct ahead *ahead, struct sfs_dataset *dataset);
 

@@ -486,8 +486,10 @@ int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
 {
     USING(dataset);
     int error = cache_flush(dataset->file->cache, dataset->cache);
-    if (evict)
+    if (evict) {
+        ahead_forget(dataset->file->ahead, dataset); /* a chunk being loaded would stay */
         cache_evict(dataset->cache);
+    }
     return error;
 }
 

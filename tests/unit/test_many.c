@@ -319,6 +319,26 @@ static void chunks_beside_each_other_are_read_at_once(void **state)
     }
 }
 
+/* Chunks that are too large to be loaded together, or only all but one of them. */
+static void chunks_are_decoded_once_also_without_memory(void **state)
+{
+    (void)state;
+    make_two(false, true);
+    for (size_t limit = 16 * KIB; limit <= 256 * KIB; limit += 8 * KIB) {
+        struct sfs_file *file = open_file(limit, false);
+        struct sfs_dataset *a = open_dataset(file, "/a");
+        const struct sfs_slab all = {1, {0}, {32 * KIB}};
+        uint32_t *elements = allocate(32 * KIB * 4);
+        struct sfs_io skip = {.dataset = a, .slab = &all, .to = elements, .flags = SFS_SKIP_CACHE};
+        assert_int_equal(sfs_read_many(&skip, 1), 0);
+        check_positions(elements, 0, 32 * KIB);
+        assert_int_equal(counters(file).chunks_decoded, 32);
+        free(elements);
+        sfs_dataset_close(a);
+        sfs_close(file);
+    }
+}
+
 static void a_read_that_skips_the_cache_leaves_no_trace(void **state)
 {
     (void)state;
@@ -543,6 +563,7 @@ static void parts_are_right_while_others_write(void **state)
 TEST_MAIN(cmocka_unit_test(several_datasets_are_as_a_model_of_them),
           cmocka_unit_test(what_is_refused_changes_nothing),
           cmocka_unit_test(chunks_beside_each_other_are_read_at_once),
+          cmocka_unit_test(chunks_are_decoded_once_also_without_memory),
           cmocka_unit_test(a_read_that_skips_the_cache_leaves_no_trace),
           cmocka_unit_test(one_dataset_is_flushed_and_evicted),
           cmocka_unit_test(only_what_is_wanted_is_read),
