@@ -417,8 +417,7 @@ int local_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_
     names_outdate(hdf5);
     int error = create->chunk_dims ? create_dataset(hdf5, path, create, address)
                                    : library_failed_because(-EINVAL, "chunk dims are missing");
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 int local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
@@ -427,8 +426,7 @@ int local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_cr
     library_enter();
     names_outdate(hdf5);
     int error = create_dataset(hdf5, path, create, address);
-    library_leave();
-    return error;
+    return library_leave_with(error);
 }
 
 int local_unlink(struct hdf5 *hdf5, const char *path)

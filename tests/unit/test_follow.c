@@ -533,6 +533,59 @@ static void open_datasets_follow(void **state)
         sfs_open("f", &(struct sfs_options){.follow = true, .writable = true}, &follower), -EINVAL);
 }
 
+/* Of a state that is gone when the attributes are read: the call takes the next one by itself. */
+static void attributes_are_copied_beside_a_writer(void **state)
+{
+    (void)state;
+    struct sfs_file *file, *follower, *to;
+    struct sfs_dataset *dataset[12], *copy;
+    uint64_t address[12];
+    char path[16];
+    void *type;
+    assert_int_equal(sfs_create("attributes", NULL, &file), 0);
+    for (int i = 0; i < 12; i++) {
+        snprintf(path, sizeof(path), "/%d", i);
+        dataset[i] = create_dataset(file, path, false);
+        for (int k = 0; k < 100; k++) /* other pages between their headers */
+            write_frame(dataset[i], k, k);
+    }
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(
+        sfs_open("attributes", &(struct sfs_options){.beside_writer = true}, &follower), 0);
+    for (int i = 0; i < 12; i++) {
+        snprintf(path, sizeof(path), "/%d", i);
+        assert_int_equal(sfs_find(follower, sfs_root(follower), path, &address[i]), 0);
+    }
+    assert_int_equal(sfs_create("copies", NULL, &to), 0);
+    for (int i = 0; i < 12; i++) {
+        struct sfs_dataset_create create = {.rank = 1,
+                                            .dims = {8},
+                                            .max_dims = {8},
+                                            .chunk_dims = {8},
+                                            .attributes_file = follower,
+                                            .attributes_address = address[i]};
+        assert_int_equal(sfs_type_encode("uint8", &type, &create.type.n), 0);
+        create.type.bytes = type;
+        for (int k = 0; k < 2; k++) { /* in its place, too, where the follower looks */
+            write_frame(dataset[i], 100 + k, i);
+            assert_int_equal(sfs_flush(file), 0);
+        }
+        unsigned errors = log_errors();
+        snprintf(path, sizeof(path), "/%d", i);
+        int error = sfs_dataset_create(to, path, &create, &copy);
+        assert_true(error == 0 || error == -EAGAIN);
+        assert_int_equal(log_errors(), errors);
+        if (error == 0)
+            sfs_dataset_close(copy);
+        free(type);
+    }
+    sfs_discard(to);
+    sfs_discard(follower);
+    for (int i = 0; i < 12; i++)
+        sfs_dataset_close(dataset[i]);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* Members are in other files: the series stays what it was, also while nobody has it open. */
 static void a_series_stays_what_it_was(void **state)
 {
@@ -726,5 +779,6 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
+          cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
           cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls))
