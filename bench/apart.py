@@ -2,6 +2,7 @@
 daemon with it inside."""
 
 import os
+import pathlib
 import time
 
 import h5py
@@ -90,4 +91,49 @@ def report_apart(bench):
         ratios.below(what, COLD, APART, INSIDE, goal)
 
 
-SECTIONS = {"apart": (measure_apart, report_apart)}
+# ---- Files of instruments ----
+
+ALL = "all of them"
+TIMES = 3  # small files take a few ms, of which one round says little
+
+
+def instrument_files():
+    """Extra test data, if present beside the repository."""
+    beside = pathlib.Path(__file__).resolve().parents[1].parent / "shared/data"
+    folder = pathlib.Path(os.environ.get("SPARSEFS_TEST_DATA", beside)) / "real"
+    return sorted(p for p in folder.glob("*") if p.suffix in (".h5", ".hdf", ".hdf5", ".nx5"))
+
+
+def measure_instrument(bench, who, path):
+    """Seconds of mounting and of each command."""
+    start = time.perf_counter()
+    with Sparsefs(bench, path, HOW[who]) as mount:
+        seconds = {MOUNTING: time.perf_counter() - start}
+        for what, command in COMMANDS.items():
+            seconds[what] = time_command(command, mount.path)
+    for what, taken in seconds.items():
+        bench.add(f"{what}, {path.name}", COLD, who, [taken])
+    return seconds
+
+
+def measure_instruments(bench):
+    for turn in range(TIMES * bench.rounds):
+        for who in rotated(HOW, turn):
+            files = [measure_instrument(bench, who, path) for path in instrument_files()]
+            for what in (MOUNTING, *COMMANDS):
+                bench.add(f"{what}, {ALL}", COLD, who, [sum(seconds[what] for seconds in files)])
+
+
+def report_instruments(bench):
+    columns, names = list(HOW), [*(path.name for path in instrument_files()), ALL]
+    if len(names) == 1:
+        print("no files of instruments are beside the repository, or in SPARSEFS_TEST_DATA")
+        return
+    rows = [f"{what}, {name}" for what in (MOUNTING, *COMMANDS) for name in names]
+    print_table("ms; files of instruments", columns, [(what, row(bench, what, COLD, columns)) for what in rows])
+    ratios = Ratios(bench)
+    for what in (MOUNTING, *COMMANDS):
+        ratios.below(f"{what}, {ALL}", COLD, APART, INSIDE, GOALS[what])
+
+
+SECTIONS = {"apart": (measure_apart, report_apart), "instruments": (measure_instruments, report_instruments)}
