@@ -452,5 +452,6 @@ void chunk_release(struct chunk *chunk)
     struct cache *cache = chunk->dataset->cache;
     pthread_mutex_lock(&cache->lock);
     chunk_unpin(chunk);
+    cache_check(cache);
     pthread_mutex_unlock(&cache->lock);
 }

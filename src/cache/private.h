@@ -149,7 +149,7 @@ struct cache {
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
-    struct pastime preparing; /* memory that may be wanted next */
+    struct pastime preparing;          /* memory that may be wanted next */
     pthread_rwlock_t stripes[STRIPES]; /* each guards the forms of some chunks that were open */
     pthread_mutex_t lock;              /* guards what follows, and all chunks and tables */
     pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */
@@ -176,6 +176,7 @@ struct cache {
     uint64_t n_flushes;  /* that have begun */
     uint64_t n_datasets; /* that were opened */
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
+    uint64_t checks; /* sanity.c */
     bool ends;
     unsigned most_encoders, n_encoders, idle_encoders;
     pthread_t encoder[];
@@ -215,6 +216,12 @@ void policy_evicted(struct cache *cache, const struct chunk *chunk);
 
 /* The clean chunk that nobody uses and that is to go next, or NULL. */
 struct chunk *policy_victim(struct cache *cache);
+
+/* ---- sanity.c; the lock is held ---- */
+
+/* Ends the process if an invariant does not hold; in builds that check that, now and then if there
+ * are many chunks. */
+void cache_check(struct cache *cache);
 
 /* ---- unfinished.c; the lock is held ---- */
 

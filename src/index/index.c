@@ -112,6 +112,7 @@ int index_open(struct store *store, const struct superblock *superblock,
         index_close(index);
         return error;
     }
+    index_check_before(index);
     *out = index;
     return 0;
 }
@@ -293,6 +294,8 @@ int index_flush(struct index *index, struct why *why)
 {
     lock_to_write(index);
     int error = changes_write(index, why);
+    if (!error)
+        index_check_written(index);
     pthread_rwlock_unlock(&index->lock);
     return error;
 }

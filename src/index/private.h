@@ -159,7 +159,15 @@ struct index {
     void *kind;
     struct changes changes;
     struct block_cache cache;
+    bool was_sane; /* sanity.c */
+    unsigned checks;
 };
+
+/* sanity.c, in builds that check invariants: before anything is changed, and with the lock held when
+ * all changes are written: now
+ * and then the process ends if that has damaged a sound index. */
+void index_check_before(struct index *index);
+void index_check_written(struct index *index);
 
 /* The beginning that all structures of an index have: signature, version 0 or 1, client id or
  * record type. Returns a cursor behind it. index_begin_header is that of the header, whose version

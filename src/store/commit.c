@@ -118,6 +118,7 @@ static int allocate_for(struct store *store, uint64_t n, bool is_lent, uint64_t 
         disown(store, *address, *address + n);
     if (!error && store->tells_own && !is_lent)
         extents_add(&store->own, *address, n);
+    store_check(store, false);
     pthread_mutex_unlock(&store->change);
     return error;
 }
@@ -245,6 +246,7 @@ static int give_back(struct store *store, uint64_t address, uint64_t end)
             extents_cut(&store->fresh, at, n);
         extents_add(fresh ? &store->free : &store->pending, at, n);
     }
+    store_check(store, false);
     return 0;
 }
 
@@ -526,6 +528,9 @@ int store_commit(struct store *store)
         error = file_check_end(store);
     if (!error)
         error = commit(store);
+    store_check(store, true);
+    if (!error)
+        store_check_committed(store);
     pthread_mutex_unlock(&store->change);
     return error;
 }

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/sanity.h"
+
 struct extent {
     uint64_t start;
     uint64_t length;
@@ -212,6 +214,29 @@ void extents_move(struct extents *extents, struct extents *from)
 {
     while (from->root)
         extents_move_first(extents, from);
+}
+
+/* All of a subtree; *end: of what lies before it, then of the last one in it. */
+static void check(const struct extent *node, uint64_t *end)
+{
+    struct extent updated = *node;
+    update(&updated);
+    SANE(updated.longest == node->longest && node->length > 0);
+    SANE(!node->left || node->left->priority <= node->priority);
+    SANE(!node->right || node->right->priority <= node->priority);
+    if (node->left)
+        check(node->left, end);
+    SANE(node->start > *end || (node->start == 0 && *end == 0));
+    *end = node->start + node->length;
+    if (node->right)
+        check(node->right, end);
+}
+
+void extents_check(const struct extents *extents)
+{
+    uint64_t end = 0;
+    if (SANITY && extents->root)
+        check(extents->root, &end);
 }
 
 void extents_clear(struct extents *extents)

@@ -40,6 +40,9 @@ void extents_move(struct extents *extents, struct extents *from);
 /* The same of the first extent of `from`, which has one. */
 void extents_move_first(struct extents *extents, struct extents *from);
 
+/* Ends the process if they are not as said above, in builds with -Dsanity=true. */
+void extents_check(const struct extents *extents);
+
 void extents_clear(struct extents *extents);
 
 #endif

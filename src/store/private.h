@@ -99,7 +99,7 @@ struct store {
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
     const struct stat *replaced; /* only while it is like this, the caller's; NULL: however it is */
-    mode_t mode;       /* of a new file, less the umask */
+    mode_t mode;                 /* of a new file, less the umask */
     bool writable;
     bool is_shared;  /* writable, but not yet: nothing is written */
     atomic_int lock; /* of flock(2); 0: none */
@@ -158,6 +158,7 @@ struct store {
     bool written;      /* something since the last commit */
     bool write_again;  /* the kernel does not have what is unsynced, or takes it for written */
     uint64_t n_writes; /* to the file */
+    uint64_t checks;   /* sanity.c */
     size_t unstarted;  /* bytes written since the disk was last let begin */
     struct unsynced *spare_pages; /* for the next ones */
     bool unapplied;               /* a complete journal waits to be carried out */
@@ -413,6 +414,11 @@ int journal_carry_out(struct store *store, uint64_t file_end);
  * journal of another file that was moved away is set aside. -EBUSY: the journal does not belong to
  * what this file is now. */
 int journal_recover(struct store *store);
+
+/* sanity.c: ends the process if an invariant does not hold, in builds that check that: now, or now
+ * and then; and after a commit. The caller holds `change`. */
+void store_check(struct store *store, bool now);
+void store_check_committed(struct store *store);
 
 /* journal_recover.c: of a followed file: what stands there; and replays a complete journal in
  * memory. An incomplete one is ignored. -EBUSY: it does not belong to this file, or the

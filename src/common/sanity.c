@@ -1,0 +1,10 @@
+#include "common/sanity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void sanity_failed(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "%s:%d: not sane: %s\n", file, line, condition);
+    abort();
+}
