@@ -788,6 +788,12 @@ SFS_API bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
                       size_t n, struct sfs_loan *loan, int *error);
 SFS_API void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan);
 
+/* The same, and where nothing is lent the n bytes are read into the buffer, as sfs_read does, but
+ * what was found for the one serves for the other. */
+SFS_API bool sfs_lend_or_read(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              uint64_t offset, size_t n, void *buffer, struct sfs_loan *loan,
+                              int *error);
+
 /* The same by who was the last to read the chunk in which the bytes lie: it need not be kept, and
  * what is read next gets its memory, which is in the processor's cache still. */
 SFS_API void sfs_return_last(struct sfs_dataset *dataset, struct sfs_loan *loan);

@@ -174,6 +174,7 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
     const struct layout *layout = dataset->layout;
     struct piece piece;
     uint64_t position;
+    *out = NULL;
     if (!piece_first(layout, box, &piece) || !piece_is_all(layout, box, &piece) ||
         !box_is_contiguous(layout->rank, piece.count, layout->chunk_dims, piece.in_chunk,
                            &position))
@@ -183,6 +184,7 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
     int error = chunk_acquire(dataset, piece.scaled, PART_SOME, &chunk);
     if (error)
         return error;
+    *out = chunk;
     uint64_t offset = position * layout->element_size;
     const char *elements = chunk->state == CHUNK_LOADED ? elements_of(chunk) : NULL;
     if (elements)
@@ -192,12 +194,7 @@ int cache_lend(struct cache_dataset *dataset, const struct box *box, const void 
                             (size_t)box_elements(box) * layout->element_size);
     else
         *bytes = NULL;
-    if (!*bytes) {
-        chunk_release(chunk);
-        return 0;
-    }
-    *out = chunk;
-    return 1;
+    return *bytes != NULL;
 }
 
 void cache_return(struct chunk *chunk)

@@ -94,11 +94,17 @@ struct chunk;
 /* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or
  * that is stored as it is, *bytes points to its elements and *chunk is pinned until cache_return.
  * They may be a mapped file: store_view says what must not be done with them. They stay as they are
- * while others write. Returns 1, 0 if the box does not lie so or the chunk is being written in
- * pieces, or a negative errno. */
+ * while others write. Returns 1; 0 if the box does not lie so or the chunk has no such elements: then
+ * *chunk is NULL or, if it was found or loaded for this, pinned for cache_read_held; or a negative
+ * errno. */
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **chunk);
 void cache_return(struct chunk *chunk);
+
+/* Reads the elements of a box that lies in a pinned chunk, as cache_read does, without looking for
+ * it again. Waits for no memory. -EAGAIN: another chunk has taken its place, or more of it is to be
+ * loaded: who has returned it can cache_read. */
+int cache_read_held(struct chunk *chunk, const struct box *box, void *buffer);
 
 /* The same for a chunk that nobody is going to want again: it goes, unless others use it or it has
  * changed, and its memory is the next that is used. */

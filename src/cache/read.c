@@ -405,6 +405,14 @@ int cache_read_placed(struct cache_dataset *dataset, const struct box *box, void
     return cache_read_many(dataset->cache, &read, 1);
 }
 
+int cache_read_held(struct chunk *chunk, const struct box *box, void *buffer)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    const struct cache_read read = {chunk->dataset, box, buffer, box->count, origin, false};
+    struct piece piece;
+    return piece_first(chunk->dataset->layout, box, &piece) ? read_pinned(chunk, &piece, &read) : 0;
+}
+
 /* ---- Positions of a chunk ---- */
 
 static int gather_pinned(struct chunk *chunk, const struct runs *positions, void *elements)

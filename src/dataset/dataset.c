@@ -466,10 +466,12 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
         return lent;
     if (depth == 0)
         ahead_note(dataset->file->ahead, dataset, box);
-    if (dataset->virtual)
+    if (dataset->virtual) {
+        *holder = NULL;
         return virtual_lend(dataset->virtual, box, bytes, holder, depth);
+    }
     lent = cache_lend(dataset->cache, box, bytes, &chunk);
-    if (lent > 0)
+    if (lent >= 0)
         *holder = chunk;
     return lent;
 }
@@ -509,15 +511,17 @@ void sfs_sources_free(struct sfs_sources *sources)
     *sources = (struct sfs_sources){0};
 }
 
-int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
-                          uint64_t n, char *buffer)
+/* Of a chunk that is pinned and has all of them; or, NULL, of any. */
+static int read_elements(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+                         uint64_t first, uint64_t n, char *buffer)
 {
     while (n > 0) {
         static const uint64_t origin[SFS_MAX_RANK];
         struct box piece;
         uint64_t length = box_of_interval(box, first, n, &piece);
         struct place place = {buffer, piece.count, origin};
-        int error = dataset_read_box(dataset, &piece, &place, 0);
+        int error = held ? cache_read_held(held, &piece, buffer)
+                         : dataset_read_box(dataset, &piece, &place, 0);
         if (error)
             return error;
         first += length;
@@ -527,20 +531,51 @@ int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, ui
     return 0;
 }
 
+int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                          uint64_t n, char *buffer)
+{
+    return read_elements(dataset, NULL, box, first, n, buffer);
+}
+
 /* Reads the bytes [skip, skip + n) of one element. */
-static int read_part(struct sfs_dataset *dataset, const struct box *box, uint64_t position,
-                     size_t skip, char *buffer, size_t n)
+static int read_part(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+                     uint64_t position, size_t skip, char *buffer, size_t n)
 {
     char small[64];
     size_t size = dataset->layout.element_size;
     char *element = size <= sizeof(small) ? small : malloc(size);
     if (!element)
         return -ENOMEM;
-    int error = dataset_read_elements(dataset, box, position, 1, element);
+    int error = read_elements(dataset, held, box, position, 1, element);
     if (!error)
         memcpy(buffer, element + skip, n);
     if (element != small)
         free(element);
+    return error;
+}
+
+/* A part of an element at the start, whole elements, a part at the end. */
+static int read_range(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+                      uint64_t offset, char *to, size_t n)
+{
+    size_t size = dataset->layout.element_size;
+    uint64_t position = offset / size;
+    size_t skip = (size_t)(offset % size);
+    int error = 0;
+    if (skip > 0) {
+        size_t part = size - skip < n ? size - skip : n;
+        error = read_part(dataset, held, box, position++, skip, to, part);
+        to += part;
+        n -= part;
+    }
+    if (!error && n >= size) {
+        error = read_elements(dataset, held, box, position, n / size, to);
+        position += n / size;
+        to += n / size * size;
+        n %= size;
+    }
+    if (!error && n > 0)
+        error = read_part(dataset, held, box, position, 0, to, n);
     return error;
 }
 
@@ -550,29 +585,7 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
     USING(dataset);
     struct box box;
     int error = dataset_range(dataset, slab, offset, n, &box);
-    if (error || n == 0)
-        return error;
-
-    /* A part of an element at the start, whole elements, a part at the end. */
-    size_t size = dataset->layout.element_size;
-    char *to = buffer;
-    uint64_t position = offset / size;
-    size_t skip = (size_t)(offset % size);
-    if (skip > 0) {
-        size_t part = size - skip < n ? size - skip : n;
-        error = read_part(dataset, &box, position++, skip, to, part);
-        to += part;
-        n -= part;
-    }
-    if (!error && n >= size) {
-        error = dataset_read_elements(dataset, &box, position, n / size, to);
-        position += n / size;
-        to += n / size * size;
-        n %= size;
-    }
-    if (!error && n > 0)
-        error = read_part(dataset, &box, position, 0, to, n);
-    return error;
+    return error || n == 0 ? error : read_range(dataset, NULL, &box, offset, buffer, n);
 }
 
 int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
@@ -581,8 +594,10 @@ int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t 
     return FOLLOWING(dataset->file, read_once(dataset, slab, offset, buffer, n));
 }
 
+/* Without a loan: what was found on the way is read from, in the same descent; buffer NULL: nothing
+ * is read. */
 static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
-                      size_t n, struct sfs_loan *loan, int *error)
+                      size_t n, void *buffer, struct sfs_loan *loan, int *error)
 {
     USING(dataset);
     struct box box, piece;
@@ -600,24 +615,36 @@ static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     const void *bytes;
     void *holder;
     int lent = dataset_lend_box(dataset, &piece, &bytes, &holder, 0);
-    if (lent <= 0) {
-        *error = lent;
-        return false;
+    if (lent > 0) {
+        loan->bytes = (const char *)bytes + first * size + offset % size;
+        loan->holder = holder;
+        return true;
     }
-    loan->bytes = (const char *)bytes + first * size + offset % size;
-    loan->holder = holder;
-    return true;
+    *error = lent;
+    if (lent == 0 && holder) {
+        *error = buffer ? read_range(dataset, holder, &box, offset, buffer, n) : 0;
+        dataset_return(dataset, holder);
+    }
+    if (buffer && ((lent == 0 && !holder) || *error == -EAGAIN))
+        *error = read_range(dataset, NULL, &box, offset, buffer, n);
+    return false;
+}
+
+bool sfs_lend_or_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
+                      size_t n, void *buffer, struct sfs_loan *loan, int *error)
+{
+    unsigned tries = 0;
+    bool lent;
+    do
+        lent = lend_once(dataset, slab, offset, n, buffer, loan, error);
+    while (!lent && follow_again(dataset->file, error, &tries));
+    return lent;
 }
 
 bool sfs_lend(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset, size_t n,
               struct sfs_loan *loan, int *error)
 {
-    unsigned tries = 0;
-    bool lent;
-    do
-        lent = lend_once(dataset, slab, offset, n, loan, error);
-    while (!lent && follow_again(dataset->file, error, &tries));
-    return lent;
+    return sfs_lend_or_read(dataset, slab, offset, n, NULL, loan, error);
 }
 
 void sfs_return(struct sfs_dataset *dataset, struct sfs_loan *loan)

@@ -364,7 +364,8 @@ int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const s
  */
 int left_check(struct sfs_dataset *dataset);
 
-/* As cache_lend; *holder is for dataset_return. */
+/* As cache_lend; *holder is for dataset_return. Of a virtual dataset nothing is held if nothing is
+ * lent. */
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
                      void **holder, int depth);
 void dataset_return(struct sfs_dataset *dataset, void *holder);

@@ -346,10 +346,13 @@ static int lend_by_library(struct virtual *virtual, const struct box *box, const
     if (!loan)
         return error ? error : -ENOMEM;
     int lent = cache_lend(virtual->dataset->cache, box, bytes, &loan->chunk);
-    if (lent > 0)
+    if (lent > 0) {
         *holder = loan;
-    else
-        free(loan);
+        return lent;
+    }
+    if (lent == 0 && loan->chunk)
+        cache_return(loan->chunk);
+    free(loan);
     return lent;
 }
 
@@ -385,10 +388,13 @@ static int lend_part(struct virtual_part *part, const struct box *box, const voi
     loan->source = part->source;
     loan->dataset = part->dataset;
     int lent = dataset_lend_box(part->dataset, &source, bytes, &loan->holder, depth + 1);
-    if (lent > 0)
+    if (lent > 0) {
         *holder = loan;
-    else
-        free(loan);
+        return lent;
+    }
+    if (lent == 0 && loan->holder)
+        dataset_return(part->dataset, loan->holder);
+    free(loan);
     return lent == STORE_MOVED ? 0 : lent; /* reading it takes the source's last state */
 }
 

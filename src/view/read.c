@@ -518,18 +518,21 @@ static int read_body(const struct source *source, uint64_t offset, size_t n, cha
     return sfs_read(source->views->dataset, &slab, offset, buffer, n);
 }
 
-/* Tries to lend a range of the body. */
-static bool lend_body(const struct source *source, uint64_t offset, size_t n,
-                      struct view_part *part, int *error)
+/* A range of the body: lent, or read into the buffer. */
+static int lend_or_read_body(const struct source *source, uint64_t offset, size_t n, char *buffer,
+                             struct view_part *part)
 {
-    *error = 0;
-    if ((source->body != BODY_FRAME && source->body != BODY_STACK) || source->views->has_padding)
-        return false;
     struct sfs_slab slab = slab_of(source);
-    if (!sfs_lend(source->views->dataset, &slab, offset, n, &part->loan, error))
-        return false;
-    part->bytes = part->loan.bytes;
-    return true;
+    int error;
+    if (sfs_lend_or_read(source->views->dataset, &slab, offset, n, buffer, &part->loan, &error))
+        part->bytes = part->loan.bytes;
+    return error;
+}
+
+static bool is_lendable(const struct source *source)
+{
+    return (source->body == BODY_FRAME || source->body == BODY_STACK) &&
+           !source->views->has_padding;
 }
 
 /* How many of n bytes from offset on lie before `end`. */
@@ -548,9 +551,8 @@ static int read_source(const struct source *source, uint64_t offset, size_t n, c
     *part = (struct view_part){.bytes = buffer, .n = n};
     if (n == 0)
         return 0;
-    if (offset >= head->n && bytes_before(end, offset, n) == n &&
-        lend_body(source, offset - head->n, n, part, &error))
-        return 0;
+    if (offset >= head->n && bytes_before(end, offset, n) == n && is_lendable(source))
+        return lend_or_read_body(source, offset - head->n, n, buffer, part);
 
     size_t here = bytes_before(head->n, offset, n);
     if (here > 0)

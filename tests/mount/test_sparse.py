@@ -411,6 +411,19 @@ def test_listing_reads_no_chunk(mounts, tmp_path):
     assert statistics(mount)["cache_misses"] == 0
 
 
+def test_what_cannot_be_lent_is_looked_for_once(mounts, tmp_path):
+    """Packed values are put in their places by the request that has loaded them."""
+    array, defined = scattered((3, 64, 30), share=0.1)
+    sparse_files.make(tmp_path / "a.h5", array[:1], defined[:1], (1, 64, 30))
+    mount = mounts(tmp_path / "a.h5", "direct_io")
+    for hits in range(3):
+        fd = os.open(mount / "sparse/frames/0.raw", os.O_RDONLY)
+        assert os.pread(fd, 3001, 3) == array[0].tobytes()[3:3004]
+        os.close(fd)
+        found = statistics(mount)
+        assert (found["cache_misses"], found["cache_hits"]) == (1, hits)
+
+
 def test_defined_reads_no_values(mounts, tmp_path):
     array, defined = scattered((4, 200, 300), share=0.3)
     sparse_files.make(tmp_path / "file.h5", array, defined, (2, 200, 100))

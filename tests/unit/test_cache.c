@@ -321,6 +321,17 @@ static void read_at_random(struct worker *worker)
     }
 }
 
+/* Whether a box of a chunk from which nothing was lent is read from it; it is returned. */
+static bool held_is_right(const struct source *source, struct chunk *chunk, const struct box *box)
+{
+    uint32_t *elements = allocate(box_elements(box) * sizeof(*elements));
+    int error = cache_read_held(chunk, box, elements);
+    bool is_right = error == -EAGAIN || (!error && box_is_right(source, box, elements));
+    cache_return(chunk);
+    free(elements);
+    return is_right;
+}
+
 /* Lends one element after the other and looks at it for a while. */
 static void lend_at_random(struct worker *worker)
 {
@@ -331,6 +342,8 @@ static void lend_at_random(struct worker *worker)
         struct chunk *chunk;
         int lent = cache_lend(worker->datasets[i], &box, &bytes, &chunk);
         worker->wrong += lent < 0;
+        if (lent == 0 && chunk)
+            worker->wrong += !held_is_right(worker->sources[i], chunk, &box);
         if (lent <= 0)
             continue;
         for (int looks = 0; looks < 4; looks++) {
@@ -869,7 +882,7 @@ static void lent_is_what_lies_in_one_chunk_without_a_gap(void **state)
     source->absent_one_in = 4;
     struct cache *cache = make_cache(MIB);
     struct cache_dataset *dataset = open_source(cache, source);
-    unsigned times = 0;
+    unsigned times = 0, held = 0;
     for (int round = 0; round < 20000; round++) {
         struct box box = random_box(source, 5);
         uint64_t scaled[3], count[3], start[3], where;
@@ -885,13 +898,16 @@ static void lent_is_what_lies_in_one_chunk_without_a_gap(void **state)
         const void *bytes;
         struct chunk *chunk;
         assert_int_equal(cache_lend(dataset, &box, &bytes, &chunk), lendable);
-        if (!lendable)
+        if (!lendable) {
+            held += chunk != NULL;
+            assert_true(!chunk || held_is_right(source, chunk, &box));
             continue;
+        }
         assert_true(box_is_right(source, &box, bytes));
         cache_return(chunk);
         times++;
     }
-    assert_true(times > 100);
+    assert_true(times > 100 && held > 10);
     cache_close_dataset(dataset);
     cache_destroy(cache);
     free(source);

@@ -305,6 +305,14 @@ static unsigned compare(const struct pair *pair, int slabs)
                 lent++;
             }
             assert_int_equal(error, 0);
+
+            buffer = allocate(n);
+            bool is_lent = sfs_lend_or_read(pair->dataset, &slab, offset, n, buffer, &loan, &error);
+            assert_int_equal(error, 0);
+            assert_memory_equal(is_lent ? loan.bytes : buffer, view + offset, n);
+            if (is_lent)
+                sfs_return(pair->dataset, &loan);
+            free(buffer);
         }
         free(view);
     }
