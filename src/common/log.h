@@ -14,6 +14,5 @@ void log_divert(void (*function)(void *context, const char *line), void *context
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)
-#define log_debug(...)   log_message(LOG_DEBUG, __VA_ARGS__)
 
 #endif
