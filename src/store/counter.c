@@ -22,9 +22,9 @@
 #include "store/private.h"
 
 #define COUNTER_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-#define HOLD_PAUSE    200000    /* nanoseconds, as these: between two looks at a lock */
-#define MOST_HELD     50000000  /* that a commit waits for followers */
-#define MOST_DEAF     500000000 /* that it does not wait when it has waited in vain */
+#define HOLD_PAUSE    200000    /* nanoseconds, as the next two: between two attempts */
+#define MOST_HELD     50000000  /* longest wait of a commit for followers */
+#define MOST_DEAF     500000000 /* no further wait for so long after one in vain */
 
 static int open_counter(const struct store *store, int flags)
 {
@@ -35,7 +35,7 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
     int fd = open_counter(store, O_RDONLY);
-    if (fd < 0) /* a link or socket is none: who writes puts one there */
+    if (fd < 0) /* a symbolic link or socket is no counter: the writer replaces it */
         return errno == ENOENT || errno == ELOOP || errno == ENXIO ? 0 : -errno;
     follow_drop_cached(store, fd);
     ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
@@ -52,7 +52,7 @@ static uint64_t number_of(const char *text)
     return number;
 }
 
-/* Nanoseconds: a number that no writer before this one has had. */
+/* Nanoseconds since 1970, or one more: a number that no earlier writer has used. */
 static uint64_t next_number(uint64_t last)
 {
     struct timespec now;
@@ -61,8 +61,8 @@ static uint64_t next_number(uint64_t last)
     return number > last ? number : last + 1;
 }
 
-/* One that somebody else has left, who died, may not be written to, or it is none; the directory
- * may. */
+/* A counter left by a writer that died may be unwritable, or something else: then it is replaced,
+ * if the directory permits it. */
 static int open_for_writing(struct store *store)
 {
     int fd = neighbour_open(store, store->counter, true);
@@ -131,7 +131,7 @@ int counter_advance(struct store *store)
     return error;
 }
 
-/* When another file was given the name its writer counts on. */
+/* Called when the file's name now belongs to another file, whose writer uses the counter. */
 void counter_remove(struct store *store)
 {
     char last[COUNTER_BYTES];

@@ -87,7 +87,7 @@ static struct range *collect(const struct store *store, size_t *n)
     return ranges;
 }
 
-/* As many as the file system takes. */
+/* As many extents as the file system takes. */
 static void write_note(const struct store *store, struct spare *spare, struct range *ranges,
                        size_t n)
 {

@@ -43,7 +43,7 @@ static struct unsynced *take_spare(struct store *store)
     return page;
 }
 
-/* Pages are used again and again: new memory costs more than what is copied to it. */
+/* Pages are recycled: new memory costs more than the copy. */
 static void give_spare(struct store *store, struct unsynced *page)
 {
     page->next_spare = store->spare_pages;
@@ -58,7 +58,7 @@ static void remove_page(struct store *store, struct unsynced *page)
     give_spare(store, page);
 }
 
-/* Adds one that has the part of it that is to be written, and besides what the file has. */
+/* Adds a page: the part that is about to be written, and the rest from the file. */
 static int add_page(struct store *store, uint64_t number, size_t to, const char *from, size_t n)
 {
     struct unsynced *page = take_spare(store);
