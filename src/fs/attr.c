@@ -169,8 +169,8 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     }
 }
 
-/* The memory that a mount takes is the affair of who has mounted, not of who owns the file; and
- * what is said of a folder has names that its owners do not show to everybody. */
+/* The daemon's memory is charged to the user who mounted, not to the file's owner; and statistics
+ * of a folder contain names that its owners do not show to everybody. */
 static void as_mounters(const struct mount *mount, struct inode inode, struct stat *st)
 {
     bool is_told = inode.entry == ENTRY_LOG && mount->files;

@@ -80,7 +80,7 @@ bool mount_parse_name(struct mount *mount, struct inode directory, const char *n
     return true;
 }
 
-/* The view and frame that a name in a directory stands for, whether the frame is there or not. */
+/* The view and frame that a name in a directory stands for, whether the frame exists or not. */
 static int parse_name(struct mount *mount, struct views *views, struct inode directory,
                       const char *name, struct inode *inode)
 {

@@ -88,7 +88,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
 
-/* Sums of all files; each that is open has a lock of its own, of which the strongest is told. */
+/* Sums over all files; each open file has its own lock, of which the strongest is shown. */
 static void write_of_folder(FILE *out, struct mount *mount)
 {
     struct mounted_statistics statistics;

@@ -44,7 +44,7 @@ struct listed {
     struct inode inode;
     mode_t type;
     uint64_t next; /* the offset behind it */
-    bool is_held;  /* its node, which is another one than the directory's */
+    bool is_held;  /* a reference to its node, which is not the directory's, is held */
     bool has_attributes;
     struct stat st;
     double timeout; /* of st */
@@ -100,7 +100,7 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
         return get_listing(mount, node, begins, &directory->listing);
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
-    /* Says in the log, once more, why it cannot be read. */
+    /* Logs again why it cannot be read. */
     return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO
                                                                                             : 0;
 }
@@ -179,7 +179,7 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
         error = node_child(mount->nodes, group, link, child);
     } else if (!node_get(mount->nodes, group->number)) {
         error = -EAGAIN;
-    } else { /* since then its object may have become another */
+    } else { /* its object may have been replaced since */
         struct sfs_link now;
         error = sfs_lookup(node_file(group), node_address(group), link->name, &now);
         if (!error) {
@@ -376,8 +376,8 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
     return 0;
 }
 
-/* The first entry at an offset or behind it; -ENOENT: there is none. -EAGAIN: there is none before
- * listed->next; it is not there, or not any more. */
+/* The first entry at or behind an offset; -ENOENT: there is none. -EAGAIN: there is none before
+ * listed->next; it does not exist, or not any more. */
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {

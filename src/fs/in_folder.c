@@ -39,8 +39,7 @@ static int find(struct mount *mount, const struct node *node, struct stat *st)
     return -ESTALE;
 }
 
-/* Of an HDF5 file that is not open it is not known whether it can be written: its mode says who
- * may. */
+/* Whether an HDF5 file that is not open can be written is unknown: its mode stands for it. */
 static bool may_be_written(const struct mount *mount, const struct node *node)
 {
     return mount->is_writable && node->type == NODE_GROUP &&

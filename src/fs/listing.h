@@ -17,8 +17,7 @@
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"
 
-/* So many listings, and bytes of them, are kept at most for who has not come to the end, but always
- * the last one. */
+/* Limits for listings whose readers have not come to the end; the last one is always kept. */
 #define LISTINGS_MOST       256
 #define LISTINGS_MOST_BYTES ((size_t)64 << 20)
 
@@ -41,10 +40,10 @@ void listings_destroy(struct listings *listings);
 int listing_get(struct listings *listings, const struct node *group, unsigned removals, bool begins,
                 const struct listing **listing);
 
-/* ends: somebody who has begun with one does not need it any more. */
+/* ends: a reader has come to the end of it. */
 void listing_put(struct listings *listings, const struct listing *listing, bool ends);
 
-/* Whether a group's links may be others by now. */
+/* Whether the links of the group may have changed since. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
 /* Keeps none of a file's groups any more. Nobody uses one. */

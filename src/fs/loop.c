@@ -18,12 +18,12 @@
 #include "common/clock.h"
 #include "common/thread.h"
 
-#define WAKE        SIGURG /* does nothing where nobody waits for it */
+#define WAKE        SIGURG /* its default action is to be ignored */
 #define AGAIN_NANOS 10000000
 #define LOOK_NANOS  40000
-#define AWAY_NANOS  50000 /* another one had the processor */
+#define AWAY_NANOS  50000 /* a gap like this: another thread had the processor */
 #define PAUSE_NANOS 20000000
-#define SOON_NANOS  100000 /* with the time to wake who waits */
+#define SOON_NANOS  100000 /* including the time to wake the client */
 
 struct server {
     struct server *prev, *next;
@@ -44,8 +44,8 @@ struct loop {
     pthread_mutex_t lock;      /* guards what follows */
     pthread_cond_t ended;      /* a server has */
     bool ends;
-    bool is_gone;      /* the mount, or who reads from it: nothing comes any more */
-    bool comes_soon;   /* the last request did after an answer, and was short */
+    bool is_gone;      /* the mount or its connection has ended: no more requests come */
+    bool comes_soon;   /* the last request was short and came right after an answer */
     uint64_t answered; /* when the last one was */
     int error;
     struct server *servers;
@@ -103,7 +103,7 @@ static int read_request(struct server *server, struct fuse_buf *buffer)
     return n;
 }
 
-/* The same. While nobody else reads, one more is started to do so. */
+/* The same. Starts a thread if no other one is reading. */
 static void serve_request(struct server *server, struct fuse_buf *buffer)
 {
     struct loop *loop = server->loop;

@@ -68,7 +68,7 @@ void open_file_use(struct open_file *file)
     atomic_fetch_add(&file->users, 1);
 }
 
-/* Unless nobody uses it any more. */
+/* Takes a reference, unless there is none left. */
 static bool use_again(struct open_file *file)
 {
     unsigned users = atomic_load(&file->users);
@@ -111,7 +111,7 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
-/* Nobody is there any more to whom an error could be told. */
+/* A release has no caller that an error could be returned to. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed;
@@ -362,7 +362,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     notify_answer(mount->notify, request, &answer);
 }
 
-/* An interrupted call: nobody has the file open, and nothing is to come of it. */
+/* Discards a file whose creation was interrupted: it is not open, and nothing is created. */
 static void forget_created(struct mount *mount, struct open_file *file)
 {
     bool changed;

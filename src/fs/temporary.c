@@ -41,8 +41,8 @@ struct temporary {
     char *bytes;
     size_t n, room;
     struct timespec atime, mtime;
-    bool has_atime, has_mtime; /* somebody has set it */
-    bool is_told;              /* that there is no room */
+    bool has_atime, has_mtime; /* set explicitly */
+    bool is_told;              /* lack of room was logged */
     bool has_become;
     struct inode became;                         /* whose node is held */
     struct temporary *prev_became, *next_became; /* under the lock of the table */
@@ -59,7 +59,7 @@ struct temporaries {
     struct name *names;
     struct temporary *by_number, *list;
     struct temporary *became;
-    uint64_t numbers; /* that were given */
+    uint64_t numbers; /* of files so far */
     size_t taken;     /* bytes */
 };
 
@@ -181,7 +181,7 @@ static void tell_of_limit(const struct temporaries *temporaries, const char *nam
 
 /* ---- Files ---- */
 
-/* When nobody uses it any more; it is in no table. */
+/* Frees a file that is unused and in no table. */
 static void destroy(struct temporaries *temporaries, struct temporary *temporary)
 {
     if (temporary->has_become)
