@@ -41,8 +41,8 @@ struct mount {
     atomic_uint removals;          /* of links */
     bool is_writable;              /* of a folder: files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
-    atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
-    /* Of a frame, by a hash: held while a temporary file becomes it. */
+    atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
+    /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
     /* NULL on a mount that is not: */
     struct times *times;
@@ -124,7 +124,7 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
 /* The directory that one is in; the root is in itself. */
 struct inode mount_parent(const struct node *node, struct inode inode);
 
-/* What is to be told beside an inode number: the generation of one whose node is held. */
+/* The generation that goes with an inode number whose node is held. */
 uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* ---- change.c ---- */

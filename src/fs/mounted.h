@@ -27,7 +27,7 @@ struct mounted_file {
     struct sfs_file *file;       /* NULL: not open, or a directory or another file of the folder */
     uint64_t root;               /* the address of its root group, of one that was open */
     struct stat st;              /* as of opening, before that and after that as it was last */
-    atomic_uint refs;            /* of nodes, and of those who use it */
+    atomic_uint refs;            /* references of nodes and users */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
@@ -39,12 +39,12 @@ struct mounted_file {
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
-    unsigned users, handles;                    /* these are among the users for long */
+    unsigned users, handles;                    /* handles are users for longer than a request */
     unsigned n_views;                           /* that are open of its datasets */
-    bool is_busy;                               /* somebody opens or closes it */
+    bool is_busy;                               /* it is being opened or closed */
     bool was_open;
     uint64_t fails_until; /* time: it could not be committed before, and is not closed */
-    bool is_outdated;     /* it is closed when nobody uses it any more */
+    bool is_outdated;     /* to be closed when it is unused */
     struct stat names_st; /* the state of which the following is, if there is any */
     char *names;          /* of the root group's attributes, as mounted_keep_names had them */
     size_t names_n;
@@ -119,7 +119,7 @@ void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
  * to be opened; -ENOMEM. */
 int mounted_names(struct mounted_file *file, char **names, size_t *n);
 
-/* A handle of one that is used already. */
+/* A handle of a file that is in use. */
 void mounted_use_more(struct mounted_file *file);
 
 /* The views of one of its datasets were opened; were closed. */

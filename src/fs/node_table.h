@@ -18,12 +18,12 @@ struct object_key {
     uint64_t address;
 };
 
-/* What hard links lead to: what is changed through one of its nodes has changed in the others. */
+/* The target of hard links: a change through one of its nodes is a change of the others. */
 struct object {
     UT_hash_handle hh;
     struct object_key key;
     uint64_t number;
-    bool is_kept;                /* others know it by its number */
+    bool is_kept;                /* other tables have its number */
     struct entry_of_node *nodes; /* at least one, unless it is kept */
 };
 

@@ -1,5 +1,5 @@
-/* A queue of changes with the requests that wait for them, threads that work it off, and one that
- * answers, and sees to it that nobody waits too long. */
+/* A queue of invalidations with the requests that wait for them, worker threads that carry them
+ * out, and a guard that answers requests at their deadline. */
 #include "fs/notify.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "fs/recent.h"
 
 #define ANSWER_NANOS 1000000000u  /* that an answer is held back at most, */
-#define CLOSE_NANOS  20000000000u /* and that of ANSWER_CLOSED: longer than who looks waits */
+#define CLOSE_NANOS  20000000000u /* and ANSWER_CLOSED: above PATIENCE_NANOS */
 #define POLL_MILLIS  20
 
 /* Threads that invalidate: one of them is waiting for a job, if there are not so many yet. */
@@ -40,12 +40,12 @@ struct job {
     struct job *prev, *next;
     bool has_change; /* else: it is done when those before it are */
     bool runs;       /* a worker has it */
-    bool has_own;    /* what of the writer's own inode is invalidated, too, after the others */
+    bool has_own;    /* a range of the writer's own inode is invalidated last */
     struct range own;
     struct change change;
     struct range stack[2]; /* what of VIEW_STACK_RAW and VIEW_STACK_NPY */
     uint64_t writer;       /* an inode; 0: none */
-    fuse_req_t request;    /* NULL: nobody waits, or it was answered */
+    fuse_req_t request;    /* NULL: none, or answered */
     struct answer answer;
     struct timespec deadline; /* of the answer; of one that is to come: when */
 };
@@ -60,7 +60,7 @@ struct notify {
     struct recent *recent;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t wanted;  /* workers: there may be something to do */
-    pthread_cond_t changed; /* the guard: somebody waits, or can be answered */
+    pthread_cond_t changed; /* guard: a request waits, or can be answered */
     struct job *jobs;
     struct job *later; /* by the time at which they become jobs */
     struct job *done;  /* but for the answer, and what they hold */
@@ -253,7 +253,7 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         if (answer)
             job->answer = *answer;
         pthread_mutex_lock(&notify->lock);
-        bool has_ended = notify->has_ended; /* nobody would take it */
+        bool has_ended = notify->has_ended; /* no thread would take it */
         if (!has_ended && request &&
             !(writer && is_in_a_circle(notify, change, inode_unpack(writer)))) {
             job->request = request;
@@ -485,7 +485,7 @@ static void *work_first(void *data)
     return work(notify);
 }
 
-/* The job with the earliest deadline that somebody waits for. The lock must be held. */
+/* The job with the earliest deadline that has a request. The lock must be held. */
 static struct job *first_awaited(const struct notify *notify)
 {
     struct job *job, *first = NULL;

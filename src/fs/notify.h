@@ -96,7 +96,8 @@ struct answer {
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
     struct fuse_entry_param entry; /* ANSWER_ENTRY */
-    struct fuse_file_info info;    /* ANSWER_OPENED: of a file that is put if nobody waits for it */
+    struct fuse_file_info info;    /* ANSWER_OPENED: its file is put if the request was interrupted
+                                    */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 
