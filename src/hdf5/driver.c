@@ -77,7 +77,7 @@ static _Thread_local int moved;
 /* The same of a file that may not be read. */
 static _Thread_local bool refused;
 
-static bool read_failed; /* since somebody asked; under the library lock */
+static bool read_failed; /* since it was last queried; under the library lock */
 
 bool driver_read_failed(void)
 {
@@ -194,7 +194,7 @@ static int keep(struct store *store, uint64_t address, const void *bytes, size_t
     write->n = n;
     memcpy(write->bytes, bytes, n);
     DL_APPEND(kept, write);
-    read_failed = true; /* it is tried again when the file is opened anew */
+    read_failed = true; /* tried again when the file is reopened */
     return 0;
 }
 
