@@ -190,7 +190,7 @@ void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes
         cache->queue_bytes[chunk->queue] += bytes;
 }
 
-/* ---- Who goes ---- */
+/* ---- Eviction ---- */
 
 /* S3-FIFO: a used chunk is spared once per use, or is promoted to the main queue. */
 static bool is_spared(struct cache *cache, struct chunk *chunk)

@@ -278,7 +278,7 @@ static int copy_parts(struct bench *bench)
     return error;
 }
 
-/* Who waits for memory of a cache has borrowed none of it. */
+/* A thread that waits for memory of a cache must hold no loans of it. */
 static bool may_write_parts(const struct bench *bench)
 {
     const struct copy *copy = bench->work->copy;

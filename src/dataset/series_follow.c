@@ -11,7 +11,7 @@
 
 struct open_series {
     size_t n;
-    struct sfs_dataset **dataset; /* each is closed by who has them */
+    struct sfs_dataset **dataset; /* each is closed by the owner of the list */
 };
 
 /* All series that are open, also those that nobody uses. -ENOMEM. */

@@ -31,8 +31,8 @@ static void common(const struct mount *mount, const struct node *node, struct in
     follow_raise(mount->follow, node_file(node), &st->st_ctim);
 }
 
-/* Who may read a directory may enter it. One link means that the number of subdirectories is not
- * known: programs that count them must look. */
+/* Directories that can be read can be searched. One link means that the number of subdirectories is
+ * unknown: programs that count them must look. */
 static void as_directory(struct stat *st)
 {
     st->st_mode = S_IFDIR | st->st_mode | (st->st_mode & READ_BITS) >> 2;

@@ -39,7 +39,7 @@ struct change mount_change_since(const struct node *node, struct views *views, u
     return change;
 }
 
-/* Who is waited for may need requests that are still to be read. */
+/* The close that is waited for may need requests that are still to be read. */
 static void settle(struct mount *mount, const struct node *node, enum view_kind view,
                    uint64_t frame, bool itself)
 {

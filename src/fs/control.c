@@ -23,7 +23,7 @@ static const struct {
              {"cache_size", ENTRY_CACHE_SIZE},
              {"image.h5", ENTRY_IMAGE}};
 
-/* The image, which is the last, is the writer's to give: who follows could only copy all of the
+/* The image, which is the last, exists in writers only: a follower would have to copy the whole
  * file before it changes. */
 static size_t number_of_files(const struct mount *mount)
 {

@@ -1,14 +1,13 @@
-/* Listings. Names in the directories of a dataset are computed from the offset; only for a group
- * are its links read (listing.h).
+/* Listings. Names in the directories of a dataset are computed from the offset; only the links of
+ * groups are read (listing.h).
  *
- * Directories are not open, where the kernel can do without: nothing is kept for who reads one but
- * the offset that he goes on from, and two of the four requests for every directory are saved. The
- * offset of an entry, which is where it and what follows is found, holds for as long as the mount:
- * "." and ".." come first; then in a group links by their places, behind .sparsefs at the root; in
- * other directories names by their places in the table, or by frame, and far behind all frames
- * temporary files by their numbers. Of files that are followed
- * others change the links, and nobody says which: there directories are open, and who has one open
- * sees the links as they were when he began to read it. */
+ * Where the kernel permits it directories are not opened: a reader has no state but its offset,
+ * and two of four requests per directory are saved. The offset of an entry, at which it and what
+ * follows is found, is valid as long as the mount: "." and ".." come first; then in a group links
+ * by their places, behind .sparsefs at the root; in other directories names by their places in the
+ * table, or by frame, and far behind all frames temporary files by their numbers. In followed
+ * files links are changed by others without notice: there directories are opened, and show the
+ * links as they were when reading began. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

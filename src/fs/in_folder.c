@@ -46,7 +46,7 @@ static bool may_be_written(const struct mount *mount, const struct node *node)
            !atomic_load(&node->mounted->is_read_only);
 }
 
-/* Nothing else can be. HDF5 files are directories: who may read one may enter it. */
+/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. */
 static void show(const struct mount *mount, const struct node *node, struct stat *st)
 {
     const struct options *options = mount->options;

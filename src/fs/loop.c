@@ -1,8 +1,8 @@
-/* Reading requests in as many threads as are needed, up to a limit; waiting for signals in the one
- * that runs the loop. A thread that is to end is told so by a signal of its own, which makes its
- * read(2) return: again and again until it has ended, as it may come just before that. It is sent
- * under the lock and only to those that read, so that it never interrupts the serving of a request.
- * What those wait for who serve others is read by more threads, which then stay. */
+/* Reading requests in as many threads as needed, up to a limit; the thread that runs the loop
+ * waits for signals. A thread is ended by a signal of its own, which interrupts its read(2): sent
+ * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
+ * lock and only to threads that read, so that it never interrupts the serving of a request.
+ * Requests that serving threads wait for are read by additional threads, which then stay. */
 #include "fs/loop.h"
 
 #include <errno.h>

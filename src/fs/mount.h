@@ -144,9 +144,9 @@ struct change mount_change(const struct node *node, uint64_t first, uint64_t las
 struct change mount_change_since(const struct node *node, struct views *views, uint64_t frames,
                                  uint64_t first, uint64_t last);
 
-/* Somebody looks at a view, or at which frames there are: waits for who may be closing a file of
- * which it is not known yet whether it changes that. Who begins to change a view waits for those
- * of the view itself, too. */
+/* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
+ * is not known yet whether they change that. Before a view is changed, closes of the view itself
+ * are waited for, too. */
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
 void mount_settle_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_settle_names(struct mount *mount, const struct node *node);

@@ -1,11 +1,12 @@
-/* HDF5 files that are mounted, open or not. That of the command line is open as long as the mount,
- * and so are those that external links lead to. Of a folder's files those are open that are used,
- * or were used last, at most so many: who wants something of one uses it for as long as that takes,
- * and it is opened for him. One that was closed is opened again only as long as it is what it was:
- * numbers of inodes and addresses of objects go on to hold. What was written to one is committed
- * before it is closed; one for which that fails stays open, until the mount ends or it is removed.
+/* Mounted HDF5 files, open or not. The file of the command line, and files that external links
+ * lead to, are open as long as the mount. Of the files of a folder those in use and those used
+ * last are open, up to a limit: a request uses a file for its duration, which opens it. A file
+ * that was closed is opened again only if it has not changed: inode numbers and addresses of
+ * objects stay valid. Changes are committed before a file is closed; if that fails it stays open
+ * until the mount ends or the file is removed.
  *
- * Locks: that of struct mounted_files comes last, and nothing is opened or closed under it. */
+ * Lock order: the lock of struct mounted_files comes last, and nothing is opened or closed under
+ * it. */
 #ifndef SPARSEFS_FS_MOUNTED_H
 #define SPARSEFS_FS_MOUNTED_H
 

@@ -197,10 +197,9 @@ static void append_job(struct notify *notify, struct job *job)
         pthread_cond_signal(&notify->changed);
 }
 
-/* Whether holding a writer back until his own change is made known could be for ever: another one
- * is held back likewise, and each is to invalidate the inode of which the other holds pages (who
- * sets attributes alone holds none, and waits for none); or there are no more workers for it. The
- * lock must be held. */
+/* Whether delaying a writer until its change is made known could deadlock: another writer is
+ * delayed, and each change invalidates the inode of which the other holds pages (setting attributes
+ * alone holds none, and waits for none); or there is no free worker. The lock must be held. */
 static bool is_in_a_circle(const struct notify *notify, const struct change *change,
                            struct inode writer)
 {
@@ -349,8 +348,9 @@ static bool invalidate(void *context, struct inode inode)
     return false;
 }
 
-/* Who has changed it is answered in the midst of this if it is he whom it waits for. That of a
- * WRITE does not count as an invalidation: who writes and reads on and on would remain doubtful. */
+/* If the invalidation waits for the writer itself, that is answered meanwhile. The one for a WRITE
+ * is not recorded as an invalidation: a program that writes and reads continuously would remain
+ * doubtful. */
 static void invalidate_own(struct notify *notify, struct job *job)
 {
     bool is_write = job->answer.kind == ANSWER_WRITTEN;

@@ -62,7 +62,7 @@ struct staging {
     struct staged *table;
     pthread_cond_t changed; /* `waits` or `closing` of an entry */
     uint64_t version;       /* the last version given */
-    atomic_uint waiting;    /* in the table; read without the lock by those who only look */
+    atomic_uint waiting;    /* in the table; may be read without the lock */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)

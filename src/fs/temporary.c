@@ -53,7 +53,7 @@ struct temporaries {
     struct nodes *nodes;
     const char *label;
     size_t limit;
-    atomic_uint n;        /* with a name; read without the lock by those who only look */
+    atomic_uint n;        /* with a name; may be read without the lock */
     atomic_uint n_became; /* and are still used; the same */
     pthread_mutex_t lock; /* guards what follows */
     struct name *names;
@@ -324,7 +324,8 @@ static bool is_in(const struct temporary *temporary, struct temporary_place plac
            temporary->name->directory == place.directory;
 }
 
-/* Who reads a listing comes back with the place of the next one: mostly nothing is gone through. */
+/* A reader of a listing continues at the place of the next file: mostly there is nothing to skip.
+ */
 struct temporary *temporary_next(struct temporaries *temporaries, struct temporary_place place,
                                  uint64_t at, uint64_t *next)
 {

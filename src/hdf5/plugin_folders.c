@@ -1,4 +1,4 @@
-/* Who may write the folders of plugins. */
+/* Whether others may write the folders of plugins. */
 #include "hdf5/plugin_folders.h"
 
 #include <dirent.h>

@@ -1,14 +1,15 @@
-/* The counter: a small file beside the store's (PATH.commits), there as long as a program has the
- * file open for writing, with a number that is another one before a commit changes committed bytes.
+/* The counter: a small file beside the store's (PATH.commits), which exists as long as a program
+ * has the file open for writing. Its number changes before a commit changes committed bytes.
  * Followers compare it: their bytes are of one commit if the number was the same before and after
- * they were read. It is for them only: nothing in the file depends on it, and it is not synced.
+ * they were read. It serves followers only: nothing in the file depends on it, and it is not
+ * synced.
  *
- * It is opened and closed each time: file systems of several hosts bring what one of them has
- * written to the others that way.
+ * It is opened and closed each time: by that, file systems of several hosts make changes of one
+ * host visible on others.
  *
- * A follower that cannot keep up with a writer takes a lock of it for reading (fcntl, so that it
- * works between hosts, too) while it reads. The writer waits with its next number then, for a
- * moment: who never lets go cannot stop it. */
+ * A follower that is outrun by its writer takes a read lock of it (fcntl, which works between
+ * hosts, too) while it reads. That delays the writer's next commit by at most 50 ms: a lock that
+ * is never released cannot stop the writer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -137,8 +137,8 @@ struct store {
     int spill;                   /* a file without a name, for pages; -1: none yet */
     size_t n_spilled;
 
-    pthread_rwlock_t unsynced_lock; /* guards the table and the bytes of its pages; who changes
-                                     * them holds `change`, too, or is the only one */
+    pthread_rwlock_t unsynced_lock; /* guards the table and the bytes of its pages; a thread that
+                                     * changes them holds `change`, too, or is the only user */
     struct unsynced *unsynced;      /* by number */
     atomic_size_t n_unsynced;       /* 0: nobody has to take the lock for reading */
 

@@ -324,9 +324,9 @@ void store_hand_over(struct store *store, uint64_t address, uint64_t n);
  * is ignored. -ENOMEM: some of them were claimed. */
 int store_claim(struct store *store, uint64_t address, uint64_t n);
 
-/* Who knows of more that is his when somebody asks whether space is lent: he is called without any
- * lock of the store, by several threads, and claims it; his errors are those of store_let_claim.
- * NULL: nobody, which it is at first. Set while nobody else uses the store. */
+/* Sets a callback that claims further space of the store's own before a query whether space is
+ * lent. It is called without any lock of the store, by several threads; its errors are those of
+ * store_let_claim. NULL, the default: none. Set while nobody else uses the store. */
 void store_set_claimer(struct store *store, int (*claim)(void *context), void *context);
 int store_let_claim(struct store *store);
 

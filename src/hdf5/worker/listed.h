@@ -1,7 +1,7 @@
-/* The objects that groups were listed with, in their order, and what a worker has said of some of
- * them ahead. Who asks for something of one object often asks the same of those behind it next: so
- * a worker is asked for more of them at once, the longer that goes on. Knows nothing of what is
- * said, and has no lock. */
+/* The objects of listed groups, in their order, with answers about some of them that a worker has
+ * sent ahead. A query about one object is often followed by the same query about the next ones: so
+ * a worker is asked for several at once, for more the longer that continues. Does not interpret
+ * the answers, and has no lock. */
 #ifndef SPARSEFS_HDF5_WORKER_LISTED_H
 #define SPARSEFS_HDF5_WORKER_LISTED_H
 

@@ -1,5 +1,5 @@
-/* Changed bytes in pages, of which only some bytes may be there: others in a page may be somebody
- * else's, who changes them meanwhile. */
+/* Changed bytes in pages of which only some bytes may be present: other bytes of a page may be
+ * changed by other owners meanwhile. */
 #include "hdf5/worker/transaction.h"
 
 #include <errno.h>
