@@ -220,8 +220,8 @@ static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
     return error == -EOPNOTSUPP ? 0 : error; /* libhdf5 knows what it shows */
 }
 
-/* The box of a source in which a mapping that libhdf5 reads selects; -EIO: the source is shorter,
- * and nobody knows what libhdf5 would read behind it. */
+/* The box of a source in which a mapping that libhdf5 reads selects; -EIO: the source is shorter:
+ * what libhdf5 would read behind its end is undefined. */
 static int find_bounds(const struct mapping *mapping, struct sfs_dataset *dataset,
                        struct box *bounds)
 {

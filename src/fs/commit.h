@@ -1,5 +1,4 @@
-/* Making durable what was written: when somebody asks, and in the background at least every so many
- * seconds. Thread-safe. */
+/* Commits: on request, and in the background at regular intervals. Thread-safe. */
 #ifndef SPARSEFS_FS_COMMIT_H
 #define SPARSEFS_FS_COMMIT_H
 

@@ -374,7 +374,7 @@ static void take_statx(const struct statx *x, struct stat *st)
     };
 }
 
-/* A look without asking whoever has it comes first: there may be a mount of ours by now. */
+/* First a look that does not ask the file system's server: it may be a mount of ours by now. */
 static bool look_at_file(const struct folder *folder, int directory, const char *name,
                          struct stat *st)
 {

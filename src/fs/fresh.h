@@ -22,8 +22,8 @@ struct fresh_frame;
 int fresh_create(struct nodes *nodes, size_t most_bytes, struct fresh **fresh);
 void fresh_destroy(struct fresh *fresh);
 
-/* Somebody makes a frame, or opens one for writing; given back with fresh_end. *frame is NULL if it
- * is not fresh. To be called before a dataset is extended for it. -ENOMEM. */
+/* A frame is made, or opened for writing; ended by fresh_end. *frame is NULL if it is not fresh. To
+ * be called before a dataset is extended for it. -ENOMEM. */
 int fresh_make(struct fresh *fresh, const struct node *node, uint64_t frame,
                struct fresh_frame **out);
 int fresh_open(struct fresh *fresh, const struct node *node, uint64_t frame,

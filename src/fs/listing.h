@@ -45,7 +45,7 @@ void listing_put(struct listings *listings, const struct listing *listing, bool 
 /* Whether the links of the group may have changed since. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
-/* Keeps none of a file's groups any more. Nobody uses one. */
+/* Drops all listings of a file's groups. None is in use. */
 void listings_forget_file(struct listings *listings, const struct mounted_file *file);
 
 /* The first link at a place or behind it, links.n if there is none; and the place of one. */

@@ -67,8 +67,8 @@ static bool goes_on(const struct loop *loop)
     return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
-/* Returns when there is a request, or soon. Where somebody else had the processor meanwhile, it is
- * left to them for some time: who sends the requests may be among them. */
+/* Returns when there is a request, or soon. If another thread had the processor meanwhile, polling
+ * pauses for some time: that thread may be the client. */
 static void look_for_request(struct loop *loop)
 {
     struct pollfd descriptor = {.fd = fuse_session_fd(loop->session), .events = POLLIN};

@@ -156,7 +156,7 @@ static void *watch_start(void *data)
     return NULL;
 }
 
-/* Nobody is served any more. Only the session's own descriptor is left of the connection. */
+/* No requests are served any more. Only the session's own descriptor is left of the connection. */
 static void end_notify(struct mount *mount)
 {
     notify_destroy(mount->notify);
@@ -279,7 +279,8 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
-/* Whom the mount lets read, whatever the mode of the file: who owns it there may be anybody. */
+/* The readers that the mount admits, whatever the mode of the file, as the owner shown there can be
+ * any user. */
 static mode_t shown_mode(const struct options *options)
 {
     bool is_anybodys = options->has_uid || options->has_gid;

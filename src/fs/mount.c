@@ -35,7 +35,7 @@ static int opened(void *context, struct mounted_file *file, struct sfs_file *ope
     return error;
 }
 
-/* Nobody uses the file, nor what is in it. */
+/* Neither the file nor anything in it is in use. */
 static void closing(void *context, struct mounted_file *file)
 {
     struct mount *mount = context;

@@ -132,8 +132,8 @@ uint64_t mount_generation(struct mount *mount, struct inode inode);
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
-/* The same in two steps, of what waits until it counts (staging.h): a time that somebody sets
- * between them is kept. */
+/* The same in two steps, for staged changes (staging.h): a time that is set between them is kept.
+ */
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
@@ -224,7 +224,7 @@ void directory_read_open(struct mount *mount, struct directory *directory, fuse_
 
 /* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
 
-/* The kernel keeps names and attributes for so long: nobody tells it what others change. */
+/* How long the kernel keeps names and attributes: it is not notified of changes by others. */
 double mount_folder_timeout(const struct mount *mount);
 
 /* As mount_lookup of a name, and mount_attributes. */

@@ -68,8 +68,8 @@ void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
 
 struct folder *mounted_files_folder(const struct mounted_files *files);
 
-/* Closes all; nobody uses any. The first error for which something that was written is lost, also
- * of files that were closed before; the log has all of them. */
+/* Closes all, which are unused. Returns the first error by which changes were lost, also of files
+ * that were closed before; the log has all of them. */
 int mounted_files_close(struct mounted_files *files);
 
 /* Calls action for those that are open, each used meanwhile; the first error. */

@@ -68,8 +68,8 @@ struct nodes {
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
-/* node_make.c: a node without a number or an object, which nobody else knows yet; and frees one.
- * The views of it are closed: never under the lock. */
+/* node_make.c: makes a node without a number or an object, in no table; and frees one. Its views
+ * are closed: never under the lock. */
 int node_new(const struct node *parent, const char *name, struct mounted_file *file,
              struct entry_of_node **out);
 void node_free(struct entry_of_node *entry);

@@ -413,7 +413,7 @@ static void set_done(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
-/* After a job: it is done, but for a close that somebody has looked at meanwhile. The lock must be
+/* Ends a job, unless it is a close, and another view was looked at meanwhile. The lock must be
  * held. */
 static void end_job(struct notify *notify, struct job *job)
 {

@@ -99,8 +99,8 @@ struct answer {
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 
-/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if nobody waits.
- */
+/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if the call was
+ * interrupted. */
 void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
 
 /* Sends an answer now. */

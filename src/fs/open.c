@@ -288,8 +288,8 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     return open_datatype(file);
 }
 
-/* A selection, or a list of points, changes its size with its content, is read once, and mapped by
- * nobody: the page cache would cost a third of the time of reading it, and show a new one too late.
+/* A selection, or a list of points, changes its size with its content, is read once, and never
+ * mapped: the page cache would cost a third of the time of reading it, and show a new one too late.
  */
 static bool has_moving_size(const struct open_file *file)
 {
@@ -371,7 +371,7 @@ static void forget_created(struct mount *mount, struct open_file *file)
     open_file_put(mount, file);
 }
 
-/* O_TRUNC of a frame that somebody has made since the kernel looked for it. */
+/* O_TRUNC of a frame that was created since the kernel looked it up. */
 static int truncate_opened(struct mount *mount, struct open_file *file)
 {
     bool changed;
@@ -404,7 +404,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
         was_removed = true;
         error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* to whoever makes it, it is new */
+        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* for its creator it is new */
     }
     bool is_there = !error && !is_new, is_held = !error;
     if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {

@@ -220,7 +220,7 @@ static int apply_selection(struct staged *staged)
                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
 }
 
-/* Nobody else writes to it meanwhile. The lock is dropped. */
+/* The caller holds `order`, which excludes other writers. The lock is dropped meanwhile. */
 static int apply_collected(struct staging *staging, struct staged *staged, bool is_tentative)
 {
     const struct view_content content = {.bytes = staged->n ? staged->bytes : "",
@@ -461,7 +461,7 @@ static int stage_present(struct staging *staging, struct staged *staged)
         if (part.bytes != staged->bytes + at)
             memcpy(staged->bytes + at, part.bytes, part.n);
         at += part.n;
-        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
+        bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(staged->views, &part);
         if (is_end)
             break;

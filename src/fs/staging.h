@@ -53,8 +53,8 @@ void staging_collect(struct staging *staging, struct temporaries *temporaries, s
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);
 
-/* Somebody opens a view for writing; given back with staging_end. A frame behind the last one is to
- * come to be by that. */
+/* A view is opened for writing; ended by staging_end. A frame behind the last one is to be created
+ * by that. */
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **staged);
 
