@@ -57,7 +57,8 @@ umount_run() {
 }
 
 work=$(mktemp -d)
-trap 'cd /; sh "$top/mount-helpers/umount.sparsefs" "$work/run42" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+trap 'cd /; sh "$top/mount-helpers/umount.sparsefs" "$work/run42" 2>/dev/null || true
+    rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT TERM
 cd "$work"
 

@@ -38,7 +38,8 @@ struct sfs_dataset;
 /* Takes one line, without a newline, of a syslog(3) level. Called from any thread. */
 typedef void (*sfs_log_function)(int level, const char *line);
 
-/* Sets who gets the messages of the process (NULL: stderr), up to and including level. */
+/* Sets the function that gets the messages of the process (NULL: stderr), up to and including
+ * level. */
 SFS_API void sfs_set_log(sfs_log_function function, int level);
 
 /* The version of the HDF5 library in use, e.g. "1.10.8". Owned by the library. */
@@ -99,7 +100,7 @@ struct sfs_options {
      * and decoded: a file of some KiB can claim gigabytes. Of more it is -EIO, and the log says so.
      * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
     size_t chunk_memory;
-    bool is_trusted; /* whoever made the file may have libhdf5 do as root what the file says */
+    bool is_trusted; /* the creator of the file is trusted with what libhdf5 does as root */
     enum sfs_policy policy;
 };
 
@@ -160,7 +161,7 @@ struct sfs_recovery {
     bool discarded;   /* an incomplete one: the commit before it counts */
     bool carried_out; /* one that had been carried out before another program changed the file */
     bool unmarked;    /* the superblock said that the file was open for writing */
-    unsigned temporaries; /* unfinished new files that were to get this name, now removed */
+    unsigned temporaries; /* abandoned temporary files of this name that were removed */
 };
 
 /* Does what the next sfs_open for writing would do after a crash, and what nothing else does: it
@@ -178,8 +179,8 @@ SFS_API bool sfs_is_writable(const struct sfs_file *file);
  * since it was opened; the log says which, and nothing is changed. The lock stays until sfs_share
  * or sfs_close. Of other files that are open for writing it is held all the time. */
 
-/* Takes the lock for who is going to change something, and keeps sfs_share from giving it back
- * until sfs_end_writing. -EROFS, -EBUSY, and errors of opening for writing. */
+/* Takes the exclusive lock for a caller that is going to change something, and keeps sfs_share from
+ * releasing it until sfs_end_writing. -EROFS, -EBUSY, and errors of opening for writing. */
 SFS_API int sfs_begin_writing(struct sfs_file *file);
 SFS_API void sfs_end_writing(struct sfs_file *file);
 
@@ -219,9 +220,9 @@ SFS_API void sfs_interrupt(struct sfs_file *file);
  * of the object nothing is there then. NULL: no more. */
 SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context);
 
-/* hold: calls do not take another state by themselves and begin again, but are -EAGAIN: what
- * follows a call is of the same state as it was. For who reads something in several calls, and
- * begins again himself. */
+/* hold: instead of taking another state and repeating themselves calls return -EAGAIN, so that
+ * successive calls see the same state. For programs that read something in several calls, and
+ * repeat all of them. */
 SFS_API void sfs_hold_state(struct sfs_file *file, bool hold);
 
 /* The generation of the adopted commit: differs from the last one whenever a call or
@@ -441,7 +442,7 @@ SFS_API void sfs_link_free(struct sfs_link *link);
 /* Follows an HDF5 path (soft links within the file included) from a group to an object. */
 SFS_API int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
-/* -EOPNOTSUPP: a dataset that is stored in a way which this version does not know. */
+/* -EOPNOTSUPP: a dataset whose storage this version does not support. */
 SFS_API int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type);
 
 struct sfs_attribute {
@@ -794,8 +795,8 @@ SFS_API bool sfs_lend_or_read(struct sfs_dataset *dataset, const struct sfs_slab
                               uint64_t offset, size_t n, void *buffer, struct sfs_loan *loan,
                               int *error);
 
-/* The same by who was the last to read the chunk in which the bytes lie: it need not be kept, and
- * what is read next gets its memory, which is in the processor's cache still. */
+/* The same after the last read of the chunk in which the bytes lie: it need not be kept, and its
+ * memory, which is still in the processor's cache, is reused first. */
 SFS_API void sfs_return_last(struct sfs_dataset *dataset, struct sfs_loan *loan);
 
 /* Intervals of row-major positions in a slab, ascending, with gaps between them. */
@@ -890,9 +891,9 @@ SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 /* The same, but no dim becomes less than it is: for several threads that append. */
 SFS_API int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims);
 
-/* The same, and then an action, which may call anything on this dataset but what changes its dims.
- * If the action fails its error is returned, and the dims are those of before: nobody has seen
- * others. */
+/* The same, and then an action, which may call anything on this dataset except what changes its
+ * dims. If the action fails its error is returned, and the dims are the old ones: no other call has
+ * seen the new ones. */
 SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
                             int (*action)(void *context), void *context);
 

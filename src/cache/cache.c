@@ -99,7 +99,7 @@ void cache_set_limit(struct cache *cache, size_t limit)
     while (cache->used > limit && evict_clean(cache))
         ;
     encoders_wake(cache);
-    pthread_cond_broadcast(&cache->freed); /* there may be room for who waits */
+    pthread_cond_broadcast(&cache->freed); /* waiting threads may have room now */
     pool_set_limit(&cache->pool, limit);
     pthread_mutex_unlock(&cache->lock);
 }
@@ -129,7 +129,7 @@ void cache_close_dataset(struct cache_dataset *dataset)
     if (!dataset)
         return;
     cache_forget(dataset);     /* waits for the encoders */
-    cache_end_commit(dataset); /* of which it is not a part any more */
+    cache_end_commit(dataset); /* the dataset no longer takes part in it */
     free(dataset);
 }
 
@@ -156,7 +156,7 @@ bool cache_fetch(struct cache_dataset *dataset, const uint64_t *scaled)
     return true;
 }
 
-/* All elements of a chunk where they lie in memory, or NULL. */
+/* The address of a chunk's elements if all of them are in memory without gaps, else NULL. */
 static const char *elements_of(const struct chunk *chunk)
 {
     const struct cache_form *form = &chunk->form;
@@ -215,8 +215,8 @@ void cache_return_last(struct chunk *chunk)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Puts a copy of what is in a pinned open chunk into the place of the pin: a chunk that nobody else
- * knows. *out is NULL if the chunk has just been condensed. */
+/* Replaces a pinned open chunk by a private copy of it, which is in no table. *out is NULL if the
+ * chunk has just been condensed. */
 static int copy_open(struct chunk *chunk, unsigned parts, struct chunk **out)
 {
     struct cache_dataset *dataset = chunk->dataset;
@@ -321,7 +321,7 @@ static void uncount_scratch(struct cache *cache, size_t bytes)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* It is not busy: who has it may wait for memory. */
+/* Scratch memory is not counted as busy: its holder may wait for memory. */
 int cache_scratch(struct cache *cache, size_t bytes, void **memory)
 {
     pthread_mutex_lock(&cache->lock);
@@ -343,7 +343,7 @@ void cache_scratch_return(struct cache *cache, void *memory, size_t bytes)
     uncount_scratch(cache, bytes);
 }
 
-/* Bytes of a chunk that condensing it would leave. */
+/* Bytes that a chunk would take after condensing. */
 static size_t used_bytes(const struct chunk *chunk)
 {
     bool shrinks = chunk->open && chunk->dataset->layout->ops->is_sparse;

@@ -1,12 +1,13 @@
 /* The shared chunk cache: one for all datasets of a file (and of the files that its external links
- * name), under one memory limit. It knows datasets only through their layout callbacks. Calls are
- * named as in the HDF Group's RFC "Shared Chunk Cache Internal API", without the H5SC prefix.
+ * name), under one memory limit. It knows a dataset only as its struct layout: chunks are found,
+ * decoded, encoded and inserted by its callbacks, and stored bytes are read from its store. Calls
+ * are named as in the HDF Group's RFC "Shared Chunk Cache Internal API", without the H5SC prefix.
  *
  * Every function may be called from any thread. No lock of the cache is held during input, output,
- * decoding, encoding or copying, but that of a chunk which is being written in pieces, while bytes
- * are copied. Readers that meet in one cold chunk read and decode it once. What is written is
- * encoded and stored by threads of the cache when there is much of it, or when the cache is
- * flushed. */
+ * decoding, encoding or copying, except the lock of an open chunk (one that is changed in place)
+ * while bytes are copied. Threads that miss the same chunk read and decode it once. Dirty chunks
+ * are encoded and stored by threads of the cache when there are many, or when the cache is flushed.
+ */
 #ifndef SPARSEFS_CACHE_CACHE_H
 #define SPARSEFS_CACHE_CACHE_H
 
@@ -30,25 +31,26 @@ struct workers;
  * it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
-/* Of chunks whose reading or changing would take more bytes of memory than this, all that it takes
- * at once, nothing is allocated: the call is -EIO, and the log says so. Before any is used;
- * without, there is no such limit. */
+/* A limit per chunk: if reading or changing one chunk would take more bytes of memory at once than
+ * this, nothing is allocated, the call fails with -EIO and the reason is logged. Set before the
+ * cache is used; there is no limit by default. */
 void cache_limit_chunks(struct cache *cache, size_t most);
 size_t cache_chunk_limit(const struct cache *cache);
 
-/* Which chunk goes when memory is short. Before any is used. */
+/* The eviction policy. Set before the cache is used. */
 void cache_set_policy(struct cache *cache, enum sfs_policy policy);
 
-/* The limit, and another one from now on: what is clean and not in use is evicted at once as far as
- * that takes, all else when somebody wants room. Never waits. */
+/* The memory limit, and changing it. Clean chunks without pins are evicted at once as far as
+ * needed, everything else when memory is wanted. Never waits. */
 size_t cache_limit(const struct cache *cache);
 void cache_set_limit(struct cache *cache, size_t limit);
 
-/* Whether so many bytes can be changed without waiting for the disk; if not, what is in the way is
- * written, and what is returned is why it cannot be. Others may take the room. */
+/* Whether so many bytes can be changed without waiting for the disk. If not, dirty chunks are
+ * written back, and the error is why they cannot be. The room is not reserved: other threads may
+ * take it. */
 int cache_make_room(struct cache *cache, size_t bytes);
 
-/* The threads of the cache, for whatever can be done chunk by chunk. */
+/* The cache's worker threads, for other work that can be split by chunks. */
 struct workers *cache_workers(struct cache *cache);
 
 /* All datasets must have been closed. */
@@ -73,8 +75,8 @@ struct cache_read {
     const struct box *box;
     void *elements;
     const uint64_t *dims, *start; /* of the array; where the box goes in it */
-    bool passing; /* leaves no trace: what comes into the cache for this goes with it, and what is
-                   * there counts as not used */
+    bool passing; /* scan: chunks loaded for this read leave the cache with it, and a hit is not
+                   * recorded as a use */
 };
 
 /* The same for boxes of several datasets of one cache. Chunks that are not there are looked up,
@@ -82,39 +84,40 @@ struct cache_read {
  * other are read by one call of the system. After an error some of them may have been read. */
 int cache_read_many(struct cache *cache, const struct cache_read *reads, size_t n);
 
-/* Whether a chunk is in the cache, or on its way there. Scaled coordinates. */
+/* Whether a chunk is in the cache, or is being loaded. Scaled coordinates. */
 bool cache_holds(struct cache_dataset *dataset, const uint64_t *scaled);
 
-/* Brings a chunk into the cache for who may want it later: unless it is there, and unless as many
- * threads decode as the cache has workers, which is false. Errors are left to who wants it. */
+/* Prefetches a chunk, unless it is cached. false: not done, because as many threads are decoding as
+ * the cache has workers. Errors are dropped: a later read meets them again. */
 bool cache_fetch(struct cache_dataset *dataset, const uint64_t *scaled);
 
 struct chunk;
 
-/* If the box lies without a gap in one chunk that the cache holds, or comes to hold by this, or
- * that is stored as it is, *bytes points to its elements and *chunk is pinned until cache_return.
- * They may be a mapped file: store_view says what must not be done with them. They stay as they are
- * while others write. Returns 1; 0 if the box does not lie so or the chunk has no such elements: then
- * *chunk is NULL or, if it was found or loaded for this, pinned for cache_read_held; or a negative
+/* If the box is contiguous in one chunk that is cached, is loaded by this call, or is stored as it
+ * is, *bytes points to its elements and *chunk is pinned until cache_return. The bytes may be a
+ * mapped file: store_view says what must not be done with them. They do not change while others
+ * write. Returns 1; 0 if the box is not contiguous in one chunk or the chunk has no such bytes (it
+ * is open, packed or absent): *chunk is then NULL or, if the chunk was acquired, pinned for
+ * cache_read_held; or a negative
  * errno. */
 int cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
                struct chunk **chunk);
 void cache_return(struct chunk *chunk);
 
-/* Reads the elements of a box that lies in a pinned chunk, as cache_read does, without looking for
- * it again. Waits for no memory. -EAGAIN: another chunk has taken its place, or more of it is to be
- * loaded: who has returned it can cache_read. */
+/* Reads the elements of a box in a pinned chunk, as cache_read does, without acquiring the chunk
+ * again. Does not wait for memory. -EAGAIN: the chunk was replaced, or more of it has to be loaded:
+ * return it and call cache_read. */
 int cache_read_held(struct chunk *chunk, const struct box *box, void *buffer);
 
-/* The same for a chunk that nobody is going to want again: it goes, unless others use it or it has
- * changed, and its memory is the next that is used. */
+/* The same for a chunk that will not be used again: it is evicted, unless it has other pins or is
+ * dirty, and its memory is reused first. */
 void cache_return_last(struct chunk *chunk);
 
 struct cache_form;
 
 /* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until
- * cache_return; NULL if nothing of the chunk is defined. Of one that is being written in pieces it
- * is a copy, in the packed form. Scaled coordinates. */
+ * cache_return; NULL if nothing of the chunk is defined. Of an open chunk it is a copy in the
+ * packed form. Scaled coordinates. */
 int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
               const struct cache_form **form, struct chunk **chunk);
 
@@ -137,51 +140,51 @@ int cache_write_box(struct cache_dataset *dataset, const struct box *box, const 
 int cache_erase_box(struct cache_dataset *dataset, const struct box *box);
 
 /* Makes the elements at these positions of a chunk defined, with these packed values; or undefined.
- * Positions are those in the chunk; scaled coordinates. whole: they are all of the chunk that lies
- * in the dataset, so that what is stored need not be read. The dataset's layout is sparse. The
- * change is in the cache only until it is flushed or evicted. On error nothing has changed; where
- * there is no room because changed chunks cannot be written, that is the error. */
+ * Positions are those in the chunk; scaled coordinates. whole: the positions are all elements of
+ * the chunk inside the dims, so the stored chunk need not be read. The dataset's layout is sparse.
+ * The change is in the cache only until it is flushed or evicted. After an error nothing has
+ * changed; an error of writing back is returned if there is no room because dirty chunks cannot be
+ * written. */
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 const void *values, bool whole);
 
-/* The same with positions that the caller does not need any more: they may be taken over instead of
- * being copied, and are empty then, also after an error. */
+/* The same; the positions may be moved out of *positions instead of being copied, and *positions is
+ * empty afterwards, also after an error. */
 int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, struct runs *positions,
                      const void *values, bool whole);
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
 
-/* Memory for elements on their way, counted like that of chunks, and its return; NULL is nothing.
+/* Temporary memory for elements, counted like that of chunks, and its return; NULL is fine.
  * -ENOMEM. */
 int cache_scratch(struct cache *cache, size_t bytes, void **memory);
 void cache_scratch_return(struct cache *cache, void *memory, size_t bytes);
 
 struct encoded;
 
-/* Stores a chunk from its stored form, in place of what there was (the RFC's direct_chunk_write).
- */
+/* Stores a chunk given in its encoded form, replacing the stored one (the RFC's
+ * direct_chunk_write). */
 int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
                  const struct encoded *encoded);
 
-/* Writes all changed chunks of a dataset to its store. What was written while this runs may be
- * among them or not. On error the chunks that are not written stay changed. */
+/* Writes all dirty chunks of a dataset to its store. Changes made while this runs may be included
+ * or not. After an error the chunks that were not written stay dirty. */
 int cache_flush(struct cache *cache, struct cache_dataset *dataset);
 
 /* The same of one chunk. Scaled coordinates. */
 int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
 
-/* The same, for a commit, of all datasets that are in one store, but what is unfinished. What
- * cannot be stored for a reason of its own (its index or its filters, want of memory) is left
- * changed, and the error is in *left, or 0; what is returned concerns all that is in the store. */
+/* The same, for a commit, of all datasets in one store, without what is unfinished. A chunk that
+ * cannot be stored for a reason of its own (its index, its filters, no memory) stays dirty, and the
+ * error is in *left, else 0; the return value is an error that concerns the whole store. */
 int cache_flush_most(struct cache *cache, const struct store *store, int *left);
 
-/* The error for which something of a dataset was left so, when it was tried last; 0: nothing was.
- */
+/* The error for which the last attempt left a chunk of the dataset dirty in that way; 0: none. */
 int cache_left(struct cache_dataset *dataset);
 
-/* The elements of a box are unfinished until the second call: a commit leaves them out. The box may
- * lie outside of the dims. They are stored all the same if memory is short, and by cache_flush of
- * their dataset; what is stored of a chunk that is not sparse is stored whole. -ENOMEM. */
+/* The elements of a box are unfinished from the first call to the second: a commit leaves them out.
+ * The box may lie outside of the dims. They are stored nevertheless if memory is short, and by
+ * cache_flush of their dataset; a chunk that is not sparse is always stored whole. -ENOMEM. */
 struct unfinished;
 int cache_begin_unfinished(struct cache_dataset *dataset, const struct box *box,
                            struct unfinished **unfinished);
@@ -196,30 +199,28 @@ void cache_begin_commit(struct cache_dataset *dataset, uint64_t from, uint64_t p
                         uint64_t all);
 void cache_end_commit(struct cache_dataset *dataset);
 
-/* In a commit, after cache_flush: this end; UINT64_MAX: something behind it has been stored. */
+/* In a commit, after cache_flush: that end; UINT64_MAX: something behind it has been stored. */
 uint64_t cache_commit_end(struct cache_dataset *dataset);
 
-/* From the first to the last of these calls nothing of the dataset is stored, but by cache_flush.
- */
+/* Between these two calls nothing of the dataset is stored except by cache_flush. They nest. */
 void cache_hold(struct cache_dataset *dataset);
 void cache_let_go(struct cache_dataset *dataset);
 
-/* If a chunk is changed and not stored: true, and in *n how many of its elements are defined. */
+/* If a chunk is dirty: true, and in *n the number of its defined elements. */
 bool cache_defined_count(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t *n);
 
-/* The chunks that are changed and not stored: n times rank scaled coordinates, which the caller
- * frees. -ENOMEM. */
+/* The dirty chunks: n times rank scaled coordinates, which the caller frees. -ENOMEM. */
 int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n);
 
-/* After the dataset's dims have shrunk: forgets the chunks that lie outside of them, also what was
- * changed in them and not flushed (the RFC's set_extent_notify). */
+/* After the dims have shrunk: drops the chunks outside of them, dirty ones included (the RFC's
+ * set_extent_notify). */
 void cache_forget_outside(struct cache_dataset *dataset);
 
-/* Takes the chunks of a dataset out of the cache that nobody uses and that are not changed. */
+/* Evicts the clean chunks of a dataset that have no pins. */
 void cache_evict(struct cache_dataset *dataset);
 
-/* Forgets all chunks of a dataset that is not sparse, whose storage another hand has changed, also
- * what was changed in them and not flushed. */
+/* Invalidates all chunks of a dense dataset whose storage was changed behind the cache (by
+ * libhdf5): they are dropped, dirty ones included. */
 void cache_forget(struct cache_dataset *dataset);
 
 /* The stored chunks of a dataset may have been changed by another process: cached chunks are

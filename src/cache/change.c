@@ -1,5 +1,5 @@
-/* Writing and erasing: changes go into the cache, where the chunk becomes dirty. What the forms of
- * chunks are for is said in private.h. */
+/* Writing and erasing: changes go into the cache, where the chunk becomes dirty. private.h says
+ * what the forms of chunks are for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "layout/piece.h"
 #include "store/store.h"
 
-#define ASK_EVERY 4096 /* chunks, whether the call is to end early */
+#define ASK_EVERY 4096 /* chunks, between two checks for an interruption */
 
-/* A packed form is made anew with every write. That is left to few writes of little: a chunk is
- * opened when they would have copied this share of it. */
+/* Every write to a packed form copies it. That is right for a few small writes: a chunk is opened
+ * once they would have copied this share of it. */
 #define PACKED_SHARE 8
 
 /* A change of one chunk: elements get values, or become undefined. */
@@ -28,7 +28,7 @@ struct change {
     const void *values;
     struct form_source from;
     bool erases;
-    bool whole; /* it concerns all of the chunk that lies in the dataset */
+    bool whole; /* it covers all of the chunk inside the dims */
 };
 
 static uint64_t changed_elements(const struct layout *layout, const struct change *change)
@@ -64,7 +64,7 @@ static int add_row(void *context, size_t in_source, size_t in_chunk, size_t byte
     return 0;
 }
 
-/* Bytes that the sequences of a change have. */
+/* Bytes of the sequences in a change. */
 static size_t added_bytes(const struct layout *layout, const struct change *change)
 {
     struct added added = {.layout = layout, .elements = change->from.elements};
@@ -77,7 +77,7 @@ static size_t added_bytes(const struct layout *layout, const struct change *chan
     return added.bytes;
 }
 
-/* The same as packed_bytes, with what sequences take besides. */
+/* The same as packed_bytes, plus what sequences take. */
 static size_t with_heap(const struct layout *layout, const struct change *change, size_t old_bytes,
                         size_t bytes)
 {
@@ -85,7 +85,7 @@ static size_t with_heap(const struct layout *layout, const struct change *change
     return size_sum(bytes, heap_form_bytes(layout, old_bytes, n, added_bytes(layout, change)));
 }
 
-/* Memory of the packed form that a change makes of one that has old_bytes, and while it does. */
+/* Memory of the packed form that a change makes out of one of old_bytes, and while it is made. */
 static size_t packed_bytes(const struct layout *layout, const struct change *change,
                            size_t old_bytes)
 {
@@ -125,7 +125,7 @@ static int pack_box(const struct layout *layout, const struct change *change, st
     return 0;
 }
 
-/* Makes the packed form of a changed chunk; old NULL: nothing of what was there stays. */
+/* Makes the packed form of a changed chunk; old NULL: the change replaces everything. */
 static int make_packed(const struct layout *layout, const struct cache_form *old,
                        const struct change *change, struct pool *pool, struct cache_form *form)
 {
@@ -167,7 +167,8 @@ static int make_open(const struct layout *layout, const struct cache_form *old,
 
 /* ---- Chunks that are open ---- */
 
-/* What an open form takes when it is condensed, if no two defined elements were adjacent. */
+/* The size of an open form after condensing, in the worst case: no two defined elements are
+ * adjacent. */
 static size_t condensed_bytes(const struct layout *layout, const struct cache_form *form)
 {
     return (size_t)form->n_defined * (layout->element_size + sizeof(struct sfs_interval));
@@ -195,7 +196,7 @@ static bool change_open(struct cache_dataset *dataset, const uint64_t *scaled,
     struct cache *cache = dataset->cache;
     struct layout *layout = dataset->layout;
     if (change->whole && change->erases && layout->ops->is_sparse)
-        return false; /* its memory is given back */
+        return false; /* it is dropped instead, and its memory freed */
     pthread_mutex_lock(&cache->lock);
     struct chunk *chunk = find_open(dataset, scaled);
     pthread_mutex_unlock(&cache->lock);
@@ -204,7 +205,7 @@ static bool change_open(struct cache_dataset *dataset, const uint64_t *scaled,
 
     pthread_rwlock_t *stripe = chunk_stripe(chunk);
     pthread_rwlock_wrlock(stripe);
-    bool is_open = chunk->form.is_open; /* else it has just been condensed */
+    bool is_open = chunk->form.is_open; /* false: it has just been condensed */
     if (is_open)
         put(layout, change, &chunk->form);
     size_t bytes = condensed_bytes(layout, &chunk->form);
@@ -219,8 +220,7 @@ static bool change_open(struct cache_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Chunks that are not ---- */
 
-/* Pins a chunk with these parts and marks it as changing. alone: waits until it is not being
- * encoded. */
+/* Pins a chunk with these parts and marks it as changing. alone: waits until no encoder has it. */
 static int begin_change(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                         bool alone, struct chunk **out)
 {
@@ -256,8 +256,8 @@ static void end_change(struct chunk *chunk)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* With the lock held: puts a form into the place of a changing chunk, as a new dirty chunk. On
- * error the old chunk is as it was, and the form the caller's. */
+/* With the lock held: replaces a changing chunk by a new dirty one with this form. After an error
+ * the old chunk is unchanged and the form still belongs to the caller. */
 static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
 {
     struct cache_dataset *dataset = old->dataset;
@@ -286,13 +286,14 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     return 0;
 }
 
-/* Waits for memory for a change; what cannot be written must not fill it. The lock is held. */
+/* Waits for memory for a change; chunks that cannot be written back must not fill all of it. The
+ * lock is held. */
 static int reserve_for_change(struct cache *cache, size_t bytes)
 {
     while (make_room(cache, bytes))
         ;
     if (cache->used + bytes > cache->limit && cache->write_error) {
-        encoders_retry(cache, false); /* the next who needs room finds out whether it is still so */
+        encoders_retry(cache, false); /* whoever needs room next tries them again */
         return cache->write_error;
     }
     reserve_now(cache, bytes);
@@ -309,8 +310,8 @@ int cache_make_room(struct cache *cache, size_t bytes)
     return error;
 }
 
-/* The same, for one that is changing, and does not go meanwhile: a pin must not keep memory while
- * this thread waits for some. */
+/* The same for a chunk that is marked as changing, and so cannot be evicted: its pin is dropped
+ * meanwhile, as the memory of pinned chunks must not be held while waiting for memory. */
 static int reserve_beside(struct chunk *chunk, size_t bytes)
 {
     chunk_unpin(chunk);
@@ -319,8 +320,8 @@ static int reserve_beside(struct chunk *chunk, size_t bytes)
     return error;
 }
 
-/* Whether all elements of a form are there and defined, so that values and elements are the same.
- */
+/* Whether all elements of a form are present and defined: then values and elements are the same
+ * bytes. */
 static bool is_full(const struct layout *layout, const struct cache_form *form)
 {
     if (!layout->ops->is_sparse)
@@ -330,7 +331,7 @@ static bool is_full(const struct layout *layout, const struct cache_form *form)
            (form->elements || form->value_size == layout->chunk_bytes);
 }
 
-/* With the lock held: puts an open form with these elements into the place of a full chunk. */
+/* With the lock held: replaces a full chunk by an open one with these elements. */
 static int move_elements(struct chunk *chunk, struct cache_form *form)
 {
     struct cache_form *old = &chunk->form, was = *old;
@@ -350,8 +351,9 @@ static int move_elements(struct chunk *chunk, struct cache_form *form)
     return error;
 }
 
-/* The elements of a full chunk that nobody else looks at need not be copied: the chunk is opened by
- * moving them. Returns whether that was done, or an error. The chunk is changing, and still is. */
+/* Opens a full chunk without copying: its elements are moved, which is possible while nobody else
+ * has it pinned. Returns 1 if that was done, 0 or an error. The chunk is marked as changing before
+ * and after. */
 static int reopen(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -378,7 +380,7 @@ static int reopen(struct chunk *chunk)
     return error ? error : can;
 }
 
-/* Makes the form that a changing chunk is to have, and puts it into its place. */
+/* Makes the new form of a changing chunk, and replaces the chunk by one that has it. */
 static int change_form(struct chunk *chunk, const struct change *change)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -390,7 +392,7 @@ static int change_form(struct chunk *chunk, const struct change *change)
     size_t bytes = packed_bytes(layout, change, old ? chunk->form_bytes : 0), rewritten = 0;
     if (!change->whole)
         rewritten = chunk->rewritten + bytes;
-    bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* nothing is made anew */
+    bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* copies no form */
     bool opens = !layout->ops->is_sparse || (old && old->elements) ||
                  (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
     opens = opens && layout->base_size == 0; /* an open form has no heap */
@@ -445,8 +447,7 @@ static int write_located(struct chunk *chunk, const struct change *change)
     return error;
 }
 
-/* Gives a chunk that is too large to be read whole its place in the store. It is looked up again
- * then. */
+/* Allocates a chunk that is too large to be read whole in the store. It is looked up again then. */
 static int make_located(struct chunk *chunk)
 {
     struct layout *layout = chunk->dataset->layout;
@@ -460,7 +461,7 @@ static int make_located(struct chunk *chunk)
     return error;
 }
 
-/* Changes a chunk that is not open, or finds that it is and leaves it so: *again. */
+/* Changes a chunk that is not open. *again: it was open, and was left alone. */
 static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
                          const struct change *change, bool *again)
 {
@@ -585,7 +586,7 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
         error = -EIO;
 
     pthread_mutex_lock(&cache->lock);
-    if (!error) /* what was cached of it is no longer so */
+    if (!error) /* the cached chunk is outdated */
         chunk_unlink(chunk);
     else
         chunk->record = record;
@@ -596,7 +597,7 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Forgetting ---- */
 
-/* Whether a chunk has nothing inside of the dims. */
+/* Whether a chunk lies outside of the dims. */
 static bool is_outside(const struct layout *layout, const uint64_t *scaled)
 {
     for (int i = 0; i < layout->rank; i++)
@@ -605,7 +606,8 @@ static bool is_outside(const struct layout *layout, const uint64_t *scaled)
     return false;
 }
 
-/* With the lock held: forgets what nobody is changing or encoding; returns whether that was all. */
+/* With the lock held: drops chunks that are neither changing nor being encoded; returns whether
+ * these were all. */
 static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
 {
     struct chunk *chunk, *next;

@@ -1,5 +1,5 @@
-/* Chunks in the cache: their table, lists and memory. No input or output here, but where there are
- * no threads that encode. */
+/* Chunks in the cache: their table, lists and memory. Does no input or output, except where the
+ * cache has no encoder threads. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 
 #include "cache/private.h"
 
-/* An open chunk is condensed when memory is short if that leaves no more than this share of it. */
+/* When memory is short an open chunk is condensed if that leaves no more than this share of it. */
 #define CONDENSED_SHARE 8
 
-#define LOOKED_AT 32 /* chunks, for one */
+#define LOOKED_AT 32 /* chunks, in search of one */
 
-/* A chunk keeps its selection, if that was asked for, when its values are evicted: if it is no more
- * than a share of both. */
+/* When the values of a chunk are evicted its selection stays, if it was asked for without values
+ * and is no more than this share of both. */
 #define SELECTION_SHARE 4
 
 /* Room is left for as many encoders as fit into this share of the limit. */
@@ -42,7 +42,7 @@ void chunk_unpin(struct chunk *chunk)
     pthread_cond_broadcast(&cache->freed);
 }
 
-/* It is a chunk like others again. */
+/* The chunk is no longer counted as bare. */
 static void forget_bare(struct chunk *chunk)
 {
     chunk->dataset->cache->bare_bytes -= chunk->bare_bytes;
@@ -117,7 +117,7 @@ int chunk_link(struct chunk *chunk, const struct chunk *old)
     return 0;
 }
 
-/* What is being encoded of the old chunk is not what was changed in the new one. */
+/* An encoder that has the old chunk stores it without the new changes: these stay dirty. */
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -232,7 +232,7 @@ bool chunk_is_free(const struct chunk *chunk)
     return chunk->pins == 0 && !chunk->changing && !chunk->encoding;
 }
 
-/* The chunk longest dirty that becomes much smaller when it is condensed, or NULL. */
+/* The chunk longest dirty that condensing makes much smaller, or NULL. */
 static struct chunk *condensable(struct cache *cache)
 {
     struct chunk *chunk;
@@ -247,11 +247,11 @@ static struct chunk *condensable(struct cache *cache)
     return NULL;
 }
 
-/* Frees something that was counted in bytes. */
+/* Frees memory and its reservation of so many bytes. */
 static void free_form(struct cache *cache, struct cache_form *form, struct chunk *chunk,
                       size_t bytes)
 {
-    cache->busy += bytes; /* a reservation until it is freed */
+    cache->busy += bytes; /* counted as a reservation until it is freed */
     pthread_mutex_unlock(&cache->lock);
     form_free(form, &cache->pool);
     if (chunk)
@@ -296,7 +296,7 @@ bool evict_clean(struct cache *cache)
     return victim;
 }
 
-/* Leaves it to the encoders, or does it where there are none. */
+/* Wakes an encoder, or writes the chunk back itself where there are none. */
 static void make_clean(struct cache *cache, struct chunk *dirty)
 {
     cache->waiting++;
@@ -305,12 +305,12 @@ static void make_clean(struct cache *cache, struct chunk *dirty)
         pthread_cond_wait(&cache->freed, &cache->lock);
     else
         (void)write_back(dirty,
-                         false); /* it may have been used meanwhile; an error stays with it */
+                         false); /* it may have become pinned; an error stays with the chunk */
     cache->waiting--;
 }
 
-/* What is kept free for the encoders that could begin beside those at work: who writes would fill
- * it otherwise, and chunks be encoded one after the other. The first one needs it in any case. */
+/* Memory that is left free for further encoders, so that writers do not fill it and chunks are
+ * encoded in parallel. The first encoder's share (encode_room) is reserved in any case. */
 static size_t room_of_encoders(const struct cache *cache)
 {
     const struct encoding *encoding;
@@ -334,7 +334,7 @@ bool make_room(struct cache *cache, size_t bytes)
     if (evict_clean(cache))
         return true;
     if ((victim = condensable(cache)))
-        chunk_condense(victim); /* without memory for that it is encoded */
+        chunk_condense(victim); /* if there is no memory for that it is encoded */
     else if ((victim = encodable(cache, true, &later)))
         make_clean(cache, victim);
     else if (cache->busy > 0 || later)

@@ -1,6 +1,6 @@
-/* The way of a dirty chunk into the store: condensing, encoding, inserting. Threads of the cache do
- * it ahead of need, and help who flushes; who writes does it only where there are no such threads.
- */
+/* From a dirty chunk to the store: condensing, encoding, inserting. Encoder threads begin before
+ * memory is needed, and work in parallel with a thread that flushes; writers encode only where
+ * there are no encoders. */
 #include <assert.h>
 #include <errno.h>
 #include <utlist.h>
@@ -12,7 +12,7 @@
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4
 
-/* Encoded chunks are a little larger than what they are made of, at worst. */
+/* An encoded chunk is at worst a little larger than its form. */
 #define OPEN_MARGIN ((size_t)4 << 10)
 
 size_t encode_estimate(const struct chunk *chunk)
@@ -49,8 +49,9 @@ int chunk_condense(struct chunk *chunk)
     return error;
 }
 
-/* Whether an error of storing a chunk is its own, or its dataset's: others can be stored all the
- * same, and what is stored of it is as it was. Whatever the disk says, or libhdf5, concerns all. */
+/* Whether an error of storing a chunk is local to it or its dataset: other chunks can still be
+ * stored, and the stored chunk is unchanged. Errors of the disk or of libhdf5 concern the whole
+ * store. */
 static bool is_own(const struct layout *layout, int error)
 {
     return layout->ops->is_sparse &&
@@ -108,8 +109,8 @@ static bool flushes(const struct flush *flush, const struct cache_dataset *datas
     return flush->dataset ? dataset == flush->dataset : dataset->layout->store == flush->store;
 }
 
-/* Tells those who wait for what an encoding began with that it has failed. Who has begun later than
- * it tries himself: what was wrong may have passed. */
+/* Ends the flushes that wait for the changes of a failed encoding. A flush that began after the
+ * encoding tries again itself: the cause may have passed. */
 static void tell_flushes(struct cache *cache, const struct encoding *encoding, int error, bool own)
 {
     struct flush *flush;
@@ -131,7 +132,7 @@ void encoders_retry(struct cache *cache, bool all)
     }
 }
 
-/* What is in the chunk's place now: the chunk itself, or one that others have changed meanwhile. */
+/* The chunk that is in the table by now: the encoded one, or its replacement by a writer. */
 static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error,
                          bool own)
 {
@@ -155,7 +156,7 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
             chunk_dirty_again(now);
         else if (now == chunk)
             chunk_mark_clean(chunk);
-        if (cache->write_error) { /* it may have passed */
+        if (cache->write_error) { /* the cause may have passed */
             encoders_retry(cache, true);
             cache->write_error = 0;
         }
@@ -164,7 +165,7 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     pthread_cond_broadcast(&cache->freed);
 }
 
-/* What of a chunk that is about to be written has to stay, as positions. The lock must be held. */
+/* The positions of a chunk that are unfinished, and not to be stored. The lock must be held. */
 static int find_unfinished(struct chunk *chunk, struct encoding *encoding, struct runs *positions)
 {
     if (unfinished_share(chunk) == UNFINISHED_NOTHING || !chunk->dataset->layout->ops->is_sparse)
@@ -184,7 +185,7 @@ int write_back(struct chunk *chunk, bool commits)
     chunk->encoding = &encoding;
     DL_APPEND(cache->encodings, &encoding);
     reserve_now(cache, bytes);
-    encoders_wake(cache); /* another one can begin with the next */
+    encoders_wake(cache); /* another encoder can begin with the next chunk */
     chunk_pin(chunk);
     int error = chunk->open ? chunk_condense(chunk) : 0;
     if (!error && commits)
@@ -216,21 +217,22 @@ static bool is_idle(const struct chunk *chunk)
     return !chunk->changing && !chunk->encoding;
 }
 
-/* Whether there is memory to encode this one besides those that are being encoded, or will be when
- * clean chunks are evicted. */
+/* Whether there is memory to encode this chunk besides those that are being encoded, after evicting
+ * clean chunks. */
 static bool has_room(const struct cache *cache, const struct chunk *chunk)
 {
     return !cache->encodings ||
            cache->busy + cache->dirty_bytes + encode_estimate(chunk) <= cache->limit;
 }
 
-/* Writes a chunk back that has_room, or evicts one that is in its way; false: that cannot be. */
+/* Writes a chunk back that has_room, or evicts one to make room for it; false: neither can be done.
+ */
 static bool begin_write_back(struct chunk *chunk, bool commits)
 {
     struct cache *cache = chunk->dataset->cache;
     if (cache->encodings && cache->used + encode_estimate(chunk) > cache->limit)
         return evict_clean(cache);
-    (void)write_back(chunk, commits); /* an error stays with the chunk, and flushes are told */
+    (void)write_back(chunk, commits); /* an error stays with the chunk, and flushes learn of it */
     return true;
 }
 
@@ -248,8 +250,8 @@ struct chunk *encodable(struct cache *cache, bool needed, bool *later)
     return needed && unfinished && has_room(cache, unfinished) ? unfinished : NULL;
 }
 
-/* A chunk that a flush has to write and that may be begun with, or NULL; in *more whether any is
- * left that it waits for. */
+/* The next chunk that a flush can begin with, or NULL; in *more whether there are any that it has
+ * to wait for. */
 static struct chunk *next_of_flush(const struct cache *cache, const struct flush *flush, bool *more)
 {
     struct chunk *chunk;
@@ -272,7 +274,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
     return NULL;
 }
 
-/* *commits: it is for who commits. */
+/* *commits: the chunk is for a commit. */
 static struct chunk *next_chunk(struct cache *cache, bool *commits)
 {
     const struct flush *flush;
@@ -318,7 +320,7 @@ void encoders_wake(struct cache *cache)
         pthread_cond_signal(&cache->wanted);
     else if (cache->n_encoders < cache->most_encoders &&
              thread_start(&cache->encoder[cache->n_encoders], run, cache) == 0)
-        cache->n_encoders++; /* without it the others do its work */
+        cache->n_encoders++; /* if it cannot start the existing ones do its work */
 }
 
 void encoders_end(struct cache *cache)
@@ -333,7 +335,7 @@ void encoders_end(struct cache *cache)
 
 /* ---- Flushing ---- */
 
-/* Whether a chunk could not be written when it was tried last, of whatever store. */
+/* Whether the last attempt to write any chunk has failed, in any store. */
 static bool has_failed(const struct cache *cache)
 {
     const struct chunk *chunk;
@@ -343,8 +345,8 @@ static bool has_failed(const struct cache *cache)
     return chunk;
 }
 
-/* Chunks that become dirty meanwhile are left for the next flush: this one ends though others write
- * on and on. */
+/* Chunks that become dirty meanwhile are left to the next flush, so that a flush ends even under
+ * constant writing. */
 static int flush_most(struct cache *cache, struct cache_dataset *dataset, const struct store *store,
                       int *left)
 {
@@ -375,8 +377,8 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     return error ? error : left;
 }
 
-/* With the lock held: goes a step towards storing what was changed of a chunk up to `last`; *done:
- * there is nothing left of it. */
+/* With the lock held: one step towards storing the changes of a chunk up to `last`; *done: all are
+ * stored. */
 static int flush_step(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t last,
                       bool *done)
 {

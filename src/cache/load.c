@@ -1,5 +1,5 @@
-/* The way of a chunk into the cache: look-up, reading, decoding, and adding parts that were not
- * wanted before. Two who want the same part of one chunk load it once. */
+/* From the store to a cached chunk: look-up, reading, decoding, and adding parts later. Two threads
+ * that want the same part of one chunk load it once. */
 #include <errno.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -8,13 +8,13 @@
 #include "common/size.h"
 #include "store/store.h"
 
-/* Chunks that are stored as they are and not larger than this are read whole, unless the cache is
- * so small that it would hold only a few of them. */
+/* Chunks that are stored as they are, and are not larger than this, are read whole, unless the
+ * cache could hold only a few of them. */
 #define WHOLE_BYTES ((size_t)1 << 20)
 #define WHOLE_SHARE 8
 
-/* The packed form of a chunk is turned into the dense one, which is lent instead of rendered, where
- * that takes no more than this many times its memory and a small share of the cache. */
+/* A packed form is turned into a dense one, which can be lent instead of being rendered for each
+ * read, where that takes no more than this factor of its memory and a small share of the cache. */
 #define DENSE_TIMES 2
 #define DENSE_SHARE 8
 
@@ -24,7 +24,7 @@ static bool is_read_whole(const struct cache *cache, const struct layout *layout
                                    layout->chunk_bytes <= cache->limit / WHOLE_SHARE);
 }
 
-/* Which parts decode has to add to what is there. */
+/* The parts that decode has to add to a form. */
 static unsigned missing_parts(const struct layout *layout, const struct cache_form *form,
                               unsigned wanted)
 {
@@ -45,7 +45,7 @@ static bool may_be_dense(const struct cache *cache, const struct layout *layout,
            layout->chunk_bytes <= cache->limit / DENSE_SHARE;
 }
 
-/* Memory that the parts take at most, besides the stored bytes. */
+/* An upper bound for the memory of the parts, without the stored bytes. */
 static size_t most_bytes(const struct cache *cache, const struct layout *layout,
                          const struct chunk_record *record, unsigned missing)
 {
@@ -57,7 +57,7 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
     return both ? size_sum(bytes, dense) : bytes;
 }
 
-/* Turns what was decoded into what is kept. */
+/* Turns the decoded form into the one to be cached. */
 static int settle(struct cache *cache, const struct layout *layout, unsigned wanted,
                   unsigned missing, struct cache_form *form)
 {
@@ -69,7 +69,7 @@ static int settle(struct cache *cache, const struct layout *layout, unsigned wan
         !may_be_dense(cache, layout, form_bytes(form)))
         return 0;
 
-    if (form->value_size == layout->chunk_bytes) { /* all is defined: they are the same */
+    if (form->value_size == layout->chunk_bytes) { /* all is defined: values are elements */
         form->elements = form->values;
         form->element_size = form->value_size;
     } else {
@@ -90,7 +90,7 @@ static int settle(struct cache *cache, const struct layout *layout, unsigned wan
     return 0;
 }
 
-/* Takes over what is new in a form; the lock is held. Readers of the old parts do not look at these
+/* Moves the new parts into a form; the lock is held. Readers of the old parts do not look at these
  * members. */
 static void install(struct cache_form *form, const struct cache_form *made)
 {
@@ -110,13 +110,13 @@ static void install(struct cache_form *form, const struct cache_form *made)
         form->has_values = true;
     }
     form->order = made->order;
-    if (form->has_values || form->elements) { /* it has served */
+    if (form->has_values || form->elements) { /* no longer needed */
         free(form->order);
         form->order = NULL;
     }
 }
 
-/* Frees what is in made and not in form. */
+/* Frees the parts of `made` that are not in `form`. */
 static void discard(struct cache *cache, const struct cache_form *form, struct cache_form *made)
 {
     if (form->elements)
@@ -238,7 +238,7 @@ static int add_parts(struct chunk *chunk, unsigned wanted)
     return loading_do(&loading, error);
 }
 
-/* Many values that are stored as they are need not be read whole. */
+/* A large number of values that are stored as they are is not read whole. */
 static bool is_read_in_parts(struct chunk *chunk)
 {
     const struct layout *layout = chunk->dataset->layout;
@@ -249,7 +249,7 @@ static bool is_read_in_parts(struct chunk *chunk)
            (bytes > WHOLE_BYTES || bytes > chunk->dataset->cache->limit / WHOLE_SHARE);
 }
 
-/* The parts that somebody wants of this chunk. */
+/* Resolves PART_SOME for this chunk. */
 static unsigned parts_of(const struct chunk *chunk, unsigned parts)
 {
     if (parts & PART_SOME)
@@ -330,15 +330,15 @@ struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, b
     return chunk;
 }
 
-/* With the lock held: whether a chunk that was found has all parts, or has failed, and is pinned.
- * If not, this thread is to load them, and has marked the chunk as changing; or it has waited for
- * another, and is to look for the chunk again. */
+/* With the lock held, for a chunk that was found. READY: it is pinned, and has all parts or has
+ * failed. TO_LOAD: it is marked as changing, and this thread has to load the parts. CHANGED: this
+ * thread has waited for another one, and has to look the chunk up again. */
 enum found { FOUND_READY, FOUND_TO_LOAD, FOUND_CHANGED };
 
 static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsigned parts)
 {
     if (chunk->state == CHUNK_LOADING) {
-        /* Its form is empty: the pin holds no memory that its loader may be waiting for. */
+        /* Its form is empty, so the pin holds no memory that its loader may wait for. */
         chunk_pin(chunk);
         while (chunk->state == CHUNK_LOADING)
             pthread_cond_wait(&cache->changed, &cache->lock);
@@ -347,7 +347,7 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
         chunk_unpin(chunk);
         return FOUND_CHANGED;
     }
-    /* An open one has all parts, and its form may be looked at only under its stripe. */
+    /* An open chunk has all parts, and its form must be read under its stripe only. */
     if (chunk->state != CHUNK_LOADED || chunk->open ||
         form_has(&chunk->form, parts_of(chunk, parts))) {
         chunk_pin(chunk);
@@ -362,8 +362,8 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
     return FOUND_TO_LOAD;
 }
 
-/* With the lock held: a chunk is what is stored now, or gone; or another thread has seen to that.
- */
+/* With the lock held: revalidates a chunk of an older epoch, which may be gone then; or waits for
+ * the thread that is doing so. */
 static int make_sure(struct cache *cache, struct chunk *chunk)
 {
     if (!chunk->changing)

@@ -1,5 +1,5 @@
-/* Chunks of which only what is wanted is read: the packed values are stored as they are, and many.
- * The cache has what is defined of them, and where the values are. */
+/* Chunks whose values are read in parts: there are many of them, and they are stored without
+ * filters. The cache has the selection and the address of the values. */
 #include <errno.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ bool chunk_is_in_parts(const struct chunk *chunk)
     return !has_all;
 }
 
-/* Values whose selection was a list of points out of order do not follow each other. */
+/* The order of values differs from that of positions if the selection was an unordered list of
+ * points. */
 static bool is_in_order(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -28,7 +29,7 @@ static bool is_in_order(struct chunk *chunk)
     return is_in_order;
 }
 
-/* What was read lay where it was read as long as nothing else was stored in the chunk's place. */
+/* What was read is valid if no other chunk has been stored in its place meanwhile. */
 static int check(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
@@ -72,7 +73,7 @@ int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
     }
     if (!error)
         error = store_vector_end(&vector);
-    int other = check(chunk); /* an error may be of what is there now */
+    int other = check(chunk); /* the error may come from bytes that have been replaced */
     return other ? other : error;
 }
 

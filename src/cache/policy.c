@@ -108,7 +108,7 @@ void policy_evicted(struct cache *cache, const struct chunk *chunk)
                              .queue = chunk->queue};
 }
 
-/* What has come back would not have left if its queue had had the whole limit. */
+/* A chunk that comes back would still be cached if its queue had had the whole limit. */
 static void learn(struct cache *cache, const struct ghost *ghost)
 {
     size_t limit = cache->limit, least = limit / LEAST_SHARE, most = limit - least;
@@ -121,7 +121,7 @@ static void learn(struct cache *cache, const struct ghost *ghost)
         cache->new_share = share > least + bytes ? share - bytes : least;
 }
 
-/* Whether a chunk has left the new ones not so long ago. That is forgotten. */
+/* Whether a chunk has recently been evicted from the new queue. The ghost is removed. */
 static bool take_ghost(struct cache *cache, const struct chunk *chunk)
 {
     uint32_t key;
@@ -190,10 +190,9 @@ void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes
         cache->queue_bytes[chunk->queue] += bytes;
 }
 
-/* ---- Who goes ---- */
+/* ---- Eviction ---- */
 
-/* S3-FIFO: a chunk that has been used is spared once more for each use, or gets among the others.
- */
+/* S3-FIFO: a used chunk is spared once per use, or is promoted to the main queue. */
 static bool is_spared(struct cache *cache, struct chunk *chunk)
 {
     unsigned least = chunk->queue == QUEUE_NEW ? MANY_USES : 1;
@@ -204,8 +203,8 @@ static bool is_spared(struct cache *cache, struct chunk *chunk)
     return true;
 }
 
-/* Those that have only their selection left come last, until they are too many: they go to the end
- * of their queue, so that they are not looked at every time. */
+/* Bare chunks, of which only the selection is left, are evicted last, until there are too many:
+ * they are moved to the end of their queue, so that they are not looked at each time. */
 static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *spared)
 {
     struct chunk *chunk, *next, *bare = NULL;
@@ -234,7 +233,7 @@ static enum queue first_queue(const struct cache *cache)
     return cache->queue_bytes[QUEUE_NEW] > share ? QUEUE_NEW : QUEUE_MAIN;
 }
 
-/* Bare ones of one queue wait for the others of both. */
+/* Bare chunks of one queue are evicted after the other chunks of both. */
 struct chunk *policy_victim(struct cache *cache)
 {
     struct chunk *victim = NULL, *bare = NULL;

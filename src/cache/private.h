@@ -8,39 +8,39 @@
  *             └─ failed ───────────────────────► FAILED    leaves the cache when the last who
  *                                                          waited has seen the error
  *
- * A write puts a new, dirty chunk into the place of the old one, which is gone, but stays with
- * those who read it. The form of the new one is either packed, and does not change while others see
+ * A write replaces a chunk by a new, dirty one; the old one is gone from the table, but stays with
+ * those who have pinned it. The form of the new one is either packed, and immutable while others see
  * it, except that parts are added (load.c); or open, and further writes change it in place until it
- * is condensed, before it is encoded or because memory is short. What is condensed is not opened
+ * is condensed: before it is encoded, or because memory is short. A condensed chunk is not opened
  * again.
  *
  *   (write) ─► open, dirty ── condensed ─► packed or dense, dirty ── encoded, inserted ─► clean
  *
- * While a chunk is being encoded others may write: the new chunk that they make inherits
- * `encoding`, so that no two encoders are at one place, and learns what record the first one has
- * left.
+ * Others may write while a chunk is being encoded: the chunk that replaces it inherits `encoding`,
+ * so that there is never more than one encoder for the same coordinates, and gets the record that
+ * the encoder leaves.
  *
- * Locks, in this order: that of workers; cache->lock; that of the pool. A stripe (the lock of the
+ * Lock order: the lock of workers; cache->lock; the lock of the pool. A stripe (the lock of the
  * open chunks that share it) is taken without cache->lock and held while bytes are copied, or a
  * form is condensed; nothing is waited for under it.
  *
  * Invariants, under cache->lock:
- *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and only
- *    those who pinned it know it; a dirty one is LOADED, open or packed (dense: or dense), and in
- *    the dirty list;
+ *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and known
+ *    only to those who have pinned it; a dirty one is LOADED, open or packed (of a dense dataset:
+ *    or dense), and in the dirty list;
  *  - an open chunk that is not gone is dirty;
- *  - a chunk with pins is not evicted, nor one that is changing, as one that is LOADING is, nor one
- *    that is being encoded;
- *  - only who has set `changing` adds parts, replaces, condenses, or writes a stored chunk as it
- *    is; an encoder does not begin with a chunk that is changing, but goes on when it changes;
- *  - used = sum of the bytes of all chunks, with their entries, and of reservations; it is counted
- *    before memory is allocated and until it is given back;
- *  - busy = the part of it that belongs to the forms of pinned chunks and to reservations. Holders
- *    of busy memory never wait for memory; others may wait as long as busy > 0;
- *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are left free for the
- *    first who encodes. He does not wait for memory, so that who finds a dirty chunk may wait for
- *    him; others begin only if there is room beside, for which they evict, and which who wants
- *    memory for anything else leaves them (room_of_encoders). */
+ *  - a chunk is not evicted while it is pinned, changing (as every LOADING one is) or being encoded;
+ *  - only the thread that has set `changing` adds parts to a chunk, replaces it, condenses it, or
+ *    writes to it in the store; an encoder does not begin with a changing chunk, but continues when
+ *    a chunk begins to change;
+ *  - used = the bytes of all chunks, with their entries, and of all reservations; memory is counted
+ *    before it is allocated and until it is freed;
+ *  - busy = the part of `used` in forms of pinned chunks and in reservations. Holders of busy
+ *    memory never wait for memory; others may wait as long as busy > 0;
+ *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are kept free for the
+ *    first encoder. It does not wait for memory, so threads that find a dirty chunk may wait for
+ *    it. Further encoders begin only if there is room, for which they evict; room_of_encoders is
+ *    left to them by whoever wants memory for anything else. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 
@@ -58,13 +58,13 @@
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
 /* Besides parts of a form, for chunk_acquire. */
-#define PART_SOME 16 /* values, or what is defined if the values are read in parts (partial.c) */
-#define PASSING   32 /* it is not wanted later: it leaves no trace in the cache */
+#define PART_SOME 16 /* values, or the selection if the values are read in parts (partial.c) */
+#define PASSING   32 /* scan: the chunk is not to stay in the cache */
 
-/* Of chunks, those that go first in front (policy.c). */
+/* Queues of chunks, next victim first (policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
 
-/* What a chunk was decoded from, if others may write it (stored.c). */
+/* The bytes that a chunk was decoded from, if others may write them (stored.c). */
 #define STORED_PARTS 2
 struct stored_part {
     uint64_t offset; /* from the chunk's address */
@@ -79,65 +79,66 @@ struct chunk {
     struct cache_dataset *dataset;
     enum chunk_state state; /* constant once it is not LOADING */
     int error;              /* CHUNK_FAILED */
-    bool was_open;          /* constant: its form must be looked at under its stripe, unless... */
+    bool was_open;          /* constant: its form must be read under its stripe, unless... */
     bool open;              /* ...this has become false */
-    bool gone;              /* from the table */
+    bool gone;              /* removed from the table */
     enum queue queue;
-    unsigned uses; /* policy.c */
-    bool passing;  /* goes with its last pin */
-    bool in_parts; /* constant once it is not LOADING: who wants values of it reads them... */
-    uint64_t values_address; /* ...from here, unless all are there */
+    unsigned uses;           /* policy.c */
+    bool passing;            /* evicted with its last pin */
+    bool in_parts;           /* constant once it is not LOADING: its values are read in parts... */
+    uint64_t values_address; /* ...from here, unless all are in the form */
     bool changing;
     bool dirty;
-    bool is_asked;             /* what is defined was asked for without values */
+    bool is_asked;             /* its selection was asked for without values */
     struct encoding *encoding; /* of this chunk, or of one that was in its place */
     int write_error;           /* of the last attempt to write it to the store */
-    int own_error;             /* 0, or for a reason of its own it could not be written... */
+    int own_error;             /* 0, or the error local to this chunk for which it could not be
+                                * written... */
     uint64_t failed;           /* ...when so many flushes had begun */
-    uint64_t dirty_since;      /* the first change since it was clean, counted in the cache */
+    uint64_t dirty_since;      /* change number of the first change since it was clean */
     unsigned pins;
-    size_t condensed_bytes;     /* open: about what it will take when it is not any more */
-    size_t rewritten;           /* bytes of packed forms that writing to it has made */
+    size_t condensed_bytes;     /* open: an estimate of its size after condensing */
+    size_t rewritten;           /* bytes of packed forms that writes to it have copied */
     size_t entry_bytes;         /* of this struct with its coordinates */
     size_t form_bytes;          /* counted for form */
-    size_t used_bytes;          /* of these, without what blocks have too much */
-    size_t run_bytes;           /* the part of them that is not of the pool */
-    size_t bare_bytes;          /* its values were evicted, and what is left takes so much; or 0 */
+    size_t used_bytes;          /* of these, without the rounding of blocks */
+    size_t run_bytes;           /* the part of them that is not from the pool */
+    size_t bare_bytes;          /* its size if its values were evicted, else 0 */
     struct chunk_record record; /* of what is stored */
-    struct stored_part stored[STORED_PARTS]; /* written by who has set `changing` */
-    uint64_t epoch;                          /* the dataset's when it was last known to be right */
+    struct stored_part stored[STORED_PARTS]; /* written by the thread that has set `changing` */
+    uint64_t epoch;                          /* the dataset's when it was last validated */
     struct cache_form form;                  /* CHUNK_LOADED */
     uint64_t scaled[];
 };
 
-/* A chunk on its way into the store; on the stack of who encodes it. */
+/* A chunk that is being encoded and stored; on the encoder's stack. */
 struct encoding {
     struct encoding *prev, *next;
     struct chunk *chunk;
-    uint64_t since;   /* dirty_since of what is being encoded */
-    uint64_t flushes; /* that had begun when it began */
-    bool is_part;     /* what is unfinished was left out: the chunk stays dirty */
+    uint64_t since;   /* dirty_since of the changes that are being encoded */
+    uint64_t flushes; /* number of flushes when it began */
+    bool is_part;     /* unfinished elements were left out: the chunk stays dirty */
 };
 
-/* On the stack of who flushes. */
+/* On the stack of a thread that flushes. */
 struct flush {
     struct flush *prev, *next;
     const struct cache_dataset *dataset; /* NULL: all that are in the store */
     const struct store *store;
-    uint64_t last;   /* changes after this one are left */
-    uint64_t number; /* of this one among all */
+    uint64_t last;   /* later changes are not waited for */
+    uint64_t number; /* serial number of the flush */
     bool commits;    /* leaves out what is unfinished */
-    int error;       /* it ends with it */
-    int left;        /* because of which chunks were left out */
+    int error;       /* that it ends with */
+    int left;        /* error for which chunks were left out */
 };
 
 struct cache_dataset {
     struct cache *cache;
     struct layout *layout;
-    uint64_t number;      /* no other dataset had it */
+    uint64_t number;      /* unique */
     struct chunk *chunks; /* hash table; under cache->lock */
-    uint64_t epoch;       /* chunks of others are compared with what is stored; under cache->lock */
-    unsigned held;        /* nothing of it is encoded, unless by who flushes; under cache->lock */
+    uint64_t epoch;       /* chunks of older epochs are revalidated before use; under cache->lock */
+    unsigned held;        /* nothing of it is encoded, except by flushes; under cache->lock */
     /* Under cache->lock (unfinished.c): */
     struct unfinished *unfinished;
     uint64_t commit_end; /* of the first dim, for the commit under way; UINT64_MAX: none */
@@ -149,7 +150,7 @@ struct cache {
     size_t most_of_chunk; /* bytes that one chunk may take while it is loaded or changed */
     struct pool pool;
     struct workers *workers;
-    struct pastime preparing;          /* memory that may be wanted next */
+    struct pastime preparing;          /* zeroes memory ahead of need */
     pthread_rwlock_t stripes[STRIPES]; /* each guards the forms of some chunks that were open */
     pthread_mutex_t lock;              /* guards what follows, and all chunks and tables */
     pthread_cond_t changed; /* a chunk has left LOADING, is no longer changing or being encoded */
@@ -158,18 +159,18 @@ struct cache {
     enum sfs_policy policy;
     struct chunk *queues[QUEUES];
     size_t queue_bytes[QUEUES];
-    struct ghost *ghosts; /* chunks that were evicted from the new ones */
+    struct ghost *ghosts; /* history: chunks that were evicted from the new queue */
     size_t n_ghosts;
-    uint64_t ghost_clock[QUEUES]; /* bytes that were evicted from them */
-    size_t new_share;             /* bytes that new chunks have to themselves */
+    uint64_t ghost_clock[QUEUES]; /* bytes evicted from each so far */
+    size_t new_share;             /* target share of the new queue, bytes */
     struct chunk *dirty;
-    uint64_t changes; /* that have made a chunk dirty */
+    uint64_t changes; /* change counter: changes that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
     size_t dirty_bytes; /* of dirty chunks, with their entries */
     size_t encode_room;
     size_t bare_bytes; /* of chunks whose values were evicted */
-    unsigned waiting;  /* for the encoders to make room */
+    unsigned waiting;  /* threads that wait for encoders to make room */
     unsigned loading;  /* threads that read and decode */
     struct encoding *encodings;
     struct flush *flushes;
@@ -194,27 +195,27 @@ int stored_compare(struct cache *cache, struct chunk *chunk);
 
 /* ---- policy.c; the lock is held, but by the first two ---- */
 
-/* Memory for what is known of evicted chunks is not part of the limit: 0.2 % of it. -ENOMEM. */
+/* The history of evicted chunks is not counted in the limit: 0.2 % of it. -ENOMEM. */
 int policy_init(struct cache *cache);
 void policy_destroy(struct cache *cache);
 
-/* There is another limit. */
+/* The limit has changed. */
 void policy_set_limit(struct cache *cache);
 
 /* A chunk is put into the table: a new one, or into the place of another. */
 void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *old);
 void policy_remove(struct cache *cache, struct chunk *chunk);
 
-/* It was found there. */
+/* A hit. */
 void policy_touch(struct cache *cache, struct chunk *chunk);
 
-/* So many bytes more are counted for it, modulo 2^64. */
+/* The size of a chunk has grown by so many bytes, modulo 2^64. */
 void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes);
 
-/* It is about to be removed because memory is short. */
+/* A chunk is about to be evicted. */
 void policy_evicted(struct cache *cache, const struct chunk *chunk);
 
-/* The clean chunk that nobody uses and that is to go next, or NULL. */
+/* The next victim, clean and without pins, or NULL. */
 struct chunk *policy_victim(struct cache *cache);
 
 /* ---- sanity.c; the lock is held ---- */
@@ -232,17 +233,17 @@ enum unfinished_share unfinished_share(const struct chunk *chunk);
 /* The positions of what is defined and unfinished in a packed chunk. -ENOMEM. */
 int unfinished_positions(const struct chunk *chunk, struct runs *positions);
 
-/* The lock is not held: this is about to be stored of a chunk. */
+/* The lock is not held: a chunk is about to be stored with this form. */
 void unfinished_stored(struct chunk *chunk, const struct cache_form *form);
 
-/* The same: nothing is stored outside of the dims any more. */
+/* The same: the dims have shrunk, and nothing is stored outside of them any more. */
 void unfinished_cut(struct cache_dataset *dataset);
 
 /* ---- The lock is held; these do not drop it ---- */
 
 void chunk_pin(struct chunk *chunk);
 
-/* Frees a chunk that is gone with its last pin. */
+/* Frees a chunk that is gone when its last pin is dropped. */
 void chunk_unpin(struct chunk *chunk);
 
 /* Takes a chunk out of table and lists: it is gone. The caller frees it, or leaves it to its last
@@ -257,66 +258,64 @@ struct chunk *chunk_find(struct cache_dataset *dataset, const uint64_t *scaled);
 /* A new chunk in state LOADING, in no table or list, its entry counted as used. NULL: no memory. */
 struct chunk *chunk_new(struct cache_dataset *dataset, const uint64_t *scaled);
 
-/* What it counts besides its form. */
+/* The bytes of a chunk without its form. */
 size_t chunk_entry_bytes(const struct cache_dataset *dataset);
 
-/* Gives up a chunk that was not linked. */
+/* Frees a new chunk that was not linked. */
 void chunk_drop(struct chunk *chunk);
 
 /* Puts a new chunk into table and queue, beside `old` of the same coordinates if there is one. */
 int chunk_link(struct chunk *chunk, const struct chunk *old);
 
-/* Of a chunk that takes the place of another: what was changed in that one since it was written is
- * in it, too. */
+/* Marks a chunk as dirty that replaces `old`: it has the unstored changes of that, too. */
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old);
 void chunk_mark_clean(struct chunk *chunk);
 
-/* What the encoding that has failed began with is dirty in this chunk. */
+/* An encoding that began at `since` has failed: its changes are still dirty in this chunk. */
 void chunk_still_dirty(struct chunk *chunk, uint64_t since);
 
-/* Only a part of a dirty chunk was written: what is left counts as changed now. */
+/* Only a part of a dirty chunk was written: it is dirty since now. */
 void chunk_dirty_again(struct chunk *chunk);
 
-/* Counts the bytes of a chunk's form anew. */
+/* Recounts the bytes of a chunk's form. */
 void chunk_count(struct chunk *chunk);
 
-/* Whether nobody uses, changes or encodes it. */
+/* Whether it has no pins, and is neither changing nor being encoded. */
 bool chunk_is_free(const struct chunk *chunk);
 
-/* It is no longer changing. */
+/* Clears `changing`. */
 void chunk_end_change(struct chunk *chunk);
 
 /* Counts bytes without waiting, as unreserve does. */
 void reserve_now(struct cache *cache, size_t bytes);
 void unreserve(struct cache *cache, size_t bytes);
 
-/* Whether so many bytes are more than one chunk may take: -EIO, which is logged, or 0. */
+/* Checks bytes against the limit per chunk: -EIO, which is logged, or 0. */
 int chunk_check_bytes(const struct chunk *chunk, size_t bytes);
 
-/* The most bytes that encoding a dirty chunk takes besides its form. */
+/* An upper bound for the bytes that encoding a dirty chunk takes besides its form. */
 size_t encode_estimate(const struct chunk *chunk);
 
-/* The chunk that an encoder may begin with next to make room, if one may; in *later whether one may
- * when others have finished. What is unfinished comes last, and only where room is needed. */
+/* The next chunk to encode in order to make room, or NULL; in *later whether there may be one when
+ * running encodings end. Unfinished chunks come last, and only where room is needed. */
 struct chunk *encodable(struct cache *cache, bool needed, bool *later);
 
-/* Chunks that could not be written may be tried again without a flush: the one longest dirty, or
- * all.
- */
+/* Allows chunks that could not be written to be tried again without a flush: the one longest dirty,
+ * or all. */
 void encoders_retry(struct cache *cache, bool all);
 
-/* Sees to it that an encoder works if there is something to do for one. */
+/* Wakes or starts an encoder if there is work for one. */
 void encoders_wake(struct cache *cache);
 
-/* Makes a new chunk, linked and marked as changing, in room that was made for it; or NULL. */
+/* Makes a new chunk, linked and marked as changing; its room was made before. NULL: no memory. */
 struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, bool passing);
 
-/* Takes a new chunk, which is pinned, out of LOADING; with an error it is gone. */
+/* Ends LOADING of a new chunk, which is pinned; with an error it is gone. */
 void chunk_loaded(struct chunk *chunk, enum chunk_state state, int error);
 
 /* ---- The lock is held on entry and on return, but dropped meanwhile ---- */
 
-/* Evicts one clean chunk, or only its values; false: there is none that nobody uses. */
+/* Evicts one clean chunk, or only its values; false: all are pinned. */
 bool evict_clean(struct cache *cache);
 
 /* If there is no room for bytes that are about to be allocated, evicts one chunk or waits until
@@ -327,27 +326,27 @@ bool make_room(struct cache *cache, size_t bytes);
 /* Counts bytes for a chunk's form and what making it needs, after making room. */
 void reserve(struct cache *cache, size_t bytes);
 
-/* Turns the open form of a chunk that is not changing into the packed one. -ENOMEM: it is still
- * open, and not to be condensed to save memory. */
+/* Turns the open form of a chunk that is not changing into the packed one. -ENOMEM: it stays open.
+ */
 int chunk_condense(struct chunk *chunk);
 
-/* Writes a dirty chunk that is not changing or being encoded to the store. On error it stays dirty,
- * and if commits says that what is unfinished of it has to stay. */
+/* Writes a dirty chunk that is neither changing nor being encoded to the store; commits: without
+ * its unfinished elements. After an error it stays dirty. */
 int write_back(struct chunk *chunk, bool commits);
 
 /* ---- The lock is not held ---- */
 
-/* Finds out where a new chunk is stored, in which state it is to be, and which parts are wanted. */
+/* Looks up where a new chunk is stored; the state that it gets, and the parts to be loaded. */
 int chunk_look_up(struct chunk *chunk, unsigned *parts, enum chunk_state *state);
 
-/* Parts on their way to a chunk that this thread has marked as changing and has not pinned. */
+/* The loading of parts of a chunk that this thread has marked as changing and has not pinned. */
 struct loading {
     struct chunk *chunk;
     unsigned wanted, missing;
     uint64_t offset; /* of the stored bytes, from the chunk's address */
     size_t n;
     size_t bytes;           /* to be reserved */
-    struct cache_form made; /* shares what was there before */
+    struct cache_form made; /* shares the parts that were there before */
     void *stored;           /* where the stored bytes go; NULL: there are none */
     int error;              /* of reading */
 };
@@ -357,20 +356,20 @@ static inline uint64_t loading_address(const struct loading *loading)
     return loading->chunk->record.address + loading->offset;
 }
 
-/* The steps: what is to be reserved, also after an error; then, if there was none, room for the
- * stored bytes, reading and decoding; in any case the end, which pins the chunk. */
+/* The steps of loading: plan, which says what to reserve, also after an error; if there was none
+ * get (buffers), read and decode; in any case end, which pins the chunk. */
 int loading_plan(struct loading *loading, struct chunk *chunk, unsigned wanted);
 int loading_get(struct loading *loading);
 int loading_read(struct loading *loading);
 int loading_decode(struct loading *loading);
 void loading_end(struct loading *loading, int error);
 
-/* All of them after the first, which has returned this error. */
+/* All steps after the first, which has returned this error. */
 int loading_do(struct loading *loading, int error);
 
-/* Whether the values of a pinned chunk that is LOADED and was never open are to be read by these:
- * elements of a piece of it to `at` of an array, and at positions of it, packed. -EAGAIN: all
- * values are needed for that, or another chunk has taken its place. */
+/* Whether the values of a pinned chunk that is LOADED and was never open are read in parts, and
+ * reading them: a piece of it to `at` of an array; positions of it, packed. -EAGAIN: all values
+ * must be loaded first, or another chunk has taken its place. */
 bool chunk_is_in_parts(const struct chunk *chunk);
 struct piece;
 int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
@@ -378,7 +377,7 @@ int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
 int partial_gather(struct chunk *chunk, const struct runs *positions, char *elements);
 
 /* Finds a chunk or loads it; *out is pinned and ABSENT, LOCATED, or LOADED with these parts. parts
- * 0: where it is stored is enough. */
+ * 0: its record is enough. */
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out);
 void chunk_release(struct chunk *chunk);

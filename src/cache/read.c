@@ -121,7 +121,7 @@ struct group {
     struct wish wish[LOADED_TOGETHER];
 };
 
-/* Whether threads would be idle: others that are decoding have them already. */
+/* Whether workers are idle: if other threads are decoding they have the workers already. */
 static bool is_worth_it(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -134,7 +134,7 @@ static bool is_worth_it(struct group *group)
     return is_worth_it;
 }
 
-/* Puts the chunks that are not there into their tables, to be loaded by this thread. */
+/* Adds the missing chunks to their tables, to be loaded by this thread. */
 static void add_chunks(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -153,7 +153,7 @@ static void add_chunks(struct group *group)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Finds out what is to be read; returns the memory that it takes. */
+/* Plans what is to be read; returns the memory that it takes. */
 static size_t plan(struct group *group)
 {
     size_t bytes = 0;
@@ -184,8 +184,8 @@ static int compare_places(const void *a, const void *b)
     return left_at < right_at ? -1 : left_at > right_at;
 }
 
-/* Reads what lies beside each other at once. What fails so is read one by one, as each may have an
- * error of its own. */
+/* Vectored reading of what is adjacent. If that fails chunks are read one by one, as each may have
+ * an error of its own. */
 static void read_together(struct loading **loadings, size_t n)
 {
     struct store_vector vector;
@@ -231,11 +231,10 @@ static int decode_one(void *context, size_t i)
     wish->error = wish->loading.error;
     if (!wish->error)
         wish->error = loading_decode(&wish->loading);
-    return 0; /* the others go on */
+    return 0; /* the others continue */
 }
 
-/* Everyone who waits for one of the chunks sees it; each is pinned, and is released if it failed.
- */
+/* Ends LOADING of all chunks; each is pinned, and released if it has failed. */
 static void settle_group(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -258,7 +257,7 @@ static void settle_group(struct group *group)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Reads from the pinned chunk what can be read from what is loaded. */
+/* Reads a piece out of a chunk that is loaded and pinned. */
 static int read_wish(struct wish *wish)
 {
     int error = read_pinned(wish->chunk, &wish->piece, wish->read);
@@ -266,8 +265,8 @@ static int read_wish(struct wish *wish)
     return error == -EAGAIN ? 0 : error;
 }
 
-/* What takes too much memory together is loaded and read one by one: who holds a pin must not wait
- * for memory. */
+/* If loading chunks together takes too much memory they are loaded one by one: a thread with pins
+ * must not wait for memory. */
 static void load_one_by_one(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -289,8 +288,8 @@ static void load_one_by_one(struct group *group)
     }
 }
 
-/* Vectored look-up, reading and decoding of chunks. This thread waits for memory before it holds
- * any. */
+/* Vectored look-up, reading and decoding of chunks. This thread waits for memory before it has any
+ * pins. */
 static void load_group(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -308,7 +307,7 @@ static void load_group(struct group *group)
     settle_group(group);
 }
 
-/* First what is pinned: who holds a pin must not wait for memory. */
+/* Pinned chunks first: a thread with pins must not wait for memory. */
 static int read_wishes(struct group *group)
 {
     int error = 0;
@@ -386,7 +385,7 @@ int cache_read_many(struct cache *cache, const struct cache_read *reads, size_t 
         if (is_worth_it(&group))
             load_group(&group);
         error = read_wishes(&group);
-        if (!error && progress.n > 0) /* there may be as many as bytes */
+        if (!error && progress.n > 0) /* there may be very many */
             error = interrupt_check();
     }
     return error;

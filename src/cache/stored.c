@@ -8,7 +8,7 @@
 #include "cache/private.h"
 #include "store/store.h"
 
-/* Any change of one word changes it: every step can be undone for a given word. */
+/* A checksum in which a change of any one word shows: every step is a bijection of that word. */
 static uint64_t sum_of(const char *bytes, size_t n)
 {
     uint64_t sum = n;
@@ -45,7 +45,7 @@ static int compare_part(const struct layout *layout, const struct chunk *chunk,
     return error;
 }
 
-/* Of a chunk that this thread has marked as changing. */
+/* Compares a chunk, which this thread has marked as changing, with what is stored. */
 static int compare(struct cache *cache, struct chunk *chunk, bool *same)
 {
     struct layout *layout = chunk->dataset->layout;
@@ -56,7 +56,7 @@ static int compare(struct cache *cache, struct chunk *chunk, bool *same)
     *same = chunk_record_is_same(MAX_SECTIONS, &now, &chunk->record);
     if (chunk->state != CHUNK_LOADED)
         return 0;
-    *same = *same && chunk->stored[0].n > 0; /* else it was made of what is not known here */
+    *same = *same && chunk->stored[0].n > 0; /* else it was not decoded from known bytes */
     for (int i = 0; i < STORED_PARTS && *same && !error; i++)
         if (chunk->stored[i].n > 0)
             error = compare_part(layout, chunk, &chunk->stored[i], &cache->pool, same);

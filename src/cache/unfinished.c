@@ -7,12 +7,12 @@
 
 #include "cache/private.h"
 
-/* In the list of its dataset until it has ended and no commit under way has seen it. */
+/* In its dataset's list until it has ended and no running commit has seen it. */
 struct unfinished {
     struct unfinished *prev, *next;
     struct cache_dataset *dataset;
     struct box box;
-    bool is_seen; /* by the commit under way, which must leave out all of it or nothing */
+    bool is_seen; /* by the running commit, which must leave out all of it or nothing */
     bool has_ended;
 };
 
@@ -101,7 +101,7 @@ static struct box box_of(const struct chunk *chunk)
     return box;
 }
 
-/* What the commit under way may not know yet, as a box. */
+/* What the running commit must leave out, as a box. */
 static struct box behind_commit(const struct cache_dataset *dataset)
 {
     struct box box = {.rank = dataset->layout->rank, .start = {dataset->commit_end}};

@@ -16,7 +16,7 @@
 
 enum { COUNT, SUM, SQUARES, SUMS };
 
-/* Of the rows around the one at hand; row y is in slot y % ROWS. */
+/* Of the rows around the current one; row y is in slot y % ROWS. */
 struct rows {
     size_t width;
     double *padded, *two, *four; /* a row with OUTER elements more on either side */

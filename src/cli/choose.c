@@ -276,7 +276,7 @@ static int choose_goal(struct trying *trying, enum goal goal, struct choice *cho
 
 /* ---- All of it ---- */
 
-/* A file that nobody sees; to be discarded. */
+/* A temporary file without a name, to be discarded. */
 static int open_scratch(struct sfs_file **file)
 {
     struct sfs_options options = {

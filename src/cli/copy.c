@@ -20,7 +20,7 @@ struct work {
     const struct copy *copy;
     bool from_sparse, to_sparse;
     bool may_borrow; /* decoded chunks of the source; what is mapped could go while it is read */
-    bool is_last;    /* whoever has borrowed one: nobody wants it after him */
+    bool is_last;    /* of a borrowed one: it is not used again */
     size_t size;     /* bytes of an element */
     struct blocks blocks;
     struct block_list stored; /* of a sparse source: only these are copied */
@@ -278,7 +278,7 @@ static int copy_parts(struct bench *bench)
     return error;
 }
 
-/* Who waits for memory of a cache has borrowed none of it. */
+/* A thread that waits for memory of a cache must hold no loans of it. */
 static bool may_write_parts(const struct bench *bench)
 {
     const struct copy *copy = bench->work->copy;
@@ -388,8 +388,8 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                           .to_sparse = to->layout == SFS_SPARSE,
                           .size = from->type.size,
                           .stride = 1};
-    /* Criteria may read what is around a block, and who waits for memory must have borrowed none.
-     */
+    /* Criteria may read around a block: no loan may be held then, as a thread that waits for memory
+     * must hold none. */
     work->may_borrow =
         work->to_sparse && from->layout == SFS_CHUNKED && from->n_filters > 0 && !copy->criteria;
     /* Of a sparse source what is not stored need not be copied, unless all of a frame is wanted;
@@ -400,7 +400,7 @@ static int work_init(struct work *work, const struct copy *copy, bool is_all)
                 : is_all ? blocks_of_both(from, to, &work->blocks)
                          : blocks_of_chunks(to, to->chunk_dims, &work->blocks);
     work->n = work->blocks.n;
-    /* What is only sampled is going to be read once more. */
+    /* A chunk that is only sampled will be read again. */
     work->is_last = is_all && !error && has_whole_chunks(&work->blocks, from);
     if (error || !work->is_listed)
         return error;

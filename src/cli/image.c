@@ -75,7 +75,7 @@ static int image_in_mount(const char *image, char *block)
     return code;
 }
 
-/* Who has the file for writing has it alone: if that is a mount, it gives the image. */
+/* A writer has the file exclusively: if it is a mount, the image comes from there. */
 static int write_image(const char *path, char *block)
 {
     struct sfs_options how = {.hdf5_worker = files_are_apart()};

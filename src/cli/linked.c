@@ -156,7 +156,7 @@ static int go(const struct target *target, struct trail *trail)
         return 0;
     trail->path = strdup(target->path);
     code = trail->path ? follow(trail) : fail(-ENOMEM, "%s", target->file);
-    messages_forget(); /* what cannot be looked up is said by who opens it */
+    messages_forget(); /* errors of the look-up are reported when it is opened */
     return code;
 }
 

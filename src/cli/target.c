@@ -7,8 +7,7 @@
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
 
-/* A copy is shown to nobody to whom its source is not. If that is shown to nobody at all it is
- * root's, or its owner's, who copies it. 0: no such file. */
+/* The mode of a copy: readable for no more users than its source. 0: no such file. */
 static mode_t mode_of(const char *path)
 {
     struct stat st;

@@ -1,4 +1,4 @@
-/* The clock that nobody sets: how long something takes, and until when somebody waits. */
+/* The monotonic clock, for durations and deadlines. */
 #ifndef SPARSEFS_COMMON_CLOCK_H
 #define SPARSEFS_COMMON_CLOCK_H
 
@@ -14,7 +14,7 @@ uint64_t clock_now(void);
 struct timespec clock_in(uint64_t nanos);
 bool clock_has_come(const struct timespec *time);
 
-/* pthread_cond_init: those who wait for the condition until some time mean that clock. */
+/* pthread_cond_init with the monotonic clock for timed waits. */
 void clock_init_condition(pthread_cond_t *condition);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "sparsefs/sparsefs.h"
 
-#define LOOK_NANOS 50000000 /* between two looks of who waits */
+#define LOOK_NANOS 50000000 /* between two checks of a waiting thread */
 
 static _Thread_local struct {
     bool (*is_interrupted)(void *context);

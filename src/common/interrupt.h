@@ -10,7 +10,7 @@ int interrupt_check(void);
 /* Takes a mutex that others may hold for long. -EINTR: it is not taken. */
 int interrupt_lock(pthread_mutex_t *mutex);
 
-/* Waits for a condition, or some milliseconds: whoever waits looks again then. -EINTR. */
+/* Waits for a condition, or some milliseconds: the caller checks again then. -EINTR. */
 int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 
 #endif

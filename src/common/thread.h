@@ -1,5 +1,5 @@
-/* Threads of ours take no signals: those are for the threads of the program that we work in. And
- * what a thread keeps for itself, whoever has started it. */
+/* Our threads block all signals, which are for the threads of the program. And thread-specific
+ * data, also of threads that others have started. */
 #ifndef SPARSEFS_COMMON_THREAD_H
 #define SPARSEFS_COMMON_THREAD_H
 

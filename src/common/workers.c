@@ -1,5 +1,5 @@
-/* A list of batches, of which every worker, and he who gave it, take one index after the other; and
- * one of what is done when there is no batch. */
+/* A list of batches, of which workers and the submitting thread take one index at a time; and a
+ * list of pastimes, which are run when there is no batch. */
 #include "common/workers.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "common/thread.h"
 
-/* On the stack of who waits for it. */
+/* On the stack of the thread that waits for it. */
 struct batch {
     struct batch *prev, *next;
     int (*each)(void *context, size_t i);
@@ -133,8 +133,7 @@ static void *run(void *data)
  * same. */
 static void start_worker(struct workers *workers)
 {
-    if (workers->n < workers->most &&
-        thread_start(&workers->thread[workers->n], run, workers) == 0)
+    if (workers->n < workers->most && thread_start(&workers->thread[workers->n], run, workers) == 0)
         workers->n++;
 }
 

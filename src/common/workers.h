@@ -7,7 +7,7 @@
 
 struct workers;
 
-/* At most n threads; with 0 all is done by those who ask. -ENOMEM. */
+/* At most n threads; with 0 everything is done by the calling threads. -ENOMEM. */
 int workers_create(unsigned n, struct workers **workers);
 
 unsigned workers_number(const struct workers *workers); /* at most */
@@ -29,8 +29,8 @@ struct pastime {
     struct pastime *prev, *next;
 };
 
-/* At least n > 0 calls are wanted, of which each comes when a worker is idle. It stays the
- * caller's, who ends that by workers_cancel. */
+/* Requests at least n > 0 calls, each made when a worker is idle. The pastime stays the caller's
+ * until workers_cancel. */
 void workers_offer(struct workers *workers, struct pastime *pastime, unsigned n);
 
 /* No call is wanted any more, and none runs when this returns. */

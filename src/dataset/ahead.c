@@ -1,6 +1,5 @@
-/* Those who read in order are told apart by where they are: a reader of a box that begins among the
- * chunks of an earlier one, or right behind them, and ends behind them, goes on with that one's
- * stream. */
+/* Readers are told apart by position: a read of a box that begins in or right behind the chunks of
+ * an earlier one, and ends behind them, continues that stream. */
 #include "dataset/ahead.h"
 
 #include <errno.h>
@@ -13,25 +12,25 @@
 #include "dataset/virtual.h"
 #include "layout/layout.h"
 
-#define STREAMS     16        /* that are told apart, of all datasets */
-#define SHARE       4         /* what is ahead takes at most this share of the cache's limit */
-#define LIVE_NANOS  500000000 /* a stream that was not read for so long has stopped */
+#define STREAMS     16        /* in all datasets together */
+#define SHARE       4         /* chunks read ahead take at most this share of the cache's limit */
+#define LIVE_NANOS  500000000 /* a stream not read for so long has ended */
 #define AHEAD_BYTES ((size_t)8 << 20) /* of small chunks */
-#define ON_THE_WAY  3                 /* chunks that one takes the memory of while it is decoded */
+#define ON_THE_WAY  3                 /* memory of a chunk being decoded, in chunks */
 #define MOST_WRONG  2
-#define LEFT        2  /* a reader has left a stream when so many others were begun since */
-#define SURE        16 /* steps in order, after which it is right to read ahead after all */
+#define LEFT        2  /* a stream is given up when so many others have begun since */
+#define SURE        16 /* sequential steps after which prefetching is resumed */
 
-/* Chunks are numbered in row-major order. Those of a virtual dataset are the pieces in which
+/* Chunks are numbered in row-major order. The chunks of a virtual dataset are the pieces in which
  * libhdf5 would read it: frames, if they are large. */
 struct stream {
     struct sfs_dataset *dataset; /* NULL: none */
-    uint64_t first, end;         /* what was read last */
-    uint64_t fetched;            /* all before it was, or is being, read ahead */
-    uint64_t n_chunks;           /* of the dataset, when it was read last */
+    uint64_t first, end;         /* of the last read */
+    uint64_t fetched;            /* all chunks before it are, or are being, prefetched */
+    uint64_t n_chunks;           /* in the dataset, at the last read */
     uint64_t last_read;          /* clock_now() */
-    unsigned n_begun;            /* streams of this dataset, since it was read */
-    unsigned n_steps;            /* from chunks that were read to those behind them */
+    unsigned n_begun;            /* streams of this dataset begun since then */
+    unsigned n_steps;            /* consecutive sequential reads */
 };
 
 struct ahead {
@@ -40,8 +39,8 @@ struct ahead {
     const struct cache *cache;
     unsigned n_threads;
     pthread_mutex_t lock; /* guards what follows, and the `ahead` of all datasets */
-    pthread_cond_t ended; /* the fetching of a chunk */
-    unsigned running;     /* fetchings */
+    pthread_cond_t ended; /* a prefetch has ended */
+    unsigned running;     /* prefetches */
     struct stream stream[STREAMS];
 };
 
@@ -61,7 +60,7 @@ static bool find_grid(const struct layout *layout, uint64_t *grid, uint64_t *n)
 
 /* ---- Fetching ---- */
 
-/* A stream that somebody seems to be going on with. */
+/* A stream that is being continued. */
 static bool is_live(const struct stream *stream, uint64_t now)
 {
     return stream->n_steps > 0 && now - stream->last_read <= LIVE_NANOS;
@@ -75,7 +74,8 @@ static unsigned count_live(const struct ahead *ahead, uint64_t now)
     return live;
 }
 
-/* Each reader keeps a processor busy; but one who is alone waits for what is fetched for him. */
+/* Each reader occupies a processor; a single reader waits for prefetched chunks and occupies none.
+ */
 static unsigned idle_threads(const struct ahead *ahead, unsigned live)
 {
     if (live <= 1)
@@ -83,7 +83,7 @@ static unsigned idle_threads(const struct ahead *ahead, unsigned live)
     return live < ahead->n_threads ? ahead->n_threads - live : 0;
 }
 
-/* How many chunks may be ahead of a stream now. */
+/* How many chunks a stream may be ahead now. */
 static uint64_t window_of(const struct ahead *ahead, const struct stream *stream, uint64_t now)
 {
     size_t chunk_bytes = stream->dataset->layout.chunk_bytes;
@@ -100,7 +100,7 @@ static uint64_t window_of(const struct ahead *ahead, const struct stream *stream
                                                                       : most;
 }
 
-/* How many chunks are to be fetched for a stream. */
+/* How many chunks are to be prefetched for a stream. */
 static uint64_t wanted_of(const struct ahead *ahead, const struct stream *stream, uint64_t now)
 {
     uint64_t end = stream->end + (stream->dataset ? window_of(ahead, stream, now) : 0);
@@ -121,8 +121,7 @@ static struct box box_of_piece(const struct layout *layout, const uint64_t *scal
     return box;
 }
 
-/* Calls a function with a chunk, or with those of the sources. Returns whether it always returned
- * true. */
+/* Calls a function with a chunk, or with the chunks of the sources. Returns false if a call did. */
 static bool visit(const struct ahead *ahead, struct sfs_dataset *dataset, const uint64_t *scaled,
                   virtual_visit_fn *each)
 {
@@ -132,7 +131,7 @@ static bool visit(const struct ahead *ahead, struct sfs_dataset *dataset, const 
     return virtual_visit(dataset->virtual, &box, most_bytes(ahead) / ON_THE_WAY, each);
 }
 
-/* The coordinates of a chunk; false: there is none of this number. */
+/* The coordinates of a chunk; false: its number is out of range. */
 static bool find_scaled(const struct layout *layout, uint64_t number, uint64_t *scaled)
 {
     uint64_t grid[SFS_MAX_RANK], n;
@@ -143,7 +142,7 @@ static bool find_scaled(const struct layout *layout, uint64_t number, uint64_t *
     return true;
 }
 
-/* Returns false if it could not be done now. */
+/* Returns false if it could not be done without waiting. */
 static bool fetch_chunk(const struct ahead *ahead, struct sfs_dataset *dataset, uint64_t number)
 {
     uint64_t scaled[SFS_MAX_RANK];
@@ -151,7 +150,7 @@ static bool fetch_chunk(const struct ahead *ahead, struct sfs_dataset *dataset, 
            visit(ahead, dataset, scaled, cache_fetch);
 }
 
-/* What this has to wait for may be held by who waits until it has ended. */
+/* Never waits for the dataset's lock: its holder may be waiting for prefetches to end. */
 static bool fetch_in_call(const struct ahead *ahead, struct sfs_dataset *dataset, uint64_t number)
 {
     struct sfs_file *file = dataset->file;
@@ -167,7 +166,7 @@ static bool fetch_in_call(const struct ahead *ahead, struct sfs_dataset *dataset
     return done;
 }
 
-/* The stream that has the least ahead of what it wants. The lock is held. */
+/* The stream with the fewest chunks ahead of it, of those that want more. The lock is held. */
 static struct stream *choose_stream(struct ahead *ahead)
 {
     struct stream *chosen = NULL;
@@ -196,7 +195,7 @@ static void fetch_next(void *context)
     bool done = fetch_in_call(ahead, dataset, number);
     pthread_mutex_lock(&ahead->lock);
     if (!done && stream->dataset == dataset && stream->fetched == number + 1)
-        stream->fetched = number; /* when the reader goes on it is tried again */
+        stream->fetched = number; /* tried again when the stream is read next */
     dataset->ahead.running--;
     ahead->running--;
     pthread_cond_broadcast(&ahead->ended);
@@ -217,7 +216,7 @@ static void find_chunks(const struct layout *layout, const uint64_t *grid, const
     }
 }
 
-/* The stream that somebody who reads these goes on with, or NULL. The lock is held. */
+/* The stream that a read of these chunks continues, or NULL. The lock is held. */
 static struct stream *find_stream(struct ahead *ahead, const struct sfs_dataset *dataset,
                                   uint64_t first)
 {
@@ -227,8 +226,7 @@ static struct stream *find_stream(struct ahead *ahead, const struct sfs_dataset 
     return NULL;
 }
 
-/* Begins a stream in the place of the one that was not read for longest, of those that are not live
- * if there are such. The lock is held. */
+/* Begins a stream, in place of the least recently read one, ended ones first. The lock is held. */
 static struct stream *begin_stream(struct ahead *ahead, struct sfs_dataset *dataset, uint64_t now)
 {
     struct stream *oldest = ahead->stream;
@@ -244,8 +242,7 @@ static struct stream *begin_stream(struct ahead *ahead, struct sfs_dataset *data
     return oldest;
 }
 
-/* A reader has begun elsewhere: what was fetched for those who do not go on was wrong. The lock is
- * held. */
+/* A read began elsewhere: prefetched chunks of abandoned streams were wasted. The lock is held. */
 static void count_wrong(struct ahead *ahead, struct sfs_dataset *dataset)
 {
     for (struct stream *i = ahead->stream; i < ahead->stream + STREAMS; i++) {
@@ -257,8 +254,8 @@ static void count_wrong(struct ahead *ahead, struct sfs_dataset *dataset)
     }
 }
 
-/* A stream comes to what was not read yet. was_lost: it had been fetched, and is not there any
- * more. The lock is held. */
+/* A stream moves on to chunks that it has not read yet. was_lost: they had been prefetched, and
+ * were evicted. The lock is held. */
 static void make_step(struct stream *stream, bool was_lost)
 {
     unsigned *wrong = &stream->dataset->ahead.wrong;
@@ -269,7 +266,7 @@ static void make_step(struct stream *stream, bool was_lost)
     *wrong += was_lost;
 }
 
-/* Somebody reads these. Returns the stream that he goes on with or begins. The lock is held. */
+/* Notes a read. Returns the stream that it continues or begins. The lock is held. */
 static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *dataset, uint64_t first,
                                   uint64_t last, const uint64_t *first_scaled)
 {
@@ -282,7 +279,7 @@ static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *datas
     if (is_new) {
         count_wrong(ahead, dataset);
         stream = begin_stream(ahead, dataset, now);
-        stream->n_steps = first == 0; /* who begins there mostly goes on */
+        stream->n_steps = first == 0; /* reads from the beginning mostly continue */
     }
     if (is_new || is_step) {
         stream->first = first;
@@ -294,7 +291,8 @@ static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *datas
     return stream;
 }
 
-/* Fetching opens nothing, as that may have to wait: who reads does, of what is wanted next. */
+/* Prefetching opens no sources, as that may have to wait: the reader opens those that it will want
+ * next. */
 static void open_sources(struct sfs_dataset *dataset, uint64_t number)
 {
     uint64_t scaled[SFS_MAX_RANK];

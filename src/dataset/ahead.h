@@ -1,6 +1,5 @@
-/* Reading ahead: who goes through the chunks of a dataset in order finds those that come next in
- * the cache, decoded by workers that had nothing else to do. One for all files over one cache.
- * Thread-safe. */
+/* Reading ahead: while a dataset is read in order, idle workers decode the chunks that come next
+ * into the cache. One for all files over one cache. Thread-safe. */
 #ifndef SPARSEFS_DATASET_AHEAD_H
 #define SPARSEFS_DATASET_AHEAD_H
 
@@ -11,16 +10,16 @@ struct ahead;
 /* The cache outlives it. -ENOMEM. */
 int ahead_create(struct cache *cache, struct ahead **ahead);
 
-/* No dataset is open. NULL is nothing. */
+/* No dataset is open. NULL is fine. */
 void ahead_destroy(struct ahead *ahead);
 
-/* A box is about to be read of a dataset, which is USING; not of the sources of one that is virtual
- * by itself. What is read ahead of that are the chunks of its sources. */
+/* Notes that a box of a dataset is about to be read; the dataset is USING. Not called for the
+ * sources of a virtual dataset: the chunks of these are prefetched for it. */
 void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct box *box);
 
-/* Before a dataset is closed, or its chunks are evicted: nothing is done for it any more, until it is
- * read again. Locks that a call on the dataset
- * waits for may be held: what is done ahead is given up where it would have to wait for them. */
+/* Ends prefetching for a dataset, before it is closed or evicted, until it is read again. The
+ * caller may hold locks that calls on the dataset wait for: a prefetch that would have to wait for
+ * them is given up. */
 void ahead_forget(struct ahead *ahead, struct sfs_dataset *dataset);
 
 #endif

@@ -1,5 +1,5 @@
-/* Writing and erasing ranges of the dense view of a slab: bytes that begin and end anywhere, and
- * elements that are left out because they are the fill value. */
+/* Writing and erasing byte ranges of the dense view of a slab: ranges that cut elements, and
+ * elements that are left undefined because they equal the fill value (sparsify). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static struct sfs_slab slab_of(const struct box *box)
     return slab;
 }
 
-/* Does something, box by box, with n elements from row-major position first of a box on. `elements`
- * is theirs, or NULL. */
+/* Calls action for the boxes that n elements, from row-major position first of a box on, consist
+ * of. `elements` are theirs, or NULL. */
 static int each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
                     const char *elements,
                     int (*action)(struct sfs_dataset *dataset, const struct sfs_slab *slab,
@@ -48,7 +48,7 @@ static int each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t
 struct filler {
     size_t size;         /* bytes of an element */
     const char *fill;    /* one of them */
-    const char *pattern; /* many, */
+    const char *pattern; /* many copies of it, */
     size_t n;            /* so many */
 };
 
@@ -68,7 +68,7 @@ static inline bool is_fill(const struct filler *filler, const char *element)
     }
 }
 
-/* How many of n elements, from the first on, are the fill value. */
+/* The length of the run of fill values at the beginning of n elements. */
 static uint64_t count_fill(const struct filler *filler, const char *elements, uint64_t n)
 {
     uint64_t i = 0;
@@ -80,7 +80,7 @@ static uint64_t count_fill(const struct filler *filler, const char *elements, ui
     return i;
 }
 
-/* How many are not. */
+/* The length of the run of other values. */
 static uint64_t count_other(const struct filler *filler, const char *elements, uint64_t n)
 {
     uint64_t i = 0;
@@ -133,7 +133,7 @@ static int find_defined(struct sfs_dataset *dataset, const struct box *box, uint
     return error;
 }
 
-/* Writes the elements at these positions out of those that begin at `first`. */
+/* Writes the elements at these positions out of an array that begins at position `first`. */
 static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                         const struct box *box, uint64_t first, const char *elements,
                         const struct runs *others)
@@ -196,7 +196,7 @@ static int write_elements(const struct bytes *bytes, uint64_t first, uint64_t n,
                : each_box(bytes->dataset, &bytes->box, first, n, elements, sfs_write);
 }
 
-/* Writes the bytes [skip, skip + n) of one element, which nobody else changes meanwhile. */
+/* Writes the bytes [skip, skip + n) of one element; the caller excludes other changes of it. */
 static int write_part(const struct bytes *bytes, uint64_t position, size_t skip, const char *from,
                       size_t n)
 {
@@ -242,7 +242,7 @@ static int write_checked(struct bytes *bytes, uint64_t offset, const void *from,
     struct sfs_dataset *dataset = bytes->dataset;
     int error = dataset_range(dataset, bytes->slab, offset, n, &bytes->box);
     if (!error)
-        error = interrupt_check(); /* it may be one of many */
+        error = interrupt_check(); /* one of many calls */
     return error || n == 0 ? error : write_bytes(bytes, offset, from, n);
 }
 
@@ -283,7 +283,7 @@ void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n)
     return values;
 }
 
-/* What cannot be undefined becomes the fill value. */
+/* A dense dataset has no undefined elements: they get the fill value. */
 static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                       uint64_t n)
 {
@@ -310,7 +310,8 @@ static int erase_box(struct sfs_dataset *dataset, const struct sfs_slab *slab, c
     return sfs_erase(dataset, slab);
 }
 
-/* All of them are written, stored or not: a header of some bytes can claim 2^62. */
+/* Limits how many elements of a dense dataset are filled, as all of them are written: a header of
+ * some bytes can claim 2^62. */
 static int check_filled(const struct sfs_dataset *dataset, uint64_t n)
 {
     uint64_t bytes;

@@ -1,5 +1,5 @@
-/* Verifying a whole file. What the rest of the library says of a fault when it meets one is what is
- * reported; here everything is made to be met, and the extents of all that was met are compared. */
+/* Verifying a whole file: every structure is read by the functions of the library, whose errors are
+ * the findings, and the extents of all structures are compared with each other. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,17 +21,17 @@
 
 #define MOST_TOLD (SFS_SECTIONS * MAX_FILTERS)
 
-/* The most places of a dense dataset's chunks that are looked at. */
+/* The most chunks of a dense dataset that are looked up. */
 #define MOST_PLACES ((uint64_t)1 << 24)
 
-/* A piece of the file that something takes. */
+/* An extent of the file, and its user. */
 struct extent {
     uint64_t address, n;
     const char *what; /* a constant */
     const char *path; /* an object's; "": of the file */
 };
 
-/* An object that waits for its turn, or had it. */
+/* An object that is or was in the queue. */
 struct object {
     uint64_t address;
     char *path;
@@ -43,11 +43,11 @@ struct checking {
     struct sfs_file *file;
     sfs_check_function report;
     void *context;
-    struct object *objects; /* in the order in which they were met */
+    struct object *objects; /* in breadth-first order */
     struct extent *extents;
     size_t n, room;
     struct pool pool;
-    char line[2048]; /* the first error since it was emptied */
+    char line[2048]; /* the first message since it was cleared */
     uint64_t faults;
     bool has_told; /* something was reported, which cannot be taken back */
 
@@ -59,7 +59,7 @@ struct checking {
 
 /* ---- Reporting ---- */
 
-/* Lines begin with the file's name, which all of them have in common. */
+/* Strips the file's name from the beginning of a message. */
 static void take_line(void *context, const char *line)
 {
     struct checking *checking = context;
@@ -82,7 +82,8 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
     checking->faults += finding != SFS_SOUND;
 }
 
-/* Reports an error and what was logged of it, or this; only what ends the checking is returned. */
+/* Reports an error with the message that was logged for it, or this one; returns only errors that
+ * end the check. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
 {
     if (error == -ENOMEM || error == STORE_MOVED)
@@ -120,7 +121,7 @@ static int compare_extents(const void *a, const void *b)
     return (e->address > f->address) - (e->address < f->address);
 }
 
-/* Of all that lies before an extent the one that reaches farthest is compared with it. */
+/* Each extent is compared with the one before it that reaches farthest. */
 static void compare_all(struct checking *checking)
 {
     uint64_t end = checking->file->superblock.end;
@@ -157,7 +158,7 @@ static int add_block(void *context, const char *name, uint64_t address, uint64_t
     return add_extent(checking, name, checking->dataset->path, address, n);
 }
 
-/* Whether looking the chunk up finds what the iteration has found. */
+/* Whether looking up a chunk gives what the iteration gave. */
 static int check_lookup(struct checking *checking, const uint64_t *scaled,
                         const struct chunk_record *record)
 {
@@ -189,7 +190,7 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
         return -ENOMEM;
     int error = store_read(checking->file->store, record->address + offset, stored, n);
     if (error == -EIO)
-        error = -EOPNOTSUPP; /* it lies in the file, so the disk has failed */
+        error = -EOPNOTSUPP; /* it lies inside the file, so the error is the disk's */
     if (!error)
         error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
     if (!error)
@@ -199,7 +200,7 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
     return error;
 }
 
-/* Says once of a dataset that chunks of it need a filter. */
+/* Reports a filter that chunks of a dataset need, once per dataset. */
 static void report_missing(struct checking *checking, int filter)
 {
     char what[64];
@@ -211,7 +212,7 @@ static void report_missing(struct checking *checking, int filter)
     checking->told[checking->n_told++] = filter;
 }
 
-/* Whether all filters are there that a chunk went through. */
+/* Whether all filters that were applied to a chunk are available. */
 static bool is_decodable(struct checking *checking, const uint64_t *scaled,
                          const struct chunk_record *record)
 {
@@ -235,7 +236,7 @@ static bool is_decodable(struct checking *checking, const uint64_t *scaled,
     return decodable;
 }
 
-/* Whether a chunk that cannot be decoded may be sound: what decodes it here is not what should. */
+/* Whether a chunk that cannot be decoded may be sound, because a filter is missing here. */
 static bool is_left_out(struct checking *checking, const struct chunk_record *record)
 {
     const struct sparse *sparse = checking->dataset->sparse;

@@ -24,14 +24,14 @@ static bool has_chunks(const struct sfs_dataset *dataset)
     return dataset->sparse || is_dense(dataset);
 }
 
-/* A mask that says of all filters of a section that they were left out. */
+/* A filter mask in which all filters of a section are left out. */
 static uint32_t all_left_out(const struct layout *layout, int section)
 {
     size_t n = layout->sparse->header.filters.section[section].n;
     return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
 }
 
-/* Bits of the filters that a dense dataset has. */
+/* The bits of a dense dataset's filters. */
 static uint32_t dense_filters(const struct layout *layout)
 {
     size_t n = layout->info->n_filters;
@@ -46,8 +46,8 @@ static void describe_dense(const struct layout *layout, const struct chunk_recor
     info->filter_mask[VALUES] = record->filter_mask[0] & dense_filters(layout);
 }
 
-/* Which filters of a section were left out is told by its mask, also of chunks over the edge that
- * have none and no mask in the file. */
+/* The mask of a section: which filters were left out, also of edge chunks, which have none and no
+ * mask in the file. */
 static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
                            const struct chunk_record *record, struct sfs_chunk_info *info)
 {
@@ -114,7 +114,7 @@ static int tell_chunk(void *context, const uint64_t *scaled, const struct chunk_
     return each->each(each->context, &info);
 }
 
-/* libhdf5 tells of one place at a time. */
+/* libhdf5 looks up one chunk at a time. */
 static int iterate_dense(struct sfs_dataset *dataset, struct each_chunk *all)
 {
     struct layout *layout = &dataset->layout;
@@ -186,7 +186,7 @@ int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *inf
     return FOLLOWING(dataset->file, read_chunk_once(dataset, info, sections));
 }
 
-/* What is to be stored without filters must have been given so. */
+/* A section that is to be stored without filters must be given with all of them masked. */
 static bool has_right_masks(const struct layout *layout, const uint64_t *scaled,
                             const struct sfs_chunk_info *info)
 {
@@ -274,7 +274,7 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
 
 /* ---- Writing chunks of dense datasets ---- */
 
-/* What could not be read afterwards is refused: the filters must make a chunk of it. */
+/* Refuses a chunk that could not be read afterwards: decoding it must give a whole chunk. */
 static int check_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
                        const struct encoded *encoded, struct pool *pool)
 {
@@ -288,7 +288,7 @@ static int check_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
     return error == -EIO ? -EINVAL : error;
 }
 
-/* A chunk over the edge that is stored without filters: libhdf5 takes what of it lies inside. */
+/* An edge chunk that is stored without filters: libhdf5 writes the part inside the dims. */
 static int encode_edge(struct layout *layout, const uint64_t *scaled, const void *elements,
                        struct pool *pool, struct encoded *encoded)
 {

@@ -1,5 +1,4 @@
-/* Lists of chunks: by them work is done for what is stored, never for what a dataset has room for.
- */
+/* Lists of chunks, by which work is in proportion to what is stored, not to the dims. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ static bool touches(const struct layout *layout, const struct box *box, const ui
     return true;
 }
 
-/* Before those that are stored: one that is stored meanwhile must not be missed. */
+/* Listed before the stored chunks: a chunk that is stored meanwhile must not be missed. */
 static int add_changed(struct sfs_dataset *dataset, const struct box *box, struct chunk_list *list)
 {
     const struct layout *layout = &dataset->layout;
@@ -74,7 +73,7 @@ static int compare(const void *a, const void *b, void *rank)
     return 0;
 }
 
-/* In order, each once. */
+/* Sorts, and removes duplicates. */
 static void sort(struct chunk_list *list, int rank)
 {
     size_t bytes = (size_t)rank * sizeof(*list->scaled), n = 0;

@@ -19,9 +19,9 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-#define MAX_UNUSED 256 /* datasets kept open, with their chunks in the cache, that nobody uses */
+#define MAX_UNUSED 256 /* unused datasets that are kept open, with their chunks in the cache */
 
-/* What libhdf5 keeps of the sources of a virtual dataset, as a share of the cache's limit. */
+/* The share of the cache's limit for libhdf5's own cache of the sources of a virtual dataset. */
 #define SOURCES_SHARE 8
 
 static void destroy_dataset(struct sfs_dataset *dataset)
@@ -102,7 +102,7 @@ static int describe_elements(const struct sfs_dataset *dataset, struct sfs_datas
     return hdf5_element_json(&owner, type, info->encoded_type.n, fill, &info->fill_json);
 }
 
-/* What the file has it in, of which there is a choice. */
+/* Parameters of the encoding in the file. */
 static void describe_encoding(const struct sfs_dataset *dataset, struct sfs_dataset_info *info)
 {
     const struct dataset_header *header = &dataset->sparse->header;
@@ -181,7 +181,7 @@ static int open_series(struct sfs_dataset *dataset, struct series **of)
     return virtual_open(dataset, series, &dataset->virtual);
 }
 
-/* Beside one that is not ours libhdf5 runs all of them. */
+/* Next to a filter that is not ours libhdf5 runs all filters. */
 static void look_for_filters(size_t n, struct sfs_filter *filters)
 {
     bool native = filter_is_native(filters, n);
@@ -240,7 +240,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
     if (!error && dataset->layout.ops) {
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
-    } else if (!error) { /* virtual datasets look for the dims of their sources there */
+    } else if (!error) { /* so that virtual datasets find the dims of their sources */
         dataset->layout.rank = dataset->info.rank;
         memcpy(dataset->layout.dims, dataset->info.dims, sizeof(dataset->layout.dims));
     }
@@ -332,8 +332,8 @@ uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
     return dataset->address;
 }
 
-/* Whether nothing is lost with a dataset that nobody uses. What cannot be written now stays in
- * memory, and sfs_flush says why. */
+/* Whether closing an unused dataset loses nothing. Chunks that cannot be stored now stay in memory,
+ * and sfs_flush reports the error. */
 static bool can_go(struct sfs_dataset *dataset)
 {
     if (!dataset->cache || !store_is_writable(dataset->file->store))
@@ -489,7 +489,8 @@ int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
     USING(dataset);
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (evict) {
-        ahead_forget(dataset->file->ahead, dataset); /* a chunk being loaded would stay */
+        ahead_forget(dataset->file->ahead, dataset); /* else a chunk that is being prefetched would
+                                                      * stay */
         cache_evict(dataset->cache);
     }
     return error;

@@ -1,4 +1,4 @@
-/* What is defined in a slab of a dataset, and the values of just that. */
+/* The defined elements of a slab of a dataset, and their values. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ void sfs_defined_free(struct sfs_defined *defined)
     *defined = (struct sfs_defined){0};
 }
 
-/* ---- Selections of several chunks made one ---- */
+/* ---- Joining the selections of chunks ---- */
 
 struct pieces {
     struct runs_piece *piece;
@@ -104,7 +104,7 @@ struct joining {
     size_t n_ahead;
 };
 
-/* Brings what is defined of a chunk into the cache. */
+/* Loads the selection of a chunk into the cache. */
 static int load_ahead(void *context, size_t i)
 {
     struct joining *joining = context;
@@ -137,7 +137,7 @@ static int join_piece(struct joining *joining, const struct piece *piece)
     return error;
 }
 
-/* Some chunks at a time are decoded by all threads there are, then joined one after the other. */
+/* Batches of chunks are decoded by all workers, then joined sequentially. */
 static int join_ahead(struct joining *joining)
 {
     int error = interrupt_check();
@@ -191,7 +191,8 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 
 int dataset_describe(struct runs *runs, struct sfs_defined *defined)
 {
-    int error = runs_reserve(runs, runs->n + 1); /* room for the end even if there is nothing */
+    int error = runs_reserve(runs, runs->n + 1); /* the index of the end must exist even if there
+                                                  * are no runs */
     if (error) {
         runs_free(runs);
         return error;
@@ -226,8 +227,8 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
-    struct chunk_list cut;         /* chunks that the index cannot tell of */
-    struct changed_chunk *changed; /* while the index is walked: chunks that it does not know so */
+    struct chunk_list cut;         /* chunks that the index cannot count */
+    struct changed_chunk *changed; /* chunks that are dirty while the index is walked */
 };
 
 struct changed_chunk {
@@ -249,7 +250,7 @@ static bool is_inside(const struct layout *layout, const struct box *box, const 
     return true;
 }
 
-/* What of a chunk that the box cuts is defined in the box. */
+/* Counts the defined elements of a chunk inside of the box that cuts it. */
 static int count_in_part(struct count *count, const uint64_t *scaled)
 {
     const struct layout *layout = count->layout;
@@ -271,7 +272,7 @@ static int count_in_part(struct count *count, const uint64_t *scaled)
     return error;
 }
 
-/* A chunk whose defined elements are so many. */
+/* Counts a chunk by the number in its record. */
 static int count_known(struct count *count, const uint64_t *scaled, uint64_t elements)
 {
     if (!is_inside(count->layout, count->box, scaled))
@@ -293,7 +294,7 @@ static int count_stored(void *context, const uint64_t *scaled, const struct chun
     return 0;
 }
 
-/* What is changed and not stored counts as it is in the cache. */
+/* Dirty chunks are counted as they are in the cache. */
 static int count_few(struct count *count)
 {
     struct layout *layout = &count->dataset->layout;
@@ -337,8 +338,8 @@ static int note_changed(struct count *count, const uint64_t *scaled)
     return -ENOMEM;
 }
 
-/* Counts the chunks that are changed and not stored, and notes them. One that is stored before it
- * is counted is left to the walk. */
+/* Counts and notes the dirty chunks. One that is stored before it is counted is left to the walk of
+ * the index. */
 static int count_changed(struct count *count)
 {
     uint64_t *scaled, elements;

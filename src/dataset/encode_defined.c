@@ -1,5 +1,5 @@
-/* The selection of what is defined in a slab, encoded. Where the slab is made of several whole
- * chunks that are bands of its rows, several threads decode them and list their points at once. */
+/* The selection of the defined elements of a slab, encoded. If the slab consists of whole chunks
+ * that are bands of its rows, several threads decode chunks and encode their points at once. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* ---- One chunk ---- */
 
-/* A slab that is one chunk, as frames often are, is encoded from where its selection is. */
+/* A slab that is one chunk, as frames often are, is encoded from the chunk's selection. */
 static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             int space_rank, void **encoded, size_t *n, bool *is_done)
 {
@@ -43,12 +43,12 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
 
 /* ---- Bands of rows ---- */
 
-/* More than this are joined before they are encoded. */
+/* Chunks with more runs than this are joined before they are encoded. */
 #define MOST_BANDS 64
 
 struct band {
     uint64_t scaled[SFS_MAX_RANK]; /* the chunk */
-    uint64_t index, elements;      /* points before its own, and its own, as the chunk index says */
+    uint64_t index, elements;      /* points before its own, and its own, by the chunk index */
 };
 
 struct bands {
@@ -58,7 +58,7 @@ struct bands {
     size_t n;
     struct band band[MOST_BANDS];
     void *encoded;
-    atomic_bool is_impossible; /* that they are encoded so */
+    atomic_bool is_impossible; /* to encode them in bands */
 };
 
 /* Whether the box is a plane, made of chunks that are whole rows of it. */
@@ -94,7 +94,7 @@ static int find_bands(struct bands *bands, const struct box *box, uint64_t *elem
     return error;
 }
 
-/* Where it is impossible, what is defined in it is in the cache at least. */
+/* If bands cannot be used the selection is at least in the cache afterwards. */
 static int put_band(void *context, size_t i)
 {
     struct bands *bands = context;
@@ -105,7 +105,7 @@ static int put_band(void *context, size_t i)
     if (error)
         return error;
     uint64_t elements = form ? form->defined.elements : 0;
-    if (elements != band->elements || /* it has been changed, and is not stored yet */
+    if (elements != band->elements || /* it is dirty, and the index outdated */
         (elements > 0 && !selection_points_put(bands->encoded, bands->dims, i * bands->rows,
                                                bands->rows, &form->defined, band->index)))
         atomic_store(&bands->is_impossible, true);
@@ -113,7 +113,7 @@ static int put_band(void *context, size_t i)
     return 0;
 }
 
-/* *is_done: it could be encoded so. */
+/* *is_done: it could be encoded in bands. */
 static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                         void **encoded, size_t *n, bool *is_done)
 {

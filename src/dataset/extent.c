@@ -1,6 +1,5 @@
-/* Changing the dims of a dataset. What of a sparse one lies outside of the new dims is erased
- * first, so that it does not come back when the dataset grows again; libhdf5 sees to that in
- * others. */
+/* Changing the dims of a dataset. Elements of a sparse one outside of the new dims are erased
+ * first, so that they do not come back when it grows again; for others libhdf5 does that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 
-/* The chunks that a change concerns. */
+/* The chunks that a change of dims affects. */
 struct concerned {
     const struct layout *layout;
     const uint64_t *dims; /* the new ones */
@@ -25,7 +24,7 @@ static int note(struct concerned *chunks, const uint64_t *scaled)
     return chunk_list_add(&chunks->list, chunks->layout->rank, scaled);
 }
 
-/* Chunks that reach over the new dims. */
+/* Adds chunks that reach over the new dims. */
 static int note_cut(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
     struct concerned *chunks = context;
@@ -38,7 +37,7 @@ static int note_cut(void *context, const uint64_t *scaled, const struct chunk_re
     return 0;
 }
 
-/* Chunks that reach over the old dims and were stored without filters for that. */
+/* Adds edge chunks of the old dims that were stored without filters. */
 static int note_edge(void *context, const uint64_t *scaled, const struct chunk_record *record)
 {
     struct concerned *chunks = context;
@@ -88,7 +87,7 @@ static int touch(struct sfs_dataset *dataset, const uint64_t *scaled)
     return cache_write(dataset->cache, scaled, &nothing, "", false);
 }
 
-/* The new dims become known to all. */
+/* Publishes the new dims. */
 static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     size_t bytes = (size_t)dataset->info.rank * sizeof(*dims);
@@ -145,10 +144,10 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
         shrinks |= dims[i] < layout->dims[i];
     size_t rank = (size_t)layout->rank;
     bool edges = layout->unfiltered_edges;
-    /* What is stored without filters at an edge is stored by the dims: not while they change. */
+    /* Edge chunks without filters are stored by the dims: none is stored while these change. */
     cache_hold(dataset->cache);
     int error = 0;
-    if (edges || shrinks) /* the index is to know all */
+    if (edges || shrinks) /* the index must have all chunks */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && edges)
         error = layout_each_chunk(layout, NULL, note_edge, &chunks);
@@ -160,7 +159,8 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = erase_outside(dataset, chunks.list.scaled + i * rank, dims);
     free(chunks.list.scaled);
-    if (!error && shrinks && !edges) /* chunks outside are deleted while the index knows them */
+    if (!error && shrinks && !edges) /* chunks outside are deleted as long as the index covers them
+                                      */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error)
         error = set_dims(dataset, dims);
@@ -186,7 +186,7 @@ static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!error && stays)
         take_dims(dataset, dims);
     pthread_rwlock_unlock(&file->commit_lock);
-    if (dataset->cache && !stays) /* chunks at the edges may be stored in another way now */
+    if (dataset->cache && !stays) /* edge chunks may be stored in another way now */
         cache_forget(dataset->cache);
     if (!error && !stays)
         take_dims(dataset, dims);
@@ -210,7 +210,7 @@ static int check_room(const struct sfs_dataset *dataset, const uint64_t *dims)
     return grows ? layout_check_room(layout, last) : 0;
 }
 
-/* What is outside of smaller dims is erased, and chunks are written for that. */
+/* Erases what is outside of smaller dims, for which chunks are stored. */
 static int check_elements(const struct sfs_dataset *dataset, const uint64_t *dims)
 {
     if (!dataset->sparse || !dataset->info.type.has_pointers || sequences_are_read(dataset))
@@ -255,7 +255,7 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     return change_dims(dataset, dims);
 }
 
-/* The larger ones of these dims and those that the dataset has. */
+/* The maximum of these dims and the dataset's, per axis. */
 static void at_least(const struct sfs_dataset *dataset, const uint64_t *dims, uint64_t *larger)
 {
     for (int i = 0; i < dataset->info.rank; i++)
@@ -294,7 +294,7 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     ALONE(dataset);
     at_least(dataset, dims, larger);
     memcpy(before, dataset->info.dims, sizeof(before));
-    /* On a full disk what is in the way of the action is in the way of going back, too. */
+    /* On a full disk going back needs the room that the action did not get. */
     int error = cache_make_room(dataset->file->cache, bytes_of_slab(dataset, larger));
     if (!error)
         error = change_dims(dataset, larger);

@@ -1,5 +1,5 @@
-/* Open files: the store, libhdf5 on it, the cache over it; and the tree of objects, which is
- * libhdf5's affair. */
+/* Open files: a store, libhdf5 and a cache over it, and the tree of objects, which libhdf5 reads.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ void sfs_leave_hdf5_at_exit(void)
 
 int sfs_start_hdf5_workers(size_t memory, double timeout)
 {
-    filters_provide(); /* which they inherit */
+    filters_provide(); /* inherited by the processes */
     double seconds = timeout > 0 ? timeout : WORKER_SECONDS;
     return hdf5_start_workers(memory ? memory : WORKER_MEMORY, (uint64_t)(seconds * 1e9));
 }
@@ -79,7 +79,7 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
 #define CHUNK_SHARE  4 /* of the machine's memory, for one chunk */
 #define CHUNK_MEMORY ((uint64_t)4 << 30)
 
-/* As much as a chunk of HDF5 may have, if the machine has the memory for several. */
+/* The largest chunk of HDF5, if the machine has memory for several. */
 static size_t default_chunk_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
@@ -115,7 +115,7 @@ void common_cache_destroy(const struct common_cache *common)
     cache_destroy(common->cache);
 }
 
-/* However many chunks are being stored, a commit gets its turn. */
+/* Prefers writers: a commit gets its turn however many chunks are being stored. */
 static void init_commit_lock(pthread_rwlock_t *lock)
 {
     pthread_rwlockattr_t attributes;
@@ -241,8 +241,8 @@ static void keep_line(void *context, const char *line)
     snprintf(context, LINE_BYTES, "%s", line);
 }
 
-/* What it says of a writer is not said if the file can be followed; if not, why it cannot is not.
- */
+/* A message about a writer is dropped if the file can be followed; otherwise the reason why it
+ * cannot be is. */
 static int open_beside_writer(const char *path, const struct sfs_options *options,
                               struct sfs_file **out)
 {
@@ -358,7 +358,8 @@ bool sfs_is_writable(const struct sfs_file *file)
     return store_is_writable(file->store) && !(file->hdf5 && hdf5_is_lost(file->hdf5));
 }
 
-/* With both locks held: brings what only memory knows into the store. */
+/* With both locks held: writes metadata that only memory has to the store: indexes, headers,
+ * libhdf5's cache. */
 static int settle(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
@@ -375,9 +376,8 @@ static int settle(struct sfs_file *file)
     return error;
 }
 
-/* With the lock held: notes and names the datasets of which something cannot be stored, if any.
- * Where chunks over the edge have no filters, what is stored must be of the dims that are
- * committed: then nothing is. */
+/* With the lock held: records and logs which datasets have chunks that cannot be stored. Where edge
+ * chunks have no filters, all chunks must match the committed dims: then nothing is committed. */
 static int look_at_left(struct sfs_file *file, bool any)
 {
     struct sfs_dataset *dataset, *next;
@@ -420,8 +420,8 @@ static void end_commit(struct sfs_file *file, bool is_committed)
     pthread_mutex_unlock(&file->lock);
 }
 
-/* While the disk is busy datasets are opened and closed, read, and written in the cache; only what
- * would change the store waits. */
+/* During a commit datasets can be opened, closed, read, and written in the cache; only changes of
+ * the store wait. */
 static int commit(struct sfs_file *file, bool keeps_promises, int *left)
 {
     begin_commit(file, keeps_promises);
@@ -649,7 +649,7 @@ int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct 
     return FOLLOWING(file, lookup_once(file, group, name, false, link));
 }
 
-/* Hard links may have any address. */
+/* A hard link from a damaged file may have any address. */
 static int find_once(struct sfs_file *file, uint64_t group, const char *path, bool any,
                      uint64_t *address)
 {
@@ -691,8 +691,8 @@ static int check_sparse(struct sfs_file *file, uint64_t address)
     return error == -EOPNOTSUPP ? error : -EIO;
 }
 
-/* libhdf5 is not safe with a damaged header. Before it looks at that of a sparse dataset, what we
- * know of is read by us. */
+/* libhdf5 is not safe with a damaged header. Before it reads that of a sparse dataset we have
+ * verified the messages that we know. */
 static int check_before(struct sfs_file *file, uint64_t address)
 {
     struct object_header *header;

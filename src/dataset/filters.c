@@ -1,4 +1,4 @@
-/* Our own filters for who has sections to write, or to read, as they are stored. */
+/* Our own filters, for programs that write or read sections in their stored form. */
 #include <errno.h>
 #include <stdlib.h>
 

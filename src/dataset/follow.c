@@ -1,7 +1,7 @@
-/* Followed files: taking the state that their writer has committed last, in all that was opened of
- * the old one. Calls hold the file as it is while they run. One that meets bytes of another state
- * ends with STORE_MOVED, by which nobody was told anything yet; then the last state is taken and
- * the call begins again. */
+/* Followed files: taking the state that their writer has committed last, for everything that is
+ * open. Calls hold the state while they run. A call that meets bytes of another state ends with
+ * STORE_MOVED before it has returned anything; then the last state is taken and the call is
+ * repeated. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 #define MOST_TRIES 200 /* of one call, and of taking a state */
 
-/* What cannot change in a dataset that is the same one. */
+/* Compares the properties that cannot change in the same dataset. */
 static bool is_same_sparse(const struct sparse *a, const struct sparse *b)
 {
     const struct dataset_header *old = &a->header, *new = &b->header;
@@ -51,7 +51,7 @@ void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     atomic_fetch_add(&dataset->use.extents, 1);
 }
 
-/* Who has it open is told so; the log says it once. */
+/* Calls on it fail from now on; logged once. */
 static void set_gone(struct sfs_dataset *dataset, const char *why)
 {
     if (!dataset->layout.is_gone)
@@ -104,8 +104,8 @@ static int renew_dense(struct sfs_dataset *dataset)
     return 0;
 }
 
-/* Another state may have other bytes at the same addresses. Members of a series are in other files,
- * and looked at by series_refresh. */
+/* The same addresses may have other bytes in another state. Members of a series are in other files,
+ * and refreshed by series_refresh. */
 static int renew_dataset(struct sfs_dataset *dataset)
 {
     if (series_is_address(dataset->address))
@@ -117,7 +117,7 @@ static int renew_dataset(struct sfs_dataset *dataset)
     return error;
 }
 
-/* libhdf5 opens the file anew only if something wants it: that takes longer than all the rest. */
+/* libhdf5 opens the file again only if something needs it: that takes longer than all the rest. */
 static int renew_library(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
@@ -140,7 +140,7 @@ static int renew_library(struct sfs_file *file)
     return 0;
 }
 
-/* With `lock` held. Those that nobody uses are opened again when they are wanted. */
+/* With `lock` held. Unused datasets are dropped, and opened again on demand. */
 static int renew_all(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
@@ -163,7 +163,7 @@ static int renew_all(struct sfs_file *file)
     return error == -EILSEQ ? -EIO : error;
 }
 
-/* Nobody else is in a call. */
+/* The caller excludes all calls on the file. */
 static int take_state(struct sfs_file *file)
 {
     bool moved;
@@ -174,7 +174,7 @@ static int take_state(struct sfs_file *file)
     pthread_mutex_lock(&file->lock);
     error = renew_all(file);
     pthread_mutex_unlock(&file->lock);
-    if (error) /* half of it is of the old state: nothing is read until it is whole */
+    if (error) /* some objects are of the old state: nothing is read until all are renewed */
         store_outdate(file->store);
     else
         atomic_fetch_add(&file->states, moved);
@@ -253,7 +253,7 @@ int follow_end_copy(struct sfs_file *from, int error)
     return error ? error : -EAGAIN;
 }
 
-/* The last state, if the call may be made again. */
+/* Takes the last state, if the call may be repeated. */
 static int follow_on(struct sfs_file *file, unsigned tries)
 {
     if (store_is_interrupted(file->store))
@@ -262,7 +262,7 @@ static int follow_on(struct sfs_file *file, unsigned tries)
         log_error("%s: it is committed to too often to be followed", sfs_path(file));
         return -EBUSY;
     }
-    uint64_t states = sfs_states(file); /* only libhdf5 may have had to be brought to know it */
+    uint64_t states = sfs_states(file); /* perhaps only libhdf5 was outdated */
     int error = refresh(file);
     if (!error && atomic_load(&file->holds_state) && sfs_states(file) != states)
         error = -EAGAIN;

@@ -1,9 +1,7 @@
-/* What libhdf5's process must not change in a file that is written: what our own code has there.
- * Space that is allocated while the file is open is the store's own anyway; what was there before
- * is looked for when that process has changed something, in the datasets that are open and were not
- * looked at yet. So opening a dataset reads nothing for it, and neither does writing to sparse
- * ones.
- */
+/* Space that a worker must not change in a file that is written: that of sparse datasets and before
+ * the superblock. Space that is allocated while the file is open is the store's own anyway. Older
+ * space is claimed lazily, when the worker first changes something, for all open datasets that were
+ * not claimed yet: neither opening a dataset nor writing to sparse ones reads anything for it. */
 #include <errno.h>
 #include <utlist.h>
 
@@ -11,7 +9,7 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-/* Called by the store with locks of libhdf5's interface and maybe commit_lock held. */
+/* Called by the store; locks of the worker's client and commit_lock may be held. */
 static int claim(void *context)
 {
     struct guard *guard = context;

@@ -215,7 +215,7 @@ static int64_t copy_image(const struct sfs_file *file, uint64_t end, read_functi
 {
     struct superblock superblock = file->superblock;
     uint64_t start = superblock.address;
-    /* Bytes behind the end of a file that is only read are nobody's. */
+    /* Bytes behind the end of a file that is only read are not part of it. */
     if (sfs_is_writable(file) || superblock.end > end)
         superblock.end = end;
     if (superblock.end < start)

@@ -18,14 +18,14 @@ struct part_of_many {
     struct transfer *transfer; /* of a selection; NULL: a slab */
     struct call call;          /* of its dataset; begun... */
     struct use *changing;
-    bool is_first; /* ...where it is the first in `order` that has it */
+    bool is_first; /* ...by the first in `order` that has it */
 };
 
 struct many {
     struct sfs_file *file;
     size_t n;
     struct part_of_many *parts;
-    struct part_of_many **order; /* by dataset, so that nobody waits in a circle */
+    struct part_of_many **order; /* sorted by dataset: the lock order */
     size_t n_begun;
     struct cache_read *reads;
     size_t n_reads;
@@ -39,7 +39,7 @@ static int compare(const void *a, const void *b)
     return left_at < right_at ? -1 : left_at > right_at;
 }
 
-/* The dims of all stay as they are until many_end. */
+/* Holds the dims of all datasets until many_end. */
 static void begin_calls(struct many *many, bool changes)
 {
     for (size_t i = 0; i < many->n; i++) {
@@ -70,7 +70,7 @@ static void many_end(struct many *many)
     free(many->reads);
 }
 
-/* What can be seen without looking at a dataset. */
+/* Checks that need no dataset. */
 static int check_list(const struct sfs_io *ios, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -195,7 +195,7 @@ int sfs_read_many(const struct sfs_io *ios, size_t n)
 
 /* ---- Writing ---- */
 
-/* What the index cannot hold would be refused in the midst of it. */
+/* Checked first: the index would refuse it half-way. */
 static int check_room(const struct part_of_many *part)
 {
     const struct layout *layout = &part->io->dataset->layout;

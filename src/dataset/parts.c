@@ -89,7 +89,7 @@ static int cut_run(struct cutter *cutter, struct run run)
     return 0;
 }
 
-/* Brings the cuts of a row of chunks into the order of chunks; those of one chunk stay in order. */
+/* Sorts the cuts of a row of chunks by chunk, stably. */
 static int sort_cuts(struct cutter *cutter)
 {
     uint64_t lowest = UINT64_MAX, highest = 0;
@@ -128,7 +128,7 @@ uint64_t parts_inside(const struct layout *layout, const uint64_t *scaled)
     return n;
 }
 
-/* Hands over n cuts of one chunk. */
+/* Passes n cuts of one chunk on. */
 static int give_part(struct cutter *cutter, size_t first, size_t n, struct part_piece *pieces,
                      part_function each, void *context)
 {

@@ -23,10 +23,10 @@ struct virtual;
 /* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
 struct use {
     pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
-    atomic_uint_least64_t changes; /* the low 16 bits: calls that are changing something now */
-    atomic_uint_least64_t extents; /* changes of the dims */
-    /* For reading while elements are changed; for writing from reading to writing one that is
-     * changed in part. Taken after `lock`. */
+    atomic_uint_least64_t changes; /* change counter; low 16 bits: number of running changes */
+    atomic_uint_least64_t extents; /* counter of changes of the dims */
+    /* Held for reading while elements are changed, for writing while an element is changed in part
+     * (read, modified, written). Taken after `lock`. */
     pthread_rwlock_t parts;
 };
 
@@ -40,46 +40,49 @@ struct sfs_dataset {
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* NULL: dense */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
-    struct series *series;       /* of a followed file: what it consists of; else NULL */
+    struct series *series;       /* of a followed file: its members; else NULL */
     struct use use;
-    atomic_bool said_missing; /* the log says that a filter is missing */
+    atomic_bool said_missing; /* the missing filter was logged */
     struct {
-        unsigned running; /* fetchings of its chunks */
-        unsigned wrong;   /* what was fetched and was not read then */
+        unsigned running; /* prefetches of its chunks */
+        unsigned wrong;   /* prefetched chunks that were not read */
     } ahead;              /* of ahead.c */
-    /* Of who commits, one at a time; ends are of the first dim: */
+    /* Of the running commit; ends are of the first dim: */
     uint64_t committed_end;
-    uint64_t flush_end;  /* as it is being committed */
-    bool header_differs; /* from the dims: the commit leaves some out */
+    uint64_t flush_end;  /* that is being committed */
+    bool header_differs; /* the header has the committed dims, not the current ones */
     struct sfs_dataset *next_differing;
-    atomic_uint_least64_t finished_end; /* where the last ends that was unfinished, and is not */
-    atomic_int left;                    /* the error for which the last commit left something out */
+    atomic_uint_least64_t finished_end; /* largest end of anything unfinished that has been finished
+                                         */
+    atomic_int left;                    /* error for which the last commit left chunks out */
     struct {
         bool waits;
         struct sfs_dataset *prev, *next;
     } guarded;                       /* of guard.c */
-    unsigned users;                  /* under file->lock; 0: kept open in case it is wanted again */
+    unsigned users;                  /* under file->lock; 0: kept open for reuse */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
 };
 
-/* One commit serves all who asked for it before it began: who comes while one is under way waits
- * for the next, which the first of them does. */
+/* Group commit: one commit serves all callers that came before it began. A caller that comes during
+ * a commit waits for the next one, which the first of them does. */
 struct flushing {
     pthread_mutex_t lock; /* guards what follows; no other lock is taken under it */
     pthread_cond_t ended_one;
     bool running;
-    bool keeps_promises;   /* who waits wants all that is finished, whatever it leaves open */
+    bool keeps_promises;   /* a waiting caller wants everything that is finished
+                            * (unfinished_begin_commit) */
     uint64_t begun, ended; /* commits */
-    int error;             /* of the one that ended last */
-    int left;              /* the error for which it left something out, or 0 */
+    int error;             /* of the commit that ended last */
+    int left;              /* error for which it left chunks out, or 0 */
 };
 
-/* What libhdf5's process must not change (guard.c). */
+/* What a worker must not change (guard.c). */
 struct guard {
     bool is_on;
-    pthread_mutex_t lock;          /* guards what follows; taken after all others of the file */
-    struct sfs_dataset *unclaimed; /* open ones of which nothing was claimed yet */
+    pthread_mutex_t lock;          /* guards what follows; taken after all other locks of the file
+                                    */
+    struct sfs_dataset *unclaimed; /* open sparse datasets that are not claimed yet */
 };
 
 struct sfs_file {
@@ -87,34 +90,34 @@ struct sfs_file {
     struct guard guard;
     struct {                   /* writing.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
-        atomic_uint users;     /* calls that may change the file, and who said that they will */
+        atomic_uint users;     /* running changes, and calls of sfs_begin_writing */
         atomic_bool is_writer; /* the store has begun to write */
         bool can_end;          /* it was opened with options->share */
     } writing;
     bool follows;
-    struct use use;               /* of a followed file: calls on it and its datasets; ALONE: who
-                                   * takes another state */
-    atomic_uint_least64_t states; /* that were taken */
+    struct use use;               /* of a followed file: calls on it and its datasets; ALONE to take
+                                   * another state */
+    atomic_uint_least64_t states; /* number of states taken, for sfs_states */
     atomic_bool holds_state;      /* sfs_hold_state */
-    atomic_bool library_outdated; /* libhdf5 knows another state, */
-    atomic_bool library_wanted;   /* and something wants it to know this one */
-    atomic_bool library_failed;   /* it could not open the file again, which was said */
+    atomic_bool library_outdated; /* libhdf5 has an older state, */
+    atomic_bool library_wanted;   /* and something needs it to have this one */
+    atomic_bool library_failed;   /* it could not open the file again, which was logged */
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;
     struct ahead *ahead;
-    bool owns_cache;          /* and what is ahead in it */
-    struct sources *sources;  /* of its virtual datasets; NULL: none was opened yet; under `lock` */
-    bool owns_sources;        /* else they are those of the file that it is a source of */
+    bool owns_cache;          /* and `ahead` */
+    struct sources *sources;  /* of its virtual datasets; NULL: none yet; under `lock` */
+    bool owns_sources;        /* else they are those of the file whose source this is */
     pthread_mutex_t renewing; /* held while series are looked at again; taken first */
     bool fill_missing;        /* sfs_options */
-    bool has_worker;          /* libhdf5 works on it in another process */
+    bool has_worker;          /* libhdf5 runs in a worker */
     struct flushing flushing;
-    /* For reading while a chunk is put into store and index, or libhdf5 changes the file; for
-     * writing while the store is committed. Who wants to write goes first, so whoever has it for
-     * reading must not take it once more. Taken after `lock`. */
+    /* Held for reading while a chunk is stored and put into the index, or libhdf5 changes the file;
+     * for writing while the store is committed. Prefers writers, so a thread must not take it for
+     * reading twice. Taken after `lock`. */
     pthread_rwlock_t commit_lock;
-    struct sfs_dataset *differing; /* of who commits: those whose header_differs */
+    struct sfs_dataset *differing; /* in the running commit: datasets with header_differs */
     pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
     bool is_committing;            /* a commit has begun for all open datasets */
     struct sfs_dataset *datasets;  /* all open ones, by address */
@@ -122,7 +125,7 @@ struct sfs_file {
     unsigned n_unused;
 };
 
-/* What files can have in common. */
+/* What several files can share. */
 struct common_cache {
     struct cache *cache;
     struct ahead *ahead;
@@ -141,9 +144,9 @@ int file_over(struct store *store, const struct common_cache *common,
 int file_over_found(const struct store_found *found, const struct common_cache *common,
                     const struct sfs_options *options, struct sfs_file **file);
 
-/* Keeps libhdf5's process, if there is one, from changing what is in front of the superblock and
- * what sparse datasets have in the store: of those that are added, as long as they are not removed,
- * and of all that were there when it changed something before. Before other threads; -ENOMEM. */
+/* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if
+ * there is one: of datasets that are added and not removed, and of all that were there when it
+ * first changed something. Before other threads; -ENOMEM. */
 int guard_init(struct sfs_file *file);
 void guard_add(struct sfs_dataset *dataset);
 void guard_remove(struct sfs_dataset *dataset);
@@ -160,9 +163,9 @@ int file_open_source(struct sfs_file *from, const struct store_found *found,
 int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
 int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
 
-/* Until the end of the block the file may be changed, and has the lock that this wants; or
- * writing.error says why not: -EROFS, and errors of store_begin_writing. It comes before USING and
- * the like, which commits may have to wait for. */
+/* Until the end of the block the file may be changed, under the exclusive lock; or writing.error
+ * says why not: -EROFS, and errors of store_begin_writing. It comes before USING and the like,
+ * which a commit may wait for. */
 #define WRITING(file)                                                                              \
     __attribute__((cleanup(writing_end))) struct writer writing = writing_begin(file)
 struct writer {
@@ -172,7 +175,8 @@ struct writer {
 struct writer writing_begin(struct sfs_file *file);
 void writing_end(struct writer *writing);
 
-/* Whether there can be anything to commit: then the lock stays until sfs_end_writing. */
+/* Whether there may be anything to commit: then the exclusive lock is kept until sfs_end_writing.
+ */
 bool writing_hold(struct sfs_file *file);
 
 /* Commits, as sfs_flush. *left: as of cache_flush_most. */
@@ -181,20 +185,20 @@ int file_flush(struct sfs_file *file, bool keeps_promises, int *left);
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);
 
-/* A call that this thread is in the middle of. */
+/* A running call of this thread. */
 struct call {
     struct use *use;
     bool has_parts; /* it has taken use->parts */
     struct call *outer;
 };
 
-/* Until the end of the block the dims stay as they are; calls may be nested. CHANGING: also, the
- * block changes elements. PATCHING: and some of them in part, while nobody else changes any. */
+/* Until the end of the block the dims are constant; calls may be nested. CHANGING: the block also
+ * changes elements. PATCHING: it changes parts of elements, and excludes all other changes. */
 #define USING(dataset)                                                                             \
     FOLLOWED((dataset)->file);                                                                     \
     __attribute__((cleanup(use_end))) struct call call;                                            \
     use_begin(&(dataset)->use, &call)
-/* The same for a whole file: if it is followed it stays in one state. */
+/* The same for a whole file: a followed one stays in one state. */
 #define FOLLOWED(file)                                                                             \
     __attribute__((cleanup(use_end))) struct call file_call;                                       \
     use_begin((file)->follows ? &(file)->use : NULL, &file_call)
@@ -208,15 +212,15 @@ struct call {
 void use_begin(struct use *use, struct call *call);
 bool use_try_begin(struct use *use, struct call *call); /* false: it would wait */
 void use_end(struct call *call);
-bool use_is_mine(const struct use *use); /* this thread is in the middle of a call */
-bool use_is_only(const struct use *use); /* and in the middle of none on anything else */
-void use_changed(struct use *use);       /* something has changed, without a call */
+bool use_is_mine(const struct use *use); /* this thread is inside a call on it */
+bool use_is_only(const struct use *use); /* and inside no call on anything else */
+void use_changed(struct use *use);       /* counts a change made outside of a call */
 struct use *change_begin(struct use *use);
 struct use *patch_begin(struct use *use);
 void change_end(struct use **use);
 
-/* Until the end of the block no other call on the dataset runs, and the dims may change; what is
- * called in it must not be USING the dataset. */
+/* Until the end of the block no other call on the dataset runs, and the dims may change; nothing
+ * called in it may be USING the dataset. */
 #define ALONE(dataset)                                                                             \
     __attribute__((cleanup(alone_end), unused)) struct use *alone = alone_begin(&(dataset)->use)
 struct use *alone_begin(struct use *use);
@@ -226,8 +230,8 @@ void alone_end(struct use **use);
 void alone_call_begin(struct use *use, struct call *call);
 void alone_call_end(struct call *call);
 
-/* The result of a call of this library that reads, and is made again as long as a followed file
- * moves under it. Calls in the middle of others leave that to these. */
+/* The result of a reading call, which is repeated as long as it ends with STORE_MOVED. Nested calls
+ * leave that to the outermost one. */
 #define FOLLOWING(file, call)                                                                      \
     __extension__({                                                                                \
         unsigned follow_tries = 0;                                                                 \
@@ -239,26 +243,25 @@ void alone_call_end(struct call *call);
     })
 bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
 
-/* Calls that copy from a file which may be followed to another: before the block in which they are
- * FOLLOWED, libhdf5 is brought to know the state; after it, -EAGAIN if that has moved on meanwhile:
- * the copy is to be discarded. */
+/* For calls that copy from a file that may be followed: before the FOLLOWED block libhdf5 takes the
+ * state; after it, -EAGAIN if the state has changed meanwhile: the copy is to be discarded. */
 int follow_begin_copy(struct sfs_file *from);
 int follow_end_copy(struct sfs_file *from, int error);
 
-/* A dataset of a followed file gets other dims; nobody else is in a call on the file. */
+/* Sets the dims of a dataset of a followed file; the caller excludes all calls on the file. */
 void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 
-/* In a call: whether libhdf5 knows the state that the file is in; else STORE_MOVED, and it will. */
+/* In a call: 0 if libhdf5 has the state of the file; else STORE_MOVED, and it takes it. */
 int library_current(struct sfs_file *file);
 
 /* ---- unfinished.c: what a commit leaves out ---- */
 
-/* Before the cache is flushed, or when a dataset is opened during a commit; the dims stay as they
- * are meanwhile. keeps_promises: nothing that is finished. */
+/* Before the cache is flushed, or when a dataset is opened during a commit; the dims are constant
+ * meanwhile. keeps_promises: the commit includes everything that is finished. */
 void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
 
-/* Puts the dims that are to be committed into the header of a dataset; then, after the commit,
- * those that are into all such headers. commit_lock is held for writing. */
+/* Puts the dims to be committed into the header of a dataset; and, after the commit, the current
+ * ones into all such headers. commit_lock is held for writing. */
 int unfinished_settle(struct sfs_dataset *dataset);
 void unfinished_restore(struct sfs_file *file);
 
@@ -268,11 +271,11 @@ void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
  * writing. */
 int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 
-/* Closes a dataset that nobody uses; `lock` is held. What is returned the caller gives to
- * virtual_close without it. */
+/* Closes an unused dataset; `lock` is held. The caller passes the result to virtual_close without
+ * it. */
 struct virtual *dataset_drop(struct sfs_dataset *dataset);
 
-/* Closes what is read through virtual datasets; then all datasets. None may be in use. */
+/* Closes the sources of virtual datasets; then all datasets. None may be in use. */
 void dataset_close_virtual(struct sfs_file *file);
 void dataset_close_all(struct sfs_file *file);
 
@@ -318,12 +321,12 @@ int dataset_describe(struct runs *runs, struct sfs_defined *defined);
 /* The interval that holds the n-th defined element. */
 size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
 
-/* Fill values, at most *n and no more than a fair amount of memory; *n is how many. The caller
- * frees them. NULL: no memory. */
+/* Fill values, at most *n and at most about 1 MiB of them; *n is how many. The caller frees them.
+ * NULL: no memory. */
 void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);
 
-/* Writes packed values to a box. *done: it lies so that this could be done piece by piece; if not,
- * some may have been written. */
+/* Writes packed values to a box piece by piece. *done false: its pieces are not intervals of it;
+ * some values may have been written. */
 int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
                            const struct sfs_defined *defined, const char *values, bool *done);
 
@@ -337,7 +340,7 @@ int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box 
 /* Whether elements can be written: -EOPNOTSUPP, they have pointers; -EINVAL, too many of them. */
 int dataset_check_writable(const struct sfs_dataset *dataset);
 
-/* Writes the elements of a box through the cache, or what only libhdf5 can write through that. */
+/* Writes the elements of a box through the cache, or through libhdf5 where only that can. */
 int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
 /* Reads n elements from row-major position first of a box on. */
@@ -351,7 +354,7 @@ struct place {
     const uint64_t *dims, *start;
 };
 
-/* Whether its chunks are decoded, and that by filters of our own. */
+/* Whether its chunks are decoded, by our own filters. */
 bool dataset_decodes(const struct sfs_dataset *dataset);
 
 /* Reads a box, which must lie inside the dataset. depth: of virtual datasets whose sources lead
@@ -374,7 +377,7 @@ void dataset_return(struct sfs_dataset *dataset, void *holder);
  * UINT64_MAX: nowhere. */
 uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address);
 
-/* Logs what libhdf5 says of an object; returns error. */
+/* Logs libhdf5's error on an object; returns error. */
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);
 
 #endif

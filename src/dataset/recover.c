@@ -8,8 +8,8 @@
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
 
-/* A writer that died may have put metadata behind the end that it had written last: the file's end
- * is the only one that leaves nothing out. */
+/* A writer that died may have put metadata behind the end that its superblock has: the file's size
+ * is the only end that covers everything. */
 static int clear_mark(struct store *store, struct superblock *superblock)
 {
     uint64_t end = store_end(store);

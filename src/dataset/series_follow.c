@@ -11,10 +11,10 @@
 
 struct open_series {
     size_t n;
-    struct sfs_dataset **dataset; /* each is closed by who has them */
+    struct sfs_dataset **dataset; /* each is closed by the owner of the list */
 };
 
-/* All series that are open, also those that nobody uses. -ENOMEM. */
+/* All open series, unused ones included. -ENOMEM. */
 static int hold_series(struct sfs_file *file, struct open_series *held)
 {
     struct sfs_dataset *dataset, *next;

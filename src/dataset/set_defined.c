@@ -35,7 +35,7 @@ int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                                  &selection, &why);
     if (error)
         return error == -EILSEQ ? refuse(dataset, why) : error;
-    free(selection.order); /* the values in this order are those of somebody else */
+    free(selection.order); /* it is the order of values that are not given here */
     return dataset_describe(&selection.runs, defined);
 }
 

@@ -181,7 +181,7 @@ static void remove_linked(struct sources *sources, struct linked *linked)
     }
 }
 
-/* Closes files that nobody uses, as far as there are too many. `opening` is held. */
+/* Closes unused files, as long as there are too many. `opening` is held. */
 static void close_some(struct sources *sources)
 {
     struct linked *linked, *victim;
@@ -222,7 +222,7 @@ static struct linked **hold_files(struct sources *sources, size_t *n)
     return held;
 }
 
-/* What has the name of a file that is gone is opened as soon as nobody uses that any more. */
+/* A file that has replaced another one is opened once the old one is unused. */
 static void let_go(struct sources *sources, struct linked *linked, bool is_gone)
 {
     pthread_mutex_lock(&sources->opening);
@@ -330,7 +330,7 @@ struct search {
     unsigned links; /* external ones that were followed */
 };
 
-/* It says nothing about a file: nobody knows then whether it is there. */
+/* The error says nothing about the file: whether it exists is unknown. */
 static bool is_of_system(int error)
 {
     return error == -EMFILE || error == -ENFILE || error == -ENOSYS;

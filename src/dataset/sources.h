@@ -25,7 +25,7 @@ struct source *source_create(struct sources *sources, struct sfs_file *file, con
                              const struct sfs_encoded *type, const char *file_name, uint64_t group,
                              const char *dataset_name);
 
-/* Nobody uses it any more. */
+/* It is unused from now on. */
 void source_destroy(struct source *source);
 
 /* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
@@ -36,7 +36,7 @@ void source_destroy(struct source *source);
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 
-/* The same if that waits for nobody: NULL unless it is open. */
+/* The same without waiting: NULL unless it is open. */
 struct sfs_dataset *source_get_open(struct source *source);
 
 /* Of one that is held: whether its elements have the type of the virtual dataset's. */

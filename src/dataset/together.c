@@ -83,7 +83,7 @@ int together_open(struct together *together, int fd, const char *path, struct sf
     return file_over_found(&found, &together->common, &together->options, file);
 }
 
-/* Where it has not begun to write there is nothing to commit, and somebody else may have the lock.
+/* If it has not begun to write there is nothing to commit, and another program may have the lock.
  */
 static int finish_writing(struct sfs_file *file)
 {

@@ -60,14 +60,14 @@ static char *memory_at(const struct memory *memory, uint64_t k, uint64_t *n)
            (runs->entries[low].first + (k - runs->entries[low].index)) * memory->size;
 }
 
-/* A list of points in another order than row-major says where each of its elements is. */
+/* The position in memory of each element of an unordered list of points. */
 static int memory_place(struct memory *memory)
 {
     const struct selection *selection = &memory->selection;
     if (!selection->order)
         return 0;
     if (selection->values != selection->runs.elements)
-        return -EINVAL; /* a point twice: which of the two elements is meant? */
+        return -EINVAL; /* a point occurs twice, with two values */
     memory->place = reallocarray(NULL, (size_t)selection->values, sizeof(*memory->place));
     if (!memory->place)
         return -ENOMEM;
@@ -182,14 +182,14 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
     return error;
 }
 
-/* Whether a conversion leaves members of elements as they are: those that only one of two compound
- * datatypes has. */
+/* Whether a conversion keeps members that only one of two compound datatypes has. */
 static bool keeps_members(const struct transfer *transfer)
 {
     return transfer->type && transfer->dataset->info.type.class == SFS_COMPOUND;
 }
 
-/* Converts n packed elements in place. background: if keeps_members, what stands where they go. */
+/* Converts n packed elements in place. background: if keeps_members, the elements that they
+ * overwrite. */
 static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, void *elements,
                    void *background)
 {
@@ -691,7 +691,7 @@ static int check_erasable(const struct sfs_dataset *dataset)
     return dataset_check_writable(dataset);
 }
 
-/* Erases the elements of a box. Chunks of which nothing is stored cost nothing. */
+/* Erases the elements of a box. Takes no time for chunks that are not stored. */
 static int erase_box(struct sfs_dataset *dataset, const struct box *box)
 {
     const struct layout *layout = &dataset->layout;

@@ -1,7 +1,7 @@
-/* Elements that are unfinished, and how far the first dim of a dataset is committed for them: a
- * frame that is being written for the first time is not to be counted by others. The header of a
- * dataset has the dims that are, and while the store is committed those that are to be seen.
- * Nothing is stored outside of these: it would come back when the dataset grows again. */
+/* Unfinished elements, and the first dim that is committed for them: a frame that is being written
+ * for the first time must not be counted by others. Headers have the current dims, and the
+ * committed ones while the store is committed. Nothing is stored outside of these: it would come
+ * back when the dataset grows again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ int sfs_begin_unfinished(struct sfs_dataset *dataset, const struct sfs_slab *sla
         if (__builtin_add_overflow(slab->start[i], slab->count[i], &end) || end > INT64_MAX)
             return -EINVAL;
         box.start[i] = slab->start[i];
-        /* Chunks that reach over the edge are unfinished as a whole, too. */
+        /* Chunks that reach over that edge are unfinished as a whole. */
         box.count[i] = i > 0 && end == dataset->layout.dims[i] ? INT64_MAX : slab->count[i];
     }
     struct sfs_unfinished *unfinished = calloc(1, sizeof(*unfinished));
@@ -105,7 +105,8 @@ int unfinished_settle(struct sfs_dataset *dataset)
 void unfinished_restore(struct sfs_file *file)
 {
     for (struct sfs_dataset *i = file->differing; i; i = i->next_differing)
-        i->header_differs = dataset_put_dims(i, i->layout.dims) != 0; /* the next commit does it */
+        i->header_differs = dataset_put_dims(i, i->layout.dims) != 0; /* the next commit tries again
+                                                                       */
     file->differing = NULL;
 }
 

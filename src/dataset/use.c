@@ -1,5 +1,5 @@
-/* Calls on one dataset from several threads: while one of them changes the dims no other runs, and
- * what was worked out before a change can be told from what was worked out after it. */
+/* Calls on one dataset from several threads: changing the dims excludes all other calls, and change
+ * counters tell results from before a change from those after it. */
 #include <assert.h>
 #include <errno.h>
 
@@ -8,8 +8,8 @@
 #define CHANGING_NOW ((uint64_t)1)
 #define ONE_CHANGE   ((uint64_t)1 << 16)
 
-/* Innermost first. sfs_chunk_iterate calls a function that may call anything: what is called in the
- * middle of another call must not wait for the lock behind a writer. */
+/* Innermost first. sfs_chunk_iterate calls a function that may call anything: a nested call must
+ * not take the lock, where it would wait behind a writer. */
 static _Thread_local struct call *calls;
 
 bool use_is_mine(const struct use *use)
@@ -28,7 +28,7 @@ bool use_is_only(const struct use *use)
     return true;
 }
 
-/* Those who read without a pause would otherwise keep out for ever who extends. */
+/* Prefers writers: continuous readers would keep out a thread that extends the dataset. */
 int use_init(struct use *use)
 {
     pthread_rwlockattr_t attributes;
@@ -86,8 +86,8 @@ static void count_end(struct use *use)
     atomic_fetch_add(&use->changes, ONE_CHANGE - CHANGING_NOW);
 }
 
-/* Whether this call is the first of this thread to do so: one in the midst of it must not take the
- * lock once more. */
+/* Whether this is the outermost changing call of this thread: a nested one must not take the lock
+ * again. */
 static bool takes_parts(const struct use *use)
 {
     for (const struct call *i = calls; i; i = i->outer)

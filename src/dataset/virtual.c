@@ -12,7 +12,7 @@
 #include "dataset/virtual_part.h"
 #include "store/store.h"
 
-/* Less is not worth waking threads for. */
+/* Smaller reads are not worth waking threads. */
 #define SHARED_BYTES ((size_t)256 << 10)
 #define SHARED_MOST  64 /* mappings */
 
@@ -41,8 +41,8 @@ static int read_mapping(struct virtual *virtual, const struct mapping *mapping,
     return error;
 }
 
-/* Mappings that are read by several threads. Only the one that was called knows whether it is to
- * end early: what may take long is left to it. */
+/* Mappings that are read by several threads. Only the calling thread can be interrupted: mappings
+ * that may take long are left to it. */
 struct shared {
     struct virtual *virtual;
     const struct mapping *const *mapping;
@@ -70,7 +70,7 @@ static bool lie_apart(const struct mapping *a, const struct mapping *b, const st
     return false;
 }
 
-/* Whether threads may take a mapping each: none lies over another, and this one holds no other
+/* Whether mappings can be read in parallel: none overlaps another, and this thread holds no other
  * dataset that somebody may wait to change. */
 static bool can_be_shared(const struct virtual *virtual, const struct touched *touched,
                           size_t first, const struct box *box, int depth)
@@ -130,7 +130,7 @@ static int too_deep(struct virtual *virtual)
 
 static int check_sources(struct virtual *virtual, int depth);
 
-/* What is not there matters only where it is wanted, and is no fill value. */
+/* A missing source matters only where it is read, unless the fill value stands for it. */
 enum want { NOT_WANTED, WANTED_IF_THERE, WANTED };
 
 static int check_source(struct virtual *virtual, struct source *source, enum want want, int depth)
@@ -220,8 +220,8 @@ static int check_blocks(struct virtual *virtual, const struct mapping *mapping,
     return error == -EOPNOTSUPP ? 0 : error; /* libhdf5 knows what it shows */
 }
 
-/* The box of a source in which a mapping that libhdf5 reads selects; -EIO: the source is shorter,
- * and nobody knows what libhdf5 would read behind it. */
+/* The box of a source in which a mapping that libhdf5 reads selects; -EIO: the source is shorter:
+ * what libhdf5 would read behind its end is undefined. */
 static int find_bounds(const struct mapping *mapping, struct sfs_dataset *dataset,
                        struct box *bounds)
 {
@@ -298,7 +298,7 @@ static int read_by_library(struct virtual *virtual, const struct box *box,
                                      place->start);
 }
 
-/* A member of a series is another one than when it was looked at. */
+/* A member of a series has changed since it was looked at. */
 static int not_alike(struct virtual *virtual)
 {
     if (!atomic_exchange(&virtual->said_not_alike, true))

@@ -43,7 +43,7 @@ typedef bool virtual_visit_fn(struct cache_dataset *cache, const uint64_t *scale
 bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
                    virtual_visit_fn *visit);
 
-/* Opens the sources of a box, which is to be read soon, and leaves errors to who reads it. */
+/* Opens the sources of a box that will be read soon; errors are left to the read. */
 void virtual_open_sources(struct virtual *virtual, const struct box *box);
 
 /* As sfs_virtual_sources. */

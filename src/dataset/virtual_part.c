@@ -7,8 +7,8 @@
 #include "cache/cache.h"
 #include "common/interrupt.h"
 
-/* Elements that lie scattered are read with what is between them, so much at once, unless that is
- * so many times as much. */
+/* Scattered elements are read together with the gaps between them, so many bytes at once, unless
+ * that is so many times as much. */
 #define GATHERED_BYTES    ((size_t)4 << 20)
 #define GATHERED_TIMES    16
 #define GATHERED_INTERVAL 4096 /* bytes; intervals of more are read one by one */
@@ -45,7 +45,7 @@ static int translate(struct virtual_part *part, uint64_t block)
     return n == there ? -EOPNOTSUPP : -EIO;
 }
 
-/* What the mapping does not find there is an error, or the fill value. */
+/* What a mapping does not find in its source is an error, or the fill value. */
 static bool part_is_fill(const struct virtual_part *part)
 {
     return part->mapping->is_unlimited || part->virtual->fill_missing;

@@ -5,8 +5,8 @@
 #include "dataset/private.h"
 #include "store/store.h"
 
-/* The number of users is raised before is_writer is looked at, and is_writer taken away before the
- * number is: one of the two sees the other. */
+/* users is incremented before is_writer is read, and is_writer cleared before users is read: one of
+ * the two threads sees the other. */
 int sfs_begin_writing(struct sfs_file *file)
 {
     if (!sfs_is_writable(file))
@@ -36,7 +36,7 @@ void writing_end(struct writer *writing)
         atomic_fetch_sub(&writing->file->writing.users, 1);
 }
 
-/* What was written may be on its way to the file: whoever gives the lock back has it until then. */
+/* Changes may be on their way to the file: the lock is held until they are. */
 bool writing_hold(struct sfs_file *file)
 {
     if (!store_is_writable(file->store))
@@ -57,7 +57,7 @@ void sfs_end_writing(struct sfs_file *file)
     atomic_fetch_sub(&file->writing.users, 1);
 }
 
-/* The writer's lock is held back from others while everything is brought into the file. */
+/* Holds `writing.lock` while everything is brought into the file. */
 static int give_back(struct sfs_file *file)
 {
     int left, error = -EBUSY;

@@ -47,9 +47,9 @@ bool b2frame_find(const struct b2frame *frame, uint64_t offset, enum b2special *
 bool b2frame_is_in_order(const struct b2frame *frame);
 void b2frame_gather(const struct b2frame *frame, const unsigned char *padded, unsigned char *out);
 
-/* Makes a frame of the chunk at b2frame_chunk(out): writes what is before it, and behind; `out` has
- * room for that chunk and B2FRAME_OVERHEAD. The level and the code of the compressor are for those
- * who ask. Returns the bytes of the frame. */
+/* Makes a frame of the chunk at b2frame_chunk(out): writes header and trailer around it; `out` has
+ * room for that chunk and B2FRAME_OVERHEAD. The level and the code of the compressor are
+ * informative only. Returns the bytes of the frame. */
 unsigned char *b2frame_chunk(unsigned char *out);
 size_t b2frame_put(unsigned element, unsigned compressor, unsigned level, unsigned char *out);
 

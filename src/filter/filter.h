@@ -82,8 +82,8 @@ size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_
  * of these; else *place is where among them the number stands. */
 bool filter_counts_elements(const struct sfs_filter *filter, size_t *place);
 
-/* Bytes that undoing other filters takes besides what the caller has: what stands before and after
- * them is there once more, for who runs them. */
+/* Memory for decoding foreign filters beyond the caller's buffers: input and output are copied once
+ * more. */
 size_t filters_besides(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
                        size_t size);
 int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,

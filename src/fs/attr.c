@@ -31,8 +31,8 @@ static void common(const struct mount *mount, const struct node *node, struct in
     follow_raise(mount->follow, node_file(node), &st->st_ctim);
 }
 
-/* Who may read a directory may enter it. One link means that the number of subdirectories is not
- * known: programs that count them must look. */
+/* Directories that can be read can be searched. One link means that the number of subdirectories is
+ * unknown: programs that count them must look. */
 static void as_directory(struct stat *st)
 {
     st->st_mode = S_IFDIR | st->st_mode | (st->st_mode & READ_BITS) >> 2;
@@ -169,8 +169,8 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     }
 }
 
-/* The memory that a mount takes is the affair of who has mounted, not of who owns the file; and
- * what is said of a folder has names that its owners do not show to everybody. */
+/* The daemon's memory is charged to the user who mounted, not to the file's owner; and statistics
+ * of a folder contain names that its owners do not show to everybody. */
 static void as_mounters(const struct mount *mount, struct inode inode, struct stat *st)
 {
     bool is_told = inode.entry == ENTRY_LOG && mount->files;

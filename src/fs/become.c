@@ -1,6 +1,6 @@
 /* How a temporary file becomes a frame: its content is written to the view that it is renamed to.
- * Only then the lock of a writer is taken (sfs_begin_writing): as long as a file is temporary
- * nothing is to be written, and nobody else is to be kept from it. */
+ * The exclusive lock is taken only then (sfs_begin_writing): a temporary file writes nothing, and
+ * must not keep other programs from the HDF5 file. */
 #include <errno.h>
 
 #include "fs/entry.h"

@@ -39,7 +39,7 @@ struct change mount_change_since(const struct node *node, struct views *views, u
     return change;
 }
 
-/* Who is waited for may need requests that are still to be read. */
+/* The close that is waited for may need requests that are still to be read. */
 static void settle(struct mount *mount, const struct node *node, enum view_kind view,
                    uint64_t frame, bool itself)
 {
@@ -80,7 +80,7 @@ bool mount_parse_name(struct mount *mount, struct inode directory, const char *n
     return true;
 }
 
-/* The view and frame that a name in a directory stands for, whether the frame is there or not. */
+/* The view and frame that a name in a directory stands for, whether the frame exists or not. */
 static int parse_name(struct mount *mount, struct views *views, struct inode directory,
                       const char *name, struct inode *inode)
 {

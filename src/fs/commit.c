@@ -1,4 +1,4 @@
-/* Commits of one file, and the count of the failures of those that nobody has asked for. */
+/* Commits of one file, and the number of failed background commits. */
 #include "fs/commit.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ int commits_now(struct commits *commits, struct sfs_dataset *dataset)
     return error;
 }
 
-/* What cannot be stored of some dataset is its writers' affair, who are told by fsync. */
+/* Chunks that cannot be stored are reported to the writers of their dataset, by fsync. */
 static int commit_most(struct commits *commits)
 {
     atomic_store(&commits->has_changes, false);
@@ -43,7 +43,7 @@ static int commit_most(struct commits *commits)
     return error;
 }
 
-/* As long as somebody may write, or has chunks that cannot be stored, the file is not shared. */
+/* The file is not shared while somebody may write, or chunks cannot be stored. */
 static int settle_and_share(struct commits *commits)
 {
     int error = sfs_settle(commits->file);
@@ -75,7 +75,7 @@ static void commit_regularly(void *commits)
     commits_in_background(commits);
 }
 
-/* However many commit one after the other, who holds them back gets his turn. */
+/* Prefers writers: commits_hold gets its turn however many commits follow each other. */
 static void init_held(pthread_rwlock_t *held)
 {
     pthread_rwlockattr_t attributes;

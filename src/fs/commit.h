@@ -1,5 +1,4 @@
-/* Making durable what was written: when somebody asks, and in the background at least every so many
- * seconds. Thread-safe. */
+/* Commits: on request, and in the background at regular intervals. Thread-safe. */
 #ifndef SPARSEFS_FS_COMMIT_H
 #define SPARSEFS_FS_COMMIT_H
 
@@ -17,23 +16,23 @@ void commits_destroy(struct commits *commits);
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* What was written is committed; if nothing was since the last time, what is committed is settled,
- * and the file shared. */
+/* A background commit: commits changes; if there were none since the last one it settles the store
+ * and shares the file. */
 void commits_in_background(struct commits *commits);
 
-/* Everything written before, but for frames that are fresh and were not closed, is durable when
- * this returns 0, and but for what cannot be stored of others than dataset (NULL: everything). */
+/* Everything written before is durable when this returns 0, except fresh frames that were not
+ * closed, and chunks of other datasets than `dataset` (NULL: none) that cannot be stored. */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
-/* Between the two there is no commit: what is written then is durable as a whole or not at all. Not
- * while committing, and not to be nested. */
+/* Between the two calls there is no commit: what is written then is atomic. Not while committing;
+ * not nested. */
 void commits_hold(struct commits *commits);
 void commits_release(struct commits *commits);
 
 /* How many commits in the background have failed so far; for a new reader of commits_error. */
 unsigned commits_failures(struct commits *commits);
 
-/* The error of a commit in the background that this reader, whose *seen it is, was not told yet. */
+/* The error of a background commit that this reader, whose *seen it is, was not told yet. */
 int commits_error(struct commits *commits, unsigned *seen);
 
 #endif

@@ -23,7 +23,7 @@ static const struct {
              {"cache_size", ENTRY_CACHE_SIZE},
              {"image.h5", ENTRY_IMAGE}};
 
-/* The image, which is the last, is the writer's to give: who follows could only copy all of the
+/* The image, which is the last, exists in writers only: a follower would have to copy the whole
  * file before it changes. */
 static size_t number_of_files(const struct mount *mount)
 {
@@ -88,7 +88,7 @@ static void write_statistics(FILE *out, const struct stat *st, const struct sfs_
             (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
 
-/* Sums of all files; each that is open has a lock of its own, of which the strongest is told. */
+/* Sums over all files; each open file has its own lock, of which the strongest is shown. */
 static void write_of_folder(FILE *out, struct mount *mount)
 {
     struct mounted_statistics statistics;

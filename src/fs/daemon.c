@@ -12,7 +12,7 @@
 
 #include "fs/options.h"
 
-static int word_fd = -1; /* of the child: where it says that it is ready */
+static int word_fd = -1; /* of the child: the pipe on which it reports that it is ready */
 
 int daemon_fail(const char *path, const char *why)
 {
@@ -42,9 +42,9 @@ static void hand_on(int number)
 static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
 #define INTERRUPTIONS (sizeof(interruptions) / sizeof(*interruptions))
 
-/* Waits for the child's word or its end. What interrupts the wait ends the child, so that there is
- * no mount of which nobody knows, and the exit code says so. The interruptions are blocked so far;
- * before: what shall be. */
+/* Waits for the child's report or its end. A signal ends the child, so that no unknown mount is
+ * left, and the exit code says so. Signals are blocked on entry; `before` is the mask to be
+ * restored. */
 static int wait_for(pid_t child, int fd, const sigset_t *before)
 {
     struct sigaction action = {.sa_handler = hand_on};
@@ -78,7 +78,7 @@ int daemon_begin(void)
     sigset_t blocked, before;
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
-    /* One that came to the parent before it can hand it on would leave the child alone. */
+    /* A signal that reaches the parent before it can forward it would leave the child alone. */
     sigemptyset(&blocked);
     for (size_t i = 0; i < INTERRUPTIONS; i++)
         sigaddset(&blocked, interruptions[i]);

@@ -1,5 +1,5 @@
-/* A process that becomes a daemon only when its work has begun well: its parent waits for the word
- * and hands on the exit code, with stderr still the user's. */
+/* Daemonising: the parent process stays until the child reports success or failure, and returns its
+ * exit code, with stderr still the user's. */
 #ifndef SPARSEFS_FS_DAEMON_H
 #define SPARSEFS_FS_DAEMON_H
 

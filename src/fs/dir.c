@@ -1,14 +1,13 @@
-/* Listings. Names in the directories of a dataset are computed from the offset; only for a group
- * are its links read (listing.h).
+/* Listings. Names in the directories of a dataset are computed from the offset; only the links of
+ * groups are read (listing.h).
  *
- * Directories are not open, where the kernel can do without: nothing is kept for who reads one but
- * the offset that he goes on from, and two of the four requests for every directory are saved. The
- * offset of an entry, which is where it and what follows is found, holds for as long as the mount:
- * "." and ".." come first; then in a group links by their places, behind .sparsefs at the root; in
- * other directories names by their places in the table, or by frame, and far behind all frames
- * temporary files by their numbers. Of files that are followed
- * others change the links, and nobody says which: there directories are open, and who has one open
- * sees the links as they were when he began to read it. */
+ * Where the kernel permits it directories are not opened: a reader has no state but its offset,
+ * and two of four requests per directory are saved. The offset of an entry, at which it and what
+ * follows is found, is valid as long as the mount: "." and ".." come first; then in a group links
+ * by their places, behind .sparsefs at the root; in other directories names by their places in the
+ * table, or by frame, and far behind all frames temporary files by their numbers. In followed
+ * files links are changed by others without notice: there directories are opened, and show the
+ * links as they were when reading began. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +43,7 @@ struct listed {
     struct inode inode;
     mode_t type;
     uint64_t next; /* the offset behind it */
-    bool is_held;  /* its node, which is another one than the directory's */
+    bool is_held;  /* a reference to its node, which is not the directory's, is held */
     bool has_attributes;
     struct stat st;
     double timeout; /* of st */
@@ -100,7 +99,7 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
         return get_listing(mount, node, begins, &directory->listing);
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
-    /* Says in the log, once more, why it cannot be read. */
+    /* Logs again why it cannot be read. */
     return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO
                                                                                             : 0;
 }
@@ -179,7 +178,7 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
         error = node_child(mount->nodes, group, link, child);
     } else if (!node_get(mount->nodes, group->number)) {
         error = -EAGAIN;
-    } else { /* since then its object may have become another */
+    } else { /* its object may have been replaced since */
         struct sfs_link now;
         error = sfs_lookup(node_file(group), node_address(group), link->name, &now);
         if (!error) {
@@ -376,8 +375,8 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
     return 0;
 }
 
-/* The first entry at an offset or behind it; -ENOENT: there is none. -EAGAIN: there is none before
- * listed->next; it is not there, or not any more. */
+/* The first entry at or behind an offset; -ENOENT: there is none. -EAGAIN: there is none before
+ * listed->next; it does not exist, or not any more. */
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {

@@ -154,7 +154,7 @@ int entry_width(const struct entry_series *series, uint64_t n_frames, uint64_t f
     return width < MIN_WIDTH ? MIN_WIDTH : width;
 }
 
-/* By hand: a listing of millions of names is mostly this. */
+/* Formatted by hand: it dominates listings of millions of names. */
 void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
                   char name[ENTRY_NAME_BYTES])
 {

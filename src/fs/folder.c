@@ -44,10 +44,10 @@ struct folder {
     char *path;
     int fd;
     dev_t device;
-    bool is_local;            /* nobody else need be asked for the state of a file */
+    bool is_local;            /* its state can be read without asking another host */
     pthread_mutex_t lock;     /* guards what follows */
     struct known_kind *kinds; /* some by each hash of an inode */
-    unsigned next_kind;       /* of a place that is full, that goes */
+    unsigned next_kind;       /* the entry of a full bucket to be replaced next */
 };
 
 /* Those of other machines and daemons are not among them. */
@@ -109,7 +109,7 @@ int folder_statvfs(const struct folder *folder, struct statvfs *st)
 
 /* ---- Finding ---- */
 
-/* A directory of another device than the folder's may be our own mount, which must not be asked. */
+/* A directory on another device may be our own mount, which must not be accessed. */
 static int check_found(const struct folder *folder, int fd)
 {
     struct statx st;
@@ -227,8 +227,7 @@ static bool find_kind(struct folder *folder, const struct stat *st, bool *is_hdf
     return found;
 }
 
-/* In place of what was known of another state of the file, or of nothing, or of one of the others.
- */
+/* Replaces an entry for another state of the file, an empty one, or one of the others. */
 static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5)
 {
     struct known_kind *kind = place_of(folder, st);
@@ -244,8 +243,8 @@ static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5
     pthread_mutex_unlock(&folder->lock);
 }
 
-/* A state that is so new is not known by its times: the file may be changed without another time,
- * as these are taken from a clock that ticks, on some file systems once in two seconds. */
+/* A state this recent is not cached: the file may change again with the same times, as these are
+ * taken from a clock with a granularity of up to two seconds. */
 bool folder_is_settled(const struct stat *st)
 {
     struct timespec now;
@@ -281,7 +280,7 @@ enum folder_kind folder_kind(struct folder *folder, int found, const struct stat
 
 /* ---- Listing ---- */
 
-/* Room for one more of so many: *room is grown as far as it takes. */
+/* Grows the array for one more element; *room is its capacity. */
 static int make_room(void **array, size_t size, size_t n, size_t *room, size_t first)
 {
     if (n <= *room)
@@ -375,7 +374,7 @@ static void take_statx(const struct statx *x, struct stat *st)
     };
 }
 
-/* A look without asking whoever has it comes first: there may be a mount of ours by now. */
+/* First a look that does not ask the file system's server: it may be a mount of ours by now. */
 static bool look_at_file(const struct folder *folder, int directory, const char *name,
                          struct stat *st)
 {

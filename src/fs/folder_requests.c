@@ -1,6 +1,6 @@
-/* Requests of a mount of a folder: those that want something of an HDF5 file find it open, and it
- * stays so until they are answered. What is opened by one keeps it open by itself (open.h). Those
- * that change what is the folder's are refused. */
+/* Requests of a mount of a folder: requests on an HDF5 file open it, and hold it open until they
+ * are answered. An open file handle holds it by itself (open.h). Changes of the folder's own files
+ * are refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 struct follow;
 
-/* A thread that takes the last state of all files of the mount; seconds: at most so much later than
- * it was committed whoever asks the kernel is shown it. */
+/* A thread that takes the last state of all files of the mount; seconds: the longest delay between
+ * a commit and its being visible. */
 int follow_create(struct nodes *nodes, double seconds, struct follow **follow);
 void follow_destroy(struct follow *follow); /* NULL is fine */
 

@@ -90,7 +90,7 @@ failed:
     return error;
 }
 
-/* Joins those who have it open, or begins with it if it may be fresh. */
+/* Joins the other descriptors of a frame, or makes an entry if the frame may be fresh. */
 static int join(struct fresh *fresh, const struct node *node, uint64_t number, bool is_made,
                 struct fresh_frame **out)
 {

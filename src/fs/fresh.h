@@ -1,11 +1,11 @@
-/* Frames that are being written for the first time: those that were made by creating their file,
- * and those in which nothing is defined when they are opened for writing. Commits leave them out
- * until they are closed, so that who follows the file sees a frame whole or not at all.
+/* Fresh frames: frames that are being written for the first time, because their file was created
+ * or nothing in them was defined when they were opened for writing. Commits leave them out until
+ * they are closed, so that followers see a frame whole or not at all.
  *
- * The kernel tells at once when a descriptor was closed, but not whether it was the last one; that
- * it tells a little later. A commit by time waits for the last; one that somebody has asked for,
- * who may have closed his file before, takes what was closed once since it was written. A frame is
- * no longer fresh when it is synced itself, and after MOST_COMMITS by time. Thread-safe. */
+ * The kernel reports a closed descriptor at once, but only a little later whether it was the last
+ * one. A background commit waits for the last one; a requested one, whose caller may have closed
+ * the file before, includes frames that were closed once since they were written. A frame is no
+ * longer fresh when it is synced itself, and after MOST_COMMITS background commits. Thread-safe. */
 #ifndef SPARSEFS_FS_FRESH_H
 #define SPARSEFS_FS_FRESH_H
 
@@ -22,8 +22,8 @@ struct fresh_frame;
 int fresh_create(struct nodes *nodes, size_t most_bytes, struct fresh **fresh);
 void fresh_destroy(struct fresh *fresh);
 
-/* Somebody makes a frame, or opens one for writing; given back with fresh_end. *frame is NULL if it
- * is not fresh. To be called before a dataset is extended for it. -ENOMEM. */
+/* A frame is made, or opened for writing; ended by fresh_end. *frame is NULL if it is not fresh. To
+ * be called before a dataset is extended for it. -ENOMEM. */
 int fresh_make(struct fresh *fresh, const struct node *node, uint64_t frame,
                struct fresh_frame **out);
 int fresh_open(struct fresh *fresh, const struct node *node, uint64_t frame,

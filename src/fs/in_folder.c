@@ -39,15 +39,14 @@ static int find(struct mount *mount, const struct node *node, struct stat *st)
     return -ESTALE;
 }
 
-/* Of an HDF5 file that is not open it is not known whether it can be written: its mode says who
- * may. */
+/* Whether an HDF5 file that is not open can be written is unknown: its mode stands for it. */
 static bool may_be_written(const struct mount *mount, const struct node *node)
 {
     return mount->is_writable && node->type == NODE_GROUP &&
            !atomic_load(&node->mounted->is_read_only);
 }
 
-/* Nothing else can be. HDF5 files are directories: who may read one may enter it. */
+/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. */
 static void show(const struct mount *mount, const struct node *node, struct stat *st)
 {
     const struct options *options = mount->options;

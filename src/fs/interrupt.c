@@ -22,7 +22,7 @@ struct served {
     bool only_looks;
     bool is_asked;
     struct loop *loop;
-    bool gives_way; /* others read requests in its place */
+    bool gives_way; /* other threads read requests in its place */
     uint64_t since; /* clock_now when it was asked first; 0: it was not */
     _Atomic(fuse_req_t) interrupted;
 };
@@ -56,7 +56,7 @@ static bool takes_long(struct served *of)
     return now - of->since > LONG_NANOS;
 }
 
-/* That a request is interrupted is a request, too: somebody has to be there to read it. */
+/* FUSE_INTERRUPT is a request, too: some thread must be free to read it. */
 static void give_way(struct served *of)
 {
     if (of->gives_way)

@@ -21,7 +21,7 @@
 int interruptible_begin(fuse_req_t request, bool only_looks);
 void interruptible_end(const int *interruptible);
 
-/* To the end of the block it is not: what others have written is applied. */
+/* Until the end of the block the request cannot be interrupted: changes by others are applied. */
 #define NOT_INTERRUPTIBLE()                                                                        \
     __attribute__((cleanup(interruptible_again), unused)) bool was_interruptible =                 \
         interruptible_not()

@@ -20,10 +20,10 @@
 #include "common/descriptors.h"
 
 #define FUSE_DEVICE "/dev/fuse"
-#define NAME        "fuse-keeper" /* who kills all processes of our name has to leave it alive */
+#define NAME        "fuse-keeper" /* not the daemon's: killall must spare it */
 
-/* The kernel wants room for the largest request that there may be: 65535 pages. Only what is
- * written to is taken. */
+/* The kernel wants a buffer for the largest possible request, 65535 pages. Untouched pages take no
+ * memory. */
 #define ROOM ((size_t)260 << 20)
 
 /* What the keeper is given, in this order. */
@@ -31,7 +31,7 @@ enum { CONNECTION, ENDING, GIVEN };
 
 struct keeper {
     pid_t pid;
-    int socket; /* the other end is the keeper's, who learns from its end that we have ended */
+    int socket; /* when our end is closed the keeper knows that the daemon has ended */
 };
 
 union ancillary {
@@ -41,7 +41,7 @@ union ancillary {
 
 /* ---- The process ---- */
 
-/* Until the other end is closed. False: nothing was given. */
+/* Waits until the other end is closed. False: no descriptor was passed. */
 static bool take(int socket, int given[GIVEN])
 {
     union ancillary ancillary;
@@ -62,7 +62,7 @@ static bool take(int socket, int given[GIVEN])
     return true;
 }
 
-/* Fails a request that nobody has read. */
+/* Fails a request that was not read. */
 static void refuse(int connection, void *room)
 {
     ssize_t n = read(connection, room, ROOM);
@@ -72,7 +72,7 @@ static void refuse(int connection, void *room)
         return;
     struct fuse_out_header out = {.len = sizeof(out), .error = -ECONNABORTED, .unique = in->unique};
     if (write(connection, &out, sizeof(out)) < 0)
-        return; /* who waited for it waits no longer */
+        return; /* its caller does not wait any more */
 }
 
 /* ENDING hangs up when the threads that invalidate are gone. */

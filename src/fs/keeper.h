@@ -24,8 +24,8 @@ struct keeper;
 /* Forks: to be called before there are threads, and before files are opened. */
 int keeper_create(struct keeper **keeper);
 
-/* Ends it: when nobody invalidates any more, and before the session is unmounted, which would wait
- * for a connection that is still open. NULL is fine. */
+/* Ends it: after the last invalidation, and before the session is unmounted, which would wait for a
+ * connection that is still open. NULL is fine. */
 void keeper_destroy(struct keeper *keeper);
 
 /* Called by the first thread that invalidates, before all else: gives it the table of its own,

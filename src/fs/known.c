@@ -10,10 +10,9 @@
 #define BLOCK_BITS   (1u << 20)
 #define BLOCK_FRAMES 1024 /* frames of which one bit says whether any of them may be known */
 
-/* Look-ups that are not answered yet, by the time at which they began: before the last time that
- * somebody waited for them, or after. */
+/* Pending look-ups, by epoch: begun before the last wait for them, or after. */
 struct lookups {
-    pthread_mutex_t waiting; /* held by who waits for them; taken before the other */
+    pthread_mutex_t waiting; /* serialises waiting; taken before `lock` */
     pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t ended;
     unsigned now; /* those that begin now */
@@ -176,7 +175,7 @@ static bool visit_node(const struct walk *walk, uint32_t number)
     return visit_frames(walk, number);
 }
 
-/* Temporary files that have become frames, for those who have them open still. */
+/* Temporary files that have become frames and are still open. */
 static bool visit_temporaries(const struct walk *walk)
 {
     const struct change *change = walk->change;

@@ -18,11 +18,11 @@ void known_add(struct known *known, struct inode inode);
 void known_begin_lookup(struct known *known);
 void known_end_lookup(struct known *known);
 
-/* Waits for those that run; others begin meanwhile, as one may take long. */
+/* Waits for the look-ups that run now, but not for those that begin meanwhile. */
 void known_wait_for_lookups(struct known *known);
 
-/* Visits what the kernel may know of what a change concerns, but for one inode (0: none), until it
- * has been told to end. Returns whether it was. */
+/* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
+ * until `visit` returns false. Returns whether it did. */
 typedef bool (*known_visit_function)(void *context, struct inode inode);
 bool known_visit(struct known *known, const struct change *change, uint64_t except,
                  known_visit_function visit, void *context);

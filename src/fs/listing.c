@@ -142,7 +142,7 @@ static bool is_old(struct kept_listing *listing)
     return listing->is_old;
 }
 
-/* Adds it, if nobody uses it, to those that the caller frees without the lock. */
+/* Unlinks it; if it is unused it is added to the list that the caller frees without the lock. */
 static void drop(struct listings *listings, struct kept_listing *listing,
                  struct kept_listing **gone)
 {
@@ -164,7 +164,7 @@ static void free_gone(struct kept_listing *gone)
     }
 }
 
-/* Those in use are dropped as well: they are no longer found, and freed by who uses them. */
+/* Listings in use are dropped, too: they are no longer found, and freed by their last user. */
 static void keep_to_limit(struct listings *listings, struct kept_listing **gone)
 {
     while (listings->kept->next &&

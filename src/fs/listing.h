@@ -1,24 +1,22 @@
-/* The links of groups that are being listed, and the place that each of them has in every listing
- * of its group. Thread-safe.
+/* The links of groups that are being listed, and the place of each of them in every listing of its
+ * group. Thread-safe.
  *
- * Who reads a directory says from where he goes on by a place, and nothing else: a directory is not
- * open (dir.c). So that he finds every link that is there all the time, and finds it once, the
- * place of a link is the same for as long as it is there, whatever comes and goes meanwhile: first,
- * by name, stand those that were there when the group was not changed yet, where they stood then;
- * behind them those that were made since, in the order in which they were made. To say so again it
- * takes no more than to remember which were made, and which are gone of those that were there.
+ * A reader of a directory continues from a place, and has no other state, as directories are not
+ * opened (dir.c). For every link that exists all the time to be found exactly once, places are
+ * constant while links come and go: first, by name, the links that were there before the first
+ * change, at the places that they had; behind them new links, in the order in which they were
+ * made. To reproduce that only the new links, and the removed ones of the former, are remembered.
  *
- * Links are read once for all who have begun to list the same group, by whatever path, and have not
- * come to the end, unless they have changed in between. Who does not go on until the end takes up
- * memory only until others need it: there is a limit for all. */
+ * The links of a group are read once for all readers that list it at the same time, by whatever
+ * path, unless they change meanwhile. Listings that are not read to the end are dropped when
+ * others need the memory: there is a common limit. */
 #ifndef SPARSEFS_FS_LISTING_H
 #define SPARSEFS_FS_LISTING_H
 
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"
 
-/* So many listings, and bytes of them, are kept at most for who has not come to the end, but always
- * the last one. */
+/* Limits for listings whose readers have not come to the end; the last one is always kept. */
 #define LISTINGS_MOST       256
 #define LISTINGS_MOST_BYTES ((size_t)64 << 20)
 
@@ -41,13 +39,13 @@ void listings_destroy(struct listings *listings);
 int listing_get(struct listings *listings, const struct node *group, unsigned removals, bool begins,
                 const struct listing **listing);
 
-/* ends: somebody who has begun with one does not need it any more. */
+/* ends: a reader has come to the end of it. */
 void listing_put(struct listings *listings, const struct listing *listing, bool ends);
 
-/* Whether a group's links may be others by now. */
+/* Whether the links of the group may have changed since. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
-/* Keeps none of a file's groups any more. Nobody uses one. */
+/* Drops all listings of a file's groups. None is in use. */
 void listings_forget_file(struct listings *listings, const struct mounted_file *file);
 
 /* The first link at a place or behind it, links.n if there is none; and the place of one. */

@@ -147,7 +147,7 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     return place.node && removed_has(mount->removed, place, *inode) ? -ENOENT : 0;
 }
 
-/* Whether what the number of an inode says is there: anybody can make one up. */
+/* Whether the inode exists: file handles can be made up. */
 static bool exists_in_control(const struct mount *mount, struct inode inode)
 {
     struct inode file;

@@ -1,8 +1,8 @@
-/* Reading requests in as many threads as are needed, up to a limit; waiting for signals in the one
- * that runs the loop. A thread that is to end is told so by a signal of its own, which makes its
- * read(2) return: again and again until it has ended, as it may come just before that. It is sent
- * under the lock and only to those that read, so that it never interrupts the serving of a request.
- * What those wait for who serve others is read by more threads, which then stay. */
+/* Reading requests in as many threads as needed, up to a limit; the thread that runs the loop
+ * waits for signals. A thread is ended by a signal of its own, which interrupts its read(2): sent
+ * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
+ * lock and only to threads that read, so that it never interrupts the serving of a request.
+ * Requests that serving threads wait for are read by additional threads, which then stay. */
 #include "fs/loop.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@
 #include "common/clock.h"
 #include "common/thread.h"
 
-#define WAKE        SIGURG /* does nothing where nobody waits for it */
+#define WAKE        SIGURG /* its default action is to be ignored */
 #define AGAIN_NANOS 10000000
 #define LOOK_NANOS  40000
-#define AWAY_NANOS  50000 /* another one had the processor */
+#define AWAY_NANOS  50000 /* a gap like this: another thread had the processor */
 #define PAUSE_NANOS 20000000
-#define SOON_NANOS  100000 /* with the time to wake who waits */
+#define SOON_NANOS  100000 /* including the time to wake the client */
 
 struct server {
     struct server *prev, *next;
@@ -44,8 +44,8 @@ struct loop {
     pthread_mutex_t lock;      /* guards what follows */
     pthread_cond_t ended;      /* a server has */
     bool ends;
-    bool is_gone;      /* the mount, or who reads from it: nothing comes any more */
-    bool comes_soon;   /* the last request did after an answer, and was short */
+    bool is_gone;      /* the mount or its connection has ended: no more requests come */
+    bool comes_soon;   /* the last request was short and came right after an answer */
     uint64_t answered; /* when the last one was */
     int error;
     struct server *servers;
@@ -67,8 +67,8 @@ static bool goes_on(const struct loop *loop)
     return !loop->is_gone && (!loop->ends || loop->waiting > 0);
 }
 
-/* Returns when there is a request, or soon. Where somebody else had the processor meanwhile, it is
- * left to them for some time: who sends the requests may be among them. */
+/* Returns when there is a request, or soon. If another thread had the processor meanwhile, polling
+ * pauses for some time: that thread may be the client. */
 static void look_for_request(struct loop *loop)
 {
     struct pollfd descriptor = {.fd = fuse_session_fd(loop->session), .events = POLLIN};
@@ -103,7 +103,7 @@ static int read_request(struct server *server, struct fuse_buf *buffer)
     return n;
 }
 
-/* The same. While nobody else reads, one more is started to do so. */
+/* The same. Starts a thread if no other one is reading. */
 static void serve_request(struct server *server, struct fuse_buf *buffer)
 {
     struct loop *loop = server->loop;

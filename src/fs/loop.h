@@ -1,12 +1,12 @@
 /* The threads that serve the requests of a mount, and the signals that end it.
  *
  * libfuse's own loop is not used: when a signal ends it, a request that was just read is dropped,
- * and so is one whose reader is cancelled. Whoever has made it keeps the pages of a file locked, an
- * invalidation of these (notify.h) waits for him, and the daemon for that, for ever. Here a thread
- * ends between two requests only; what is still in the kernel can be served by others. And no
- * signal is lost: those that end the mount are blocked everywhere and waited for. One that comes
- * while the mount ends already, or when it is gone, must not keep the last commit from being made:
- * they stay blocked for good, and SIGKILL is what remains for who cannot wait. */
+ * and so is one whose reader is cancelled. Its caller would keep pages of a file locked, an
+ * invalidation of these (notify.h) would wait for it, and the daemon for that, for ever. Here a
+ * thread ends between two requests only; requests that are still in the kernel can be served by
+ * others. No signal is lost: those that end the mount are blocked in all threads and waited for. A
+ * second one must not prevent the last commit: they stay blocked, and SIGKILL remains for users
+ * who cannot wait. */
 #ifndef SPARSEFS_FS_LOOP_H
 #define SPARSEFS_FS_LOOP_H
 

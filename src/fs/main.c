@@ -74,8 +74,8 @@ static int resolve_paths(struct options *options)
     return 0;
 }
 
-/* The kernel's readahead for the mount; it takes what we ask for when the mount is up, if we may.
- */
+/* Sets the kernel's readahead of the mount, which applies what we ask for only after mounting, if
+ * permitted. */
 static void raise_readahead(dev_t device)
 {
     char path[64];
@@ -107,8 +107,8 @@ struct asking {
     int error;
 };
 
-/* A thread that waits for its own mount cannot be killed: it has nothing that must be let go then.
- */
+/* A thread that waits for its own mount cannot be killed: nothing that must be released may be held
+ * then. */
 static void *ask(void *data)
 {
     struct asking *asking = data;
@@ -156,7 +156,7 @@ static void *watch_start(void *data)
     return NULL;
 }
 
-/* Nobody is served any more. Only the session's own descriptor is left of the connection. */
+/* No requests are served any more. Only the session's own descriptor is left of the connection. */
 static void end_notify(struct mount *mount)
 {
     notify_destroy(mount->notify);
@@ -184,7 +184,7 @@ static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
     int error = loop_stop(loop);
     status = status ? status : error;
     end_notify(mount);
-    atomic_store(&starting.ended, true); /* what is still asked of it is given up now */
+    atomic_store(&starting.ended, true); /* running calls end early */
     fuse_session_unmount(session);
     if (starting.started)
         pthread_join(starting.thread, NULL);
@@ -279,7 +279,8 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
-/* Whom the mount lets read, whatever the mode of the file: who owns it there may be anybody. */
+/* The readers that the mount admits, whatever the mode of the file, as the owner shown there can be
+ * any user. */
 static mode_t shown_mode(const struct options *options)
 {
     bool is_anybodys = options->has_uid || options->has_gid;

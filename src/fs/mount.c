@@ -35,7 +35,7 @@ static int opened(void *context, struct mounted_file *file, struct sfs_file *ope
     return error;
 }
 
-/* Nobody uses the file, nor what is in it. */
+/* Neither the file nor anything in it is in use. */
 static void closing(void *context, struct mounted_file *file)
 {
     struct mount *mount = context;
@@ -62,8 +62,8 @@ static void keep_top(struct mount *mount, const struct node *node)
     node->mounted->top = node->number;
 }
 
-/* Nothing is to be committed any more. Whoever writes again has begun with that before he keeps the
- * node: if he has found it kept, he is seen here. */
+/* Nothing is left to commit. A thread that writes again has called sfs_begin_writing before it sees
+ * the node kept: so it is seen here. */
 static void let_go_of_top(struct mount *mount, struct mounted_file *file)
 {
     if (!together_is_shared(file->file) || !atomic_exchange(&file->keeps_top, false))

@@ -41,8 +41,8 @@ struct mount {
     atomic_uint removals;          /* of links */
     bool is_writable;              /* of a folder: files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
-    atomic_bool times_drop_pages;  /* the kernel forgets pages of files that have another time */
-    /* Of a frame, by a hash: held while a temporary file becomes it. */
+    atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
+    /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
     /* NULL on a mount that is not: */
     struct times *times;
@@ -124,7 +124,7 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
 /* The directory that one is in; the root is in itself. */
 struct inode mount_parent(const struct node *node, struct inode inode);
 
-/* What is to be told beside an inode number: the generation of one whose node is held. */
+/* The generation that goes with an inode number whose node is held. */
 uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* ---- change.c ---- */
@@ -132,8 +132,8 @@ uint64_t mount_generation(struct mount *mount, struct inode inode);
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
-/* The same in two steps, of what waits until it counts (staging.h): a time that somebody sets
- * between them is kept. */
+/* The same in two steps, for staged changes (staging.h): a time that is set between them is kept.
+ */
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
@@ -144,9 +144,9 @@ struct change mount_change(const struct node *node, uint64_t first, uint64_t las
 struct change mount_change_since(const struct node *node, struct views *views, uint64_t frames,
                                  uint64_t first, uint64_t last);
 
-/* Somebody looks at a view, or at which frames there are: waits for who may be closing a file of
- * which it is not known yet whether it changes that. Who begins to change a view waits for those
- * of the view itself, too. */
+/* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
+ * is not known yet whether they change that. Before a view is changed, closes of the view itself
+ * are waited for, too. */
 void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
 void mount_settle_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_settle_names(struct mount *mount, const struct node *node);
@@ -224,7 +224,7 @@ void directory_read_open(struct mount *mount, struct directory *directory, fuse_
 
 /* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
 
-/* The kernel keeps names and attributes for so long: nobody tells it what others change. */
+/* How long the kernel keeps names and attributes: it is not notified of changes by others. */
 double mount_folder_timeout(const struct mount *mount);
 
 /* As mount_lookup of a name, and mount_attributes. */

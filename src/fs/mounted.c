@@ -137,7 +137,7 @@ static int open_file(const struct mounted_file *file, struct stat *st, struct sf
     return error;
 }
 
-/* Under its lock nobody changes it any more: only then it is sure what it is. */
+/* Checked again under its lock, which excludes further changes. */
 static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_file **opened)
 {
     const struct mounted_files *files = file->files;
@@ -196,7 +196,7 @@ static int commit_file(struct mounted_file *file, bool may_stay, struct stat *st
     return error;
 }
 
-/* The same. What could not be committed before is tried once more. */
+/* The same. Tries again to commit what could not be committed before. */
 static int close_for_good(struct mounted_file *file, int failed, struct sfs_statistics *last)
 {
     char *path = failed ? strdup(sfs_path(file->file)) : NULL;
@@ -231,7 +231,7 @@ static int end_file(struct mounted_file *file, bool may_stay)
     if (!stays)
         files->calls.closing(files->context, file);
     pthread_mutex_lock(&files->lock);
-    while (!stays && file->n_views > 0) /* somebody else closes them just now */
+    while (!stays && file->n_views > 0) /* another thread is closing them */
         pthread_cond_wait(&files->changed, &files->lock);
     DL_DELETE2(files->open, file, prev_open, next_open);
     if (stays) {
@@ -259,7 +259,7 @@ static void free_file(struct mounted_file *file)
     free(file);
 }
 
-/* The same; one that nobody refers to any more is freed. */
+/* The same; frees it with its last reference. */
 static void unref(struct mounted_file *file)
 {
     if (atomic_fetch_sub(&file->refs, 1) > 1)
@@ -311,8 +311,8 @@ static int make_room(struct mounted_files *files, const struct timespec *deadlin
     return 0;
 }
 
-/* One that is open by another name, by which nobody uses it, as after a rename: its lock would keep
- * this one from being written. NULL: there is none. */
+/* An unused open file that is the same under another name, as after a rename: its lock would keep
+ * this one from being written. NULL: none. */
 static struct mounted_file *find_same(const struct mounted_file *file)
 {
     struct mounted_file *other;
@@ -365,8 +365,8 @@ int mounted_use(struct mounted_file *file, bool is_handle)
 
 /* ---- Names of attributes ---- */
 
-/* The lock must be held. A file that is so new may change, and nobody sees it by its times: that is
- * not kept. */
+/* The lock must be held. A file that was changed a moment ago may change again with the same times:
+ * such a state is not kept. */
 static void keep_names(struct mounted_file *file, const struct stat *st, const char *names,
                        size_t n)
 {
@@ -512,8 +512,8 @@ int mounted_files_close(struct mounted_files *files)
     return lost;
 }
 
-/* The next one that is open, or stays so though somebody was about to close it, which is waited
- * for; it is used then. */
+/* The next open file, which is in use then; waits for one that is being closed, as that may fail
+ * and leave it open. */
 static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i)
 {
     bool found = false;

@@ -1,11 +1,12 @@
-/* HDF5 files that are mounted, open or not. That of the command line is open as long as the mount,
- * and so are those that external links lead to. Of a folder's files those are open that are used,
- * or were used last, at most so many: who wants something of one uses it for as long as that takes,
- * and it is opened for him. One that was closed is opened again only as long as it is what it was:
- * numbers of inodes and addresses of objects go on to hold. What was written to one is committed
- * before it is closed; one for which that fails stays open, until the mount ends or it is removed.
+/* Mounted HDF5 files, open or not. The file of the command line, and files that external links
+ * lead to, are open as long as the mount. Of the files of a folder those in use and those used
+ * last are open, up to a limit: a request uses a file for its duration, which opens it. A file
+ * that was closed is opened again only if it has not changed: inode numbers and addresses of
+ * objects stay valid. Changes are committed before a file is closed; if that fails it stays open
+ * until the mount ends or the file is removed.
  *
- * Locks: that of struct mounted_files comes last, and nothing is opened or closed under it. */
+ * Lock order: the lock of struct mounted_files comes last, and nothing is opened or closed under
+ * it. */
 #ifndef SPARSEFS_FS_MOUNTED_H
 #define SPARSEFS_FS_MOUNTED_H
 
@@ -27,7 +28,7 @@ struct mounted_file {
     struct sfs_file *file;       /* NULL: not open, or a directory or another file of the folder */
     uint64_t root;               /* the address of its root group, of one that was open */
     struct stat st;              /* as of opening, before that and after that as it was last */
-    atomic_uint refs;            /* of nodes, and of those who use it */
+    atomic_uint refs;            /* references of nodes and users */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
@@ -39,12 +40,12 @@ struct mounted_file {
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
-    unsigned users, handles;                    /* these are among the users for long */
+    unsigned users, handles;                    /* handles are users for longer than a request */
     unsigned n_views;                           /* that are open of its datasets */
-    bool is_busy;                               /* somebody opens or closes it */
+    bool is_busy;                               /* it is being opened or closed */
     bool was_open;
     uint64_t fails_until; /* time: it could not be committed before, and is not closed */
-    bool is_outdated;     /* it is closed when nobody uses it any more */
+    bool is_outdated;     /* to be closed when it is unused */
     struct stat names_st; /* the state of which the following is, if there is any */
     char *names;          /* of the root group's attributes, as mounted_keep_names had them */
     size_t names_n;
@@ -67,8 +68,8 @@ void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
 
 struct folder *mounted_files_folder(const struct mounted_files *files);
 
-/* Closes all; nobody uses any. The first error for which something that was written is lost, also
- * of files that were closed before; the log has all of them. */
+/* Closes all, which are unused. Returns the first error by which changes were lost, also of files
+ * that were closed before; the log has all of them. */
 int mounted_files_close(struct mounted_files *files);
 
 /* Calls action for those that are open, each used meanwhile; the first error. */
@@ -119,7 +120,7 @@ void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
  * to be opened; -ENOMEM. */
 int mounted_names(struct mounted_file *file, char **names, size_t *n);
 
-/* A handle of one that is used already. */
+/* A handle of a file that is in use. */
 void mounted_use_more(struct mounted_file *file);
 
 /* The views of one of its datasets were opened; were closed. */

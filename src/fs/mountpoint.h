@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Whether it is a descriptor: it has no path, and who has mounted it unmounts it. */
+/* Whether it is a descriptor: it has no path, and is unmounted by whoever has mounted it. */
 bool mountpoint_is_descriptor(const char *mountpoint);
 
 /* Whether it can be mounted on, before anything is begun. Returns an exit code, and says why not.

@@ -1,4 +1,4 @@
-/* Nodes as others see them: found, held, made and removed. */
+/* The interface of nodes: finding, holding, making and removing them. */
 #include "fs/node.h"
 
 #include <errno.h>

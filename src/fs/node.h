@@ -31,14 +31,14 @@ enum node_type {
     NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
 
-/* What does not change after a node was made; of a node only this is for others to read. */
+/* The constant part of a node: the only one that other files may read. */
 /* Groups are shown so many levels below the root of their file: each is compared with those above
  * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
 
 struct node {
     uint32_t number;
-    uint32_t generation; /* another one when the number is given again, and in the next mount */
+    uint32_t generation; /* differs when the number is reused, and in the next mount */
     enum node_type type;
     const struct node *parent;    /* NULL: the root */
     unsigned level;               /* below the root of the file */
@@ -100,13 +100,13 @@ void node_folder_forget(struct nodes *nodes, const struct node *directory, const
 /* The path from the folder on of something in it; the caller frees it. NULL: no memory. */
 char *node_folder_path(const struct node *node);
 
-/* Closes the views that are kept of a file's datasets, which nobody uses. */
+/* Closes the idle views of a file's datasets. */
 void nodes_close_views(struct nodes *nodes, const struct mounted_file *file);
 
 /* Takes the last state of all files, which are followed; the first error. */
 int nodes_refresh(struct nodes *nodes);
 
-/* The mount ends: nobody waits for writers of files that are followed any more. */
+/* The mount ends: waits for writers of followed files end. */
 void nodes_interrupt(struct nodes *nodes);
 
 /* How many there are. */

@@ -47,7 +47,7 @@ static bool is_another(const struct node *node, const struct node *found)
     return !is_still(node, found->type, &found->mounted->st, found->target);
 }
 
-/* A node that nobody else knows yet. */
+/* A node that is in no table yet. */
 static int make_node(struct nodes *nodes, const struct node *directory, const char *name,
                      enum folder_kind kind, const struct stat *st, const char *target,
                      struct entry_of_node **out)

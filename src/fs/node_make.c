@@ -1,4 +1,4 @@
-/* Making nodes: what a link leads to. Without the lock of the table: nobody else knows them yet. */
+/* Making nodes: what a link leads to. Needs no lock of the table: the nodes are not in it yet. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

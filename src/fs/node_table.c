@@ -35,7 +35,7 @@ static int add_to_object(struct nodes *nodes, struct entry_of_node *entry)
     return 0;
 }
 
-/* The last node takes the object with it, unless it is kept. The lock must be held. */
+/* Frees the object with its last node, unless it is kept. The lock must be held. */
 static void remove_from_object(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct object *object = entry->object;

@@ -18,12 +18,12 @@ struct object_key {
     uint64_t address;
 };
 
-/* What hard links lead to: what is changed through one of its nodes has changed in the others. */
+/* The target of hard links: a change through one of its nodes is a change of the others. */
 struct object {
     UT_hash_handle hh;
     struct object_key key;
     uint64_t number;
-    bool is_kept;                /* others know it by its number */
+    bool is_kept;                /* other tables have its number */
     struct entry_of_node *nodes; /* at least one, unless it is kept */
 };
 
@@ -68,8 +68,8 @@ struct nodes {
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
-/* node_make.c: a node without a number or an object, which nobody else knows yet; and frees one.
- * The views of it are closed: never under the lock. */
+/* node_make.c: makes a node without a number or an object, in no table; and frees one. Its views
+ * are closed: never under the lock. */
 int node_new(const struct node *parent, const char *name, struct mounted_file *file,
              struct entry_of_node **out);
 void node_free(struct entry_of_node *entry);

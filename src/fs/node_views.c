@@ -59,7 +59,8 @@ void nodes_close_views(struct nodes *nodes, const struct mounted_file *file)
     pthread_mutex_unlock(&nodes->lock);
 }
 
-/* Opens the views of a node while others wait for it. The lock must be held; it is dropped. */
+/* Opens the views of a node; other threads that want them wait. The lock must be held; it is
+ * dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
 {
     struct views *views = NULL;

@@ -1,5 +1,5 @@
-/* A queue of changes with the requests that wait for them, threads that work it off, and one that
- * answers, and sees to it that nobody waits too long. */
+/* A queue of invalidations with the requests that wait for them, worker threads that carry them
+ * out, and a guard that answers requests at their deadline. */
 #include "fs/notify.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "fs/recent.h"
 
 #define ANSWER_NANOS 1000000000u  /* that an answer is held back at most, */
-#define CLOSE_NANOS  20000000000u /* and that of ANSWER_CLOSED: longer than who looks waits */
+#define CLOSE_NANOS  20000000000u /* and ANSWER_CLOSED: above PATIENCE_NANOS */
 #define POLL_MILLIS  20
 
 /* Threads that invalidate: one of them is waiting for a job, if there are not so many yet. */
@@ -40,12 +40,12 @@ struct job {
     struct job *prev, *next;
     bool has_change; /* else: it is done when those before it are */
     bool runs;       /* a worker has it */
-    bool has_own;    /* what of the writer's own inode is invalidated, too, after the others */
+    bool has_own;    /* a range of the writer's own inode is invalidated last */
     struct range own;
     struct change change;
     struct range stack[2]; /* what of VIEW_STACK_RAW and VIEW_STACK_NPY */
     uint64_t writer;       /* an inode; 0: none */
-    fuse_req_t request;    /* NULL: nobody waits, or it was answered */
+    fuse_req_t request;    /* NULL: none, or answered */
     struct answer answer;
     struct timespec deadline; /* of the answer; of one that is to come: when */
 };
@@ -60,7 +60,7 @@ struct notify {
     struct recent *recent;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t wanted;  /* workers: there may be something to do */
-    pthread_cond_t changed; /* the guard: somebody waits, or can be answered */
+    pthread_cond_t changed; /* guard: a request waits, or can be answered */
     struct job *jobs;
     struct job *later; /* by the time at which they become jobs */
     struct job *done;  /* but for the answer, and what they hold */
@@ -197,10 +197,9 @@ static void append_job(struct notify *notify, struct job *job)
         pthread_cond_signal(&notify->changed);
 }
 
-/* Whether holding a writer back until his own change is made known could be for ever: another one
- * is held back likewise, and each is to invalidate the inode of which the other holds pages (who
- * sets attributes alone holds none, and waits for none); or there are no more workers for it. The
- * lock must be held. */
+/* Whether delaying a writer until its change is made known could deadlock: another writer is
+ * delayed, and each change invalidates the inode of which the other holds pages (setting attributes
+ * alone holds none, and waits for none); or there is no free worker. The lock must be held. */
 static bool is_in_a_circle(const struct notify *notify, const struct change *change,
                            struct inode writer)
 {
@@ -253,7 +252,7 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         if (answer)
             job->answer = *answer;
         pthread_mutex_lock(&notify->lock);
-        bool has_ended = notify->has_ended; /* nobody would take it */
+        bool has_ended = notify->has_ended; /* no thread would take it */
         if (!has_ended && request &&
             !(writer && is_in_a_circle(notify, change, inode_unpack(writer)))) {
             job->request = request;
@@ -349,8 +348,9 @@ static bool invalidate(void *context, struct inode inode)
     return false;
 }
 
-/* Who has changed it is answered in the midst of this if it is he whom it waits for. That of a
- * WRITE does not count as an invalidation: who writes and reads on and on would remain doubtful. */
+/* If the invalidation waits for the writer itself, that is answered meanwhile. The one for a WRITE
+ * is not recorded as an invalidation: a program that writes and reads continuously would remain
+ * doubtful. */
 static void invalidate_own(struct notify *notify, struct job *job)
 {
     bool is_write = job->answer.kind == ANSWER_WRITTEN;
@@ -413,7 +413,7 @@ static void set_done(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
-/* After a job: it is done, but for a close that somebody has looked at meanwhile. The lock must be
+/* Ends a job, unless it is a close, and another view was looked at meanwhile. The lock must be
  * held. */
 static void end_job(struct notify *notify, struct job *job)
 {
@@ -485,7 +485,7 @@ static void *work_first(void *data)
     return work(notify);
 }
 
-/* The job with the earliest deadline that somebody waits for. The lock must be held. */
+/* The job with the earliest deadline that has a request. The lock must be held. */
 static struct job *first_awaited(const struct notify *notify)
 {
     struct job *job, *first = NULL;

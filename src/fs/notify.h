@@ -1,41 +1,39 @@
-/* What the kernel knows of inodes (their pages and attributes, the names in a directory) is kept by
- * it for long; when something is written through one view, what it knows of all others that show
- * the same must be taken from it before the writer is told that he is done. Then whoever reads
- * next, by read(2) or from a mapping, sees what was written.
+/* Invalidating the kernel's caches of inodes (pages, attributes, names in a directory). When
+ * something is written through one view, the caches of all views that show the same are
+ * invalidated before the write is answered. So the next read, by read(2) or through a mapping,
+ * sees it.
  *
- * The kernel is told by writing a message to it. It handles the message at once, in the thread that
- * writes it, and waits there for the locks of the pages in question. So that nothing waits in a
- * circle:
+ * An invalidation is a message to the kernel, which handles it in the thread that writes it, and
+ * waits there for the locks of the pages. To avoid deadlocks:
  *
- *   - Requests are served by threads that never do this. They hand the request, with its answer and
- *     what has changed, to others that do; afterwards another answers it (keeper.h).
- *   - While a WRITE of inode X goes on the kernel holds pages of X: locked, or, when it is one that
- *     the kernel makes of dirty pages of a mapping, as being written. Who is to invalidate X then
- *     waits, but nobody waits behind him: there is one more thread, which makes known what that
- *     WRITE has changed, and it is answered. Only if each of two is to invalidate the inode that
- *     the other writes to, as when a frame is written through two of its views at the same time,
- *     the second is answered as soon as its own invalidations are in the queue, and these are made
- *     soon after.
- *   - The pages of X itself are right by themselves, unless they were invalidated while the WRITE
- *     was on its way (recent.h). Then they are invalidated last of all, and because these may be
- *     the ones that the kernel holds, the WRITE is answered a moment later in any case.
- *   - A truncation of X keeps WRITEs of dirty pages of X back until it is answered. So these, too,
- *     come last, and for a second at most.
- *   - Closing and syncing hold no pages: they are answered when all that was in the queue is done,
- *     and so is opening a view. So who has closed or synced what he has written, and who opens what
- *     others have, finds nothing older.
- *   - Closing what waits for the last close (staging.h) is answered when the kernel was told of
- *     all other views and nobody has looked at one meanwhile; otherwise it is told again.
- *   - Against a disk that does not give what a reader's pages wait for, and what we do not know of
- *     kernels to come, no answer is held back longer than a second, or where it is that of such a
- *     close, twenty.
+ *   - Threads that serve requests never invalidate. They pass the request, with its answer and the
+ *     change, to worker threads; afterwards a thread answers it (keeper.h).
+ *   - During a WRITE of inode X the kernel holds pages of X: locked, or under writeback if it
+ *     writes dirty pages of a mapping. A worker that invalidates X waits, but nothing waits for
+ *     that worker: another one makes the change of that WRITE known, and it is answered. Only if
+ *     two writers each need the inode of the other to be invalidated, as when a frame is written
+ *     through two of its views at once, the second one is answered as soon as its invalidations
+ *     are queued, and these follow soon.
+ *   - The pages of X itself are right, unless they were invalidated while the WRITE was on its way
+ *     (recent.h). Then they are invalidated last, and because the kernel may hold them the WRITE
+ *     is answered a moment later in any case.
+ *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So these are
+ *     invalidated last, too, for a second at most.
+ *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
+ *     and so is opening a view. So after a close or a sync, and after opening, no outdated content
+ *     is seen.
+ *   - Closing a file with something staged (staging.h) is answered when the kernel was notified of
+ *     all other views and none was looked at meanwhile; otherwise it is notified again.
+ *   - Against disks that do not deliver the pages that a reader waits for, and against unknown
+ *     behaviour of future kernels: no answer is delayed longer than a second, or for such a close,
+ *     twenty.
  *
- * Most of what is written nobody has looked at: a fixed table of bits, a few for every inode that
- * the kernel may know, says so without asking. A bit that is set for another inode costs a message.
+ * Most changes concern inodes that nobody has looked at: a fixed table of bits, a few for every
+ * inode that the kernel may know, tells without asking. A false positive costs a message.
  *
  * Attributes of an inode that the kernel does not know yet must not be read before a change and
- * arrive after its message: who answers a look-up does so between notify_begin_lookup and
- * notify_end_lookup, and before messages are sent look-ups under way are waited for.
+ * arrive after its message: look-ups are answered between notify_begin_lookup and
+ * notify_end_lookup, and running ones are waited for before messages are sent.
  *
  * All functions accept NULL as the notify of a mount that cannot be written. Thread-safe. */
 #ifndef SPARSEFS_FS_NOTIFY_H
@@ -96,12 +94,13 @@ struct answer {
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
     struct fuse_entry_param entry; /* ANSWER_ENTRY */
-    struct fuse_file_info info;    /* ANSWER_OPENED: of a file that is put if nobody waits for it */
+    struct fuse_file_info info;    /* ANSWER_OPENED: its file is put if the request was interrupted
+                                    */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 
-/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if nobody waits.
- */
+/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if the call was
+ * interrupted. */
 void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
 
 /* Sends an answer now. */

@@ -68,7 +68,7 @@ void open_file_use(struct open_file *file)
     atomic_fetch_add(&file->users, 1);
 }
 
-/* Unless nobody uses it any more. */
+/* Takes a reference, unless there is none left. */
 static bool use_again(struct open_file *file)
 {
     unsigned users = atomic_load(&file->users);
@@ -111,7 +111,7 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
-/* Nobody is there any more to whom an error could be told. */
+/* A release has no caller that an error could be returned to. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed;
@@ -288,8 +288,8 @@ static int open_content(struct mount *mount, struct open_file *file, int access,
     return open_datatype(file);
 }
 
-/* A selection, or a list of points, changes its size with its content, is read once, and mapped by
- * nobody: the page cache would cost a third of the time of reading it, and show a new one too late.
+/* A selection, or a list of points, changes its size with its content, is read once, and never
+ * mapped: the page cache would cost a third of the time of reading it, and show a new one too late.
  */
 static bool has_moving_size(const struct open_file *file)
 {
@@ -362,7 +362,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     notify_answer(mount->notify, request, &answer);
 }
 
-/* An interrupted call: nobody has the file open, and nothing is to come of it. */
+/* Discards a file whose creation was interrupted: it is not open, and nothing is created. */
 static void forget_created(struct mount *mount, struct open_file *file)
 {
     bool changed;
@@ -371,7 +371,7 @@ static void forget_created(struct mount *mount, struct open_file *file)
     open_file_put(mount, file);
 }
 
-/* O_TRUNC of a frame that somebody has made since the kernel looked for it. */
+/* O_TRUNC of a frame that was created since the kernel looked it up. */
 static int truncate_opened(struct mount *mount, struct open_file *file)
 {
     bool changed;
@@ -404,7 +404,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
         was_removed = true;
         error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* to whoever makes it, it is new */
+        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* for its creator it is new */
     }
     bool is_there = !error && !is_new, is_held = !error;
     if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {

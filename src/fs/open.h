@@ -6,8 +6,8 @@
 
 #include "fs/mount.h"
 
-/* A view, a text that was made when it was opened, or a directory. The user may have closed a file
- * before the thread that answered his last read has come back from doing so: who uses it counts. */
+/* A view, a text that was made when it was opened, or a directory. Reference-counted: a file may be
+ * closed before the thread that answered its last read has returned from doing so. */
 struct open_file {
     struct open_file *prev, *next; /* of all that are open in the mount; under a lock of open.c */
     atomic_uint users;

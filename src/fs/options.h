@@ -26,7 +26,7 @@ struct options {
     bool foreground, debug, show_help, show_version;
     bool is_folder;                       /* file is a directory */
     bool read_only, wants_writing;        /* ro, or by follow; rw was asked for */
-    bool allow_other, allow_root, trusts; /* trusts: whoever made the file */
+    bool allow_other, allow_root, trusts; /* trusts: the creator of the file */
     bool sparsify, is_strict;
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */

@@ -1,11 +1,11 @@
 /* Whether reading a view may have overtaken a write to it.
  *
- * What is written is in the kernel's pages before the WRITE is sent. If they are invalidated then,
- * and read again before the WRITE is served, they hold what was there before, and nobody would tell
- * the kernel: otherwise whoever writes has the pages right. When pages were filled, and when the
- * kernel sent something, is not known here. So a WRITE is doubtful if its inode was invalidated a
- * short while ago, and its part of it read, and not surely forgotten since. Mostly nothing was
- * wrong then. Thread-safe. */
+ * Written bytes are in the kernel's pages before the WRITE is sent. If these pages are invalidated
+ * then, and filled again before the WRITE is served, they hold the old content, and nothing would
+ * correct them: normally the writer's pages are right. When pages were filled, and when the kernel
+ * sent a request, is not known here. So a WRITE is doubtful if its inode was invalidated a short
+ * while ago, and its range read since, and not certainly invalidated after that. Mostly nothing
+ * was wrong then. Thread-safe. */
 #ifndef SPARSEFS_FS_RECENT_H
 #define SPARSEFS_FS_RECENT_H
 

@@ -42,7 +42,7 @@ static const struct {
                               "powers of 1024"},
 };
 
-/* Programs that try again and again are not told each time. */
+/* Repeated refusals are logged at intervals. */
 static bool is_due(enum refusal refusal)
 {
     static _Atomic uint64_t said[REFUSALS];

@@ -21,7 +21,7 @@ struct removed_name {
 struct removed {
     struct temporaries *memory;
     const char *label;
-    atomic_uint n;        /* read without the lock by those who only look */
+    atomic_uint n;        /* may be read without the lock */
     pthread_mutex_t lock; /* guards what follows */
     struct removed_name *entries;
 };

@@ -51,7 +51,7 @@ static void on_init(void *data, struct fuse_conn_info *connection)
      * mapping would die meanwhile; with a truncation of its own the size in the answer is what it
      * takes. */
     connection->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC);
-    /* Where files are followed, another time is what says that pages are old. */
+    /* On followed files a new time of change invalidates pages. */
     if (mount->follow || mount->files)
         connection->want |= connection->capable & FUSE_CAP_AUTO_INVAL_DATA;
     atomic_store(&mount->times_drop_pages, connection->want & FUSE_CAP_AUTO_INVAL_DATA);
@@ -60,7 +60,7 @@ static void on_init(void *data, struct fuse_conn_info *connection)
                      !(connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT));
 }
 
-/* Where others make and remove files. */
+/* Other programs create and remove files. */
 static bool is_in_folder(struct mount *mount, fuse_ino_t parent)
 {
     struct inode inode = inode_unpack(parent);
@@ -90,7 +90,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
         node_put(mount->nodes, inode.node);
     if (is_new)
         entry.attr_timeout = entry.entry_timeout = 0;
-    /* What is not there now may be there later, unless nobody can write. */
+    /* Negative entries may become stale, unless the mount is read-only. */
     bool may_come = mount->is_writable || mount->follow || is_in_folder(mount, parent);
     if (!error || (error == -ENOENT && !may_come))
         answer_entry(request, &entry);
@@ -250,7 +250,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     view_return(file->views, &part);
 }
 
-/* One that has just become a frame is that for who comes now. */
+/* A temporary file that has just become a frame is read as that. */
 static void read_temporary(fuse_req_t request, struct mount *mount, struct open_file *file,
                            size_t size, off_t offset)
 {

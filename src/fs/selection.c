@@ -9,7 +9,8 @@
 
 struct selection_reading {
     pthread_mutex_t lock;       /* guards what follows */
-    uint64_t version;           /* of what was read first, as its source counts; 0: nothing was */
+    uint64_t version;           /* version of the staging area or dataset that was read first; 0:
+                                 * none yet */
     struct defined_frame *kept; /* NULL: it is asked for each time */
 };
 

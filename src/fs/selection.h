@@ -15,7 +15,7 @@ int selection_begin(struct open_file *file);
 int selection_read(struct mount *mount, struct open_file *file, uint64_t offset, size_t n,
                    void *buffer, size_t *got);
 
-/* What is read from now on is read anew. */
+/* Later reads begin with the current selection. */
 void selection_forget(struct open_file *file);
 
 /* The file is closed. */

@@ -14,11 +14,11 @@
 #include "common/log.h"
 #include "fs/temporary.h"
 
-/* The kernel tells of the last close before close(2) returns. Who has waited so long for that looks
- * at a file of which another descriptor is open. */
+/* The kernel announces the last close before close(2) returns. A reader that has waited for so long
+ * assumes that another descriptor is open. */
 #define PATIENCE_NANOS 5000000000u
 
-/* So long who looks waits for the answer to a close, which may wait for him. */
+/* longest wait of a reader for the answer to a close, which may wait for it */
 #define CLOSING_NANOS 2000000
 
 struct staged_key {
@@ -41,14 +41,14 @@ struct staged {
     bool is_staged;        /* a new content; of a dense view: truncated to nothing */
     unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
     bool is_looked_at;     /* meanwhile, at another view */
-    bool is_closed;        /* the same, and answered: perhaps nobody has it open any more */
+    bool is_closed;        /* the same, and answered: it may be closed for good */
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
                                * both locks */
     int failure;              /* of one that is no such file, as far as it was written; or 0 */
     /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
     bool is_written;  /* not just truncated to nothing */
-    uint64_t version; /* another one after each change; odd */
+    uint64_t version; /* change counter, always odd */
     char *bytes;      /* mapped: what was never written costs no memory */
     size_t n, room;
 };
@@ -60,9 +60,9 @@ struct staging {
     bool sparsify;
     pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
     struct staged *table;
-    pthread_cond_t changed; /* what waits, or who closes */
-    uint64_t version;       /* the last one given */
-    atomic_uint waiting;    /* in the table; read without the lock by those who only look */
+    pthread_cond_t changed; /* `waits` or `closing` of an entry */
+    uint64_t version;       /* the last version given */
+    atomic_uint waiting;    /* in the table; may be read without the lock */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -116,7 +116,7 @@ static bool is_missing(const struct staged *staged)
     return staged->key.view < VIEW_STACK_RAW && staged->key.frame >= views_frames(staged->views);
 }
 
-/* To be called after every change of what is to be applied. */
+/* Called after every change of `waits`. */
 static void note(struct staging *staging, struct staged *staged)
 {
     bool waits = staged->is_staged || (staged->is_new && !staged->is_refused);
@@ -187,7 +187,7 @@ static void unlist(struct staging *staging, struct staged *staged)
     HASH_DEL(staging->table, staged);
 }
 
-/* The lock need not be held: nobody finds it any more. */
+/* Needs no lock: the entry is in no table. */
 static void destroy(struct staging *staging, struct staged *staged)
 {
     node_put_views(staging->nodes, staged->node);
@@ -220,7 +220,7 @@ static int apply_selection(struct staged *staged)
                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
 }
 
-/* Nobody else writes to it meanwhile. The lock is dropped. */
+/* The caller holds `order`, which excludes other writers. The lock is dropped meanwhile. */
 static int apply_collected(struct staging *staging, struct staged *staged, bool is_tentative)
 {
     const struct view_content content = {.bytes = staged->n ? staged->bytes : "",
@@ -292,7 +292,7 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
     struct staged *staged = find(staging, node, view, frame);
     if (!staged)
         error = add(staging, node, view, frame, &staged);
-    if (!error && staged->failure) { /* by somebody else, who has closed it */
+    if (!error && staged->failure) { /* a failure of another writer, which has closed the file */
         free_content(staging, staged);
         staged->is_staged = staged->is_written = false;
         note(staging, staged);
@@ -330,7 +330,7 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
     enter(staging, staged);
     if (staged->is_staged && staged->is_written && wrote)
         error = (staging_is_collected(staged) ? try_collected : apply)(staging, staged, changed);
-    else if (staged->failure) /* nobody who closes it now is told that it is done */
+    else if (staged->failure) /* later closes must not report success */
         error = staged->failure;
     else if (atomic_load(&staged->waits) && !staged->is_written)
         *changed = *closing = true;
@@ -376,7 +376,7 @@ int staging_end(struct staging *staging, struct staged *staged, bool asked, bool
     enter(staging, staged);
     if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
         error = apply(staging, staged, changed);
-    bool is_last = --staged->writers == 0; /* others may have come meanwhile */
+    bool is_last = --staged->writers == 0; /* new writers may have come meanwhile */
     if (is_last)
         unlist(staging, staged);
     pthread_cond_broadcast(&staging->changed);
@@ -415,7 +415,7 @@ static void clear_behind(struct staged *staged, size_t n)
         (void)madvise(staged->bytes + whole, staged->room - whole, MADV_DONTNEED);
 }
 
-/* Room for a content of n bytes; what is new of it is zero. */
+/* Capacity for n bytes; new bytes are zero. */
 static int resize(struct staging *staging, struct staged *staged, uint64_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -461,7 +461,7 @@ static int stage_present(struct staging *staging, struct staged *staged)
         if (part.bytes != staged->bytes + at)
             memcpy(staged->bytes + at, part.bytes, part.n);
         at += part.n;
-        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
+        bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(staged->views, &part);
         if (is_end)
             break;

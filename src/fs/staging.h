@@ -1,34 +1,33 @@
-/* What waits until it counts: what is refused must have changed nothing, also by what went before
- * it.
+/* The staging area: writes that take effect later, as a whole. A write that is refused must have
+ * changed nothing, and neither must what preceded it.
  *
- * New contents of N.defined. A selection means something only as a whole, so what is written to
- * such a file is collected, one content per frame for all who have it open, and given to the
- * dataset when one of them who has written syncs or closes. Until then it is what reading the file
- * shows.
+ * New contents of N.defined. A selection means something only as a whole, so writes to such a file
+ * are collected, one content per frame for all descriptors, and applied to the dataset when a
+ * descriptor that has written is synced or closed. Until then reading the file shows them.
  *
- * New contents of lists of points, npz/N.npz, which are taken as a whole, too, and of NumPy and TIFF
- * views with another header than the one that is shown. What other
- * programs write is collected likewise from the first bytes on that are not those shown, in the
- * memory of temporary files, and decoded as a whole (view_put).
+ * New contents of point lists (npz/N.npz), which are applied as a whole, too, and of NumPy and
+ * TIFF views with another header than the one that is shown: what other programs write is
+ * collected from the first bytes on that differ from those shown, in the memory of temporary
+ * files, and decoded as a whole (view_put).
  *
- * Truncations to nothing, and frames behind the last one, of files that are open for writing. Who
- * copies a file truncates or creates it first, and only then may it turn out that what he writes is
- * refused. So the truncation is shown by the file itself and the new frame by nobody, until the
- * first bytes are written behind the header, or the file is synced, or closed. If a write is
- * refused before that, they are forgotten.
+ * Truncations to nothing, and frames behind the last one, of files that are open for writing.
+ * Copying programs truncate or create a file first, and only then may a write turn out to be
+ * refused. So until the first bytes are written behind the header, or the file is synced or
+ * closed, the truncation is shown by the file itself, and the new frame by no other view. If a
+ * write is refused before that, they are discarded.
  *
  * A shell that runs `command > 7.defined` closes the file once between truncating and writing it.
- * So what nothing was written to waits for an fsync or for the last one to close. The kernel tells
- * of that when every close is answered, and before close(2) returns: who looks at another view of
- * the frame then waits for it. It does not say that there is another descriptor, which looks the
- * same: he who waits for its close gives up after a while, and sees what there was before. Who
- * opens the same file for writing, or truncates it by its name, waits, too, or the truncation would
- * become a part of what he writes, and a selection that he writes keep the values that it erased.
+ * So a truncation without a write waits for an fsync or the last close. The kernel announces the
+ * last close when every close is answered, and before close(2) returns: a reader of another view
+ * of the frame waits for that. If another descriptor is open, which the kernel does not tell, the
+ * reader gives up after a while, and sees the old content. Opening the same file for writing, or
+ * truncating it by name, waits, too: otherwise the truncation would become a part of the new
+ * writes, and a selection that is written would keep values that the truncation has erased.
  *
- * Closing is answered when the kernel knows nothing of other views any more (notify.h). Who looks
- * at one before that may hold a page, or a look-up, that this waits for. He, too, is held up, but
- * for a moment only, sees what there was before, and it is noted that the kernel has to be told
- * again. Thread-safe. */
+ * A close is answered when the kernel has no outdated content of other views any more (notify.h).
+ * A reader that looks at one before that may hold a page or a look-up that the invalidation waits
+ * for. It is delayed for a moment only, sees the old content, and the kernel is notified again.
+ * Thread-safe. */
 #ifndef SPARSEFS_FS_STAGING_H
 #define SPARSEFS_FS_STAGING_H
 
@@ -54,8 +53,8 @@ void staging_collect(struct staging *staging, struct temporaries *temporaries, s
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);
 
-/* Somebody opens a view for writing; given back with staging_end. A frame behind the last one is to
- * come to be by that. */
+/* A view is opened for writing; ended by staging_end. A frame behind the last one is to be created
+ * by that. */
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **staged);
 

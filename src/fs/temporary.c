@@ -41,8 +41,8 @@ struct temporary {
     char *bytes;
     size_t n, room;
     struct timespec atime, mtime;
-    bool has_atime, has_mtime; /* somebody has set it */
-    bool is_told;              /* that there is no room */
+    bool has_atime, has_mtime; /* set explicitly */
+    bool is_told;              /* lack of room was logged */
     bool has_become;
     struct inode became;                         /* whose node is held */
     struct temporary *prev_became, *next_became; /* under the lock of the table */
@@ -53,13 +53,13 @@ struct temporaries {
     struct nodes *nodes;
     const char *label;
     size_t limit;
-    atomic_uint n;        /* with a name; read without the lock by those who only look */
+    atomic_uint n;        /* with a name; may be read without the lock */
     atomic_uint n_became; /* and are still used; the same */
     pthread_mutex_t lock; /* guards what follows */
     struct name *names;
     struct temporary *by_number, *list;
     struct temporary *became;
-    uint64_t numbers; /* that were given */
+    uint64_t numbers; /* of files so far */
     size_t taken;     /* bytes */
 };
 
@@ -181,7 +181,7 @@ static void tell_of_limit(const struct temporaries *temporaries, const char *nam
 
 /* ---- Files ---- */
 
-/* When nobody uses it any more; it is in no table. */
+/* Frees a file that is unused and in no table. */
 static void destroy(struct temporaries *temporaries, struct temporary *temporary)
 {
     if (temporary->has_become)
@@ -324,7 +324,8 @@ static bool is_in(const struct temporary *temporary, struct temporary_place plac
            temporary->name->directory == place.directory;
 }
 
-/* Who reads a listing comes back with the place of the next one: mostly nothing is gone through. */
+/* A reader of a listing continues at the place of the next file: mostly there is nothing to skip.
+ */
 struct temporary *temporary_next(struct temporaries *temporaries, struct temporary_place place,
                                  uint64_t at, uint64_t *next)
 {

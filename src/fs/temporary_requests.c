@@ -78,7 +78,7 @@ static void unmake(struct mount *mount, struct inode directory, const char *name
         (void)temporary_unlink(mount->temporaries, place, name);
 }
 
-/* What somebody else has made since the kernel looked for it. */
+/* The name was created since the kernel looked it up. */
 static int find_made(struct mount *mount, struct inode directory, const char *name,
                      struct temporary **temporary)
 {
@@ -89,7 +89,7 @@ static int find_made(struct mount *mount, struct inode directory, const char *na
     return error;
 }
 
-/* The kernel keeps nothing of it: what becomes a frame is soon another inode. */
+/* Not cached by the kernel: after a rename the name has another inode. */
 static int entry_of(struct mount *mount, const struct temporary *temporary,
                     struct fuse_entry_param *entry)
 {

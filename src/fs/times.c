@@ -34,7 +34,7 @@ struct set_times {
     struct set_key {
         uint64_t object, frame;
     } key;
-    uint64_t sweeps; /* then: it counts until there is another one */
+    uint64_t sweeps; /* number of sweeps when it was set: valid until the next one */
     struct timespec atime, mtime;
 };
 

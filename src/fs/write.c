@@ -97,7 +97,7 @@ static int write_view(fuse_req_t request, struct mount *mount, struct open_file 
     return error;
 }
 
-/* -EFBIG in words: it was meant for behind the end of the file, or the dataset cannot grow. */
+/* Explains -EFBIG: the range is behind the end of the file, or the dataset cannot grow. */
 static int tell_end(const struct mount *mount, const struct open_file *file, uint64_t offset)
 {
     uint64_t size;
@@ -444,7 +444,7 @@ static int reserve(const struct mount *mount, const struct open_file *file, uint
     return offset <= size && n <= size - offset ? 0 : refusal_say(mount, file->node, REFUSAL_END);
 }
 
-/* What waited counts, if there is anything. */
+/* Applies what is staged, if anything. */
 static int apply_before(struct mount *mount, struct open_file *file, struct change *change)
 {
     bool changed;
@@ -472,7 +472,7 @@ static int allocate_temporary(struct mount *mount, struct open_file *file, int m
                : 0;
 }
 
-/* The same of what another program writes to a view. */
+/* The same for a view that collects another program's file. */
 static int allocate_collected(struct mount *mount, struct open_file *file, int mode,
                               uint64_t offset, uint64_t n)
 {

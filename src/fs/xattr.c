@@ -60,8 +60,7 @@ static char *shorten(const char *text)
     return shorter;
 }
 
-/* The value that an extended attribute shows of an attribute; NULL: there is none. The caller frees
- * it. */
+/* The value of the extended attribute for an HDF5 attribute; NULL: none. The caller frees it. */
 static int find_value(struct mount *mount, struct inode inode, const char *name, char **value)
 {
     size_t n = strlen(XATTR_PREFIX);

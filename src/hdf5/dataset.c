@@ -461,7 +461,7 @@ int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, s
     return library_leave_with(error);
 }
 
-/* Whoever has it open counts on its elements being as large as they were. */
+/* Users of the open dataset rely on the size of its elements: it must not change. */
 static bool is_as_before(const struct open_dataset *dataset, int rank)
 {
     return dataset->id >= 0 && dataset->rank == rank && H5Tget_size(dataset->type) == dataset->size;

@@ -77,7 +77,7 @@ static _Thread_local int moved;
 /* The same of a file that may not be read. */
 static _Thread_local bool refused;
 
-static bool read_failed; /* since somebody asked; under the library lock */
+static bool read_failed; /* since it was last queried; under the library lock */
 
 bool driver_read_failed(void)
 {
@@ -194,7 +194,7 @@ static int keep(struct store *store, uint64_t address, const void *bytes, size_t
     write->n = n;
     memcpy(write->bytes, bytes, n);
     DL_APPEND(kept, write);
-    read_failed = true; /* it is tried again when the file is opened anew */
+    read_failed = true; /* tried again when the file is reopened */
     return 0;
 }
 
@@ -284,8 +284,8 @@ void driver_set_finder(int (*finder)(const struct store *from, const char *name,
     find_other = finder;
 }
 
-/* What is wrong with a file, for which libhdf5 shows the fill value; who wants an error instead has
- * looked before. Anything else says nothing about the file. */
+/* Errors of a file itself, for which libhdf5 shows the fill value; callers that want an error have
+ * checked before. Other errors say nothing about the file. */
 static bool is_of_file(int error)
 {
     return error == -ENOENT || error == -ENOTDIR || error == -EACCES || error == -EINVAL ||
@@ -342,10 +342,10 @@ static bool is_same(const struct store *a, const struct store *b)
     return a == b || (!follows && store_is_same(a, b));
 }
 
-/* libhdf5 shares what it has open of a file with who opens the same one, but not what is only read
- * with one who says that he writes: opening it fails then. So sources of a file that is written,
- * which it opens the same way (driver_write), are other files than those that are open to be read.
- * What is written indeed is shared by all, with what is not written yet. */
+/* libhdf5 shares an open file between openings of the same one, but fails to open for writing what
+ * is open for reading. So sources of a file that is written, which it opens in that way
+ * (driver_write), are told apart from files that are open for reading. A file that is really
+ * written is shared by all openings, with its uncommitted changes. */
 static bool can_share(const struct driver_file *a, const struct driver_file *b)
 {
     return a->is_to_be_written == b->is_to_be_written || is_writable(a) || is_writable(b);

@@ -19,7 +19,8 @@
 #define PIECE_NANOS 3000000
 
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Held by the one who gets the library lock next: who has just given that up queues here. */
+/* A ticket: held by the thread that gets the library lock next, so that a thread that has just
+ * released that lock queues here. */
 static pthread_mutex_t next_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdf5 *open_files;
 static _Thread_local char reason[512];
@@ -437,7 +438,7 @@ int local_reopen(struct hdf5 *hdf5)
 {
     library_enter();
     int error = reopen(hdf5);
-    hdf5->is_doubtful |= error != 0; /* it may be closed: who comes next tries again */
+    hdf5->is_doubtful |= error != 0; /* it may be closed: the next call tries again */
     library_leave();
     return error;
 }

@@ -24,7 +24,7 @@
 /* Filters pad and grow data a little. More than twice as much and this is a damaged size. */
 #define PADDING_BYTES ((size_t)1 << 20)
 
-/* What the hands of this thread work on. */
+/* The input and output of the two hand filters, for this thread. */
 struct handover {
     const void *in;
     size_t in_size;

@@ -227,8 +227,8 @@ static int look_at_link(struct building *building)
     return error;
 }
 
-/* One step of the walk. What cannot be read of a group has no names; if links change meanwhile all
- * is made anew. */
+/* One step of the walk. Unreadable groups have no names; if links change meanwhile the table is
+ * rebuilt. */
 static int step(struct building *building)
 {
     struct level *level = building->level;

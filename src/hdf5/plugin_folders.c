@@ -1,4 +1,4 @@
-/* Who may write the folders of plugins. */
+/* Whether others may write the folders of plugins. */
 #include "hdf5/plugin_folders.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ static bool others_may_write(const struct stat *stat)
     return is_others(stat->st_uid) || (stat->st_mode & theirs);
 }
 
-/* In a folder as /tmp is nobody can replace what is not his. */
+/* In a sticky folder, as /tmp is, users can replace only their own files. */
 static bool others_may_replace_in(const struct stat *folder, bool is_ours)
 {
     bool is_sticky = (folder->st_mode & S_ISVTX) && !is_others(folder->st_uid);

@@ -43,7 +43,7 @@ struct hdf5 {
     struct seen *seen;             /* by address, longest seen first; under the library lock */
     char **types; /* paths of committed datatypes that were copied here; under the library lock */
     size_t n_types;
-    atomic_uint links_changed;  /* counts changes of links that are made here */
+    atomic_uint links_changed;  /* change counter of links */
     pthread_mutex_t names_lock; /* taken before the library lock; guards what follows */
     struct names *names;        /* that were made last */
     struct hdf5 *prev, *next;   /* all open ones; under the library lock */
@@ -51,8 +51,8 @@ struct hdf5 {
 };
 
 /* Every entry point calls library_enter first and library_leave last. Entering also silences
- * libhdf5's own error printing for the thread. Who waits gets the lock before who has given it up
- * gets it again: what takes long is done in pieces. */
+ * libhdf5's own error printing for the thread. The lock is fair: waiting threads get it before the
+ * one that released it, so long calls are done in pieces. */
 void library_enter(void);
 void library_leave(void);
 
@@ -109,7 +109,7 @@ struct driver_placed;
 int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
                       const void *bytes, size_t n, struct driver_placed *placed);
 
-/* Before H5Dread: -EIO: libhdf5 would read it from files of which nobody knows what they are. */
+/* Before H5Dread: -EIO: libhdf5 would read it from external files, unchecked. */
 int dataset_check_readable(const struct open_dataset *dataset);
 
 /* Closes and opens again what libhdf5 has of all open datasets (dataset.c). */
@@ -135,7 +135,7 @@ bool names_are_there(struct hdf5 *hdf5); /* they need not be looked for */
  * objects than are kept. */
 int names_path(const struct names *names, uint64_t address, char **path);
 
-/* Links have changed; nobody uses them any more. */
+/* Links have changed: cached names are invalid. */
 void names_outdate(struct hdf5 *hdf5);
 void names_clear(struct hdf5 *hdf5);
 

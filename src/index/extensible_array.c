@@ -429,15 +429,15 @@ static int walk_elements(struct walk *walk, const struct block *block, size_t at
     return result;
 }
 
-/* Counts a block, of which the first element is number first. Who goes on in the middle of one has
- * counted it before. */
+/* Counts a block whose first element has the number `first`. A walk that resumes inside of a block
+ * has counted it before. */
 static int spend(struct walk *walk, const char *name, uint64_t address, uint64_t bytes,
                  uint64_t first)
 {
     return first < walk->first ? 0 : index_spend(name, address, bytes, &walk->budget, walk->why);
 }
 
-/* Whether nothing of n elements is to be told of. */
+/* Whether none of n elements is in the range. */
 static bool is_passed_over(const struct walk *walk, uint64_t first, uint64_t n)
 {
     return walk->each && (first >= walk->end || (walk->first > first && walk->first - first >= n));

@@ -26,8 +26,8 @@ static const struct index_ops *ops_of(enum chunk_index_kind kind)
 
 /* ---- The lock ---- */
 
-/* Iterations that this thread is in the middle of: their lock is held, and what they call must not
- * wait for it behind a writer. */
+/* Running iterations of this thread: they hold the lock, and nested calls must not take it again,
+ * where they would wait behind a writer. */
 static _Thread_local const struct iteration {
     const struct index *index;
     const struct iteration *outer;

@@ -42,7 +42,7 @@ void index_close(struct index *index); /* forgets what was not flushed; NULL is 
 int index_lookup(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                  struct why *why);
 
-/* Called with a chunk that exists; what is not 0 ends the iteration and is returned by it. It may
+/* Called with a chunk that exists; a result other than 0 ends the iteration and is returned. May
  * look up chunks, but not change the index. */
 typedef int (*index_each_function)(void *context, const uint64_t *scaled,
                                    const struct chunk_record *record);
@@ -52,9 +52,8 @@ typedef int (*index_each_function)(void *context, const uint64_t *scaled,
  * among them if they are stored. */
 int index_iterate(struct index *index, index_each_function each, void *context, struct why *why);
 
-/* Chunks from `first` to `last`, both included, on every axis; of these, unless `behind` is NULL,
- * only those that come after it in the order of the index: who goes on after an iteration that was
- * ended. Scaled coordinates. */
+/* Chunks from `first` to `last`, both included, on every axis; if `behind` is not NULL, only those
+ * after it in the order of the index, to resume an iteration. Scaled coordinates. */
 struct index_range {
     const uint64_t *first, *last, *behind;
     uint64_t *budget; /* bytes of blocks that all calls for one walk may read: at first the size of
@@ -104,8 +103,8 @@ int index_remove(struct index *index, const uint64_t *scaled, struct why *why);
  * Errors are those of index_insert. */
 int index_make(struct index *index, struct why *why);
 
-/* Writes all changes to the store: what is pointed to before what points to it. On error they are
- * still in memory, and it can be tried again; what is in the store must not be committed then. */
+/* Writes all changes to the store, blocks before the blocks that point to them. After an error they
+ * are still in memory, and can be written again; the store must not be committed until then. */
 int index_flush(struct index *index, struct why *why);
 
 /* Puts into the layout message what it has to say of the index: its address, or the record of the

@@ -20,7 +20,8 @@ struct index_ops {
     int (*lookup)(struct index *index, const uint64_t *scaled, struct chunk_record *record,
                   struct why *why);
     int (*iterate)(struct index *index, const struct index_range *range, index_each_function each,
-                   void *context, struct why *why); /* NULL: all; may give more than the range */
+                   void *context, struct why *why); /* range NULL: all; may visit chunks outside of
+                                                     * it */
     /* The same; NULL: it has no structures of its own. */
     int (*each_block)(struct index *index, index_block_function each, void *context,
                       struct why *why);
@@ -85,7 +86,7 @@ void block_cache_destroy(struct block_cache *cache);
 /* Puts the block in as the one used last. */
 void block_cache_keep(struct block_cache *cache, struct block *block);
 
-/* Lets go of what is read from this address. */
+/* Drops the block at this address. */
 void block_cache_drop(struct block_cache *cache, uint64_t address);
 
 /* A block of n bytes, all zero, of which the caller is the one user. */
@@ -133,8 +134,8 @@ int block_make_changed(struct index *index, const struct block_kind *kind, uint6
 int block_allocate(struct index *index, const struct block_kind *kind, uint64_t n, uint64_t whole,
                    unsigned height, struct block **block, struct why *why);
 
-/* Gives the space of a block back; there is room for n of them after changes_reserve. It stays in
- * the hands of its users. */
+/* Frees the space of a block after the next flush; changes_reserve makes sure that n calls need no
+ * memory. Users keep the block. */
 int changes_reserve(struct index *index, size_t n);
 void block_discard(struct index *index, struct block *block);
 

@@ -106,8 +106,7 @@ static bool can_hold(const struct layout *layout, const uint64_t *scaled)
 /* In the place of a filter mask: elements of a box, which libhdf5 writes. */
 #define BOX UINT32_MAX
 
-/* Of others' filters nobody knows what they make: as many bytes more as are believed; and what they
- * make it of is there, too. */
+/* The output size of foreign filters is unknown: an assumed bound, plus their input. */
 static size_t encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
     (void)form;

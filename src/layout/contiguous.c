@@ -47,7 +47,7 @@ static int write_all(const struct layout *layout, uint64_t address, const void *
     return error;
 }
 
-/* Where libhdf5 says that they are: what is somebody else's is not written to. */
+/* The address that libhdf5 gives: it must be space that is lent to it. */
 static int rewrite(const struct layout *layout, const void *elements)
 {
     static const uint64_t origin[SFS_MAX_RANK];

@@ -144,11 +144,10 @@ int layout_find_piece(struct layout *layout, const uint64_t *scaled, struct chun
 size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record *record,
                           unsigned parts);
 
-/* Calls each for every chunk that a sparse layout stores and that lies in the dims or, box not
- * being NULL, that this touches, in the order of the index; what it returns ends the walk unless it
- * is 0, and is returned. Time is in proportion to what is stored of that, and no lock is held
- * meanwhile: of chunks that are stored or deleted while it runs it may tell or not. -EINTR
- * (interrupt.h). */
+/* Calls each for every stored chunk of a sparse layout inside the dims or, if box is not NULL,
+ * touched by it, in the order of the index; a result other than 0 ends the walk and is returned.
+ * Takes time in proportion to the stored chunks, and holds no lock: chunks that are stored or
+ * deleted meanwhile may be visited or not. -EINTR (interrupt.h). */
 int layout_each_chunk(struct layout *layout, const struct box *box,
                       int (*each)(void *context, const uint64_t *scaled,
                                   const struct chunk_record *record),

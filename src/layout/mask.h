@@ -1,6 +1,6 @@
-/* Masks: a set of element positions as one bit for each, for chunks that are written in pieces:
- * marking costs no more than the piece. All counts are in elements. No locks: who changes a mask
- * must be alone with it. */
+/* Masks: sets of element positions as bitmaps, for open chunks: marking takes time in proportion to
+ * the piece. All counts are in elements. Not locked: a caller that changes a mask excludes all
+ * others. */
 #ifndef SPARSEFS_LAYOUT_MASK_H
 #define SPARSEFS_LAYOUT_MASK_H
 

@@ -158,8 +158,8 @@ static bool is_unfiltered(const struct layout *layout, const uint64_t *scaled)
     return is_unfiltered;
 }
 
-/* Sections 1 and 2 with their checksums: the first in a block of the pool, the other where it is,
- * as nobody else looks at the place, and one at a time encodes it. */
+/* Appends the checksums to sections 1 and 2: to the values in a copy; to the heap in place, as its
+ * last bytes are read by nobody else and there is one encoder per chunk. */
 static int make_summed(const struct cache_form *form, struct pool *pool, void **values,
                        struct made_section *sections)
 {

@@ -1,5 +1,5 @@
-/* Decoding selections. Trusts nothing: every number is checked before it is used, and what it
- * counts must be there before memory is taken for it. */
+/* Decoding selections, which are not trusted: every number is checked before it is used, and
+ * counted items must be present before memory is allocated for them. */
 #include "selection/private.h"
 
 #include <errno.h>

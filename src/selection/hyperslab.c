@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A list that goes over its extent more often than this is no list that anyone writes. */
+/* A list that passes over its extent more often than this is refused. */
 #define MAX_OVERLAP 16
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))

@@ -22,8 +22,8 @@
 #include "common/log.h"
 #include "store/private.h"
 
-/* A journal that could not be removed might be carried out by whoever opens the file after a crash:
- * until it is gone nothing may change. */
+/* A journal that could not be removed might be replayed by whoever opens the file after a crash:
+ * nothing may be changed before it is gone. */
 static int check_writable(struct store *store)
 {
     if (!store->writable || store->reader.read)
@@ -93,8 +93,8 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     return 0;
 }
 
-/* Cuts what lies in [address, end) out of what is the store's own. Nodes for two cuts in the middle
- * are there. */
+/* Removes [address, end) from the space that belongs to the store. Nodes for two cuts in the middle
+ * are reserved. */
 static void disown(struct store *store, uint64_t address, uint64_t end)
 {
     uint64_t start, length;
@@ -105,7 +105,7 @@ static void disown(struct store *store, uint64_t address, uint64_t end)
     }
 }
 
-/* A damaged file may have let somebody claim what a snapshot still held, which is free by now. */
+/* In a damaged file space may have been claimed that a snapshot held and that is free by now. */
 static int allocate_for(struct store *store, uint64_t n, bool is_lent, uint64_t *address)
 {
     pthread_mutex_lock(&store->change);
@@ -150,7 +150,7 @@ void store_tell_own(struct store *store)
     pthread_mutex_unlock(&store->change);
 }
 
-/* Without memory it stays our own. */
+/* If there is no memory it stays the store's own. */
 void store_hand_over(struct store *store, uint64_t address, uint64_t n)
 {
     pthread_mutex_lock(&store->change);
@@ -159,8 +159,8 @@ void store_hand_over(struct store *store, uint64_t address, uint64_t n)
     pthread_mutex_unlock(&store->change);
 }
 
-/* Where to go on from an address: behind what is in a set there, and no farther than *next, before
- * anything else that is. */
+/* Skips an extent of a set that covers this address; *next becomes the start of the following one
+ * if that is nearer. */
 static bool skip(const struct extents *extents, uint64_t *at, uint64_t *next)
 {
     uint64_t start, length;
@@ -330,7 +330,7 @@ uint64_t store_end(struct store *store)
 
 /* ---- Commit ---- */
 
-/* All that was written straight to the file reaches the disk, in a file that is long enough. */
+/* Makes everything that was written straight to the file durable; the file is extended first. */
 static int sync_fresh(struct store *store, uint64_t new_end)
 {
     struct stat st;
@@ -343,7 +343,7 @@ static int sync_fresh(struct store *store, uint64_t new_end)
     return error;
 }
 
-/* The new state is the committed one: what it has freed is free. */
+/* The new state is committed: what it has freed may be allocated. */
 static void begin_anew(struct store *store, uint64_t new_end)
 {
     uint64_t start, length;
@@ -356,7 +356,7 @@ static void begin_anew(struct store *store, uint64_t new_end)
     store->written = false;
 }
 
-/* Once more, from the journal: pages may have been changed since. */
+/* Repeats the carrying out from the journal: pages may have changed since. */
 static int carry_out(struct store *store)
 {
     int error = journal_carry_out(store, store_size(store));
@@ -379,9 +379,9 @@ int tell_followers(struct store *store)
     return error;
 }
 
-/* A commit that changes no committed byte: the end of the file, and its name, say it all. With its
- * name a file may be found after a crash: from then on what it has is not touched any more. What it
- * has freed is written to from then on, which those who follow must know. */
+/* A commit that changes no committed byte: setting the end of the file, and its name, is atomic. A
+ * file with a name may be found after a crash: from then on its bytes are committed. Space that it
+ * has freed is reused from then on, so followers are told. */
 static int commit_end(struct store *store, uint64_t new_end)
 {
     bool shrinks = new_end < store->committed_end && !store->temporary;
@@ -407,7 +407,7 @@ static void drop_pages(struct store *store)
     pthread_rwlock_unlock(&store->pages_lock);
 }
 
-/* Committed bytes change only when those who follow have been told. */
+/* Followers are told before committed bytes change. */
 static int apply(struct store *store, uint64_t new_end)
 {
     snapshots_keep(store);
@@ -433,7 +433,7 @@ int settle(struct store *store)
     return journal_remove(store);
 }
 
-/* Nobody remembers all pages of a large journal: it ends before anything else is written. */
+/* The pages of a large journal are not remembered: it is ended before anything else is written. */
 static int end_large(struct store *store)
 {
     int error = file_sync(store, false);
@@ -462,7 +462,7 @@ static int commit_pages(struct store *store, uint64_t new_end)
     return many ? end_large(store) : 0;
 }
 
-/* In memory nothing is ever half done: there is no journal. */
+/* An image needs no journal: a commit in memory cannot be interrupted. */
 static int commit_image(struct store *store, uint64_t new_end)
 {
     snapshots_keep(store);
@@ -488,7 +488,7 @@ static bool is_unchanged(const struct store *store, uint64_t new_end)
            new_end == store->committed_end;
 }
 
-/* A file that is gone is an error only if something would be lost. */
+/* The removal of the file is an error only if uncommitted changes would be lost. */
 static int follow_place(struct store *store)
 {
     if (store->image || store->temporary)

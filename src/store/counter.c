@@ -1,14 +1,15 @@
-/* The counter: a small file beside the store's (PATH.commits), there as long as a program has the
- * file open for writing, with a number that is another one before a commit changes committed bytes.
+/* The counter: a small file beside the store's (PATH.commits), which exists as long as a program
+ * has the file open for writing. Its number changes before a commit changes committed bytes.
  * Followers compare it: their bytes are of one commit if the number was the same before and after
- * they were read. It is for them only: nothing in the file depends on it, and it is not synced.
+ * they were read. It serves followers only: nothing in the file depends on it, and it is not
+ * synced.
  *
- * It is opened and closed each time: file systems of several hosts bring what one of them has
- * written to the others that way.
+ * It is opened and closed each time: by that, file systems of several hosts make changes of one
+ * host visible on others.
  *
- * A follower that cannot keep up with a writer takes a lock of it for reading (fcntl, so that it
- * works between hosts, too) while it reads. The writer waits with its next number then, for a
- * moment: who never lets go cannot stop it. */
+ * A follower that is outrun by its writer takes a read lock of it (fcntl, which works between
+ * hosts, too) while it reads. That delays the writer's next commit by at most 50 ms: a lock that
+ * is never released cannot stop the writer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,9 +23,9 @@
 #include "store/private.h"
 
 #define COUNTER_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-#define HOLD_PAUSE    200000    /* nanoseconds, as these: between two looks at a lock */
-#define MOST_HELD     50000000  /* that a commit waits for followers */
-#define MOST_DEAF     500000000 /* that it does not wait when it has waited in vain */
+#define HOLD_PAUSE    200000    /* nanoseconds, as the next two: between two attempts */
+#define MOST_HELD     50000000  /* longest wait of a commit for followers */
+#define MOST_DEAF     500000000 /* no further wait for so long after one in vain */
 
 static int open_counter(const struct store *store, int flags)
 {
@@ -35,7 +36,7 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
 {
     memset(number, 0, COUNTER_BYTES);
     int fd = open_counter(store, O_RDONLY);
-    if (fd < 0) /* a link or socket is none: who writes puts one there */
+    if (fd < 0) /* a symbolic link or socket is no counter: the writer replaces it */
         return errno == ENOENT || errno == ELOOP || errno == ENXIO ? 0 : -errno;
     follow_drop_cached(store, fd);
     ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
@@ -52,7 +53,7 @@ static uint64_t number_of(const char *text)
     return number;
 }
 
-/* Nanoseconds: a number that no writer before this one has had. */
+/* Nanoseconds since 1970, or one more: a number that no earlier writer has used. */
 static uint64_t next_number(uint64_t last)
 {
     struct timespec now;
@@ -61,8 +62,8 @@ static uint64_t next_number(uint64_t last)
     return number > last ? number : last + 1;
 }
 
-/* One that somebody else has left, who died, may not be written to, or it is none; the directory
- * may. */
+/* A counter left by a writer that died may be unwritable, or something else: then it is replaced,
+ * if the directory permits it. */
 static int open_for_writing(struct store *store)
 {
     int fd = neighbour_open(store, store->counter, true);
@@ -131,7 +132,7 @@ int counter_advance(struct store *store)
     return error;
 }
 
-/* When another file was given the name its writer counts on. */
+/* Called when the file's name now belongs to another file, whose writer uses the counter. */
 void counter_remove(struct store *store)
 {
     char last[COUNTER_BYTES];

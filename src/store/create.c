@@ -14,9 +14,9 @@
 #include "common/log.h"
 #include "store/private.h"
 
-#define ATTEMPTS 100 /* to find a name that nobody has */
+#define ATTEMPTS 100 /* to find an unused name */
 
-/* A place at which nothing stands yet, in a directory that is there. */
+/* A place where no file is yet, in an existing directory. */
 static int name_new_place(const struct store *store, char **place)
 {
     char *for_directory = strdup(store->path), *for_name = strdup(store->path);
@@ -50,9 +50,9 @@ static bool exists(const struct store *store, const char *path)
     return fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A journal that stands beside the place would belong to the new file, or, if it went first, leave
- * the old one half changed. So the old file is recovered before it is replaced; if there is none it
- * was moved away without its journal. */
+/* A journal beside the place would be taken for the new file's or, if it were removed first, leave
+ * the old file half changed. So the old file is recovered before it is replaced; if there is none
+ * it was moved away without its journal. */
 static int settle_journal(struct store *store)
 {
     struct store *old;
@@ -71,7 +71,7 @@ static bool is_unchanged(const struct stat *st, const struct stat *known)
            st->st_mtim.tv_nsec == known->st_mtim.tv_nsec;
 }
 
-/* Whether the file that stands at the place may be replaced. Its lock is shared from then on. */
+/* Whether the file at the place may be replaced. It is locked shared from then on. */
 static int check_replaced(const struct store *store, int fd)
 {
     struct stat st;
@@ -87,8 +87,8 @@ static int check_replaced(const struct store *store, int fd)
     return -EBUSY;
 }
 
-/* Whether the place may be taken: by nobody who writes the file that stands there. *held: that
- * file, locked until the caller closes it, or -1. */
+/* Whether the place may be taken: nobody writes the file that is there. *held: that file, locked
+ * until the caller closes it, or -1. */
 static int check_free(struct store *store, int *held)
 {
     *held = -1;
@@ -113,8 +113,8 @@ static int check_free(struct store *store, int *held)
 #define TEMPORARY_ENDING ".sparsefs"
 #define TEMPORARY_DIGITS 6
 
-/* Locks the new file. Whoever cleans up may take it for one that was left before that: then it is
- * gone, or locked for a moment. */
+/* Locks the new file. A cleanup may have taken it for an abandoned one before that: then it is
+ * removed, or locked for a moment. */
 static int claim(struct store *store)
 {
     struct stat st;
@@ -172,7 +172,7 @@ static bool is_temporary(const char *entry, const char *name)
            !strcmp(entry + TEMPORARY_DIGITS, TEMPORARY_ENDING);
 }
 
-/* Whoever makes a file has it locked. */
+/* Creates a file, which is locked. */
 static bool remove_if_left(int directory, const char *entry)
 {
     int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -264,7 +264,7 @@ int create_in_place_of(const char *path, const struct stat *replaced, struct sto
     return create(path, true, replaced, default_mode(path, true), out);
 }
 
-/* Not every file system can rename without replacing; a second name does the same. */
+/* For file systems that cannot rename without replacing: link and unlink. */
 static int rename_to_free(int folder, const char *from, const char *to)
 {
     if (renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0)
@@ -291,6 +291,6 @@ int create_publish(struct store *store)
     }
     free(store->temporary);
     store->temporary = NULL;
-    (void)counter_advance(store); /* the first journal says so if it cannot be written */
+    (void)counter_advance(store); /* if it cannot be written the first journal reports it */
     return 0;
 }

@@ -18,9 +18,9 @@
 #include "common/mounts.h"
 #include "store/private.h"
 
-#define MOST_SYMLINKS 40 /* as the kernel has it */
+#define MOST_SYMLINKS 40 /* the kernel's limit */
 #define MOST_FOLDERS  32
-#define MOST_PREFIXES 24 /* of these; more are not looked at */
+#define MOST_PREFIXES 24 /* more are ignored */
 #define MOST_DEPTH    32 /* files that lead to files */
 
 /* ---- Which folders are allowed ---- */
@@ -28,10 +28,10 @@
 struct folders {
     char *path[MOST_FOLDERS]; /* absolute, without symbolic links */
     size_t n;
-    const char *vouched; /* that one of them which somebody has asked for; or NULL */
+    const char *vouched; /* the one that the user has asked for; or NULL */
 };
 
-/* Takes a path over, unless it is there already; what is there then, or NULL. */
+/* Adds a path, which is taken over; returns the equal one that is there already, or NULL. */
 static const char *add_folder(struct folders *folders, char *path)
 {
     size_t i = 0;
@@ -58,7 +58,7 @@ static bool is_below(const char *folder, const char *path)
     return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* The one that is nearest to a path; NULL: none is above it. */
+/* The deepest allowed folder above a path; NULL: there is none. */
 static const char *deepest_folder(const struct folders *folders, const char *path)
 {
     const char *deepest = NULL;
@@ -93,8 +93,8 @@ static char *folder_of_file(const struct store *store)
     return folder;
 }
 
-/* The folders of the variables by which libhdf5 is told where to look. They were set by who runs
- * this, who so allows them. A name of external raw data has a single folder before it. */
+/* The folders named by libhdf5's environment variables: whoever runs the program has set and so
+ * allowed them. External raw data have a single one, without a list. */
 static void add_prefixes(struct folders *folders, const struct store *store, enum store_lead lead)
 {
     static const char origin[] = "${ORIGIN}";
@@ -118,7 +118,7 @@ static void add_prefixes(struct folders *folders, const struct store *store, enu
     free(copy);
 }
 
-/* Where names that are not absolute are looked for, and whatever else is allowed after these. */
+/* Folders in which relative names are looked up, and then the others that are allowed. */
 static size_t find_folders(struct folders *folders, const struct store *store, enum store_lead lead)
 {
     const struct store *top = store->reach.top ? store->reach.top : store;
@@ -140,19 +140,19 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
 /* ---- Walking ---- */
 
 struct walk {
-    int at; /* where it has come to, and the device of that: */
+    int at; /* the current directory, and its device: */
     uint32_t major, minor;
-    char *name, *left; /* the parts that are left, in what is to be freed */
+    char *name, *left; /* the rest of the path, in memory to be freed */
     unsigned symlinks;
 };
 
-/* Without asking the file system, which may be our own. */
+/* Does not ask the file system, which may be our own. */
 static int look_at(int fd, struct statx *st)
 {
     return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, st) < 0 ? -errno : 0;
 }
 
-/* Takes a descriptor over as the place that it has come to. */
+/* Takes a descriptor over as the current directory. */
 static void go_to(struct walk *walk, int fd, const struct statx *st)
 {
     if (walk->at >= 0)
@@ -174,7 +174,7 @@ static int go_to_folder(struct walk *walk, const char *path)
     return error;
 }
 
-/* What it says comes before what is left. */
+/* Puts the target of a symbolic link in front of the rest of the path. */
 static int follow_symlink(struct walk *walk, int fd)
 {
     char target[PATH_MAX], *name;
@@ -212,7 +212,7 @@ static int step(struct walk *walk, const char *part)
     return error;
 }
 
-/* From a folder to where a name leads; after an error walk->at is how far it has come. */
+/* Walks a name from a folder; after an error walk->at is the last directory that was reached. */
 static int walk_to(struct walk *walk, const char *folder, const char *name)
 {
     const char *part;
@@ -228,13 +228,13 @@ static int walk_to(struct walk *walk, const char *folder, const char *name)
 
 /* ---- Judging ---- */
 
-/* Who looks on, of those who are neither the owner of a file nor the one who opened it. */
+/* Which classes of users other than the owner and the opener see what is read. */
 struct audience {
     bool has_others, has_group;
     gid_t group;
 };
 
-/* Whether they all have a permission, which S_IRGRP and S_IROTH or S_IXGRP and S_IXOTH are. */
+/* Whether all of them have a permission: S_IRGRP and S_IROTH, or S_IXGRP and S_IXOTH. */
 static bool all_may(const struct audience *audience, const struct stat *st, mode_t group,
                     mode_t others)
 {
@@ -242,8 +242,8 @@ static bool all_may(const struct audience *audience, const struct stat *st, mode
     return st->st_mode & others || (!audience->has_others && (!audience->has_group || group_may));
 }
 
-/* Whether the file can be found by them all from this folder on. The way is walked: what has these
- * names now need not be what was found. */
+/* Whether all of them could find the file from this folder on. The path is walked again, as its
+ * names may lead elsewhere by now. */
 static bool is_open_way(const struct audience *audience, const char *folder, const char *path,
                         const struct stat *file)
 {
@@ -267,8 +267,9 @@ static bool is_open_way(const struct audience *audience, const char *folder, con
     return is_open && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
 }
 
-/* Whether others would see by a file what the owner of another does not let them see. Who allows a
- * folder vouches for whose files lie in it, if everybody may read them. */
+/* Whether reading the file would show others what its owner does not let them read. A folder that
+ * was allowed explicitly vouches for the owners of files in it, if these may be read by everybody.
+ */
 static bool shows_too_much(const struct store *store, const struct folders *folders,
                            const char *path, const struct stat *st)
 {
@@ -287,7 +288,7 @@ static bool shows_too_much(const struct store *store, const struct folders *fold
            !is_open_way(&audience, from, path, st);
 }
 
-/* Whoever copies what it is read for wants to know of it. */
+/* Records permission bits that this file does not have, for the file that it is read for. */
 static void note_mode(const struct store *store, const struct stat *st)
 {
     struct store *top = (struct store *)(store->reach.top ? store->reach.top : store);
@@ -299,7 +300,7 @@ mode_t store_mode_led_to(const struct store *store)
     return 0777 & ~atomic_load(&store->reach.withheld);
 }
 
-/* What was found by a descriptor, which is taken over if it may be read. */
+/* Judges the file of a descriptor, which is taken over if it may be read. */
 static int judge(const struct store *store, const struct folders *folders, enum store_lead lead,
                  int fd, struct store_found *found)
 {
@@ -323,7 +324,7 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     return error;
 }
 
-/* *is_outside: it failed in a folder that is not allowed. */
+/* *is_outside: the walk failed in a folder that is not allowed. */
 static int try_name(const struct store *store, const struct folders *folders, enum store_lead lead,
                     const char *folder, const char *name, struct store_found *found,
                     bool *is_outside)
@@ -348,7 +349,7 @@ static bool is_absent(int error)
 static int search(const struct store *store, const struct folders *folders, size_t n,
                   enum store_lead lead, const char *name, struct store_found *found)
 {
-    /* Links that lead out may not even tell what is there; nor may others be told. */
+    /* Errors outside of allowed folders are made equal: they must not tell what exists there. */
     bool is_told = lead != STORE_LINK && !store->reach.allowed.for_others, was_outside = false,
          is_outside;
     bool is_absolute = name[0] == '/';
@@ -386,7 +387,7 @@ int store_set_reach(struct store *store, const struct store_reach *reach)
     free(store->reach.files);
     store->reach.files = real;
     store->reach.allowed = *reach;
-    store->reach.allowed.files = NULL; /* the caller's */
+    store->reach.allowed.files = NULL; /* belongs to the caller */
     return 0;
 }
 

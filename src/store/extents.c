@@ -101,7 +101,7 @@ static void give_spare(struct extents *extents, struct extent *node)
     extents->n_spare++;
 }
 
-/* A node of its own, with a priority that nobody can foresee badly enough to matter (xorshift). */
+/* A node that is in no tree, with a random priority (xorshift). */
 static struct extent *take_spare(struct extents *extents, uint64_t start, uint64_t length)
 {
     struct extent *node = extents->spare;

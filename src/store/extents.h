@@ -12,12 +12,12 @@ struct extent;
 /* All zeros: the empty set. Extents are disjoint and do not touch: neighbours become one. */
 struct extents {
     struct extent *root;
-    struct extent *spare; /* nodes kept so that what must not fail does not */
+    struct extent *spare; /* nodes for operations that must not fail */
     size_t n_spare;
     uint64_t random;
 };
 
-/* Makes sure that the next n calls of add and cut find memory. -ENOMEM. */
+/* Reserves memory for the next n calls of add and cut. -ENOMEM. */
 int extents_reserve(struct extents *extents, size_t n);
 
 /* Adds a range of which no byte is in the set. Uses up to one reserved node. */

@@ -41,8 +41,7 @@ void file_refuse(int fd, const char *path, int operation)
               operation == LOCK_SH ? " for writing" : "", who);
 }
 
-/* The rules for locks are those of the HDF5 1.10.7 release notes. A lock that cannot be made
- * another one is lost. */
+/* Locks by the rules in the HDF5 1.10.7 release notes. A conversion that fails loses the lock. */
 int file_take_lock(struct store *store, int operation)
 {
     const char *setting = getenv("HDF5_USE_FILE_LOCKING"), *path = store->path;
@@ -142,7 +141,7 @@ int file_open(struct store *store)
     int error = store->is_following ? 0 : file_lock(store);
     if (error)
         return error;
-    /* Whoever held the lock may have changed its size. */
+    /* The file may have grown or shrunk before the lock was taken. */
     if (fstat(store->fd, &store->st) < 0)
         return -errno;
     store->committed_end = (uint64_t)store->st.st_size;
@@ -160,8 +159,8 @@ static bool counter_exists(const struct store *store)
     return fstatat(store->folder, place_entry(store->counter), &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Followers are to know from the first byte on that is written. Where there can be no counter there
- * can be no journal: nothing could ever be committed. */
+/* Followers must see a counter before the first byte is written. Where no counter can be made no
+ * journal can be made either, and nothing could be committed. */
 int file_begin_counter(struct store *store)
 {
     int error = counter_advance(store);
@@ -182,8 +181,7 @@ int file_begin_counter(struct store *store)
     return 0;
 }
 
-/* Under a shared lock. Whether there is a journal that must be carried out first is left to those
- * who open it. */
+/* Under a shared lock. A journal that must be carried out is left to those who open the file. */
 static int begin_shared(struct store *store, bool *has_journal)
 {
     if (faccessat(store->folder, ".", W_OK | X_OK, AT_EACCESS) < 0) {
@@ -199,7 +197,7 @@ static int begin_shared(struct store *store, bool *has_journal)
     return error;
 }
 
-/* A writer has all for himself. */
+/* Under an exclusive lock. */
 static int begin_alone(struct store *store)
 {
     int error = store->writable ? file_begin_counter(store) : 0;
@@ -301,7 +299,7 @@ bool store_has_reader(const struct store *store)
     return store->reader.read;
 }
 
-/* What was written behind the committed end is of no use without a commit. */
+/* What was written behind the committed end is discarded. */
 static void discard(struct store *store)
 {
     if (store->temporary)
@@ -315,7 +313,7 @@ static void end_journal(struct store *store)
     if (!store->writable || store->unapplied)
         return;
     if (store->standing.stands)
-        (void)place_follow(store); /* a journal that was moved is ended, too */
+        (void)place_follow(store); /* so that a journal that was moved is ended, too */
     if (settle(store) < 0)
         log_warning("%s: its journal stays beside it: it will be replayed", store->path);
     else if (store->is_noted)
@@ -424,7 +422,7 @@ int store_statvfs(const struct store *store, struct statvfs *st)
 int directory_sync(const struct store *store)
 {
     int error = fsync(store->folder) < 0 ? -errno : 0;
-    /* Not every file system can do that; those that cannot keep names without it. */
+    /* Some file systems cannot sync directories; their names are durable without it. */
     if (error == -EINVAL)
         error = 0;
     if (error)
@@ -465,11 +463,12 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
     int error = atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
                     ? file_get(store, address, buffer, n)
                     : unsynced_read(store, address, buffer, n);
-    /* Whoever has the lock may have changed it just now. */
+    /* The file may have been changed by the holder of the lock just now. */
     return atomic_load(&store->lost_lock) && !store_is_as_shared(store) ? -ESTALE : error;
 }
 
-/* That a file may not grow concerns all that is in it; -EFBIG is one dataset's. */
+/* A file that cannot grow concerns all that is in it: -ENOSPC, as -EFBIG is an error of one
+ * dataset. */
 static int disk_error(int number)
 {
     return number == EFBIG ? -ENOSPC : -number;
@@ -498,8 +497,7 @@ int store_check_end(struct store *store)
     return error;
 }
 
-/* Nothing is written behind the end of a file that was cut: nobody could see any more that it was.
- */
+/* Nothing is written behind the end of a file that was cut short: that would hide the loss. */
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done)
 {
     *done = 0;
@@ -524,15 +522,15 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
     return error;
 }
 
-/* What is unsynced must not grow without bound. */
+/* Bounds the memory for unsynced pages. */
 static int make_room(struct store *store, size_t n)
 {
     size_t there = atomic_load(&store->n_unsynced);
     return there > 0 && there + n / PAGE_BYTES > MOST_UNSYNCED ? file_sync(store, false) : 0;
 }
 
-/* Lets the disk begin with what has been written, so that a sync finds little left to wait for,
- * while which all who write would wait, too. What fails here fails in the next sync. */
+/* Starts writeback early, so that a sync, during which all writers wait, has little left to do. An
+ * error shows in the next sync. */
 static void start_writeback(struct store *store, size_t n)
 {
     store->unstarted += n;
@@ -546,7 +544,7 @@ static int write_piece(struct store *store, uint64_t address, const char *bytes,
                        bool or_keep)
 {
     size_t done = 0;
-    int error = file_check_end(store); /* what is cut off cannot be read, either */
+    int error = file_check_end(store); /* what was cut off cannot be read either */
     if (!error)
         error = make_room(store, n);
     if (error && !or_keep)
@@ -563,7 +561,7 @@ static int write_piece(struct store *store, uint64_t address, const char *bytes,
         store->write_again = true;
         return 0;
     }
-    /* Of the page in which it stopped the kernel has some. */
+    /* The kernel may have taken a part of the page in which it stopped. */
     uint64_t from = address + done;
     if (done > 0)
         from += (PAGE_BYTES - from % PAGE_BYTES) % PAGE_BYTES;
@@ -604,8 +602,8 @@ int file_set_end(struct store *store, uint64_t end)
     return 0;
 }
 
-/* What belongs to nobody behind the last byte that does is not written again, for which there may
- * be no room; the end of the file will be before it. */
+/* Unsynced pages behind the end in use are not written again: there may be no room for them, and
+ * the file will end before them. */
 int file_sync(struct store *store, bool all)
 {
     uint64_t end = UINT64_MAX;
@@ -618,7 +616,8 @@ int file_sync(struct store *store, bool all)
     if (!error && (all ? fsync : fdatasync)(store->fd) < 0) {
         error = -errno;
         log_error("%s: cannot sync it: %s", store->path, strerror(-error));
-        /* Whoever reads the file without us, or after us, had better see what the disk has. */
+        /* The kernel's cached pages are dropped: whoever reads the file next must see what the disk
+         * has. */
         (void)posix_fadvise(store->fd, 0, 0, POSIX_FADV_DONTNEED);
     }
     if (!error)
@@ -657,8 +656,7 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
         end > (uint64_t)store->st.st_size || end > store_size(store) ||
         pages_touch(store, address, n) || unsynced_touch(store, address, n))
         return NULL;
-    /* The pages are found at once instead of one by one while they are copied. Where the kernel
-     * cannot do that they are found one by one. */
+    /* Maps all pages at once instead of one fault each, where the kernel can. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)(store->map + address) & ~(page - 1);
     uintptr_t last = (uintptr_t)(store->map + address + n);

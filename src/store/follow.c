@@ -36,15 +36,15 @@ static bool is_same_state(const struct follow_state *a, const struct follow_stat
                              a->changed.tv_nsec == b->changed.tv_nsec && a->size == b->size));
 }
 
-/* As of now also where a file system keeps attributes of other hosts' files for a while. What is
- * read is cut off at the size that it knows. */
+/* Bypasses the attribute cache of network file systems. Reads are cut off at the size that is
+ * found. */
 static int stat_now(int fd, struct statx *st)
 {
     return statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, st) < 0 ? -errno
                                                                                          : 0;
 }
 
-/* The counter, or what stands for it. */
+/* The counter, or what stands in for it. */
 static int look(const struct store *store, struct follow_state *state)
 {
     struct statx st;
@@ -64,7 +64,7 @@ static int look(const struct store *store, struct follow_state *state)
 int follow_check(const struct store *store)
 {
     struct follow_state now;
-    if (store->reader.read) /* which has looked */
+    if (store->reader.read) /* it has checked already */
         return 0;
     if (store->is_gone || !store->has_state)
         return store->is_gone ? -ESTALE : STORE_MOVED;
@@ -156,8 +156,8 @@ bool store_is_following(const struct store *store)
     return store->is_following;
 }
 
-/* Opening a file brings what other hosts have written to it, but a FUSE file system may have been
- * told to keep what it has read all the same, and how large the file was. */
+/* Opening a file makes the changes of other hosts visible, except on FUSE file systems that were
+ * told to keep pages and attributes: these are dropped explicitly. */
 void follow_drop_cached(const struct store *store, int fd)
 {
     struct statx st;
@@ -165,7 +165,7 @@ void follow_drop_cached(const struct store *store, int fd)
         (void)stat_now(fd, &st);
 }
 
-/* It changes its size from commit to commit. */
+/* The journal's size changes from commit to commit. */
 static void drop_cached_journal(const struct store *store)
 {
     int fd = store->is_on_fuse ? openat(store->folder, place_entry(store->journal),
@@ -187,8 +187,8 @@ bool store_is_interrupted(const struct store *store)
     return atomic_load(&store->is_interrupted);
 }
 
-/* Its folder may be another one under the same name, and a file of several names may be written by
- * another of them now. */
+/* The name of the folder may belong to another one by now, and a file with several names may be
+ * written by another of them. */
 static int renew_place(struct store *store)
 {
     char *noted = place_noted(store);
@@ -203,7 +203,7 @@ static int renew_place(struct store *store)
     return error ? error : store->journal ? 0 : -ESTALE;
 }
 
-/* Opening it anew is what brings other hosts' changes here. */
+/* Opens the file anew, which makes changes of other hosts visible. */
 static int open_again(struct store *store)
 {
     struct stat st;
@@ -222,7 +222,7 @@ static int open_again(struct store *store)
     return renew_place(store);
 }
 
-/* What the file and its journal hold, if no commit comes between: else STORE_MOVED. */
+/* Reads the journal between two looks at the counter: STORE_MOVED if a commit came between. */
 static int take_state(struct store *store, struct follow_state *state)
 {
     struct follow_state after;
@@ -231,7 +231,7 @@ static int take_state(struct store *store, struct follow_state *state)
     if (error)
         neighbour_say(store, store->counter, "cannot be read", neighbour_reason(error));
     if (!error)
-        error = open_again(store); /* after that look: what it has then is as new as that */
+        error = open_again(store); /* after reading the counter: so its bytes are at least as new */
     if (!error) {
         journal_choose(store);
         error = journal_look(store, &state->journal);
@@ -256,8 +256,8 @@ static bool is_same_journal(const struct journal_state *a, const struct journal_
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Whether what was found last is still so. A journal that is there now may be complete only now; a
- * live file is always another one. */
+/* Whether the state found last is still current. A journal that exists may have become complete
+ * since; the state of a live file is never kept. */
 static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;

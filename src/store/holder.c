@@ -25,7 +25,7 @@
 #define KILLED      0x100 /* SIGKILL in a mask of signals */
 
 #define TRY_NANOS   10000000
-#define ABORT_TRIES 50 /* what was killed mostly ends by itself, and at once */
+#define ABORT_TRIES 50 /* a killed process mostly ends at once */
 #define MOST_TRIES  500
 
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder)
@@ -52,7 +52,7 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
 
 struct process {
     char name[64];
-    bool was_killed; /* or has ended but for some threads */
+    bool was_killed; /* SIGKILL is pending, or it has ended except for some threads */
 };
 
 static bool look_at(pid_t pid, struct process *process)
@@ -88,8 +88,8 @@ static bool read_connection(const char *path, unsigned *connection)
     return found;
 }
 
-/* Where the kernel shows it, and to whom. The main thread of one that was killed has no descriptors
- * any more, and others may have a table of their own. */
+/* The kernel shows descriptors to some users only. The main thread of a killed process has none any
+ * more, so those of all its threads are searched. */
 static bool connection_of(pid_t pid, unsigned *connection)
 {
     char pattern[64];
@@ -167,7 +167,7 @@ int holder_outlive(int fd, const char *path, int operation)
     int error = fstat(fd, &file) < 0 ? -errno : -EWOULDBLOCK;
     bool waits = true;
     for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES; i++) {
-        /* A lock that somebody had before may be free by now. */
+        /* A lock that had a holder a moment ago may be free by now. */
         waits = holder_find(&file, operation == LOCK_SH, &holder) && is_killed_sparsefs(&holder);
         error = file_try_lock(fd, operation);
         if (waits && i == ABORT_TRIES)
@@ -178,14 +178,15 @@ int holder_outlive(int fd, const char *path, int operation)
     return error;
 }
 
-/* By its connection; or by the file's name, which tells less: then one that writes, if it does. */
+/* Found by its FUSE connection; or by the file's name, which proves less: then only if it writes.
+ */
 static bool is_its(const struct mounts *mount, const unsigned *connection, const char *file)
 {
     return connection ? mount->minor == *connection
                       : file && mount->is_writable && strcmp(mount->source, file) == 0;
 }
 
-/* Adds where a sparsefs has mounted the file. */
+/* Appends the mount point of a sparsefs. */
 static void describe_mount(const struct holder *holder, const char *path, char *text, size_t room)
 {
     unsigned connection;

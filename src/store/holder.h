@@ -18,12 +18,12 @@ struct holder {
     bool is_writer;
 };
 
-/* The first process of those that the kernel shows (proc(5), /proc/locks). None of another host or
- * another pid namespace is. */
+/* The first holder among the processes that the kernel shows (proc(5), /proc/locks): not one of
+ * another host or pid namespace. */
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder);
 
-/* After a lock was refused: takes it as soon as a sparsefs that was killed has let go of it, within
- * seconds. 0 or -errno of flock(2); -EWOULDBLOCK: who has it lives, or does not end. */
+/* After a lock was refused: takes it as soon as a killed sparsefs has released it, within seconds.
+ * 0 or -errno of flock(2); -EWOULDBLOCK: the holder was not killed, or does not end. */
 int holder_outlive(int fd, const char *path, int operation);
 
 /* The end of a sentence: ": h5dump (process 42)", with the mount point of a sparsefs; or none. */

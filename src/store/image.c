@@ -61,7 +61,8 @@ static int image_resize(struct image *image, uint64_t size)
         c->image_realloc ? c->image_realloc(image->bytes, size, SFS_IMAGE_OP_RESIZE, c->user_data)
                          : realloc(image->bytes, size);
     if (bytes) {
-        /* What was allocated and never written is no secret of this process. */
+        /* Cleared: bytes that were allocated and never written must not leak memory of this
+         * process. */
         if (size > image->size)
             memset(bytes + image->size, 0, size - image->size);
         image->bytes = bytes;
@@ -115,7 +116,7 @@ static int take_bytes(struct image *image, void *bytes, size_t n, bool copy)
     return !bytes || image_copy(image, image->bytes, bytes, n) ? 0 : -EIO;
 }
 
-/* Who may read the image of a file that is not there: its owner. */
+/* The attributes of an image without a file: only its owner may read it. */
 static void default_stat(struct stat *st)
 {
     *st = (struct stat){.st_mode = S_IFREG | 0600, .st_nlink = 1, .st_blksize = PAGE_BYTES};
@@ -125,7 +126,7 @@ static void default_stat(struct stat *st)
     st->st_atim = st->st_ctim = st->st_mtim;
 }
 
-/* Where a file was written is where it is written next. */
+/* The backing file is written to the same place again. */
 static void remember_backing(struct image *image, const struct store *file)
 {
     if (image->folder >= 0)
@@ -211,7 +212,7 @@ int image_destroy(struct store *store)
     struct image *image = store->image;
     const struct sfs_image_callbacks *c = &image->callbacks;
     int error = 0;
-    /* Whoever has the buffer from now on gets it as long as the file is, if that can be. */
+    /* The buffer is cut to the size of the file, if the callbacks can. */
     if (store->writable && !image->fixed && store->committed_end > 0 &&
         store->committed_end != image->size)
         image_resize(image, store->committed_end);
@@ -266,7 +267,7 @@ int image_reserve(struct store *store, uint64_t end)
         log_error("%s: the image cannot grow: it is not to be released", store->path);
         return -ENOSPC;
     }
-    /* By half, so that many small steps do not copy it many times; else by what is needed. */
+    /* Grows by half, so that many small steps copy it only a few times; or by what is needed. */
     uint64_t half = image->size + image->size / 2;
     const uint64_t sizes[] = {rounded_up(image, half > end ? half : end), rounded_up(image, end),
                               end};
@@ -304,13 +305,13 @@ static int copy_to(struct store *store, struct store *to)
     int error = store_allocate(to, end, &address);
     for (uint64_t at = 0; at < end && !error; at += COPY_BYTES) {
         size_t n = end - at < COPY_BYTES ? (size_t)(end - at) : COPY_BYTES;
-        /* Who changes it holds `change`, as we do. */
+        /* The caller holds `change`, under which images change. */
         error = store_write(to, at, store->image->bytes + at, n);
     }
     return error;
 }
 
-/* Where the file was written last. It stays in its folder, whatever that is called. */
+/* Where the backing file was written last. It stays in its folder, even if that is renamed. */
 static int place_backing(const struct image *image, char **path)
 {
     char *folder = place_of_descriptor(image->folder);
@@ -321,7 +322,8 @@ static int place_backing(const struct image *image, char **path)
     return n < 0 ? -ENOMEM : 0;
 }
 
-/* Whether what stands there is what was read, or written last, perhaps changed since. */
+/* Whether the file at that place is the one that was read or written last, possibly changed since.
+ */
 static bool is_backed(const struct image *image)
 {
     struct stat st;

@@ -59,7 +59,7 @@ static int put_header(struct journal *journal)
     return error;
 }
 
-/* Pages of the file that do not change: the landmark's, and others, evenly spread. */
+/* Witnesses: unchanged pages of the file, the landmark's and others, evenly spread. */
 static size_t choose_witnesses(struct store *store, uint64_t new_end, uint64_t *numbers)
 {
     uint64_t whole = new_end / PAGE_BYTES, landmark = store->landmark / PAGE_BYTES;
@@ -134,7 +134,8 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of one that has too many pages to be remembered nothing may be written to before it is ended. */
+/* The pages of a journal that has too many are not remembered: it is ended before anything else is
+ * written. */
 static void remember_pages(struct store *store, const struct journal *journal)
 {
     struct standing *standing = &store->standing;
@@ -157,7 +158,7 @@ bool journal_has(const struct store *store, uint64_t number)
                                        sizeof(*standing->pages), compare_numbers);
 }
 
-/* Of one that another program may not narrow there has to be a new one. */
+/* A journal that is refused, or whose permissions cannot be narrowed, is replaced by a new one. */
 static int open_journal(struct store *store)
 {
     int fd = neighbour_open(store, store->journal, true);
@@ -167,7 +168,7 @@ static int open_journal(struct store *store)
     return neighbour_open(store, store->journal, true);
 }
 
-/* With the length that it has it can be written over without the file system's own journal. */
+/* Overwriting a journal without changing its length needs no transaction of the file system. */
 static int write_and_sync(struct store *store, struct journal *journal)
 {
     struct standing *standing = &store->standing;
@@ -215,7 +216,7 @@ int journal_write(struct store *store, uint64_t new_end)
     return 0;
 }
 
-/* Another file may have the name by now, and a journal of its own there. */
+/* The journal's name may belong to another file by now, with a journal of its own. */
 int journal_remove(struct store *store)
 {
     struct standing *standing = &store->standing;

@@ -21,7 +21,7 @@
 
 #define JOURNAL_MAGIC     "sfsjourn"
 #define JOURNAL_VERSION   3
-#define SECTOR_BYTES      512 /* what a disk writes wholly or not at all */
+#define SECTOR_BYTES      512 /* what a disk writes atomically */
 #define SECTORS           (PAGE_BYTES / SECTOR_BYTES)
 #define JOURNAL_FIRST_SUM 0xcbf29ce484222325u
 
@@ -43,7 +43,7 @@ struct mark {
     uint64_t seconds, nanoseconds; /* of the file's last change; as this machine has numbers */
 };
 
-/* What of the file is not as the journal has it. */
+/* How the file differs from the journal. */
 struct difference {
     bool is_old;   /* some sectors are as they were before */
     bool is_other; /* something is neither */
@@ -61,8 +61,7 @@ struct page_record {
     unsigned char bytes[PAGE_BYTES];
 };
 
-/* A journal that is read or written, and the sum of what has passed. All records are multiples of
- * 8 bytes. */
+/* A journal that is read or written, and the running sum. All records are multiples of 8 bytes. */
 struct journal {
     FILE *file; /* that is read */
     int fd;     /* that is written */
@@ -83,11 +82,11 @@ uint64_t journal_sum(uint64_t sum, const void *bytes, size_t n);
 uint32_t journal_sector_sum(const unsigned char *bytes);
 struct identity journal_swapped(struct identity identity);
 
-/* journal_read.c: a page as the file has it, zeros behind the end that the file is to have. */
+/* journal_read.c: a page of the file, zeros behind the end that the file is to have. */
 int journal_read_page(struct store *store, uint64_t number, uint64_t end, unsigned char *bytes);
 
-/* journal_read.c: does something with every record in turn; NULL: only reads them. -EILSEQ: the
- * journal is not complete, or one of them is out of range. */
+/* journal_read.c: calls a function for every record in turn; NULL: only reads them. -EILSEQ: the
+ * journal is incomplete, or a record is out of range. */
 typedef int (*page_action)(struct store *store, struct journal *journal,
                            const struct page_record *record);
 typedef int (*witness_action)(struct store *store, struct journal *journal,
@@ -95,11 +94,11 @@ typedef int (*witness_action)(struct store *store, struct journal *journal,
 int journal_walk(struct store *store, struct journal *journal, witness_action on_witness,
                  page_action on_page);
 
-/* journal_read.c: opens what there is under this name of the folder, and reads its header. -EILSEQ:
- * it is none. The store may have no file yet. To be closed after an error, too. */
+/* journal_read.c: opens the file of this name in the folder, and reads its header. -EILSEQ: it is
+ * no journal. The store may have no file yet. To be closed after an error, too. */
 int journal_open_header(struct store *store, int folder, const char *path, struct journal *journal);
 
-/* journal_read.c: opens a journal that is complete: else -ENOENT or -EILSEQ, and it is closed. */
+/* journal_read.c: opens a complete journal; otherwise -ENOENT or -EILSEQ, and it is closed. */
 int journal_open_named(struct store *store, int folder, const char *path, struct journal *journal);
 void journal_close(struct journal *journal);
 

@@ -12,7 +12,7 @@
 #define BOOT_ID       "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_BYTES 36
 
-/* All zeros if the system does not tell. */
+/* All zeros if the system has no boot id. */
 static struct mark make_mark(uint64_t sum)
 {
     struct mark mark = {.sum = sum};
@@ -40,7 +40,7 @@ void journal_forget_mark(struct store *store)
     store->standing.marked = -1;
 }
 
-/* Without it, too, everything is right. */
+/* Errors are ignored: the mark only saves work. */
 void journal_mark(struct store *store)
 {
     struct mark mark = make_mark(store->standing.sum);
@@ -58,7 +58,7 @@ void journal_mark(struct store *store)
         close(fd);
 }
 
-/* For those who follow it is the same journal: they know it by its time. */
+/* Restores the journal's time, by which followers recognise it. */
 int journal_mark_passed(struct store *store)
 {
     int fd = store->standing.marked;

@@ -91,7 +91,7 @@ int journal_clear_way(struct store *store)
     journal_close(&journal);
     if (!error)
         return stand_aside(store, &journal.header);
-    if (error == -EILSEQ || error == -EPERM) /* it is of no use to anybody */
+    if (error == -EILSEQ || error == -EPERM) /* no store can use it */
         error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
     return error == -ENOENT ? 0 : error;
 }
@@ -115,7 +115,7 @@ static int open_folder_of(const struct store *store, const char *path)
     return fd;
 }
 
-/* Whether that is a journal of this file; takes the path. */
+/* Whether there is a journal of this file at a path, which is taken over. */
 static bool seek_at(struct store *store, char *path)
 {
     struct journal journal = {0};
@@ -153,8 +153,7 @@ static bool seek_beside(struct store *store, const char *directory, size_t n, co
     return seek_at(store, path);
 }
 
-/* Where the note says; if the folder has another name now, in the same folder; or it stands aside.
- */
+/* At the noted place; in the same folder, if that was renamed; or aside. */
 static bool seek(struct store *store)
 {
     const char *own = place_entry(store->place);

@@ -7,7 +7,7 @@
 
 #include "store/journal.h"
 
-/* Any change of one word changes it: every step can be undone for a given word. */
+/* A checksum in which a change of any one word shows: every step is a bijection of that word. */
 uint64_t journal_sum(uint64_t sum, const void *bytes, size_t n)
 {
     const unsigned char *from = bytes;

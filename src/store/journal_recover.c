@@ -59,7 +59,7 @@ static int keep_page(struct store *store, struct journal *journal, const struct 
     return pages_put(store, record->number, record->bytes, true);
 }
 
-/* Committed bytes change only when those who follow have been told. */
+/* Followers are told before committed bytes change. */
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
     int error = tell_followers(store);
@@ -73,7 +73,7 @@ static int write_pages(struct store *store, struct journal *journal, uint64_t fi
 int journal_carry_out(struct store *store, uint64_t file_end)
 {
     struct journal journal;
-    bool is_removed = !store->standing.inode; /* only that may not be durable */
+    bool is_removed = !store->standing.inode; /* else only its removal may not be durable */
     int error = is_removed ? 0 : journal_open_own(store, &journal);
     if (!error && !is_removed) {
         error = write_pages(store, &journal, file_end);
@@ -114,8 +114,8 @@ static int check(struct store *store, struct journal *journal)
     return error && journal->is_foreign ? -ENXIO : error;
 }
 
-/* A writer whose sync has failed, and who died then, may have left pages that only the kernel has.
- */
+/* A writer that died after a failed sync may have left pages that only the kernel has: they are
+ * written again. */
 static int write_as_it_is(struct store *store, struct journal *journal,
                           const struct page_record *record)
 {
@@ -237,7 +237,7 @@ int journal_overlay(struct store *store)
     int error = journal_open(store, &journal);
     if (error == -ENOENT || error == -EILSEQ)
         return 0;
-    if (error && error != -EPERM) /* which neighbour_check has said */
+    if (error && error != -EPERM) /* which neighbour_check has logged */
         neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     if (error)
         return error;
@@ -248,6 +248,6 @@ int journal_overlay(struct store *store)
     if (!error)
         atomic_store(&store->end, journal.header.new_end);
     journal_close(&journal);
-    /* The next one is being written over it. */
+    /* An incomplete one is being overwritten by the next commit. */
     return !counts ? 0 : error == -EILSEQ ? STORE_MOVED : error == -ESTALE ? -EBUSY : error;
 }

@@ -1,5 +1,5 @@
-/* Files beside a store's, under names that are ours: in a folder that is shared anybody may have
- * put them there. */
+/* Files beside a store's, under names that sparsefs uses: in a shared folder anybody may have put
+ * them there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -39,7 +39,7 @@ static bool is_member(uid_t user, gid_t group)
     return is_in;
 }
 
-/* Whether a user may write the store's file himself, as far as its mode says. */
+/* Whether the mode of the store's file lets a user write it. */
 static bool may_write(const struct stat *file, uid_t user)
 {
     return user == 0 || user == file->st_uid || user == geteuid() || file->st_mode & S_IWOTH ||
@@ -59,7 +59,7 @@ static const char *reason(const struct stat *file, const struct stat *st)
                : NULL;
 }
 
-/* Who follows looks again and again: the log says it once. Takes the line over. */
+/* Followers look again and again: logged once. Takes the line over. */
 static void say_once(struct store *store, char *line)
 {
     if (line && store->said && strcmp(line, store->said) == 0) {
@@ -96,7 +96,7 @@ const char *neighbour_reason(int error)
 
 int neighbour_check(struct store *store, int fd, const char *path)
 {
-    /* Of a file that is still to be made nobody has anything to lose. */
+    /* A file that does not exist yet has nothing to be protected. */
     struct stat file = {.st_mode = 0666}, st;
     if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(fd, &st) < 0)
         return -errno;
@@ -109,8 +109,8 @@ int neighbour_check(struct store *store, int fd, const char *path)
 
 /* ---- Opening one to be written ---- */
 
-/* Gives a new one the owner and group of the store's file as far as that is possible; else it is no
- * group's. */
+/* Gives a new file the owner and group of the store's, if possible; otherwise its group gets no
+ * permissions. */
 static int adopt(const struct stat *file, int fd)
 {
     struct stat st;
@@ -124,8 +124,8 @@ static int adopt(const struct stat *file, int fd)
     return fchmod(fd, st.st_mode & (S_IRUSR | S_IWUSR | S_IROTH | S_IWOTH)) < 0 ? -errno : 0;
 }
 
-/* The file's mode may have been changed since this one was made. Another group's members may do
- * with it what everybody may do with the file. */
+/* The mode of the store's file may have been changed since this one was made. If it has another
+ * group, that gets the permissions of others. */
 static int narrow(const struct stat *file, int fd)
 {
     struct stat st;

@@ -59,7 +59,7 @@ static int spill_read(struct store *store, off_t at, unsigned char *bytes, size_
 
 /* ---- Pages ---- */
 
-/* One that was put aside is known by its sum: the kernel may have lost it. */
+/* A spilled page is checked against its sum: it was not synced, and the kernel may have lost it. */
 static int read_spilled(struct store *store, const struct page *page, unsigned char *bytes)
 {
     int error = spill_read(store, page->spilled_at, bytes, PAGE_BYTES);
@@ -101,7 +101,7 @@ int pages_get(struct store *store, const struct page *page, unsigned char *bytes
     return read_page(store, page, 0, bytes, PAGE_BYTES);
 }
 
-/* A page that is not in the table: on the disk, if many are in memory and that is possible. */
+/* A new page: spilled to the disk, if many are in memory and that is possible. */
 static int new_page(struct store *store, const unsigned char *bytes, bool must, struct page **out)
 {
     bool in_memory = atomic_load(&store->n_pages) - store->n_spilled < PAGES_IN_MEMORY ||
@@ -151,7 +151,7 @@ void pages_clear(struct store *store)
     }
     atomic_store(&store->n_pages, 0);
     store->n_spilled = 0;
-    if (store->spill >= 0) { /* its space is given back */
+    if (store->spill >= 0) { /* frees its space */
         close(store->spill);
         store->spill = -1;
     }
@@ -243,8 +243,8 @@ static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
     return end == store->committed_end || end - address > n ? n : (size_t)(end - address);
 }
 
-/* Changes bytes of one page that has committed bytes or stands in for the file already. The caller
- * holds `change`, so that what the file has stays what it is. */
+/* Changes bytes of a page that has committed bytes or is kept aside already. The caller holds
+ * `change`, so that the file does not change. */
 static int write_in_page(struct store *store, uint64_t address, const char *from, size_t n,
                          bool must)
 {
@@ -265,7 +265,7 @@ static int write_in_page(struct store *store, uint64_t address, const char *from
     return error;
 }
 
-/* Only who holds `change` alters the table: it is looked up here without the other lock. */
+/* The table changes under `change` only, so it is looked up here without pages_lock. */
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep)
 {
     const char *from = bytes;

@@ -91,7 +91,7 @@ static void set_folder(struct store *store, int folder)
     pthread_mutex_unlock(&store->folder_lock);
 }
 
-/* At no time is there none in between for store_folder. */
+/* The new folder is stored before the old one is closed, so that store_folder always finds one. */
 static void take_place(struct store *store, struct place *place)
 {
     journal_come_back(store);
@@ -206,18 +206,17 @@ int place_find(struct store *store)
         log_error("%s: it was replaced just now", store->path);
         return -EBUSY;
     }
-    place_close(store); /* what stands there belongs to another file */
+    place_close(store); /* the name belongs to another file */
     return 0;
 }
 
-/* Names that a removed file keeps while it is open, on NFS and FUSE: it is gone when it is closed.
- */
+/* Names like .nfsXXXX, under which NFS and FUSE keep a removed file while it is open. */
 static bool is_removed(const char *entry)
 {
     return !strncmp(entry, ".nfs", 4) || !strncmp(entry, ".fuse_hidden", 12);
 }
 
-/* Another name of the file in the folder, as `ln OLD NEW; rm OLD` leaves it. NULL: none. */
+/* Another name of the file in the folder, as after `ln OLD NEW; rm OLD`. NULL: none. */
 static char *find_in_folder(const struct store *store)
 {
     char *found = NULL;
@@ -236,7 +235,7 @@ static char *find_in_folder(const struct store *store)
     return found;
 }
 
-/* Where the file is now. -ESTALE: nowhere that is known. */
+/* Finds the file's present name. -ESTALE: it cannot be found. */
 static int find_again(const struct store *store, struct place *place)
 {
     for (int i = 0; i < 2; i++) {
@@ -283,8 +282,8 @@ static int rename_folder(struct store *store)
     return 0;
 }
 
-/* The journal of the last commit is ended where it is: beside the old name or, if it was moved
- * along, beside the new one. */
+/* Ends the journal of the last commit, at the old name or, if it was moved along, at the new one.
+ */
 static int move(struct store *store, struct place *place)
 {
     bool along = journal_is_at(store, place->folder, place->journal);
@@ -301,7 +300,8 @@ static int move(struct store *store, struct place *place)
     return along ? settle(store) : 0;
 }
 
-/* Nothing of it stays beside a name that is another file's: what was committed is in the file. */
+/* Removes journal and counter beside a name that belongs to another file now: all that was
+ * committed is in the file. */
 static int leave(struct store *store)
 {
     int error = settle(store);

@@ -12,7 +12,7 @@
 #define PAGE_BYTES      4096
 #define PAGES_IN_MEMORY ((size_t)8192)    /* 32 MiB; more are put on the disk, where that can be */
 #define COUNTER_BYTES   20                /* decimal digits of the counter beside a file */
-#define WRITEBACK_BYTES ((size_t)8 << 20) /* written since, the disk is let begin */
+#define WRITEBACK_BYTES ((size_t)8 << 20) /* after which writeback is started */
 #define MOST_UNSYNCED   ((size_t)16384)   /* pages: 64 MiB; more are synced before a commit */
 #define MOST_STANDING   1024 /* pages: a journal of more is ended as soon as it is carried out */
 #define MAX_WITNESSES   16   /* unchanged pages by which a journal knows its file */
@@ -23,7 +23,7 @@ struct page {
     uint64_t number; /* its address / PAGE_BYTES */
     UT_hash_handle hh;
     off_t spilled_at;      /* where in the file of spilled pages; -1: in memory */
-    uint64_t sum;          /* of one there: what was put aside is not synced, and may be lost */
+    uint64_t sum;          /* of a spilled page: it is not synced, and may be lost */
     unsigned char bytes[]; /* PAGE_BYTES in memory */
 };
 
@@ -35,7 +35,7 @@ struct journal_state {
     struct timespec changed;
 };
 
-/* What tells one commit of a followed file from another (follow.c). */
+/* Identifies one commit of a followed file (follow.c). */
 struct follow_state {
     char number[COUNTER_BYTES]; /* of the counter; all zeros: there is none, then: */
     struct timespec changed;    /* of the file */
@@ -50,27 +50,28 @@ struct identity {
     uint64_t born; /* nanoseconds since 1970; 0: the file system does not tell */
 };
 
-/* The journal of the last commit, while it stands: carried out, but that is not synced yet. A crash
- * of the machine will have it replayed, on pages that must be as they were or as it has them, and
- * beside witnesses: they are not written to before the next journal takes its place. */
+/* The journal of the last commit, while it stands: it was carried out, but the file is not synced
+ * yet. After a crash of the machine it is replayed, onto pages that must be as they were before or
+ * as it has them, and beside witnesses: neither are written to before the next journal has replaced
+ * it. */
 struct standing {
     bool stands;
     bool has_name; /* the journal's name is durable: */
     ino_t inode;   /* of this file, or of one that is to be removed; 0: there is none */
     uint64_t sum;  /* of all of it */
-    int marked;    /* it, open: its mark says that nothing was written since, so it is to be changed
-                    * first, wherever it is by then; -1: it does not say so */
+    int marked;    /* its descriptor, if its mark says that nothing was written since: the mark is
+                    * cleared before the next write; -1: it does not say so */
     size_t n;
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
 
 /* Which files it may lead to (elsewhere.c). */
 struct reach {
-    const struct store *top; /* where all began; NULL: here */
+    const struct store *top; /* from which the first file was reached; NULL: this one */
     char *files;             /* a folder that is allowed, too; or NULL */
     struct store_reach allowed;
-    unsigned depth;       /* files that have led here */
-    atomic_uint withheld; /* permission bits that not all files have which were found from here */
+    unsigned depth;       /* number of files on the way here */
+    atomic_uint withheld; /* permission bits that some file reached from here does not have */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
@@ -83,31 +84,33 @@ struct reach {
 struct store {
     int fd;
     char *path;                      /* as given */
-    const struct store_found *found; /* while it is opened: it, not the path; or NULL */
+    const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     int folder;                  /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
+    pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
+                                  * `change` */
     struct reach reach;
     char *place;       /* the file's name, without symbolic links */
     char *journal;     /* its name; NULL, as place, if the place cannot be told */
     char *counter;     /* the same of the counter */
     char *sought;      /* the journal, if it was left elsewhere; NULL: it is beside the file */
     int sought_folder; /* that it is in */
-    char *said;        /* what the log said last of a file beside it; NULL: nothing */
+    char *said;        /* last message about a file beside it; NULL: none */
     char *temporary;   /* the name until the first commit; NULL: it stands at its place */
     bool is_noted;     /* the file has the note of this place, or can have none */
-    bool is_lost;      /* it was at none that is known when it was looked for last */
+    bool is_lost;      /* it was not found at any known place the last time */
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
-    const struct stat *replaced; /* only while it is like this, the caller's; NULL: however it is */
+    const struct stat *replaced; /* only a file with these attributes, which are the caller's; NULL:
+                                  * any */
     mode_t mode;                 /* of a new file, less the umask */
     bool writable;
-    bool is_shared;  /* writable, but not yet: nothing is written */
+    bool is_shared;  /* opened for writing, but not writing yet */
     atomic_int lock; /* of flock(2); 0: none */
     /* Of a shared file: */
     struct follow_state seen;   /* as it was when it was shared; there is no counter */
-    atomic_bool lost_lock;      /* it may have been changed since */
+    atomic_bool lost_lock;      /* it may have been changed by others since */
     uint64_t refused;           /* clock_now(), when the log said so last; 0: never */
-    struct image *image;        /* what stands for the file: then fd is -1; NULL: there is a file */
+    struct image *image;        /* in place of a file: fd is -1; NULL: there is a file */
     struct store_reader reader; /* its read NULL: there is none */
     uint64_t counted;           /* the last number of this writer's counter; 0: it has none */
     uint64_t deaf_until;        /* monotonic nanoseconds: followers are not waited for */
@@ -115,7 +118,7 @@ struct store {
     bool is_following, is_live, is_gone, has_state;
     uint64_t wanted_end; /* store_set_end */
     struct follow_state state;
-    atomic_bool is_interrupted; /* nobody waits for its writer any more */
+    atomic_bool is_interrupted; /* waits for the writer are to end */
     bool is_on_fuse;
     pthread_mutex_t hold_lock; /* guards the next two: */
     unsigned n_holds;
@@ -134,17 +137,18 @@ struct store {
     int spill;                   /* a file without a name, for pages; -1: none yet */
     size_t n_spilled;
 
-    pthread_rwlock_t unsynced_lock; /* guards the table and the bytes of its pages; who changes
-                                     * them holds `change`, too, or is the only one */
+    pthread_rwlock_t unsynced_lock; /* guards the table and the bytes of its pages; a thread that
+                                     * changes them holds `change`, too, or is the only user */
     struct unsynced *unsynced;      /* by number */
     atomic_size_t n_unsynced;       /* 0: nobody has to take the lock for reading */
 
     pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
     atomic_uint_fast64_t committed_end; /* also read without the lock */
-    uint64_t file_end;                  /* the file is not shorter, unless others have cut it */
-    bool is_cut;                        /* they have: the log says it once */
+    uint64_t file_end;                  /* the expected size of the file, unless others have cut it
+                                         */
+    bool is_cut;                        /* others have: logged once */
     struct extents free;                /* may be allocated */
-    bool knows_free;                    /* that of earlier writers is in it, if it was noted */
+    bool knows_free;                    /* free space noted by earlier writers was added */
     struct extents pending;             /* freed since the last commit, which still needs them */
     struct extents fresh;               /* allocated since the last commit, before committed_end */
     bool tells_own;                     /* store_tell_own */
@@ -154,15 +158,16 @@ struct store {
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
     struct standing standing;
-    uint64_t landmark; /* an address that whoever changes the file writes to */
-    bool written;      /* something since the last commit */
-    bool write_again;  /* the kernel does not have what is unsynced, or takes it for written */
-    uint64_t n_writes; /* to the file */
-    uint64_t checks;   /* sanity.c */
-    size_t unstarted;  /* bytes written since the disk was last let begin */
+    uint64_t landmark;            /* an address that whoever changes the file writes to */
+    bool written;                 /* something since the last commit */
+    bool write_again;             /* the last sync has failed: unsynced pages are written again */
+    uint64_t n_writes;            /* to the file */
+    uint64_t checks;              /* sanity.c */
+    size_t unstarted;             /* bytes written since writeback was started last */
     struct unsynced *spare_pages; /* for the next ones */
-    bool unapplied;               /* a complete journal waits to be carried out */
-    bool stray;                   /* a journal may stand there that must not: nothing is changed */
+    bool unapplied;               /* a complete journal is still to be carried out */
+    bool stray;                   /* a journal that must be removed may exist: nothing may be
+                                   * changed */
 };
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
@@ -171,7 +176,7 @@ struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
 
-/* file.c: the same without a word about who has it, who is named by file_refuse. */
+/* file.c: the same without a message; file_refuse writes one that names the holder. */
 int file_take_lock(struct store *store, int operation);
 void file_refuse(int fd, const char *path, int operation);
 
@@ -184,8 +189,7 @@ int share_look(const struct store *store, struct follow_state *state);
 /* file.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);
 
-/* file.c: a lock for whom those who read must not keep out those who write, however many they are.
- * Who has it for reading must not take it once more. */
+/* file.c: a lock that prefers writers. A thread must not take it for reading twice. */
 void file_init_lock(pthread_rwlock_t *lock);
 
 /* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
@@ -205,11 +209,11 @@ const char *place_entry(const char *path);
  * another file has the name by now; errors of open(2) of the folder. */
 int place_find(struct store *store);
 
-/* The same for a path that is known, absolute and without symbolic links; it is taken. */
+/* The same for a known path, absolute and without symbolic links; it is taken over. */
 int place_take(struct store *store, char *path);
 void place_close(struct store *store);
 
-/* What the kernel calls a file or folder that is open, to be freed; NULL: it cannot tell. */
+/* The path of an open file or folder by /proc, to be freed; NULL: unknown. */
 char *place_of_descriptor(int fd);
 
 /* Whether this name in the folder leads to the file. */
@@ -225,9 +229,9 @@ bool place_note(struct store *store);
 void place_forget_note(struct store *store);
 char *place_noted(const struct store *store);
 
-/* spare.c: takes the note of free space away, and what it says into `free` if it is of the file as it
- * is, which is all committed. And makes the note, of a file to which all is written and that is
- * synced. For writers, under their lock; the caller holds `change`, or is the only one. */
+/* spare.c: reads the note of free space into `free`, if it is of the present state of the file, and
+ * removes it. And writes the note, for a file that is complete and synced. For writers, under their
+ * lock; the caller holds `change`, or is the only user. */
 void spare_take(struct store *store);
 void spare_note(struct store *store);
 
@@ -236,7 +240,8 @@ void spare_note(struct store *store);
 int follow_check(const struct store *store);
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
-/* follow.c: what is read from the descriptor next is what others have written by now. */
+/* follow.c: drops cached pages, so that the next read of the descriptor sees what others have
+ * written. */
 void follow_drop_cached(const struct store *store, int fd);
 
 /* counter.c: its number, all zeros if there is none; another number, before committed bytes are
@@ -255,13 +260,13 @@ int settle(struct store *store);
 
 /* ---- neighbour.c ---- */
 
-/* Whether a file that was found beside the store's may be believed and written to: a regular one
- * with one name, of somebody who may write the store's file, and writable only for those who may.
+/* Whether a file that was found beside the store's may be trusted and written to: a regular file
+ * with one name, of an owner who may write the store's file, and writable only for those who may.
  * -EPERM, which is logged; -errno. */
 int neighbour_check(struct store *store, int fd, const char *path);
 
-/* The log says of what is there that it "cannot be trusted", or the like, and why: once, until that
- * changes or is forgotten. By whoever changes the store, as all of these. */
+/* Logs that a file "cannot be trusted", or the like, and why: once, until that changes or
+ * neighbour_forget is called. By the thread that changes the store, as all of these. */
 void neighbour_say(struct store *store, const char *path, const char *is_what, const char *why);
 void neighbour_forget(struct store *store);
 
@@ -280,16 +285,16 @@ int tell_followers(struct store *store);
  * changes it holds `change`, or is the only one to use the store. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
-/* file.c: after an error the bytes are old or new; unless or_keep: then what the file does not take
- * is written by the next sync, and only -ENOMEM and reading what is beside it in a page can fail.
+/* file.c: after an error the bytes are old or new. or_keep: bytes that the file does not take are
+ * written by the next sync, and only -ENOMEM and errors of reading the rest of a page are returned.
  */
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 
-/* file.c: where it ends. */
+/* file.c: sets the end of the file. */
 int file_set_end(struct store *store, uint64_t end);
 
-/* file.c: all that was written to the file is on the disk, all: and its attributes. After an error
- * nothing that the kernel has of it counts: the next one writes it again. */
+/* file.c: makes everything that was written to the file durable, all: its attributes, too. After an
+ * error the kernel's pages are not relied on: the next call writes them again. */
 int file_sync(struct store *store, bool all);
 
 /* file.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
@@ -306,13 +311,13 @@ bool unsynced_revoke(struct store *store, uint64_t address, uint64_t end);
 int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n);
 bool unsynced_touch(struct store *store, uint64_t address, uint64_t n);
 
-/* unsynced.c: gives all pages that begin before end to the kernel once more; they are synced; the
- * file was made to end there. */
+/* unsynced.c: writes all unsynced pages that begin before end to the kernel once more; they are
+ * synced; the file ends there. */
 int unsynced_write_again(struct store *store, uint64_t end);
 void unsynced_clear(struct store *store, uint64_t end);
 void unsynced_cut(struct store *store, uint64_t end);
 
-/* unsynced.c: gives memory back that is kept for what will be written. */
+/* unsynced.c: frees memory that is kept for later writes. */
 void unsynced_trim(struct store *store);
 
 /* commit.c: the end of the file if free space at its end is left out. What a snapshot needs is not.
@@ -322,7 +327,7 @@ uint64_t end_in_use(const struct store *store);
 /* file.c: -EIO: others have cut the file short, and with it what was committed or written. */
 int file_check_end(struct store *store);
 
-/* file.c: makes what happened in the directory of the store durable. */
+/* file.c: syncs the directory of the store. */
 int directory_sync(const struct store *store);
 
 /* image.c: the same of an image; writing does not fail within the store's end. */
@@ -332,7 +337,7 @@ void image_write(struct image *image, uint64_t address, const void *bytes, size_
 /* image.c: makes room up to end; -ENOMEM, -ENOSPC. The caller holds `change`. */
 int image_reserve(struct store *store, uint64_t end);
 
-/* image.c: puts all pages in their places. Cannot fail. */
+/* image.c: copies all pages to their places. Cannot fail. */
 void image_apply(struct store *store, uint64_t new_end);
 
 /* image.c: whether the backing file is not as the image is, and making it so. */
@@ -363,8 +368,8 @@ void pages_clear(struct store *store);
 /* Writes all pages to the file, as far as they lie before its end. */
 int pages_apply(struct store *store, uint64_t end);
 
-/* Adds a page with these bytes, or replaces it. -ENOSPC and what else write(2) says: memory is full
- * of pages, and the disk does not take this one; unless must, then it goes into memory. */
+/* Adds or replaces a page. -ENOSPC and other errors of write(2): the limit of pages in memory is
+ * reached, and the disk does not take this one; must: it goes into memory then. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
 
 /* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
@@ -380,7 +385,7 @@ int journal_write(struct store *store, uint64_t new_end);
 /* journal.c: whether this page is in the journal that stands, or a witness of it. */
 bool journal_has(const struct store *store, uint64_t number);
 
-/* journal.c: ends it: there must be no journal, or need not. */
+/* journal.c: removes it: there must be no journal, or need not be. */
 int journal_remove(struct store *store);
 
 /* journal_mark.c: the journal that stands has been carried out: who finds it on this machine before
@@ -390,7 +395,7 @@ void journal_mark(struct store *store);
 int journal_mark_passed(struct store *store);
 void journal_forget_mark(struct store *store);
 
-/* journal_read.c: of a page: what tells it from any other. */
+/* journal_read.c: a checksum of a page. */
 uint64_t page_sum(const unsigned char *bytes);
 
 /* journal_place.c: whether this name is that of the journal that stands: another file may have one

@@ -1,4 +1,4 @@
-/* Files that may be written, and are shared with those who read them while nobody does. */
+/* Files that are opened for writing, and shared with readers as long as nobody writes. */
 #include <errno.h>
 #include <string.h>
 #include <sys/file.h>
@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "store/private.h"
 
-/* Nanoseconds: who tries again and again is not told each time. */
+/* Nanoseconds between two messages about the same refusal. */
 #define REFUSED_PAUSE 1000000000
 
 /* A name that leads to another file by now has that one's journal. */
@@ -48,7 +48,7 @@ bool store_is_as_in_file(const struct store *store)
            is_same_time(&st.st_ctim, &store->st.st_ctim);
 }
 
-/* With the lock of changes, as all that follows. */
+/* Holding `change`, as all that follow. */
 static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
@@ -63,8 +63,8 @@ bool store_is_shared(const struct store *store)
     return store->is_shared;
 }
 
-/* Making a lock another one gives it away for a moment (flock(2)): somebody else may take it, and
- * even be done already. Until that is known what is read is looked at as if he were. */
+/* flock(2) converts a lock by releasing it for a moment: another program may take it, and even
+ * release it again. Until that is known, reads check the file as if one had. */
 static int take_lock(struct store *store, int operation)
 {
     atomic_store(&store->lost_lock, true);
@@ -131,7 +131,7 @@ int store_begin_writing(struct store *store)
         return 0;
     pthread_mutex_lock(&store->change);
     bool was_lost = atomic_load(&store->lost_lock);
-    /* If it was changed by somebody who knows no locks, ours need not be given away. */
+    /* If it was changed by a program without locks ours need not be released. */
     int error = check_unchanged(store);
     if (!error && (error = begin(store)) < 0)
         (void)share_lock(store, was_lost);

@@ -128,7 +128,7 @@ static bool keep_page(struct store_snapshot *snapshot, uint64_t number)
     return done;
 }
 
-/* A commit does not fail because of who looks on. */
+/* An error is not the commit's: the snapshot is lost. */
 static void keep_pages(struct store_snapshot *snapshot)
 {
     const struct page *page, *next;
@@ -166,7 +166,7 @@ static int add_all(struct extents *to, const struct extents *from)
     return error;
 }
 
-/* What nobody needs of the committed state: also what older snapshots only hold back. */
+/* Space in the committed state that nobody uses: also what only older snapshots hold. */
 static int find_holes(struct store_snapshot *snapshot)
 {
     const struct store *store = snapshot->store;

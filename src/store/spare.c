@@ -1,12 +1,12 @@
 /* Free space, from one opening of a file for writing to the next. HDF5 itself forgets it when a
- * file is closed, and libhdf5 before 1.10 cannot open files that keep it. So who closes the file
- * notes it as an extended attribute, where the file system has these, and who opens it takes the
- * note away before anything is written.
+ * file is closed, and libhdf5 before 1.10 cannot open files that keep it. So the program that
+ * closes the file notes it as an extended attribute, where the file system has these, and the next
+ * one that opens it for writing removes the note before it writes anything.
  *
- * A note counts only for the state that it was made in: the same file, size, time of change and
- * first page. Programs that do not know it have changed the time, and would do no harm otherwise:
- * to them this space is in use. A copy of the file is another file. Without a note nothing is lost
- * but the space. */
+ * A note is valid only for the state in which it was made: the same file, size, time of change and
+ * first page. Programs that do not know it change the time, and would do no harm otherwise: to
+ * them this space is in use. A copy of the file is another file. Without a note only the space is
+ * lost. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static struct range *collect(const struct store *store, size_t *n)
     return ranges;
 }
 
-/* As many as the file system takes. */
+/* As many extents as the file system takes. */
 static void write_note(const struct store *store, struct spare *spare, struct range *ranges,
                        size_t n)
 {

@@ -36,7 +36,8 @@ int store_open_writable(const char *path, struct store **store);
 int store_open_shared(const char *path, struct store **store);
 bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
 
-/* Of a store that is shared: whether the file has the size and the time of then. Needs no lock. */
+/* Of a shared store: whether the file has the size and time that it had when it was shared. Needs
+ * no lock. */
 bool store_is_as_shared(const struct store *store);
 
 /* Whether all that the store has is what its file has now, as far as size and times tell: it is
@@ -58,7 +59,7 @@ int store_share(struct store *store);
 /* -EIO, which the log says once: another program has cut the file short. */
 int store_check_end(struct store *store);
 
-/* What keeps other programs from the file. */
+/* The lock that keeps other programs from the file. */
 enum sfs_lock store_lock(const struct store *store);
 
 /* Opens path for reading, without a lock, beside a program that may have it open for writing. What
@@ -80,26 +81,26 @@ uint64_t store_end_wanted(const struct store *store); /* of any file; no less th
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
 
-/* Between these two calls its writer, if it is ours, does not commit, for 50 ms at most: for who
- * begins again and again because commits come too fast. They may be nested. */
-#define STORE_FREE_TRIES 4 /* before that, mostly */
+/* Between these two calls the writer, if it is a sparsefs, delays its next commit by at most 50 ms:
+ * for a follower that is outrun by frequent commits. They nest. */
+#define STORE_FREE_TRIES 4 /* number of tries after which to call it */
 void store_hold(struct store *store);
 void store_release(struct store *store);
 
-/* From now on store_refresh, also one that is under way, does not wait for a pause: -EINTR; nor do
- * others begin what has no end in sight and is worth nothing before that. Any thread. */
+/* From now on waits for the writer end with -EINTR, those of a running store_refresh included. Any
+ * thread. */
 void store_interrupt(struct store *store);
 bool store_is_interrupted(const struct store *store);
 
-/* Nothing can be read until the next store_refresh: all is STORE_MOVED. */
+/* Invalidates the state: everything is STORE_MOVED until the next store_refresh. */
 void store_outdate(struct store *store);
 
 /* Of a followed file: its writer is a foreign one in SWMR mode. There are no commits: the current
  * bytes are read, up to the current end of the file. */
 void store_set_live(struct store *store, bool live);
 
-/* Of a followed file: whether a program on this host that is not ours holds the lock of a writer,
- * as the kernel lists it; asking for the lock could hinder somebody. */
+/* Of a followed file: whether another program than sparsefs on this host holds a writer's lock, by
+ * /proc/locks; trying the lock could disturb others. */
 bool store_is_held_by_stranger(const struct store *store);
 bool store_is_live(const struct store *store);
 
@@ -162,7 +163,7 @@ struct store_reader {
  * is not closed. */
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **store);
 
-/* What is known of it is something else now, but its functions. */
+/* The reader's properties have changed, but not its functions. */
 void store_renew_reader(struct store *store, const struct store_reader *reader);
 void store_resize_reader(struct store *store, uint64_t size);
 bool store_has_reader(const struct store *store);
@@ -246,10 +247,10 @@ int store_open_found(const struct store_found *found, bool follow, struct store 
  * links, or it is -EBUSY, as its journal would be made elsewhere. */
 int store_open_found_shared(const struct store_found *found, struct store **store);
 
-/* Why store_find refuses a file; NULL: the error is no refusal. */
+/* Words for a refusal of store_find; NULL: the error is no refusal. */
 const char *store_refusal(int error);
 
-/* What store_path gives from now on, of a store that is not followed. -ENOMEM. */
+/* The name that store_path returns from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);
 
 /* Where the store ends, in bytes: of one that is only read, as of opening. */
@@ -295,8 +296,8 @@ int store_vector_end(struct store_vector *vector);
  * and the next four: the store is only read. */
 int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
 
-/* The same for a writer that cannot go on after an error: what the file does not take, because the
- * disk is full, stays in memory until store_commit, which tries again and reports it. */
+/* The same for a writer that cannot handle errors: bytes that the file does not take, because the
+ * disk is full, stay in memory until store_commit, which tries again and reports it. */
 int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
@@ -305,9 +306,8 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
-/* Gives the disk its room back for space that was allocated since the last commit, where the file
- * system can, before it is freed: without room nothing could be committed. Its bytes are anything.
- */
+/* Punches a hole for space that was allocated since the last commit, where the file system can,
+ * before it is freed: a full disk needs the room to commit. The bytes are undefined then. */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
 
 /* ---- Space of somebody who is not trusted ----
@@ -320,13 +320,13 @@ void store_tell_own(struct store *store);
 int store_allocate_lent(struct store *store, uint64_t n, uint64_t *address);
 void store_hand_over(struct store *store, uint64_t address, uint64_t n);
 
-/* What of n bytes is in use is the store's own from now on, until it is freed: bytes that somebody
- * who is trusted has found to be his. Behind the end there are none. -ENOMEM: some of them. */
+/* Claims n bytes: what of them is in use is the store's own until it is freed. Space behind the end
+ * is ignored. -ENOMEM: some of them were claimed. */
 int store_claim(struct store *store, uint64_t address, uint64_t n);
 
-/* Who knows of more that is his when somebody asks whether space is lent: he is called without any
- * lock of the store, by several threads, and claims it; his errors are those of store_let_claim.
- * NULL: nobody, which it is at first. Set while nobody else uses the store. */
+/* Sets a callback that claims further space of the store's own before a query whether space is
+ * lent. It is called without any lock of the store, by several threads; its errors are those of
+ * store_let_claim. NULL, the default: none. Set while nobody else uses the store. */
 void store_set_claimer(struct store *store, int (*claim)(void *context), void *context);
 int store_let_claim(struct store *store);
 
@@ -341,13 +341,13 @@ int store_free_lent(struct store *store, uint64_t address, uint64_t n);
  * was removed or replaced by another, and so it stays until its name leads to it again. */
 int store_commit(struct store *store);
 
-/* An address (0, unless it is told) that every program writes to when it changes the file: by it a
- * journal sees that one has done so after its writer died. */
+/* An address (default 0) that every program writes to when it changes the file: the page there is a
+ * witness, by which a journal detects changes after its writer died. */
 void store_set_landmark(struct store *store, uint64_t address);
 
-/* What is committed becomes durable in the file alone, and its journal is removed: programs that
- * know no journal find the last commit even after a crash of the machine. Closing does it, too.
- * Errors as of store_commit; nothing is lost by them. */
+/* Syncs the file and removes its journal: programs that know no journal find the last commit even
+ * after a crash of the machine. Closing does it, too. Errors as of store_commit; nothing is lost by
+ * them. */
 int store_settle(struct store *store);
 
 /* ---- Snapshots ---- */

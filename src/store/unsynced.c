@@ -1,14 +1,14 @@
-/* What was written to the file since a sync of it last succeeded, page by page. The kernel has it,
- * too, but may lose it: once it could not write a page it takes that for written, and what is read
- * then is what was written, or when the page has been dropped what the disk has. So
+/* Bytes written to the file since its last successful sync, page by page. The kernel has them, too,
+ * but may lose them: after a failed writeback it takes a page for written, and reads give what was
+ * written or, once the page has been dropped, what the disk has. So
  *
  *   a page in the table       is as it was written, whatever the kernel says of it
  *   any other                 is on the disk as the kernel has it
  *
- * Who reads the file reads both (file_read). After a sync that failed all of the table is written
- * again before the next, also what belongs to nobody any more: so that what is then read through
- * the kernel, and summed up in a journal, is what the disk has. A sync that succeeds empties it;
- * one is made early when it has become large. */
+ * Reads combine both (file_read). After a failed sync the whole table is written again before the
+ * next one, space that is free by now included: so that bytes read through the kernel, which a
+ * journal's sums cover, are those on the disk. A successful sync empties it; one is made early when
+ * the table has become large. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static struct unsynced *take_spare(struct store *store)
     return page;
 }
 
-/* Pages are used again and again: new memory costs more than what is copied to it. */
+/* Pages are recycled: new memory costs more than the copy. */
 static void give_spare(struct store *store, struct unsynced *page)
 {
     page->next_spare = store->spare_pages;
@@ -58,7 +58,7 @@ static void remove_page(struct store *store, struct unsynced *page)
     give_spare(store, page);
 }
 
-/* Adds one that has the part of it that is to be written, and besides what the file has. */
+/* Adds a page: the part that is about to be written, and the rest from the file. */
 static int add_page(struct store *store, uint64_t number, size_t to, const char *from, size_t n)
 {
     struct unsynced *page = take_spare(store);

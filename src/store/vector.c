@@ -1,10 +1,10 @@
-/* Reading what lies beside each other in the file by one call of the system. */
+/* Vectored reads: adjacent pieces of the file by one system call. */
 #include <errno.h>
 #include <unistd.h>
 
 #include "store/private.h"
 
-/* Whether the bytes are those of the file, all of them. */
+/* Whether all bytes are those of the file. */
 static bool is_plain(struct store *store, const struct store_vector *vector)
 {
     return !store->image && !store->reader.read && !store->is_following &&
@@ -12,7 +12,7 @@ static bool is_plain(struct store *store, const struct store_vector *vector)
            atomic_load(&store->n_unsynced) == 0 && !atomic_load(&store->lost_lock);
 }
 
-/* False: it is to be found out, by reading the pieces one by one, what is wrong with it. */
+/* False: the pieces are to be read one by one, which finds the error. */
 static bool read_at_once(struct store *store, const struct store_vector *vector)
 {
     size_t n = (size_t)(vector->end - vector->address);

@@ -8,7 +8,7 @@
 #include "common/interrupt.h"
 #include "view/npz.h"
 
-/* What nobody holds is dropped above either of these, but for what was used last: it is read in
+/* Unused entries above either limit are dropped, except the one used last, which is being read in
  * pieces. */
 #define MOST_FRAMES 32
 #define MOST_BYTES  ((size_t)16 << 20)
@@ -43,7 +43,7 @@ static void unlist(struct defined_frames *frames, struct defined_frame *entry)
         frames->bytes -= bytes_of(entry);
 }
 
-/* The same of one that nobody may take any more. */
+/* The same for an entry that is outdated. */
 static void forget(struct defined_frames *frames, struct defined_frame *entry)
 {
     unlist(frames, entry);
@@ -169,7 +169,7 @@ static int wait_for(struct defined_frames *frames, struct defined_frame *entry)
     return entry->is_made ? entry->error : error;
 }
 
-/* The same; false: who was making it was interrupted, and it is to be tried again. */
+/* The same; false: its maker was interrupted: try again. */
 static bool get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **out, int *result)
 {

@@ -225,7 +225,7 @@ uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame
 {
     LOOKING_AT(views);
     uint64_t elements;
-    if (kind == VIEW_CBF) /* less than it is, so that who copies looks for the hole */
+    if (kind == VIEW_CBF) /* less than it is, so that copying programs look for holes */
         return cbf_least_bytes(views);
     if (!view_has_holes(views, kind) ||
         (view_is_stack(kind) ? count_of_all(views, &elements)

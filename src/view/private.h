@@ -1,4 +1,4 @@
-/* Shared by the files of src/view only: who makes which head. */
+/* Shared by the files of src/view only. */
 #ifndef SPARSEFS_VIEW_PRIVATE_H
 #define SPARSEFS_VIEW_PRIVATE_H
 
@@ -191,7 +191,7 @@ struct kept_text {
     unsigned users;   /* under the lock of the texts; 1 more while it is kept */
 };
 
-/* Forgets the mask, of which nobody may have the pixels (pixel.c). */
+/* Drops the mask; its pixels must not be in use (pixel.c). */
 void pixel_mask_drop(struct views *views);
 
 /* Forgets one of the texts; the lock is held. */

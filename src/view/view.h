@@ -98,8 +98,8 @@ struct views {
     bool has_holes;          /* sparse, and the fill value is all zero bytes */
     bool chunks_span_frames; /* sparse */
 
-    /* For reading while a view is looked at; for writing while what follows is made anew because
-     * the dims of the dataset have changed. */
+    /* Held for reading while a view is used, for writing while the geometry below is recomputed
+     * because the dims have changed. */
     pthread_rwlock_t geometry_lock;
     _Atomic uint64_t extent; /* the sfs_dataset_dims that it is of; also read without the lock */
     uint64_t dims[SFS_MAX_RANK];
@@ -117,7 +117,7 @@ struct views {
     struct kept_text *json, *text, *csv, *zattrs;
     struct pixel_mask mask;
     struct view_head cbf_facts; /* lines of all its headers */
-    pthread_mutex_t counting;   /* held by who counts; taken before count_lock */
+    pthread_mutex_t counting;   /* serialises counting; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
     struct counts *counts;
     uint64_t total;         /* defined elements */
@@ -158,8 +158,8 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind);
 /* The size of a view in bytes. frame < views_frames(views) where the view is of one frame. */
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* The same for who only lists: false, if it is not known yet and finding it out could fail or would
- * take more than a glance at what is stored, as that of long texts and of what cannot be read. */
+/* The same for listings: false if it is not known yet and computing it could fail or take long, as
+ * for long texts and for what cannot be read. */
 bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
 /* Before a view is read: finds out what its size depends on. Afterwards the size is known as long

@@ -356,7 +356,8 @@ def test_an_interrupted_export_of_tiny_chunks_leaves_nothing(tmp_path):
         file.create_dataset("d", (1 << 30, 2), "u1", chunks=(1, 2), maxshape=(None, 2))
     with subprocess.Popen([SPARSECTL, "--chunk-memory=128M", "export", f"{source}:/d", tmp_path / "out.h5"],
                           stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and max([path.stat().st_size for path in tmp_path.glob(".out.h5.*")] + [0]) < 1 << 17:
+        while process.poll() is None and max([path.stat().st_size
+                                              for path in tmp_path.glob(".out.h5.*")] + [0]) < 1 << 17:
             time.sleep(0.02)
         process.terminate()
         try:

@@ -142,6 +142,7 @@ def test_a_file_as_it_was_written_once():
     for name, described in json.loads((folder / "golden_sequences.json").read_text()).items():
         found = Dataset(folder / "golden_sequences.h5", name)
         assert [found.dims, found.chunk_dims, found.index] == described["dims chunks index"]
-        defined = {",".join(map(str, place)): found.elements[tuple(place)].hex() for place in np.argwhere(found.defined)}
+        defined = {",".join(map(str, place)): found.elements[tuple(place)].hex()
+                   for place in np.argwhere(found.defined)}
         assert defined == described["defined"]
     assert "0 faults" in done("check", folder / "golden_sequences.h5")

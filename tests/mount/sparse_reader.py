@@ -397,7 +397,8 @@ class Dataset:
 
     @property
     def element(self):
-        return 8 + self.csl(self.n_sections) + 8 * (self.n_sections - 1) + (12 * self.n_sections if self.filtered else 0)
+        filters = 12 * self.n_sections if self.filtered else 0
+        return 8 + self.csl(self.n_sections) + 8 * (self.n_sections - 1) + filters
 
     def read_index(self):
         chunks = [None if m == UNDEFINED else -(-m // c) for m, c in zip(self.max_dims, self.chunk_dims)]
@@ -591,7 +592,8 @@ class Dataset:
                 data = zlib.decompress(data)
             elif number == SHUFFLE:
                 n = len(data) // values[0]
-                data = np.frombuffer(data[:n * values[0]], "u1").reshape(values[0], n).T.tobytes() + data[n * values[0]:]
+                bytes_of = np.frombuffer(data[:n * values[0]], "u1").reshape(values[0], n)
+                data = bytes_of.T.tobytes() + data[n * values[0]:]
             elif number == FLETCHER32:
                 data = data[:-4]
             elif number == NBIT:

@@ -83,7 +83,8 @@ def test_container(contain, tmp_path, path, monkeypatch):
             links += ["--ro-bind", folder, folder]
     done = contain(WORK, "--unshare-all", "--tmpfs", "/", "--ro-bind", "/usr", "/usr", *links, "--proc", "/proc",
                    "--dev", "/dev", "--dev-bind", "/dev/fuse", "/dev/fuse", "--tmpfs", "/tmp",
-                   "--ro-bind", TOP, TOP, "--ro-bind", BUILD, BUILD, "--bind", tmp_path, tmp_path, "--chdir", tmp_path, *ROOT, uid=0)
+                   "--ro-bind", TOP, TOP, "--ro-bind", BUILD, BUILD, "--bind", tmp_path, tmp_path, "--chdir", tmp_path,
+                   *ROOT, uid=0)
     check_work(done, tmp_path, path)
 
 

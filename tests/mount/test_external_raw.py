@@ -262,7 +262,8 @@ def test_elements_with_pointers(mounts, tmp_path):
     plist.set_external(os.fsencode(tmp_path / "pipe"), 0, 1000)
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as f:
-        h5py.h5d.create(f.id, b"d", h5py.h5t.py_create(h5py.string_dtype(), logical=True), h5py.h5s.create_simple((3,)), plist)
+        h5py.h5d.create(f.id, b"d", h5py.h5t.py_create(h5py.string_dtype(), logical=True),
+                        h5py.h5s.create_simple((3,)), plist)
     mount = mounts(path, expect_log=True)
     with pytest.raises(OSError) as raised:
         (mount / "d/value.txt").read_bytes()

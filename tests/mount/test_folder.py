@@ -688,7 +688,8 @@ def test_listed_again_after_a_change(mounts, old_folder):
 
 def test_written_after_it_was_listed_again(mounts, old_folder):
     """Through the mount: what was said before does not outlast it."""
-    subprocess.run([BUILD / "sparsectl", "create", old_folder / "new.h5", "/d", "--dims", "2,8,8", "--maxdims", "inf,8,8",
+    subprocess.run([BUILD / "sparsectl", "create", old_folder / "new.h5", "/d", "--dims", "2,8,8",
+                    "--maxdims", "inf,8,8",
                     "--dtype", "<u2"], check=True)
     changed = (old_folder / "new.h5").stat().st_ctime
     wait_until(lambda: time.time() > changed + 4)

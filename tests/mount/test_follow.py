@@ -371,7 +371,8 @@ INTERVAL = 4  # seconds: a frame that is open for 12 times as long is committed 
 @pytest.mark.parametrize("how", ["by time", "by fsync"])
 def test_a_frame_is_seen_when_it_is_closed(tmp_path, mounts, kind, how):
     """Commits come between its making, the halves of its writing, and its end."""
-    watched = Watched(mounts, make_frames(tmp_path / "a.h5", kind), f"commit_interval={INTERVAL if how == 'by time' else 0}")
+    watched = Watched(mounts, make_frames(tmp_path / "a.h5", kind),
+                      f"commit_interval={INTERVAL if how == 'by time' else 0}")
 
     def commit():
         if how == "by fsync":

@@ -413,8 +413,10 @@ def test_groups_say_which_links_are_not_followed(mounts, tmp_path):
         f["sound/beside"] = h5py.ExternalLink("beside.h5", "/x")
         f["sound/soft"] = h5py.SoftLink("/nothing")
         f["g/sub/x"] = 1
-        for name, file, at in (("beside", "beside.h5", "/x"), ("gone", "gone.h5", "/x"), ("no object", "beside.h5", "/y"),
-                               ("no", "no.h5", "/x"), ("out", "../out.h5", "/x"), ('"', "/no/where", "/x")):  # and one that JSON escapes
+        for name, file, at in (("beside", "beside.h5", "/x"), ("gone", "gone.h5", "/x"),
+                               ("no object", "beside.h5", "/y"),
+                               ("no", "no.h5", "/x"), ("out", "../out.h5", "/x"),
+                               ('"', "/no/where", "/x")):  # and one that JSON escapes
             f["g"][name] = h5py.ExternalLink(file, at)
         f["taken/gone"] = h5py.ExternalLink("gone.h5", "/x")
         f["taken/group.json"] = 5

@@ -407,7 +407,8 @@ def test_making_room_is_interrupted(mounts, tmp_path, ending):
         file.create_dataset("huge", (2**13, 2**10, 2**10), "u1", fillvalue=7)
         file["beside"] = make.BESIDE
     mount = mounts(path, "rw", expect_log=True)
-    with subprocess.Popen(["dd", "if=/dev/zero", f"of={mount / 'huge/frames/0.raw'}", "bs=64K", "count=1", "conv=notrunc"],
+    with subprocess.Popen(["dd", "if=/dev/zero", f"of={mount / 'huge/frames/0.raw'}", "bs=64K", "count=1",
+                           "conv=notrunc"],
                           stderr=subprocess.DEVNULL) as process:
         while path.stat().st_blocks * 512 < 4 * MIB:
             assert process.poll() is None

@@ -292,6 +292,7 @@ def test_what_libhdf5_breaks_does_no_harm_at_the_end(mounts, tmp_path):
                    env=os.environ | environment)
     with h5py.File(tmp_path / "y.h5") as f:
         assert np.array_equal(f["d"][0], DATA[1])
-    example = subprocess.run([BUILD / "docs/examples/example_write_read"], capture_output=True, timeout=60, cwd=tmp_path,
+    example = subprocess.run([BUILD / "docs/examples/example_write_read"], capture_output=True, timeout=60,
+                             cwd=tmp_path,
                              env=os.environ | environment)
     assert example.returncode == -6, example

@@ -76,7 +76,8 @@ def test_layouts_and_shapes(mounts, tmp_path):
     path, wanted = tmp_path / "a.h5", {}
     with h5py.File(path, "w") as f:
         dtype = h5py.special_dtype(vlen=np.dtype("<i4"))
-        for name, more in {"plain": {}, "chunks": {"chunks": (3, 4)}, "gzip": {"chunks": (3, 4), "compression": "gzip"}}.items():
+        for name, more in {"plain": {}, "chunks": {"chunks": (3, 4)},
+                           "gzip": {"chunks": (3, 4), "compression": "gzip"}}.items():
             data = f.create_dataset(name, (7, 9), dtype, **more)
             flat = sequences(63, "<i4")
             for i in range(63):
@@ -123,7 +124,8 @@ def write_sequences(data, arrays):
 def test_strings(mounts, tmp_path):
     """One for each line, of any kind: what ends lines, and backslashes, are escaped."""
     path = tmp_path / "a.h5"
-    texts = ["", "plain", "two\nlines", "back\\slash", "\\n", "cr\r\n", "ümläut €", " spaces ", "tab\t", "'\"", "x" * 5000]
+    texts = ["", "plain", "two\nlines", "back\\slash", "\\n", "cr\r\n", "ümläut €", " spaces ", "tab\t", "'\"",
+             "x" * 5000]
     long = np.array([f"entry {i} \\ of\nmany" * (i % 7) for i in range(20000)], object)
     with h5py.File(path, "w") as f:
         f.create_dataset("vlen", data=np.array(texts, object), dtype=STRING)
@@ -199,7 +201,8 @@ def test_large_elements(mounts, tmp_path):
             s[i] = chr(97 + i) * (i * 1_000_000)
     root = mounts(path, "ro", "hdf5_memory=512M")
     check_ragged(root / "v", [np.arange(i * 300_000, dtype="<i4") for i in range(12)], "<i4")
-    assert (root / "s/lines.txt").read_bytes() == b"".join(b"%c" % (97 + i) * (i * 1_000_000) + b"\n" for i in range(12))
+    lines = (b"%c" % (97 + i) * (i * 1_000_000) + b"\n" for i in range(12))
+    assert (root / "s/lines.txt").read_bytes() == b"".join(lines)
     mapped = np.load(str(root / "v/values.npy"), mmap_mode="r")
     assert mapped[-1] == 11 * 300_000 - 1
 

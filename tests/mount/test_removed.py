@@ -16,7 +16,8 @@ PROGRAMS = {
     "tar": "tar -C {out} -cf x.tar . && tar -C {into} -xpf x.tar",
     "tar -U": "tar -C {out} -cf x.tar . && tar -C {into} -U -xpf x.tar",
     "install": "install -p {out}/* {into}",
-    "install -m": "for n in 1 2; do install -m 600 {out}/$n.raw {into}/$n.raw; touch -r {out}/$n.raw {into}/$n.raw; done",
+    "install -m": "for n in 1 2; do install -m 600 {out}/$n.raw {into}/$n.raw; "
+                  "touch -r {out}/$n.raw {into}/$n.raw; done",
     "mv": "cp -a {out} out2 && mv out2/* {into}",
     "cp": "cp -a --remove-destination {out}/* {into}",
     "zip": "cd {out} && zip -q ../x.zip * && unzip -qo ../x.zip -d {into}",

@@ -112,7 +112,8 @@ def test_writing_is_refused_while_others_read(mounts, file, tmp_path):
         refused(os.truncate, frames / "0.defined", 0)
     assert sorted(os.listdir(frames)) == listed
     assert lock_of(mount) == "shared"
-    assert f"another program has it open: sparsefs (process {other.process.pid}), mounted at {other.root}" in mount.log()
+    who = f"sparsefs (process {other.process.pid}), mounted at {other.root}"
+    assert f"another program has it open: {who}" in mount.log()
     other.unmount()
     assert file.read_bytes() == before and neighbours(file) == [file.name]
     write(mount, 0, 5)

@@ -162,7 +162,8 @@ def test_what_is_refused_changes_nothing(mounts, data):
             (f"frames/{2**34}.raw", b"", errno.EFBIG),
             (f"frames/{2**70}.raw", b"", 0),
             ("frames/1.defined", b"x", errno.EINVAL if data.is_sparse else errno.EOPNOTSUPP),
-            ("values/000001.values", b"x", errno.EINVAL if data.is_sparse else errno.EPERM), ("stack.raw", b"", errno.EPERM),
+            ("values/000001.values", b"x", errno.EINVAL if data.is_sparse else errno.EPERM),
+            ("stack.raw", b"", errno.EPERM),
             ("dataset.json", b"", errno.EPERM), ("new", b"", errno.EPERM), ("../new", b"", errno.EPERM)):
         new = d / os.path.dirname(name) / ".new"
         if not name.startswith(("frames", "npy", "tiff")):
@@ -359,7 +360,8 @@ def test_flags_and_links(mounts, data):
     for attempt in (lambda: os.rename(frame, a), lambda: os.rename(frame, d / "frames/2.raw"),
                     lambda: renameat2(frame, a, EXCHANGE), lambda: os.link(a, d / "frames/.c"),
                     lambda: os.link(a, d / "frames/5.raw"), lambda: os.symlink("a", d / "frames/.c"),
-                    lambda: os.mkfifo(d / "frames/.c"), lambda: os.mkdir(d / "frames/.c"), lambda: os.unlink(d / "stack.npy"),
+                    lambda: os.mkfifo(d / "frames/.c"), lambda: os.mkdir(d / "frames/.c"),
+                    lambda: os.unlink(d / "stack.npy"),
                     lambda: os.rename(d / "frames", d / "frames2"),
                     lambda: open(d / "csr/.x", "w"), lambda: open(d / ".x", "w"),
                     lambda: open(data.mounted / ".sparsefs/.x", "w")):
@@ -683,7 +685,8 @@ def test_types_of_files_of_others(mounts, tmp_path, dtype):
     content = (np.arange(2000).reshape(40, 50) * 3 - 1000).astype(dtype)
     for order in "<>":
         with open(tmp_path / "new.npy", "wb") as file:
-            np.lib.format.write_array(file, np.asfortranarray(content.astype(content.dtype.newbyteorder(order))), (2, 0))
+            np.lib.format.write_array(file, np.asfortranarray(content.astype(content.dtype.newbyteorder(order))),
+                                      (2, 0))
         (d / "npy/.new").write_bytes((tmp_path / "new.npy").read_bytes())
         os.rename(d / "npy/.new", d / "npy/000000.npy")
         assert (d / "frames/0.raw").read_bytes() == content.tobytes()
@@ -709,7 +712,8 @@ def test_colours_of_others(mounts, tmp_path, dtype, samples):
     d = mounts(path, "rw", expect_log=True) / "d"
     native = content.astype(content.dtype.newbyteorder("="))
     more = {"extrasamples": ["unassalpha"]} if samples == 4 else {}
-    for options in {"byteorder": ">"}, {"tile": (16, 16)}, {"compression": "zlib", "rowsperstrip": 5}, {"bigtiff": True}:
+    for options in {"byteorder": ">"}, {"tile": (16, 16)}, {"compression": "zlib", "rowsperstrip": 5}, \
+            {"bigtiff": True}:
         os.truncate(d / "frames/1.raw", 0)
         tifffile.imwrite(tmp_path / "new.tif", native, photometric="rgb", **options, **more)
         shutil.copy(tmp_path / "new.tif", d / "tiff/000001.tif")
@@ -750,7 +754,8 @@ def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
                  ("tiff", tiff(np.stack([content, content]), photometric="minisblack"), "several images"),
                  ("tiff", tiff(content, photometric="miniswhite"), "black is not 0"),
                  ("tiff", tiff(np.zeros((30, 41, 3), "u1"), photometric="rgb"), "3 samples"),
-                 ("tiff", good[:len(good) // 2], ""), ("tiff", b"II*\0\x09\0\0\0", ""), ("tiff", b"MM\0*" + b"\xff" * 50, "")]
+                 ("tiff", good[:len(good) // 2], ""), ("tiff", b"II*\0\x09\0\0\0", ""),
+                 ("tiff", b"MM\0*" + b"\xff" * 50, "")]
     for folder, form, why in ways:
         name = {"npy": "000001.npy", "tiff": "000001.tif"}[folder]
         (d / folder / ".new").write_bytes(form)
@@ -772,7 +777,8 @@ def test_damaged_files_of_others(mounts, sparse, tmp_path):
     d = sparse.mount(mounts, expect_log=True)
     content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
     random = np.random.default_rng(1)
-    for n, options in enumerate([{"compression": "zlib", "rowsperstrip": 5}, {"tile": (16, 16)}, {"bigtiff": True}] * 20):
+    for n, options in enumerate([{"compression": "zlib", "rowsperstrip": 5}, {"tile": (16, 16)},
+                                 {"bigtiff": True}] * 20):
         tifffile.imwrite(tmp_path / "x.tif", content, **options)
         form = bytearray((tmp_path / "x.tif").read_bytes())
         for at in random.integers(0, min(len(form), 400), 1 + n // 10):

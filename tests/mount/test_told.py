@@ -19,7 +19,8 @@ def file(tmp_path_factory):
     """/dense, of fixed size, and /sparse, that can grow, with frames of SIDE x SIDE uint16."""
     path = tmp_path_factory.mktemp("told") / "run.h5"
     with h5py.File(path, "w", libver="latest") as f:
-        dataset = f.create_dataset("dense", data=np.arange(FRAMES * SIDE * SIDE, dtype="<u2").reshape(FRAMES, SIDE, SIDE),
+        data = np.arange(FRAMES * SIDE * SIDE, dtype="<u2").reshape(FRAMES, SIDE, SIDE)
+        dataset = f.create_dataset("dense", data=data,
                                    chunks=(1, SIDE, SIDE))
         dataset.attrs["detector"] = "east"
     subprocess.run([BUILD / "sparsectl", "create", path, "/sparse", "--dims", f"{FRAMES},{SIDE},{SIDE}",
@@ -57,12 +58,14 @@ CASES = {
            "a mount has no links: copy the file"),
     "ln -s": (errno.EPERM, lambda root: os.symlink("dense", root / "latest"), "a mount has no links: copy the file"),
     "mkdir": (errno.EPERM, lambda root: os.mkdir(root / "dense/mine"), "directories can be made and removed in groups"),
-    "a text": (errno.EPERM, lambda root: (root / "dense/dataset.json").write_text("{}"), "this file is computed: write"),
+    "a text": (errno.EPERM, lambda root: (root / "dense/dataset.json").write_text("{}"),
+               "this file is computed: write"),
     "truncating a text": (errno.EPERM, lambda root: os.truncate(root / "dense/dataset.json", 0),
                           "this file is computed: write"),
     "a selection": (errno.EOPNOTSUPP, lambda root: open(root / "dense/frames/0.defined", "r+b"),
                     "a dense dataset has no selection"),
-    "appending": (errno.EFBIG, lambda root: append(root / "dense/frames/0.raw"), "files have the size of what they show"),
+    "appending": (errno.EFBIG, lambda root: append(root / "dense/frames/0.raw"),
+                  "files have the size of what they show"),
     "behind the end": (errno.EFBIG, lambda root: write_behind(root / "sparse/frames/0.raw"),
                        "files have the size of what they show"),
     "truncating behind it": (errno.EFBIG, lambda root: os.truncate(root / "dense/frames/0.raw", 10000),

@@ -477,7 +477,7 @@ def test_what_is_missing_can_be_the_fill_value(mounts, broken):
 
 
 def make_pointed(folder):
-    """Strings and sequences of two files, and of a third one that has too few; scalars; and virtual ones of virtual ones."""
+    """Strings and sequences of two files, and of a third one that has too few; scalars; virtual of virtual ones."""
     string, sequence = h5py.special_dtype(vlen=bytes), h5py.special_dtype(vlen=np.dtype("<i4"))
     for name in "a.h5", "b.h5", "few.h5":
         with h5py.File(folder / name, "w") as f:
@@ -529,8 +529,8 @@ def test_elements_of_variable_length(mounts, tmp_path, options):
     assert (mount / "good_s/value.txt").read_text() == " ".join(f'"{text}"' for text in texts) + "\n"
     assert sequences_of(mount / "good_l") == sequences_of(mount / "again") == 2 * [[0], [0, 1], [0, 1, 2]]
     assert (mount / "one/value.txt").read_text().strip() == "b.h5"
-    for name in "short_s/value.txt", "short_s/lines.txt", "short_l/value.txt", "short_l/values.npy", "circle/value.txt", \
-            "circle/offsets.npy":
+    for name in "short_s/value.txt", "short_s/lines.txt", "short_l/value.txt", "short_l/values.npy", \
+            "circle/value.txt", "circle/offsets.npy":
         assert refused(mount / name), name
     for name in "short_s", "short_l":  # said by who reads them, before anybody asks for their sources
         assert f"/{name}: the source {name[-1]} in few.h5 has not all that is mapped" in mount.log()

@@ -169,7 +169,8 @@ def test_who_ends_has_waited_for_its_processes(path, mode, tmp_path):
     mount, copy = tmp_path / "mnt", tmp_path / "copy.h5"
     mount.mkdir()
     commands = [[BUILD / "sparsectl", "info", path], [BUILD / "sparsectl", "import", f"{path}:/data", copy],
-                [BUILD / "sparsefs", "-o", mode, path, mount], ["cat", mount / "data/stack.raw", mount / "other3/stack.raw"],
+                [BUILD / "sparsefs", "-o", mode, path, mount],
+                ["cat", mount / "data/stack.raw", mount / "other3/stack.raw"],
                 ["umount", "-i", mount]]
     ended = subprocess.run(["/usr/bin/python3", "-c", HEIR, json.dumps(commands, default=str)], check=True, timeout=60,
                            capture_output=True, text=True)
@@ -863,7 +864,8 @@ def test_sparsectl_outlives_it(tmp_path):
     listed = {dataset["path"]: dataset for dataset in json.loads(done.stdout)["datasets"]}
     assert done.returncode == 1 and "error" in listed["/crash"]
     for name in "/rest", "/sound":
-        assert listed[name]["defined_elements"] == N_COMPOUNDS and name + ": sparse" in sparsectl("info", sparse).stdout.decode()
+        assert listed[name]["defined_elements"] == N_COMPOUNDS
+        assert name + ": sparse" in sparsectl("info", sparse).stdout.decode()
     assert b"3 groups and datasets sound, 2 faults" in sparsectl("check", sparse).stdout
     for command in ("dump", sound), ("export", sound, copy), ("image", sparse):
         done = sparsectl(*command)

@@ -1136,7 +1136,8 @@ def test_modes(mounts, data):
     os.chmod(data.path, 0o640)
     d = data.mount(mounts)
     for name, mode in (("frames/1.raw", 0o640), ("npy/000001.npy", 0o640), ("stack.npy", 0o640),
-                       ("values/000001.values", 0o640 if data.is_sparse else 0o440), ("dataset.json", 0o440), ("..", 0o750),
+                       ("values/000001.values", 0o640 if data.is_sparse else 0o440), ("dataset.json", 0o440),
+                       ("..", 0o750),
                        ("frames", 0o750), (".", 0o550), ("values", 0o750 if data.is_sparse else 0o550), ("csr", 0o550),
                        ("frames/1.defined", 0o640 if data.is_sparse else 0o440)):
         assert stat.S_IMODE((d / name).stat().st_mode) == mode, name

@@ -152,7 +152,7 @@ void client_say_end(int error, int status, uint64_t timeout, char *text, size_t 
         snprintf(text, n, "exit code %d", WEXITSTATUS(status));
 }
 
-/* Says what has become of the worker. Whether the object is to blame: not if somebody else has
+/* Logs how the worker ended. Returns whether the object is to blame: not if another process has
  * killed it. */
 static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
 {

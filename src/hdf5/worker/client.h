@@ -21,8 +21,8 @@ void client_unlock(struct client *client);
  * Errors of hdf5_open. */
 int client_start(struct client *client, uint64_t *root);
 
-/* What a worker that runs knows of a followed file is forgotten, with the lock held; one that does
- * not run is started. Errors as of client_start; after one the next call starts it anew. */
+/* Makes a running worker forget the state of a followed file, with the lock held; starts one if
+ * none runs. Errors as of client_start; after one the next call restarts it. */
 int client_renew(struct client *client, uint64_t *root);
 
 /* Asks for something about an object, with the lock held: `call` and its arguments are in request,

@@ -147,7 +147,7 @@ int client_note_change(struct client *client, int error)
     return 0;
 }
 
-/* When a file is opened libhdf5 marks it, which nobody is to see. */
+/* libhdf5 marks a file when it opens it: the mark must not become visible. */
 static int write_bytes(struct client *client, uint64_t address, const void *bytes, size_t n)
 {
     if (!client_is_changing(client) && !client_is_opening(client))

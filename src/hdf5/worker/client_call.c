@@ -136,7 +136,7 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
         error = client_receive_reply(client, results, is_lost);
     if (client->transaction)
         error = conclude(client, error, *is_lost);
-    if (*is_lost && error == -EINTR) { /* which nobody is to blame for */
+    if (*is_lost && error == -EINTR) { /* not the object's fault */
         client_end_worker(client);
         *is_lost = false;
     }

@@ -42,9 +42,9 @@ struct client {
     uint64_t until;
     unsigned lines;
     bool has_looked_elsewhere; /* for another file */
-    bool asks_anew;            /* nothing that was answered before will do */
-    bool is_killed; /* by somebody else, when it ended last */
-    bool has_moved; /* it was told that a followed file has */
+    bool asks_anew;            /* cached answers are not used */
+    bool is_killed;            /* by another process, when it ended last */
+    bool has_moved;            /* it was told that a followed file has */
     /* Of a file that is written: */
     struct transaction *transaction; /* else NULL */
     uint64_t told_size;              /* of the store */

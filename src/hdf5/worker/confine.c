@@ -27,7 +27,7 @@
 
 /* ---- Namespaces ---- */
 
-/* Any folder that is everywhere: nobody else sees what is mounted over it. */
+/* A folder that always exists: what is mounted over it is visible in this namespace only. */
 #define PLACE "/proc"
 
 /* Copies of the mounts of others would keep those busy after they were unmounted: so they go first.

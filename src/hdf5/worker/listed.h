@@ -1,7 +1,7 @@
-/* The objects that groups were listed with, in their order, and what a worker has said of some of
- * them ahead. Who asks for something of one object often asks the same of those behind it next: so
- * a worker is asked for more of them at once, the longer that goes on. Knows nothing of what is
- * said, and has no lock. */
+/* The objects of listed groups, in their order, with answers about some of them that a worker has
+ * sent ahead. A query about one object is often followed by the same query about the next ones: so
+ * a worker is asked for several at once, for more the longer that continues. Does not interpret
+ * the answers, and has no lock. */
 #ifndef SPARSEFS_HDF5_WORKER_LISTED_H
 #define SPARSEFS_HDF5_WORKER_LISTED_H
 
@@ -33,8 +33,8 @@ struct listed_row {
 /* A group was listed. Without memory it is not kept. */
 void listed_note(struct listed *listed, uint64_t group, const struct sfs_links *links);
 
-/* What was said ahead counts no more: the file is another one now, also its listings; or only the
- * worker is. */
+/* Discards answers sent ahead: the file has changed, and its listings with it; or only the worker
+ * is a new one. */
 void listed_clear(struct listed *listed);
 void listed_clear_said(struct listed *listed);
 
@@ -42,7 +42,7 @@ void listed_clear_said(struct listed *listed);
 const unsigned char *listed_said(struct listed *listed, enum listed_what what, uint64_t address,
                                  size_t *n);
 
-/* That about one object counts no more. */
+/* Discards the answers sent ahead about one object. */
 void listed_forget(struct listed *listed, enum listed_what what, uint64_t address);
 
 /* The row that is to be asked for with an object of which nothing was said. *address must outlive

@@ -1,5 +1,5 @@
-/* Processes for plugins as the program sees them: which run, which are idle, who gets one, and what
- * becomes of those that die. */
+/* The pool of processes for plugins: starting them, leasing idle ones, and handling those that die.
+ */
 #include "hdf5/worker/plugins.h"
 
 #include <errno.h>
@@ -352,8 +352,8 @@ static struct process *take_idle(const int *ids, size_t n_ids, size_t needed, bo
     return process;
 }
 
-/* Gets a process to its caller alone, who gives it back or ends it. Which of the ids it has is
- * known then. -ENOMEM, -EIO; -EPIPE: others have killed it while it was started. */
+/* Leases a process, exclusively, until it is given back or ended. Which of the ids it has is known
+ * then. -ENOMEM, -EIO; -EPIPE: it was killed by others while it was started. */
 static int take(const int *ids, size_t n_ids, size_t needed, struct process **out)
 {
     pthread_mutex_lock(&plugins.lock);
@@ -369,7 +369,7 @@ static int take(const int *ids, size_t n_ids, size_t needed, struct process **ou
     return found ? 0 : start(ids, n_ids, needed, out);
 }
 
-/* Two who ask at once may both start one. */
+/* Two threads that ask at once may both start one. */
 bool plugins_available(int id)
 {
     struct process *process;

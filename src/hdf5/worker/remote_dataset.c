@@ -183,7 +183,7 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
     client_lock(remote->client);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     if (dataset) {
-        if (dataset->text) /* nobody has wanted it */
+        if (dataset->text) /* it was not consumed */
             remote->text_limit = 0;
         HASH_DEL(remote->datasets, dataset);
         remote_dataset_free(dataset);

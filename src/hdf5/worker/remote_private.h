@@ -43,7 +43,7 @@ struct remote {
     struct listed listed;
     uint64_t number;        /* no other has it */
     atomic_ullong renewals; /* of its file: others that read it have to open it again */
-    unsigned starts;   /* of workers, when listed was used last */
+    unsigned starts;        /* of workers, when listed was used last */
     size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
 };
 
@@ -89,10 +89,10 @@ int remote_ask_dataset(struct remote *remote, const struct remote_dataset *datas
 /* The dims have changed: with them, what is known of chunks. */
 void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims);
 
-/* What is kept of its text counts no more. */
+/* Discards its cached text. */
 void remote_forget_text(struct remote_dataset *dataset);
 
-/* Chunks are looked for anew. */
+/* Discards cached chunk addresses. */
 void remote_forget_chunks(struct remote_dataset *dataset);
 
 /* ---- */

@@ -2,8 +2,7 @@
 #ifndef SPARSEFS_HDF5_WORKER_SERVE_H
 #define SPARSEFS_HDF5_WORKER_SERVE_H
 
-/* Answers calls that come from a socket until nobody is there any more. For a process that has
- * nothing else to do. */
+/* Answers calls from a socket until it is closed. The main loop of a worker process. */
 void worker_serve(int socket);
 
 #endif

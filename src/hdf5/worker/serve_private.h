@@ -25,7 +25,7 @@ extern struct served {
 
 /* ---- serve.c ---- */
 
-/* Ends the process after an error: nobody is there, nothing is left to do. */
+/* Ends the process after an error of the socket. */
 void serve_need(int error);
 
 /* Starts a question in served.wire. It is sent without an answer, with others; or at once, behind

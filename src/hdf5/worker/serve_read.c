@@ -14,7 +14,7 @@
 #define AHEAD_NANOS 20000000 /* for what is asked for of several objects at once */
 #define MOST_SHOWN  4096     /* elements of a dataset, bytes of one, whose text is small */
 
-static bool is_ahead; /* nobody waits for what is done */
+static bool is_ahead; /* answers are sent ahead: no call waits for them */
 
 uint64_t serve_take_object(struct cursor *in)
 {

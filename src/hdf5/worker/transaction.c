@@ -1,5 +1,5 @@
-/* Changed bytes in pages, of which only some bytes may be there: others in a page may be somebody
- * else's, who changes them meanwhile. */
+/* Changed bytes in pages of which only some bytes may be present: other bytes of a page may be
+ * changed by other owners meanwhile. */
 #include "hdf5/worker/transaction.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #define MOST_PAGES  ((size_t)64 << 10) /* of one call: 256 MiB */
 #define MOST_RANGES ((size_t)4 << 20)  /* that are allocated or freed in one call */
 #define MOST_SMALL  (MOST_PAGES / 4)   /* pages; then what is not large goes there at once, too */
-#define LARGE_BYTES ((size_t)64 << 10) /* not kept in memory, if nobody can know of its place */
+#define LARGE_BYTES ((size_t)64 << 10) /* to new space: not kept in memory */
 
 #define MOST_LOOKED_AT 4096 /* ranges, for each write */
 
