@@ -111,6 +111,35 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
+int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,
+                   struct change *change)
+{
+    bool changed, taken;
+    uint64_t frames = views_frames(file->views);
+    int error = matrix_take(mount->matrices, file->matrix, inode_view(file->inode), is_tentative,
+                            &changed, &taken);
+    if (!changed)
+        return error;
+    uint64_t now = views_frames(file->views);
+    *change = mount_change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
+    if (taken)
+        mount_applied(mount, file->node, change->first, change->last);
+    else
+        change->views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
+    return error;
+}
+
+/* An error of this is in the log. */
+static void end_matrix(struct mount *mount, struct open_file *file)
+{
+    struct change change = {0};
+    NOT_INTERRUPTIBLE();
+    (void)open_file_take(mount, file, false, &change);
+    if (change.node)
+        notify_change(mount->notify, &change, 0, NULL, NULL);
+    matrix_end(mount->matrices, file->matrix);
+}
+
 /* Nobody is there any more to whom an error could be told. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
@@ -140,6 +169,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
     temporary_put(mount->temporaries, file->temporary);
     if (file->staged)
         end_staging(mount, file);
+    if (file->matrix)
+        end_matrix(mount, file);
     if (file->fresh && fresh_end(mount_fresh(mount, file->node), file->fresh))
         mount_note(mount, file->node);
     selection_end(file);
@@ -203,6 +234,8 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(fresh, file->node,
                                                                  file->inode.frame, &file->fresh)
                         : 0;
+    if (!error && view_is_csr(kind))
+        return matrix_begin(mount->matrices, file->node, &file->matrix);
     return error
                ? error
                : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
@@ -458,6 +491,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
+    struct change change = {0};
     bool changed = false, closing = false;
     open_file_use(opened);
     struct open_file *instead = atomic_load(&opened->instead);
@@ -469,6 +503,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
+    if (file->matrix)
+        answer.error = open_file_take(mount, file, !atomic_exchange(&file->has_staged, false),
+                                      &change);
     /* The last close applies nothing of what this one has. */
     if (changed && !closing)
         atomic_store(&file->has_asked, false);
@@ -482,7 +519,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error = sfs_flush_error(file->views->dataset);
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
-    if (changed)
+    if (change.node)
+        notify_change(mount->notify, &change, 0, request, &answer);
+    else if (changed)
         frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
