@@ -289,14 +289,16 @@ def test_what_waits_is_shown_and_lost(mounts, sparse):
 
 
 def test_no_more_than_staging_size(mounts, sparse):
-    d = sparse.mount(mounts, "staging_size=4K", expect_log=True)
+    d = sparse.mount(mounts, "staging_size=16K", expect_log=True)
     with refused(errno.ENOSPC):
         (d / "csr/data.raw").write_bytes(bytes(20000))
-    assert "csr/data.raw: it would need more than staging_size=4096" in sparse.mounted.log()
-    # One page for one of them, and nothing is left for the second.
+    assert "csr/data.raw: it would need more than staging_size=16384" in sparse.mounted.log()
+    # What one has is not there for another one.
     put(d, arrays_of(*other()), ["data.raw"])
     with refused(errno.ENOSPC):
-        put(d, arrays_of(*other()), ["indices.raw"])
+        (d / "csr/indices.raw").write_bytes(bytes(13000))
+    put(d, arrays_of(*other()), ["indptr.raw", "indices.raw"])
+    take(sparse, *other())
     sparse.check()
 
 
@@ -332,7 +334,7 @@ def test_in_a_folder(mounts, tmp_path):
     for i in range(4):
         (folder / str(i)).mkdir()
         several.append(Data(folder / str(i), True))
-    mounted = mounts(folder, "max_open=2")
+    mounted = mounts(folder, "default", "max_open=2")
     parts = arrays_of(*other())
     put(mounted / "0/sparse0.h5/sparse", parts, ["indptr.raw", "data.raw"])
     for i in (1, 2, 3):
