@@ -65,14 +65,21 @@ static uint64_t get(const struct rows *rows, enum part part, uint64_t i)
 
 /* ---- What is as it was ---- */
 
-static int take_present(struct rows *rows, const struct counts *counts, enum part part)
+static int size_present(struct rows *rows, const struct counts *counts, enum part part)
 {
-    struct views *views = rows->views;
-    uint64_t items = part == INDPTR ? views->frames + 1 : counts->frame[counts->n].before;
+    uint64_t items = part == INDPTR ? rows->views->frames + 1 : counts->frame[counts->n].before;
     size_t item = item_of(rows, part);
     if (items > rows->csr->most_kept / item)
         return -EFBIG;
-    char *bytes = malloc(items ? (size_t)items * item : 1);
+    rows->size[part] = (size_t)items * item;
+    return 0;
+}
+
+static int take_present(struct rows *rows, const struct counts *counts, enum part part)
+{
+    struct views *views = rows->views;
+    uint64_t items = rows->size[part] / item_of(rows, part);
+    char *bytes = malloc(items ? rows->size[part] : 1);
     if (!bytes)
         return -ENOMEM;
     int error = part == INDPTR    ? csr_indptr(views, counts, 0, items, bytes)
@@ -84,35 +91,19 @@ static int take_present(struct rows *rows, const struct counts *counts, enum par
     }
     free(rows->own[part]);
     rows->bytes[part] = rows->own[part] = bytes;
-    rows->size[part] = (size_t)items * item;
     return 0;
 }
 
-/* All of it as one state of the dataset has it. */
-static int take_all_present(struct rows *rows)
-{
-    int error = -EAGAIN;
-    for (int tries = 0; tries < MOST_TRIES && error == -EAGAIN; tries++) {
-        const struct counts *counts;
-        error = counts_get(rows->views, &counts);
-        if (error)
-            return error;
-        for (int part = 0; part < PARTS && !error; part++)
-            if (!(rows->written & BIT(part)))
-                error = take_present(rows, counts, (enum part)part);
-        counts_put(rows->views, counts);
-    }
-    return error == -EAGAIN ? -EBUSY : error;
-}
+typedef int (*present_action)(struct rows *rows, const struct counts *counts, enum part part);
 
-static int take_parts(struct rows *rows)
+/* Of each part that was not written, as one state of the dataset has it. */
+static int each_present(struct rows *rows, const struct counts *counts, present_action action)
 {
-    for (int part = 0; part < PARTS; part++) {
-        rows->bytes[part] = rows->csr->part[part].bytes;
-        rows->size[part] = rows->csr->part[part].n;
-        rows->written |= rows->bytes[part] ? BIT(part) : 0;
-    }
-    return rows->written == BIT(PARTS) - 1 ? 0 : take_all_present(rows);
+    int error = 0;
+    for (int part = 0; part < PARTS && !error; part++)
+        if (!(rows->written & BIT(part)))
+            error = action(rows, counts, (enum part)part);
+    return error;
 }
 
 /* ---- Whether they fit ---- */
@@ -220,12 +211,47 @@ static int check_rows(struct rows *rows)
     return 0;
 }
 
+/* What cannot be read can be written anew. */
+static int take_parts(struct rows *rows, const struct counts *counts)
+{
+    int error = each_present(rows, counts, size_present);
+    if (!error)
+        error = check_sizes(rows);
+    if (error)
+        return error;
+    error = each_present(rows, counts, take_present);
+    return error == -EIO ? differ(rows, BIT(PARTS) - 1, "some of the others cannot be read") : error;
+}
+
+/* Others may write while it is read: -EBUSY if they do so again and again. */
+static int take_all(struct rows *rows)
+{
+    int error = 0;
+    for (int part = 0; part < PARTS; part++) {
+        rows->bytes[part] = rows->csr->part[part].bytes;
+        rows->size[part] = rows->csr->part[part].n;
+        rows->written |= rows->bytes[part] ? BIT(part) : 0;
+    }
+    if (rows->written == BIT(PARTS) - 1)
+        return check_sizes(rows);
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
+        const struct counts *counts;
+        rows->csr->why[0] = '\0';
+        error = counts_get(rows->views, &counts);
+        if (error)
+            return error;
+        error = take_parts(rows, counts);
+        counts_put(rows->views, counts);
+        if (error != -EAGAIN || rows->csr->why[0])
+            return error;
+    }
+    return -EBUSY;
+}
+
 static int check(struct rows *rows)
 {
     uint64_t longest = 0;
-    int error = check_sizes(rows);
-    if (!error)
-        error = check_indptr(rows, &longest);
+    int error = check_indptr(rows, &longest);
     if (!error)
         error = check_growth(rows);
     if (!error)
@@ -371,7 +397,7 @@ int view_put_csr(struct views *views, struct view_csr *csr)
     csr->why[0] = '\0';
     if (!is_writable(views, VIEW_CSR_DATA))
         return sfs_is_writable(views->file) ? -EOPNOTSUPP : -EROFS;
-    int error = take_parts(&rows);
+    int error = take_all(&rows);
     if (!error)
         error = check(&rows);
     if (!error)

@@ -10,7 +10,7 @@ import pytest
 import sparse_files
 from conftest import BUILD, wait_until
 from model import refused
-from test_sparse import scattered
+from test_points import read_or_error
 from test_writing import SHAPE, Data, data, do, kill, sparse  # noqa: F401
 
 NAMES = ["indptr.raw", "indices.raw", "data.raw"]
@@ -300,6 +300,30 @@ def test_no_more_than_staging_size(mounts, sparse):
     put(d, arrays_of(*other()), ["indptr.raw", "indices.raw"])
     take(sparse, *other())
     sparse.check()
+
+
+@pytest.mark.parametrize("frame", [3, 4])
+def test_a_failure_in_the_midst_changes_nothing(mounts, sparse, frame):
+    """A chunk cannot be read: what the frames before it got is taken back."""
+    content = sparse.path.read_bytes()
+    for at in range(len(content) // 4, len(content), 300):
+        sparse.path.write_bytes(content[:at] + b"\xff" * 40 + content[at + 40:])
+        done = subprocess.run([BUILD / "sparsectl", "check", sparse.path], capture_output=True, text=True)
+        if f"chunk ({frame},1," in done.stdout:
+            break
+    else:
+        pytest.fail("no chunk of this frame was damaged")
+    d = sparse.mount(mounts, expect_log=True)
+    before = [read_or_error(d / f"frames/{i}.raw") for i in range(len(sparse.array))]
+    assert before[frame] == errno.EIO and before.count(errno.EIO) == 1
+    put(d, arrays_of(*other()), ["indptr.raw", "indices.raw"])  # which wait, whatever cannot be read
+    with refused(errno.EIO):
+        put(d, arrays_of(*other()), ["data.raw"])
+    assert [read_or_error(d / f"frames/{i}.raw") for i in range(len(sparse.array))] == before
+    for i in range(len(sparse.array)):
+        if i != frame:
+            values = (d / f"values/{i:06}.values").read_bytes()
+            assert values == sparse.array[i][sparse.defined[i]].tobytes()
 
 
 def test_all_of_it_or_nothing_after_a_crash(mounts, sparse):
