@@ -140,14 +140,15 @@ static void end_matrix(struct mount *mount, struct open_file *file)
     matrix_end(mount->matrices, file->matrix);
 }
 
-/* Nobody is there any more to whom an error could be told. */
+/* Nobody is there any more to whom an error could be told. What was refused as a whole, and why, the
+ * log has already. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
-    bool changed;
+    bool changed, is_whole = staging_is_collected(file->staged);
     NOT_INTERRUPTIBLE();
     uint64_t frames = views_frames(file->views);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
-    if (error)
+    if (error && !(is_whole && error == -EINVAL))
         log_error("%s: what was written to %s frame %llu%s is lost: %s",
                   sfs_path(node_file(file->node)), file->node->name,
                   (unsigned long long)file->inode.frame,

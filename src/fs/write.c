@@ -196,6 +196,8 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
             write_view(request, mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
+    if (answer.error == -EINVAL && !is_selection)
+        answer.error = refusal_say(mount, file->node, REFUSAL_HEADER);
     bool is_refused = answer.error && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount_fresh(mount, file->node), file->fresh);
