@@ -181,9 +181,10 @@ static void tell_of_loss(const struct matrix *matrix)
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
         if (matrix->part[i].is_there)
             snprintf(list + strlen(list), sizeof(list) - strlen(list), " csr/%s", names[i]);
-    log_warning("%s: %s: the mount has ended, and what was written is lost, as it did not fit the other "
-                "files of csr:%s",
-                sfs_path(node_file(matrix->node)), matrix->views->path, list);
+    log_warning(
+        "%s: %s: the mount has ended, and what was written is lost, as it did not fit the other "
+        "files of csr:%s",
+        sfs_path(node_file(matrix->node)), matrix->views->path, list);
 }
 
 void matrices_destroy(struct matrices *matrices)
@@ -349,15 +350,16 @@ static void tell(const struct matrices *matrices, const struct matrix *matrix, e
     const char *name = names[view - VIEW_CSR_INDPTR];
     if (error == -EAGAIN)
         log_info("%s: %s: csr/%s waits for the other files of csr: %s", path, dataset, name,
-                    csr->why);
+                 csr->why);
     else if (error == -EINVAL)
         log_warning("%s: %s: the frames are not changed: what was written to csr does not fit: %s; "
                     "write its files anew",
                     path, dataset, csr->why);
     else if (error == -EFBIG)
-        log_warning("%s: %s: the frames are not changed: csr/%s alone cannot be taken, as the others "
-                    "need more than staging_size=%zu: write all three, or frames",
-                    path, dataset, name, matrices->limit);
+        log_warning(
+            "%s: %s: the frames are not changed: csr/%s alone cannot be taken, as the others "
+            "need more than staging_size=%zu: write all three, or frames",
+            path, dataset, name, matrices->limit);
     else
         log_error("%s: %s: what was written to csr is lost: %s", path, dataset, strerror(-error));
 }

@@ -206,7 +206,7 @@ int mount_destroy(struct mount *mount)
 {
     regular_destroy(mount->regular);
     matrices_destroy(mount->matrices); /* whose files are closed next */
-    if (mount->files) /* the thread that follows must use none */
+    if (mount->files)                  /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);
     follow_destroy(mount->follow);
     mount->follow = NULL;

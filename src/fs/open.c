@@ -505,8 +505,8 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
     if (file->matrix)
-        answer.error = open_file_take(mount, file, !atomic_exchange(&file->has_staged, false),
-                                      &change);
+        answer.error =
+            open_file_take(mount, file, !atomic_exchange(&file->has_staged, false), &change);
     /* The last close applies nothing of what this one has. */
     if (changed && !closing)
         atomic_store(&file->has_asked, false);

@@ -171,7 +171,8 @@ static int parse_views(const char *option, const char *value, unsigned *views)
         if (!more)
             return refuse(
                 "the kinds of views are raw, defined, npy, tiff, values, npz, stack, csr, text, "
-                "ragged, lines, stack.tif, png, cbf, csv, zarr, default and all, with + between them",
+                "ragged, lines, stack.tif, png, cbf, csv, zarr, default and all, with + between "
+                "them",
                 option);
         *views |= more;
         word += n;

@@ -124,7 +124,8 @@ static int check_sizes(struct rows *rows)
     rows->n_rows = items[INDPTR] ? items[INDPTR] - 1 : 0;
     rows->n = items[INDICES];
     if (items[INDPTR] == 0 || rows->n_rows < frames)
-        return differ(rows, all, "indptr.raw has %" PRIu64 " items: for %" PRIu64 " frames it has %" PRIu64,
+        return differ(rows, all,
+                      "indptr.raw has %" PRIu64 " items: for %" PRIu64 " frames it has %" PRIu64,
                       items[INDPTR], frames, frames + 1);
     if (items[INDICES] != items[DATA])
         return differ(rows, all,
@@ -144,27 +145,27 @@ static int check_indptr(struct rows *rows, uint64_t *longest)
             return differ(rows, BIT(INDPTR), "indptr.raw falls behind item %" PRIu64, row);
         if (end - begin > most)
             return differ(rows, BIT(INDPTR),
-                          "row %" PRIu64 " of indptr.raw has %" PRIu64 " elements, a frame %" PRIu64,
+                          "row %" PRIu64 " of indptr.raw has %" PRIu64
+                          " elements, a frame %" PRIu64,
                           row, end - begin, most);
         *longest = end - begin > *longest ? end - begin : *longest;
         begin = end;
     }
     if (begin != rows->n)
         return differ(rows, BIT(PARTS) - 1,
-                      "indptr.raw ends with %" PRIu64 ", and indices.raw has %" PRIu64 " items", begin,
-                      rows->n);
+                      "indptr.raw ends with %" PRIu64 ", and indices.raw has %" PRIu64 " items",
+                      begin, rows->n);
     return 0;
 }
 
 static int check_growth(struct rows *rows)
 {
     int error = rows->n_rows > rows->views->frames ? can_extend(rows->views, rows->n_rows) : 0;
-    return error == -EFBIG
-               ? differ(rows, BIT(INDPTR),
-                        "indptr.raw has %" PRIu64 " rows, the dataset %" PRIu64
-                        " frames, and it cannot grow so far",
-                        rows->n_rows, rows->views->frames)
-               : error;
+    return error == -EFBIG ? differ(rows, BIT(INDPTR),
+                                    "indptr.raw has %" PRIu64 " rows, the dataset %" PRIu64
+                                    " frames, and it cannot grow so far",
+                                    rows->n_rows, rows->views->frames)
+                           : error;
 }
 
 static int check_indices(struct rows *rows)
@@ -172,8 +173,8 @@ static int check_indices(struct rows *rows)
     for (uint64_t i = 0; i < rows->n; i++)
         if (get(rows, INDICES, i) >= rows->views->frame_elements)
             return differ(rows, BIT(INDICES),
-                          "item %" PRIu64 " of indices.raw is outside of a frame, which has %" PRIu64
-                          " elements",
+                          "item %" PRIu64
+                          " of indices.raw is outside of a frame, which has %" PRIu64 " elements",
                           i, rows->views->frame_elements);
     return 0;
 }
@@ -185,7 +186,8 @@ static bool take_row(const struct rows *rows, uint64_t row, uint64_t *n)
     bool ascends = true;
     for (uint64_t i = begin; i < end; i++) {
         rows->point[i - begin] = (struct point){get(rows, INDICES, i), i};
-        ascends &= i == begin || rows->point[i - begin - 1].position < rows->point[i - begin].position;
+        ascends &=
+            i == begin || rows->point[i - begin - 1].position < rows->point[i - begin].position;
     }
     *n = end - begin;
     return ascends;
@@ -220,7 +222,8 @@ static int take_parts(struct rows *rows, const struct counts *counts)
     if (error)
         return error;
     error = each_present(rows, counts, take_present);
-    return error == -EIO ? differ(rows, BIT(PARTS) - 1, "some of the others cannot be read") : error;
+    return error == -EIO ? differ(rows, BIT(PARTS) - 1, "some of the others cannot be read")
+                         : error;
 }
 
 /* Others may write while it is read: -EBUSY if they do so again and again. */
@@ -358,8 +361,8 @@ static void undo(const struct change_rows *change)
     struct views *views = rows->views;
     bool is_undone = !change->is_incomplete;
     for (const struct kept_row *kept = change->kept; kept; kept = kept->next)
-        is_undone &= view_place_points(views, kept->frame, &kept->points.defined,
-                                       kept->points.values) == 0;
+        is_undone &=
+            view_place_points(views, kept->frame, &kept->points.defined, kept->points.values) == 0;
     if (!is_undone)
         log_error("%s: %s: what was written to csr is there in part", sfs_path(views->file),
                   views->path);

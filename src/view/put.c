@@ -200,8 +200,8 @@ static int put_values(struct views *views, uint64_t frame, const struct view_con
         return error;
     if (size != content->n) {
         snprintf(why.text, sizeof(why.text),
-                 "it has %zu bytes, and the values of what is defined take %llu",
-                 content->n, (unsigned long long)size);
+                 "it has %zu bytes, and the values of what is defined take %llu", content->n,
+                 (unsigned long long)size);
         tell_foreign(views, frame, content, VIEW_VALUES, &why);
         return -EINVAL;
     }
