@@ -7,19 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/hash.h"
 #include "common/log.h"
 #include "fs/commit.h"
+#include "fs/content.h"
 #include "fs/temporary.h"
 
 struct part {
     bool is_there;   /* it was written, and waits */
     bool is_written; /* since it was closed or synced */
-    char *bytes;     /* mapped: what was never written costs no memory */
-    size_t n, room;
+    struct content content;
 };
 
 struct matrix {
@@ -123,10 +121,7 @@ static struct matrix *look(struct matrices *matrices, const struct node *node)
 
 static void free_part(struct matrices *matrices, struct part *part)
 {
-    if (part->bytes) {
-        munmap(part->bytes, part->room);
-        temporaries_give(matrices->temporaries, part->room);
-    }
+    content_free(&part->content, matrices->temporaries);
     *part = (struct part){0};
 }
 
@@ -203,41 +198,12 @@ void matrices_destroy(struct matrices *matrices)
 
 /* ---- Contents. The matrix's lock is held. ---- */
 
-/* Clears what lies behind n bytes, and gives its memory back. */
-static void clear_behind(struct part *part, size_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
-    size_t end = part->n < whole ? part->n : whole;
-    if (end > n)
-        memset(part->bytes + n, 0, end - n);
-    if (part->n > whole)
-        (void)madvise(part->bytes + whole, part->room - whole, MADV_DONTNEED);
-}
-
 /* What is new is zero. -ENOSPC. */
 static int resize(struct matrices *matrices, struct part *part, uint64_t n)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (n > matrices->limit || n > SIZE_MAX - page)
-        return -ENOSPC;
-    if (n < part->n)
-        clear_behind(part, (size_t)n);
-    if (n > part->room) {
-        size_t room = ((size_t)n + page - 1) / page * page, more = room - part->room;
-        if (temporaries_take(matrices->temporaries, more) != 0)
-            return -ENOSPC;
-        char *bytes = part->bytes ? mremap(part->bytes, part->room, room, MREMAP_MAYMOVE)
-                                  : mmap(NULL, room, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (bytes == MAP_FAILED) {
-            temporaries_give(matrices->temporaries, more);
-            return -ENOMEM;
-        }
-        part->bytes = bytes;
-        part->room = room;
-    }
-    part->n = (size_t)n;
-    return 0;
+    int error =
+        n > matrices->limit ? -ENOSPC : content_resize(&part->content, n, matrices->temporaries);
+    return error == -EFBIG ? -ENOSPC : error;
 }
 
 /* It begins with what the dataset holds, up to so many bytes. */
@@ -250,19 +216,8 @@ static int begin_part(struct matrices *matrices, struct matrix *matrix, enum vie
     size = size < most ? size : most;
     if (!error)
         error = resize(matrices, part, size);
-    for (uint64_t at = 0; at < size && !error;) {
-        struct view_part read;
-        error = view_read(matrix->views, view, 0, at, (size_t)(size - at), part->bytes + at, &read);
-        if (error)
-            break;
-        if (read.n > 0 && read.bytes != part->bytes + at)
-            memcpy(part->bytes + at, read.bytes, read.n);
-        at += read.n;
-        bool is_end = read.n == 0; /* others have erased something meanwhile */
-        view_return(matrix->views, &read);
-        if (is_end)
-            break;
-    }
+    if (!error)
+        error = content_take(&part->content, matrix->views, view, 0, size, matrices->temporaries);
     part->is_there = !error;
     return error;
 }
@@ -291,10 +246,10 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kin
     int error = __builtin_add_overflow(offset, n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
         error = begin_part(matrices, matrix, view, UINT64_MAX);
-    if (!error && end > part->n)
+    if (!error && end > part->content.n)
         error = resize(matrices, part, end);
     if (!error)
-        memcpy(part->bytes + offset, bytes, n);
+        memcpy(part->content.bytes + offset, bytes, n);
     error = end_change(matrices, matrix, view, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
@@ -313,15 +268,6 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_ki
     return error;
 }
 
-bool matrix_is_written(struct matrices *matrices, struct matrix *matrix, enum view_kind view)
-{
-    (void)matrices;
-    pthread_mutex_lock(&matrix->lock);
-    bool is_written = part_of(matrix, view)->is_written;
-    pthread_mutex_unlock(&matrix->lock);
-    return is_written;
-}
-
 /* ---- Taking it ---- */
 
 static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr *csr)
@@ -330,8 +276,8 @@ static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr
     *csr = (struct view_csr){.most_kept = matrices->limit};
     for (int i = 0; i < VIEW_CSR_PARTS; i++) {
         const struct part *part = &matrix->part[i];
-        const char *bytes = part->bytes ? part->bytes : "";
-        csr->part[i] = (struct view_csr_part){part->is_there ? bytes : NULL, part->n};
+        const char *bytes = part->content.bytes ? part->content.bytes : "";
+        csr->part[i] = (struct view_csr_part){part->is_there ? bytes : NULL, part->content.n};
     }
     int error = sfs_begin_writing(node_file(matrix->node));
     if (error)
@@ -397,38 +343,44 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind
 
 /* ---- Looking at it ---- */
 
+/* What waits of a file, locked until end_look; NULL: nothing. */
+static const struct content *begin_look(struct matrices *matrices, const struct node *node,
+                                        enum view_kind view, struct matrix **matrix)
+{
+    *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
+    if (!*matrix)
+        return NULL;
+    pthread_mutex_lock(&(*matrix)->lock);
+    const struct part *part = part_of(*matrix, view);
+    return part->is_there ? &part->content : NULL;
+}
+
+static void end_look(struct matrices *matrices, struct matrix *matrix)
+{
+    if (!matrix)
+        return;
+    pthread_mutex_unlock(&matrix->lock);
+    matrix_end(matrices, matrix);
+}
+
 bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
                  uint64_t *size)
 {
-    struct matrix *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
-    if (!matrix)
-        return false;
-    pthread_mutex_lock(&matrix->lock);
-    const struct part *part = part_of(matrix, view);
-    bool is_there = part->is_there;
-    if (is_there)
-        *size = part->n;
-    pthread_mutex_unlock(&matrix->lock);
-    matrix_end(matrices, matrix);
-    return is_there;
+    struct matrix *matrix;
+    const struct content *content = begin_look(matrices, node, view, &matrix);
+    if (content)
+        *size = content->n;
+    end_look(matrices, matrix);
+    return content != NULL;
 }
 
 bool matrix_read(struct matrices *matrices, const struct node *node, enum view_kind view,
                  uint64_t offset, size_t n, void *buffer, size_t *got)
 {
-    struct matrix *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
-    if (!matrix)
-        return false;
-    pthread_mutex_lock(&matrix->lock);
-    const struct part *part = part_of(matrix, view);
-    bool is_there = part->is_there;
-    if (is_there) {
-        size_t left = offset < part->n ? part->n - (size_t)offset : 0;
-        *got = left < n ? left : n;
-        if (*got > 0)
-            memcpy(buffer, part->bytes + offset, *got);
-    }
-    pthread_mutex_unlock(&matrix->lock);
-    matrix_end(matrices, matrix);
-    return is_there;
+    struct matrix *matrix;
+    const struct content *content = begin_look(matrices, node, view, &matrix);
+    if (content)
+        *got = content_read(content, offset, n, buffer);
+    end_look(matrices, matrix);
+    return content != NULL;
 }

@@ -35,9 +35,6 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kin
 int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
                   uint64_t size);
 
-/* Whether something was written to the file since it was taken last. */
-bool matrix_is_written(struct matrices *matrices, struct matrix *matrix, enum view_kind view);
-
 /* The file is closed or synced. -EINVAL: refused, logged; nothing waits then. is_tentative: more
  * may be written by who closes it, so that nothing is refused. Errors of view_put_csr but -EAGAIN:
  * what waited is gone. *changed: the files show something else, and (*taken) so do all frames. */
