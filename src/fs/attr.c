@@ -116,6 +116,7 @@ static bool size_of(struct mount *mount, const struct node *node, struct views *
     enum view_kind kind = inode_view(inode);
     bool is_empty = mount_shows_nothing(mount, node, views, inode);
     if (staging_size(mount->staging, node, kind, inode.frame, size) ||
+        matrix_size(mount->matrices, node, kind, size) ||
         ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_empty)) {
         *allocated = *size;
         return true;

@@ -129,6 +129,9 @@ static int create_for_writing(struct mount *mount, const char *label)
     if (!error)
         error = temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
     if (!error)
+        error = matrices_create(mount->nodes, mount->temporaries, options->staging_size,
+                                &mount->matrices);
+    if (!error)
         error = removed_create(mount->temporaries, label, &mount->removed);
     if (!error)
         staging_collect(mount->staging, mount->temporaries, options->staging_size,
@@ -202,7 +205,8 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 int mount_destroy(struct mount *mount)
 {
     regular_destroy(mount->regular);
-    if (mount->files) /* the thread that follows must use none */
+    matrices_destroy(mount->matrices); /* whose files are closed next */
+    if (mount->files)                  /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);
     follow_destroy(mount->follow);
     mount->follow = NULL;

@@ -17,6 +17,7 @@
 #include "fs/inode.h"
 #include "fs/listing.h"
 #include "fs/loop.h"
+#include "fs/matrix.h"
 #include "fs/node.h"
 #include "fs/notify.h"
 #include "fs/options.h"
@@ -51,6 +52,7 @@ struct mount {
     struct regular *regular; /* commits what is written in a folder; else NULL */
     struct staging *staging;
     struct temporaries *temporaries;
+    struct matrices *matrices;
     struct removed *removed;
     struct notify *notify;
     struct keeper *keeper;

@@ -111,14 +111,44 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
-/* A release has no caller that an error could be returned to. */
+int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,
+                   struct change *change)
+{
+    bool changed, taken;
+    uint64_t frames = views_frames(file->views);
+    int error = matrix_take(mount->matrices, file->matrix, inode_view(file->inode), is_tentative,
+                            &changed, &taken);
+    if (!changed)
+        return error;
+    uint64_t now = views_frames(file->views);
+    *change = mount_change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
+    if (taken)
+        mount_applied(mount, file->node, change->first, change->last);
+    else
+        change->views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
+    return error;
+}
+
+/* An error of this is in the log. */
+static void end_matrix(struct mount *mount, struct open_file *file)
+{
+    struct change change = {0};
+    NOT_INTERRUPTIBLE();
+    (void)open_file_take(mount, file, false, &change);
+    if (change.node)
+        notify_change(mount->notify, &change, 0, NULL, NULL);
+    matrix_end(mount->matrices, file->matrix);
+}
+
+/* A release has no caller that an error could be returned to. What was refused as a whole, and why,
+ * is in the log already. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
-    bool changed;
+    bool changed, is_whole = staging_is_collected(file->staged);
     NOT_INTERRUPTIBLE();
     uint64_t frames = views_frames(file->views);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
-    if (error)
+    if (error && !(is_whole && error == -EINVAL))
         log_error("%s: what was written to %s frame %llu%s is lost: %s",
                   sfs_path(node_file(file->node)), file->node->name,
                   (unsigned long long)file->inode.frame,
@@ -140,6 +170,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
     temporary_put(mount->temporaries, file->temporary);
     if (file->staged)
         end_staging(mount, file);
+    if (file->matrix)
+        end_matrix(mount, file);
     if (file->fresh && fresh_end(mount_fresh(mount, file->node), file->fresh))
         mount_note(mount, file->node);
     selection_end(file);
@@ -203,6 +235,8 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
     error = is_of_frame ? (is_missing ? fresh_make : fresh_open)(fresh, file->node,
                                                                  file->inode.frame, &file->fresh)
                         : 0;
+    if (!error && view_is_csr(kind))
+        return matrix_begin(mount->matrices, file->node, &file->matrix);
     return error
                ? error
                : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
@@ -458,6 +492,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
+    struct change change = {0};
     bool changed = false, closing = false;
     open_file_use(opened);
     struct open_file *instead = atomic_load(&opened->instead);
@@ -469,6 +504,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
+    if (file->matrix)
+        answer.error =
+            open_file_take(mount, file, !atomic_exchange(&file->has_staged, false), &change);
     /* The last close applies nothing of what this one has. */
     if (changed && !closing)
         atomic_store(&file->has_asked, false);
@@ -482,7 +520,9 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error = sfs_flush_error(file->views->dataset);
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
-    if (changed)
+    if (change.node)
+        notify_change(mount->notify, &change, 0, request, &answer);
+    else if (changed)
         frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);

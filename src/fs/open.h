@@ -21,8 +21,9 @@ struct open_file {
     int fd;                            /* of a file of the folder that is not HDF5; or -1 */
     struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
     bool is_for_writing;
-    bool holds_lock;        /* of a writer */
-    struct staged *staged;  /* for writing */
+    bool holds_lock;       /* of a writer */
+    struct staged *staged; /* for writing; or, of a file of csr, */
+    struct matrix *matrix;
     atomic_bool has_staged; /* a selection through this file, since the last close */
     atomic_bool has_asked;  /* of a dense view: by it a truncation or a new frame was asked for */
     struct fresh_frame *fresh; /* for writing a frame for the first time */
@@ -63,6 +64,11 @@ struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener);
 /* What waited for a file has been applied, or soon will be, in a dataset that had so many frames:
  * all that its view shows has changed. */
 struct change open_file_change(const struct open_file *file, uint64_t frames);
+
+/* Of a file of csr, when it is closed or synced: as matrix_take. *change: what has changed; its node
+ * stays NULL if nothing has. */
+int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,
+                   struct change *change);
 
 /* Closes what is open still, after the last request: the kernel does not say more. */
 void open_files_close(struct mount *mount);

@@ -170,8 +170,9 @@ static int parse_views(const char *option, const char *value, unsigned *views)
         unsigned more = entry_views(word, n);
         if (!more)
             return refuse(
-                "the kinds of views are raw, defined, npy, tiff, values, stack, csr, text, "
-                "stack.tif, png, cbf, csv, zarr, default and all, with + between them",
+                "the kinds of views are raw, defined, npy, tiff, values, npz, stack, csr, text, "
+                "ragged, lines, stack.tif, png, cbf, csv, zarr, default and all, with + between "
+                "them",
                 option);
         *views |= more;
         word += n;

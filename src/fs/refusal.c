@@ -26,6 +26,9 @@ static const struct {
                                  "tiff/N.tif or a stack instead"},
     [REFUSAL_SELECTION] = {EOPNOTSUPP, "a dense dataset has no selection that could be written: "
                                        "sparsectl import makes a sparse copy"},
+    [REFUSAL_HEADER] = {EINVAL,
+                        "header bytes can only be what they are: write elements behind them, or "
+                        "another NumPy or TIFF file from its first byte on"},
     [REFUSAL_END] = {EFBIG, "files have the size of what they show: write inside of it "
                             "(dd conv=notrunc), not behind; the next frame is a file of its own"},
     [REFUSAL_GROWTH] = {EFBIG, "the dataset has no room for this frame: make it with room, "

@@ -13,6 +13,7 @@ enum refusal {
     REFUSAL_DIRECTORY, /* made elsewhere than in a group */
     REFUSAL_COMPUTED,  /* a file that cannot be written is to be */
     REFUSAL_SELECTION, /* of a dense dataset is to be written */
+    REFUSAL_HEADER,    /* is to be other bytes than are shown */
     REFUSAL_END,       /* of a file is to be moved */
     REFUSAL_GROWTH,    /* of a dataset that cannot */
     REFUSAL_ATTRIBUTE, /* to be set or removed */

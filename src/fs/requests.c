@@ -234,7 +234,9 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     const struct staged_part staged = {inode_view(file->inode), file->inode.frame, (uint64_t)offset,
                                        size};
     if (!error && !file->reading &&
-        staging_read(mount->staging, file->node, staged, buffer, &part.n, &version))
+        (staging_read(mount->staging, file->node, staged, buffer, &part.n, &version) ||
+         matrix_read(mount->matrices, file->node, staged.view, staged.offset, size, buffer,
+                     &part.n)))
         ;
     else if (!error &&
              (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
@@ -340,6 +342,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
         error = -ENXIO;
     else if (file->views && inode_view(inode) != VIEW_DEFINED &&
              !staging_size(mount->staging, file->node, inode_view(inode), inode.frame, &found) &&
+             !matrix_size(mount->matrices, file->node, inode_view(inode), &found) &&
              !mount_shows_nothing(mount, file->node, file->views, inode))
         error =
             view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);

@@ -6,12 +6,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "fs/content.h"
 #include "fs/temporary.h"
 
 /* The kernel announces the last close before close(2) returns. A reader that has waited for so long
@@ -49,8 +48,7 @@ struct staged {
     /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
     bool is_written;  /* not just truncated to nothing */
     uint64_t version; /* change counter, always odd */
-    char *bytes;      /* mapped: what was never written costs no memory */
-    size_t n, room;
+    struct content content;
 };
 
 struct staging {
@@ -168,15 +166,10 @@ static bool has_content(const struct staged *staged)
 
 static void free_content(struct staging *staging, struct staged *staged)
 {
-    if (staged->bytes)
-        munmap(staged->bytes, staged->room);
-    if (staged->bytes && !is_selection(staged))
-        temporaries_give(staging->temporaries, staged->room);
+    content_free(&staged->content, is_selection(staged) ? NULL : staging->temporaries);
     atomic_store(&staged->is_collected, false);
     staged->failure = 0;
     staged->head_written = 0;
-    staged->bytes = NULL;
-    staged->n = staged->room = 0;
 }
 
 /* What waits still is forgotten. */
@@ -215,7 +208,7 @@ static int apply_selection(struct staged *staged)
 {
     uint64_t frame = staged->key.frame;
     if (staged->is_written)
-        return view_set_defined(staged->views, frame, staged->bytes, staged->n);
+        return view_set_defined(staged->views, frame, staged->content.bytes, staged->content.n);
     return staged->is_new ? views_extend(staged->views, frame + 1)
                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
 }
@@ -223,8 +216,8 @@ static int apply_selection(struct staged *staged)
 /* The caller holds `order`, which excludes other writers. The lock is dropped meanwhile. */
 static int apply_collected(struct staging *staging, struct staged *staged, bool is_tentative)
 {
-    const struct view_content content = {.bytes = staged->n ? staged->bytes : "",
-                                         .n = staged->n,
+    const struct view_content content = {.bytes = staged->content.n ? staged->content.bytes : "",
+                                         .n = staged->content.n,
                                          .sparsify = staging->sparsify,
                                          .most_kept = staging->limit,
                                          .is_tentative = is_tentative};
@@ -404,44 +397,13 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 
 /* ---- Contents ---- */
 
-/* Clears what lies behind n bytes, and gives its memory back. */
-static void clear_behind(struct staged *staged, size_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
-    size_t end = staged->n < whole ? staged->n : whole;
-    if (end > n)
-        memset(staged->bytes + n, 0, end - n);
-    if (staged->n > whole)
-        (void)madvise(staged->bytes + whole, staged->room - whole, MADV_DONTNEED);
-}
-
-/* Capacity for n bytes; new bytes are zero. */
+/* Room for a content of n bytes; what is new of it is zero. */
 static int resize(struct staging *staging, struct staged *staged, uint64_t n)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bool takes = !is_selection(staged);
     uint64_t limit = takes ? staging->limit : views_selection_limit(staged->views);
-    if (n > limit || n > SIZE_MAX - page)
-        return -EFBIG;
-    if (n < staged->n)
-        clear_behind(staged, (size_t)n);
-    if (n > staged->room) {
-        size_t room = ((size_t)n + page - 1) / page * page, more = room - staged->room;
-        if (takes && temporaries_take(staging->temporaries, more) != 0)
-            return -ENOSPC;
-        char *bytes = staged->bytes ? mremap(staged->bytes, staged->room, room, MREMAP_MAYMOVE)
-                                    : mmap(NULL, room, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (bytes == MAP_FAILED) {
-            if (takes)
-                temporaries_give(staging->temporaries, more);
-            return -ENOMEM;
-        }
-        staged->bytes = bytes;
-        staged->room = room;
-    }
-    staged->n = (size_t)n;
-    return 0;
+    return n > limit ? -EFBIG
+                     : content_resize(&staged->content, n, takes ? staging->temporaries : NULL);
 }
 
 /* Begins a new content with the present one. The lock must be held. */
@@ -452,22 +414,11 @@ static int stage_present(struct staging *staging, struct staged *staged)
     int error = is_missing(staged) ? 0 : view_size(staged->views, view, frame, &size);
     if (!error)
         error = resize(staging, staged, size);
-    for (uint64_t at = 0; at < size && !error;) {
-        struct view_part part;
-        error = view_read(staged->views, view, frame, at, (size_t)size - (size_t)at,
-                          staged->bytes + at, &part);
-        if (error)
-            break;
-        if (part.bytes != staged->bytes + at)
-            memcpy(staged->bytes + at, part.bytes, part.n);
-        at += part.n;
-        bool is_end = part.n == 0; /* the frame was written meanwhile */
-        view_return(staged->views, &part);
-        if (is_end)
-            break;
-    }
+    if (!error)
+        error = content_take(&staged->content, staged->views, view, frame, size,
+                             is_selection(staged) ? NULL : staging->temporaries);
     if (error)
-        staged->n = 0;
+        staged->content.n = 0;
     else
         staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
     return error;
@@ -509,7 +460,7 @@ static int begin_collecting(struct staging *staging, struct staged *staged)
     int error = resize(staging, staged, n);
     return error || n == 0 ? error
                            : view_read_empty(staged->views, staged->key.view, 0, (size_t)n,
-                                             staged->bytes, &got);
+                                             staged->content.bytes, &got);
 }
 
 /* What is told of an error that want of room is; -ENOSPC: the size of the frame is another matter.
@@ -533,11 +484,11 @@ static int collect(struct staging *staging, struct staged *staged, const struct 
     int error = __builtin_add_overflow(piece->offset, piece->n, &end) ? -EFBIG : 0;
     if (!error && begins)
         error = begin_collecting(staging, staged);
-    if (!error && end > staged->n)
+    if (!error && end > staged->content.n)
         error = resize(staging, staged, end);
     if (error)
         return tell_of_room(staging, staged, error);
-    memcpy(staged->bytes + piece->offset, piece->bytes, piece->n);
+    memcpy(staged->content.bytes + piece->offset, piece->bytes, piece->n);
     staged->failure = 0;
     staged->is_refused = false;
     atomic_store(&staged->is_collected, true);
@@ -652,10 +603,10 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
         return -EFBIG;
     pthread_mutex_lock(&staging->lock);
     int error = staged->is_staged ? 0 : stage_present(staging, staged);
-    if (!error && end > staged->n)
+    if (!error && end > staged->content.n)
         error = resize(staging, staged, end);
     if (!error) {
-        memcpy(staged->bytes + offset, bytes, n);
+        memcpy(staged->content.bytes + offset, bytes, n);
         staged->is_written = true; /* also after a truncation to nothing */
         staged->is_closed = false;
         note(staging, staged);
@@ -710,7 +661,7 @@ bool staging_size(struct staging *staging, const struct node *node, enum view_ki
     const struct staged *staged = find(staging, node, view, frame);
     bool is_staged = staged && has_content(staged);
     if (is_staged)
-        *size = staged->n;
+        *size = staged->content.n;
     pthread_mutex_unlock(&staging->lock);
     return is_staged;
 }
@@ -724,11 +675,8 @@ bool staging_read(struct staging *staging, const struct node *node, struct stage
     const struct staged *staged = find(staging, node, part.view, part.frame);
     bool is_staged = staged && has_content(staged);
     if (is_staged) {
-        size_t left = part.offset < staged->n ? staged->n - (size_t)part.offset : 0;
-        *got = left < part.n ? left : part.n;
+        *got = content_read(&staged->content, part.offset, part.n, buffer);
         *version = staged->version;
-        if (*got > 0)
-            memcpy(buffer, staged->bytes + part.offset, *got);
     }
     pthread_mutex_unlock(&staging->lock);
     return is_staged;

@@ -72,6 +72,15 @@ static int write_or_end(fuse_req_t request, struct mount *mount, struct open_fil
     return write_dense(mount, file, bytes, n, offset, written);
 }
 
+static int write_matrix(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
+                        uint64_t offset, struct change *change)
+{
+    int error =
+        matrix_write(mount->matrices, file->matrix, inode_view(file->inode), bytes, n, offset);
+    note_collected(mount, file, change);
+    return error;
+}
+
 static int write_view(fuse_req_t request, struct mount *mount, struct open_file *file,
                       const char *bytes, size_t n, uint64_t offset, size_t *written,
                       struct change *change)
@@ -180,11 +189,15 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error = -EFBIG;
     else if (is_selection)
         answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
+    else if (file->matrix)
+        answer.error = write_matrix(mount, file, bytes, n, (uint64_t)offset, &change);
     else
         answer.error =
             write_view(request, mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
+    if (answer.error == -EINVAL && !is_selection)
+        answer.error = refusal_say(mount, file->node, REFUSAL_HEADER);
     bool is_refused = answer.error && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount_fresh(mount, file->node), file->fresh);
@@ -316,6 +329,31 @@ static bool is_before_writing(struct views *views, enum view_kind kind,
            (by_opening || is_all || size < view_head_size(views, kind));
 }
 
+/* Of a file of csr: by its name, it is closed with that, too. */
+static int truncate_matrix(struct mount *mount, const struct node *node, struct inode inode,
+                           struct open_file *file, uint64_t size, struct change *change)
+{
+    struct open_file now = {.node = node, .inode = inode};
+    int error = node_get_views(mount->nodes, node, &now.views);
+    if (error)
+        return error;
+    error = file ? 0 : matrix_begin(mount->matrices, node, &now.matrix);
+    struct matrix *matrix = file ? file->matrix : now.matrix;
+    if (!error) {
+        *change = mount_change(node, inode.frame, inode.frame);
+        change->views = 1u << inode_view(inode);
+        error = matrix_resize(mount->matrices, matrix, inode_view(inode), size);
+    }
+    if (!error && file && size > 0)
+        atomic_store(&file->has_staged, true);
+    if (!error && !file)
+        error = open_file_take(mount, &now, false, change);
+    if (now.matrix)
+        matrix_end(mount->matrices, now.matrix);
+    node_put_views(mount->nodes, node);
+    return error;
+}
+
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. file: through
  * which it is done, or (by_opening) which is being opened; or NULL. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
@@ -332,6 +370,9 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     int error = 0;
     (file ? mount_settle : mount_settle_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
+    if (view_is_csr(kind))
+        return truncate_matrix(mount, node, inode, file && file->matrix ? file : NULL, size,
+                               change);
     if (file && file->staged && size > 0 &&
         staging_resize(mount->staging, file->staged, size, &error)) {
         note_collected(mount, file, change);
@@ -472,6 +513,24 @@ static int allocate_temporary(struct mount *mount, struct open_file *file, int m
                : 0;
 }
 
+static int allocate_matrix(struct mount *mount, struct open_file *file, int mode, uint64_t offset,
+                           uint64_t n, struct change *change)
+{
+    enum view_kind kind = inode_view(file->inode);
+    uint64_t size = 0, end;
+    if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
+        return refusal_say(mount, file->node, REFUSAL_RANGE);
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    int error = matrix_size(mount->matrices, file->node, kind, &size)
+                    ? 0
+                    : view_size(file->views, kind, 0, &size);
+    if (error || mode != 0 || end <= size)
+        return error;
+    note_collected(mount, file, change);
+    return matrix_resize(mount->matrices, file->matrix, kind, end);
+}
+
 /* The same for a view that collects another program's file. */
 static int allocate_collected(struct mount *mount, struct open_file *file, int mode,
                               uint64_t offset, uint64_t n)
@@ -499,6 +558,8 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     bool zero =
         mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
     bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
+    if (file->matrix)
+        return allocate_matrix(mount, file, mode, offset, n, change);
     if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
         return refusal_say(mount, file->node, REFUSAL_RANGE);
     if (staging_is_collected(file->staged))
@@ -574,6 +635,10 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     }
     if (change.node)
         mount_applied(mount, file->node, change.first, change.last);
+    if (file->matrix) {
+        atomic_store(&file->has_staged, false);
+        answer.error = open_file_take(mount, file, false, &change);
+    }
     struct commits *commits = mount_commits(mount, file->node);
     fresh_finish(mount_fresh(mount, file->node), file->fresh);
     if (!answer.error && commits && !file->temporary)

@@ -4,6 +4,7 @@
 #define SPARSEFS_VIEW_NPZ_H
 
 #include "view/foreign.h"
+#include "view/points.h"
 
 /* ---- npz.c: while the geometry is looked at ---- */
 
@@ -19,18 +20,11 @@ int npz_make(struct views *views, uint64_t frame, struct view_head *out);
 
 /* ---- npz_read.c ---- */
 
-/* Elements of a frame, positions ascending. */
-struct points {
-    struct sfs_defined defined;
-    char *values; /* packed, in the dataset's byte order */
-};
-
 /* Out of n bytes of such a file, of any form that names elements one by one (csr, csc, coo), in any
  * order, stored or deflated. The caller frees *points. -EINVAL: they are no such file of a frame,
  * or name an element twice, and *why says what is wrong; -EFBIG: a part of it has more than
  * most_bytes; -ENOMEM. */
 int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
                struct points *points, struct foreign_why *why);
-void points_free(struct points *points);
 
 #endif

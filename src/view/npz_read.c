@@ -179,10 +179,6 @@ static bool is_integers(const struct npy_array *array)
     return (array->kind == 'i' || array->kind == 'u') && array->item <= sizeof(uint64_t);
 }
 
-struct point {
-    uint64_t position, value;
-};
-
 /* What is known of an archive while its points are taken. */
 struct reading {
     const struct zip *zip;
@@ -285,60 +281,6 @@ static int read_points(struct reading *reading)
     return error;
 }
 
-/* ---- What they are to the dataset ---- */
-
-static int by_position(const void *a, const void *b)
-{
-    const struct point *x = a, *y = b;
-    return (x->position > y->position) - (x->position < y->position);
-}
-
-static int sort(struct reading *reading)
-{
-    struct point *point = reading->point;
-    bool is_sorted = true;
-    for (uint64_t i = 1; i < reading->n && is_sorted; i++)
-        is_sorted = point[i - 1].position < point[i].position;
-    if (!is_sorted)
-        qsort(point, (size_t)reading->n, sizeof(*point), by_position);
-    for (uint64_t i = 1; i < reading->n; i++)
-        if (point[i - 1].position == point[i].position)
-            return refuse(reading->zip->why, "an element is there twice");
-    return 0;
-}
-
-static int describe(const struct reading *reading, struct sfs_defined *defined)
-{
-    const struct point *point = reading->point;
-    size_t n = 0;
-    for (uint64_t i = 0; i < reading->n; i++)
-        n += i == 0 || point[i].position != point[i - 1].position + 1;
-    struct sfs_interval *interval = calloc(n + 1, sizeof(*interval));
-    if (!interval)
-        return -ENOMEM;
-    *defined = (struct sfs_defined){n, interval, reading->n};
-    for (uint64_t i = 0; i < reading->n; i++)
-        if (i == 0 || point[i].position != point[i - 1].position + 1)
-            *interval++ = (struct sfs_interval){point[i].position, i};
-    *interval = (struct sfs_interval){0, reading->n};
-    return 0;
-}
-
-/* The values in the order of the points. */
-static int arrange(const struct reading *reading, const struct views *views,
-                   const struct npy_array *data, struct points *points)
-{
-    size_t item = views->info->type.size, n = (size_t)reading->n * item;
-    char *values = malloc(n ? n : 1);
-    if (!values)
-        return -ENOMEM;
-    for (uint64_t i = 0; i < reading->n; i++)
-        memcpy(values + i * item, data->elements + reading->point[i].value * item, item);
-    points->values = values;
-    numpy_order(&views->heads[VIEW_NPY], data, values, n);
-    return 0;
-}
-
 int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
                struct points *points, struct foreign_why *why)
 {
@@ -362,22 +304,16 @@ int npz_decode(const struct views *views, const char *bytes, size_t n, size_t mo
         error = -ENOMEM;
     if (!error)
         error = read_points(&reading);
+    if (!error && points_sort(reading.point, reading.n) != 0)
+        error = refuse(why, "an element is there twice");
     if (!error)
-        error = sort(&reading);
+        error = points_make(reading.point, reading.n, data.array.elements, data.array.item, points);
     if (!error)
-        error = describe(&reading, &points->defined);
-    if (!error)
-        error = arrange(&reading, views, &data.array, points);
+        numpy_order(&views->heads[VIEW_NPY], &data.array, points->values,
+                    (size_t)reading.n * data.array.item);
     free(reading.point);
     part_free(&data);
     if (error)
         points_free(points);
     return error;
-}
-
-void points_free(struct points *points)
-{
-    sfs_defined_free(&points->defined);
-    free(points->values);
-    *points = (struct points){0};
 }

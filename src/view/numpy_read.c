@@ -1,6 +1,7 @@
 /* Reading .npy files: the header is a Python dictionary with three keys, of which the one that is
  * shown has the same; both are read here and compared. Nothing of it is trusted. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -257,6 +258,16 @@ static int compare_types(struct span descr, struct span shown, struct foreign_wh
     return -EINVAL;
 }
 
+/* As Python writes it; a long one is cut. */
+static void write_shape(const struct npy *npy, char *text, size_t room)
+{
+    size_t n = (size_t)snprintf(text, room, "(");
+    for (int i = 0; i < npy->rank && n < room; i++)
+        n += (size_t)snprintf(text + n, room - n, "%s%" PRIu64, i ? ", " : "", npy->dims[i]);
+    if (n < room)
+        snprintf(text + n, room - n, npy->rank == 1 ? ",)" : ")");
+}
+
 static int compare(const struct npy *npy, const struct npy *shown, uint64_t frame_bytes, size_t n,
                    struct foreign_why *why)
 {
@@ -264,8 +275,13 @@ static int compare(const struct npy *npy, const struct npy *shown, uint64_t fram
     if (error)
         return error;
     if (npy->rank != shown->rank ||
-        memcmp(npy->dims, shown->dims, (size_t)npy->rank * sizeof(*npy->dims)) != 0)
-        return refuse(why, "the shape is another one");
+        memcmp(npy->dims, shown->dims, (size_t)npy->rank * sizeof(*npy->dims)) != 0) {
+        char is[60], wanted[60];
+        write_shape(npy, is, sizeof(is));
+        write_shape(shown, wanted, sizeof(wanted));
+        snprintf(why->text, sizeof(why->text), "the shape is %s, not %s", is, wanted);
+        return -EINVAL;
+    }
     if (n - npy->head != frame_bytes)
         return refuse(why, n - npy->head < frame_bytes ? "elements are missing"
                                                        : "bytes follow the elements");

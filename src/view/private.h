@@ -98,6 +98,19 @@ int view_set_points(struct views *views, uint64_t frame, const struct sfs_define
 /* Elements as they are stored become those that are shown (read.c). */
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
+/* The same while the geometry is looked at, by an action of change_frame. */
+int view_place_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
+                      const void *values);
+
+/* Of what is written, while the geometry is looked at (write.c): whether it can be; 0, or whether
+ * there can be so many frames (-EFBIG, -EROFS); and an action that changes something in a frame, or
+ * in it and those before it. One behind the last comes to be by that; if it fails there are as many
+ * as before. */
+bool is_writable(const struct views *views, enum view_kind kind);
+int can_extend(const struct views *views, uint64_t frames);
+int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
+                 int (*change)(void *context), void *context);
+
 struct counts;
 
 /* Items of the CSR arrays, n from the first-th on; counts is NULL for a dense dataset. Errors as of

@@ -142,13 +142,21 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
 }
 
 static void tell_foreign(const struct views *views, uint64_t frame,
-                         const struct view_content *content, const char *kind,
+                         const struct view_content *content, enum view_kind kind,
                          const struct foreign_why *why)
 {
+    const char *name = kind == VIEW_NPY    ? "NumPy"
+                       : kind == VIEW_TIFF ? "TIFF"
+                       : kind == VIEW_NPZ  ? "scipy.sparse"
+                                           : "values";
+    const char *advice = kind == VIEW_VALUES
+                             ? "frames/N.defined and npz/N.npz say what is"
+                             : "write one of the frame's shape and type, which dataset.json has";
     if (!content->is_tentative)
         log_warning("%s: %s: frame %llu is not changed: the %s file that was to be it is of "
-                    "another form: %s",
-                    sfs_path(views->file), views->path, (unsigned long long)frame, kind, why->text);
+                    "another form: %s; %s",
+                    sfs_path(views->file), views->path, (unsigned long long)frame, name, why->text,
+                    advice);
 }
 
 static int decode_points(struct views *views, const struct view_content *content,
@@ -168,7 +176,7 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
     struct kept kept;
     int error = decode_points(views, content, &points, &why);
     if (error == -EINVAL)
-        tell_foreign(views, frame, content, "scipy.sparse", &why);
+        tell_foreign(views, frame, content, VIEW_NPZ, &why);
     if (error)
         return error;
     bool is_new = frame >= views_frames(views);
@@ -192,10 +200,9 @@ static int put_values(struct views *views, uint64_t frame, const struct view_con
         return error;
     if (size != content->n) {
         snprintf(why.text, sizeof(why.text),
-                 "it has %zu bytes, and the values of what is defined take %llu: frames/N.defined "
-                 "and npz/N.npz say what is",
-                 content->n, (unsigned long long)size);
-        tell_foreign(views, frame, content, "values", &why);
+                 "it has %zu bytes, and the values of what is defined take %llu", content->n,
+                 (unsigned long long)size);
+        tell_foreign(views, frame, content, VIEW_VALUES, &why);
         return -EINVAL;
     }
     error = keep_present(views, frame, content->most_kept, false, &kept);
@@ -216,7 +223,7 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
     char *dense;
     int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
     if (error == -EINVAL)
-        tell_foreign(views, frame, content, kind == VIEW_NPY ? "NumPy" : "TIFF", &why);
+        tell_foreign(views, frame, content, kind, &why);
     if (error)
         return error;
     decoded.bytes = dense;
@@ -245,9 +252,7 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
         return put_values(views, frame, content);
     if (kind != VIEW_DEFINED && !view_is_whole(kind)) {
         int error = put_dense(views, kind, frame, content);
-        return error == -EINVAL && view_takes_foreign(kind, content->bytes, content->n)
-                   ? put_foreign(views, kind, frame, content)
-                   : error;
+        return error == -EINVAL ? put_foreign(views, kind, frame, content) : error;
     }
     if (content->n > 0)
         return view_set_defined(views, frame, content->bytes, content->n);

@@ -239,6 +239,28 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
  * is defined and its values, or these values alone. */
 bool view_is_whole(enum view_kind kind);
 
+/* The files of csr/ but its text: of a sparse dataset they can be written, together. */
+bool view_is_csr(enum view_kind kind);
+
+/* What all frames are to hold, a row each: by the views from VIEW_CSR_INDPTR on, in the form in
+ * which these are shown, but in rows elements may be in any order. */
+#define VIEW_CSR_PARTS 3
+struct view_csr {
+    struct view_csr_part {
+        const char *bytes; /* NULL: as it is */
+        size_t n;
+    } part[VIEW_CSR_PARTS];
+    size_t most_kept; /* bytes, of what is as it is, and of what frames held */
+    char why[160];
+};
+
+/* Makes exactly the elements that they name defined; if there are more rows than frames these come
+ * to be. All of it or nothing, as view_put has it. -EINVAL: the parts that are written do not fit
+ * each other or the dataset, and why says what differs; -EAGAIN: they do not fit the others as these
+ * are, but may do so when more is written; -EFBIG: what is as it is takes more than most_kept;
+ * -EBUSY: others write meanwhile; errors as of view_put. */
+int view_put_csr(struct views *views, struct view_csr *csr);
+
 /* Whether n bytes may be the first ones of another program's NumPy or TIFF file, which view_put
  * takes, too, if it is of the shape and type of the frame: with any header of such files, either
  * byte order and order of axes, and of TIFF strips, tiles, and what libtiff can decompress. What

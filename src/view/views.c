@@ -388,6 +388,11 @@ bool view_is_whole(enum view_kind kind)
     return kind == VIEW_NPZ || kind == VIEW_VALUES;
 }
 
+bool view_is_csr(enum view_kind kind)
+{
+    return kind == VIEW_CSR_INDPTR || kind == VIEW_CSR_INDICES || kind == VIEW_CSR_DATA;
+}
+
 bool view_is_stack(enum view_kind kind)
 {
     return kind == VIEW_STACK_RAW || kind == VIEW_STACK_NPY;

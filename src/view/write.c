@@ -16,12 +16,13 @@ struct target {
     size_t item; /* bytes of an element */
 };
 
-static bool is_writable(const struct views *views, enum view_kind kind)
+bool is_writable(const struct views *views, enum view_kind kind)
 {
     return sfs_is_writable(views->file) && !views->info->type.has_pointers && !views->has_padding &&
            views->info->layout != SFS_VIRTUAL &&
-           (view_is_dense(kind) || (kind == VIEW_DEFINED && views->is_sparse) ||
-            (view_is_whole(kind) && views->is_sparse)) &&
+           (view_is_dense(kind) ||
+            (views->is_sparse &&
+             (kind == VIEW_DEFINED || view_is_whole(kind) || view_is_csr(kind)))) &&
            has_view(views, kind);
 }
 
@@ -64,7 +65,7 @@ static bool is_new(const struct views *views, enum view_kind kind, uint64_t fram
     return !view_is_stack(kind) && frame >= views->frames;
 }
 
-static int can_extend(const struct views *views, uint64_t frames)
+int can_extend(const struct views *views, uint64_t frames)
 {
     const struct sfs_dataset_info *info = views->info;
     uint64_t elements;
@@ -77,10 +78,8 @@ static int can_extend(const struct views *views, uint64_t frames)
     return can ? 0 : -EFBIG;
 }
 
-/* Changes something in a frame. One behind the last comes to be by that; if it fails there are as
- * many as before. */
-static int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
-                        int (*change)(void *context), void *context)
+int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
+                 int (*change)(void *context), void *context)
 {
     if (!is_new(views, kind, frame))
         return change(context);
@@ -346,6 +345,16 @@ static int set_points(void *context)
                                        &selected->defined, selected->values)
                     : 0;
     return error ? error : set_defined(context);
+}
+
+int view_place_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
+                      const void *values)
+{
+    struct selected selected = {.views = views,
+                                .slab = view_frame_slab(views, frame),
+                                .defined = *defined,
+                                .values = values};
+    return set_points(&selected);
 }
 
 int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,

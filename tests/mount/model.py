@@ -617,6 +617,27 @@ class Worker:
             dataset.defined[frame] = mask
             check_points(path, dataset, frame)
 
+    def write_csr(self):
+        """All frames at once, by three files in any order."""
+        dataset = self.pick_dataset(lambda d: d.kind.sparse and d.bytes < 2**18)
+        with dataset.extending, self.frames_between(dataset, 0, dataset.n * dataset.bytes) as frames:
+            self.note(f"write {dataset.kind.path}/csr")
+            masks = [self.random_space(dataset.dims)[1] for _ in frames]
+            data = [np.frombuffer(self.data(dataset, 0, dataset.bytes), dataset.kind.dtype)[mask] for mask in masks]
+            files = {"indptr": np.concatenate([[0], np.cumsum([mask.sum() for mask in masks])]).astype("<i8"),
+                     "indices": np.concatenate([np.nonzero(mask)[0] for mask in masks]).astype("<i4"),
+                     "data": np.concatenate(data).astype(dataset.kind.dtype)}  # in its byte order
+            for name in self.random.sample(sorted(files), 3):
+                with open(self.root / dataset.kind.path / f"csr/{name}.raw", "wb", buffering=0) as file:
+                    file.write(files[name].tobytes())
+                    if self.random.random() < 0.3:
+                        os.fsync(file.fileno())
+            for (frame, _, _), mask, values in zip(frames, masks, data):
+                dataset.erase(frame, 0, dataset.bytes)
+                dataset.content[frame, mask] = np.frombuffer(values.tobytes(), "u1").reshape(len(values), dataset.item)
+                dataset.defined[frame] = mask
+            check_csr(self.root / dataset.kind.path, dataset)
+
     def truncate_defined(self):
         dataset = self.pick_dataset(lambda d: d.kind.sparse)
         with self.frame(dataset) as frame:
@@ -798,6 +819,7 @@ class Worker:
 
     OPERATIONS = {"write": 30, "copy_over": 3, "rename_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6,
                   "store": 8, "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6, "write_points": 4,
+                  "write_csr": 2,
                   "truncate_defined": 2, "spoil_defined": 1, "write_stack": 8, "read_stack": 5,
                   "punch_stack": 3, "extend": 1, "change_groups": 2, "sync": 2, "forbidden": 1,
                   "close_files": 2}

@@ -184,7 +184,7 @@ def test_what_is_refused_changes_nothing(mounts, data):
 @pytest.mark.parametrize("is_sparse", [True, False])
 def test_new_frames(mounts, tmp_path, is_sparse):
     data = Data(tmp_path, is_sparse, maxshape=(9, 30, 41))
-    d = data.mount(mounts)
+    d = data.mount(mounts, expect_log=True)
     assert len(os.listdir(d / "npy")) == 5
     (d / "npy/7.tmp").write_bytes(head_of(d, "npy/000000.npy") + new_content())
     os.rename(d / "npy/7.tmp", d / "npy/000007.npy")
@@ -743,7 +743,9 @@ def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
     good = tiff(content, compression="zlib", rowsperstrip=10)
     ways = [("npy", npy(content.astype("<i2")), "elements are <i2, not <u2"),
             ("npy", npy(content.astype(">f4")), "elements are >f4, not <u2"),
-            ("npy", npy(content.T), "the shape is another one"), ("npy", npy(content[None]), "the shape is another"),
+            ("npy", npy(content.T), "the shape is (41, 30), not (30, 41)"),
+            ("npy", npy(content[None]), "the shape is (1, 30, 41), not (30, 41)"),
+            ("npy", npy(content[0]), "the shape is (41,), not (30, 41)"),
             ("npy", npy(content.astype(">u2"))[:-1], "elements are missing"),
             ("npy", npy(content.astype(">u2")) + b"x", "bytes follow"),
             ("npy", b"\x93NUMPY\1\0\xff\xff{}", "no NumPy header"), ("npy", b"\x93NUMPY\4\0\2\0{}", "no NumPy header")]
@@ -767,6 +769,34 @@ def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
         os.unlink(d / folder / ".new")
         still(data)
     data.check_file(mounts)
+
+
+@pytest.mark.parametrize("way", ["cp {new} {path}", "cat {new} >{path}", "dd if={new} of={path} bs=70",
+                                 "cp {new} {path}.x; /usr/bin/python3 -c 'import os; os.rename(\"{path}.x\", \"{path}\")'; rm {path}.x"])
+@pytest.mark.parametrize("folder", ["npy", "tiff", "npz"])
+def test_a_file_that_does_not_fit_is_told_in_one_line(mounts, sparse, tmp_path, folder, way):
+    """What differs, and what to do."""
+    tifffile = pytest.importorskip("tifffile")
+    if folder == "tiff" and not has_libtiff():
+        pytest.skip("built without libtiff")
+    d = sparse.mount(mounts, expect_log=True)
+    new = tmp_path / f"new.{folder}"
+    other = np.ones((7, 9), ">u2")
+    if folder == "npy":
+        np.save(new, other)
+    elif folder == "npz":
+        np.savez(new, shape=(7, 9), data=other[0], format=b"coo", row=range(9), col=range(9))
+    else:
+        tifffile.imwrite(new, other)
+    path = d / folder / f"000001.{folder[:3]}"
+    done = shell(way.format(new=new, path=path))
+    assert "nvalid argument" in done.stderr or way.startswith("cat"), done.stderr
+    wait_until(lambda: (sparse.mounted / ".sparsefs/log").read_text())
+    sparse.mounted.unmount()
+    line, = sparse.mounted.log().splitlines()
+    assert ("7" in line or "the shape is not (30, 41)" in line) and "write one of the frame's shape and type, which dataset.json has" in line
+    sparse.mount(mounts)
+    sparse.check()
 
 
 def test_damaged_files_of_others(mounts, sparse, tmp_path):

@@ -39,6 +39,12 @@ def write_behind(path):
         f.write(b"more")
 
 
+def write_header(path):
+    with open(path, "r+b", buffering=0) as f:
+        f.seek(8)
+        f.write(b"more")
+
+
 def reserve(path):
     """posix_fallocate(3), which os has, would write zeros instead."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -70,6 +76,7 @@ CASES = {
                        "files have the size of what they show"),
     "truncating behind it": (errno.EFBIG, lambda root: os.truncate(root / "dense/frames/0.raw", 10000),
                              "files have the size of what they show"),
+    "a header": (errno.EINVAL, lambda root: write_header(root / "dense/npy/000000.npy"), "header bytes can only be"),
     "a frame too many": (errno.EFBIG, lambda root: open(root / f"dense/frames/{FRAMES}.raw", "wb"),
                          "the dataset has no room for this frame"),
     "an attribute": (errno.EPERM, lambda root: os.setxattr(root / "dense", "user.detector", b"west"),

@@ -1017,11 +1017,15 @@ def test_names_cannot_be_changed(mounts, data):
                     lambda: os.link(frame, d / "frames/new"),
                     lambda: os.rename(frame, d / "frames/new"), lambda: os.symlink("x", data.mounted / "new"),
                     lambda: os.mkfifo(data.mounted / "new"), lambda: os.mknod(data.mounted / "new"),
-                    lambda: open(d / "dataset.json", "w"), lambda: open(d / "csr/indptr.raw", "r+b"),
-                    lambda: open(d / "csr/data.raw", "r+b"), lambda: open(data.mounted / ".sparsefs/pid", "w"),
-                    lambda: os.truncate(d / "csr/data.raw", 0)):
+                    lambda: open(d / "dataset.json", "w"), lambda: open(d / "csr/raw_csr.toml", "r+b"),
+                    lambda: open(data.mounted / ".sparsefs/pid", "w"), lambda: os.truncate(d / "csr/raw_csr.toml", 0)):
         with refused(errno.EPERM):
             attempt()
+    for name in [] if data.is_sparse else ["indptr.raw", "data.raw"]:
+        with refused(errno.EPERM):
+            open(d / "csr" / name, "r+b")
+        with refused(errno.EPERM):
+            os.truncate(d / "csr" / name, 0)
     assert "frames" in os.listdir(d)
     data.check_file(mounts)
 

@@ -1,0 +1,84 @@
+/* Anonymous mappings. */
+#include "fs/content.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fs/temporary.h"
+
+/* Clears what lies behind n bytes, and gives its memory back. */
+static void clear_behind(struct content *content, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
+    size_t end = content->n < whole ? content->n : whole;
+    if (end > n)
+        memset(content->bytes + n, 0, end - n);
+    if (content->n > whole)
+        (void)madvise(content->bytes + whole, content->room - whole, MADV_DONTNEED);
+}
+
+int content_resize(struct content *content, uint64_t n, struct temporaries *temporaries)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (n > SIZE_MAX - page)
+        return -EFBIG;
+    if (n < content->n)
+        clear_behind(content, (size_t)n);
+    if (n > content->room) {
+        size_t room = ((size_t)n + page - 1) / page * page, more = room - content->room;
+        if (temporaries && temporaries_take(temporaries, more) != 0)
+            return -ENOSPC;
+        char *bytes = content->bytes ? mremap(content->bytes, content->room, room, MREMAP_MAYMOVE)
+                                     : mmap(NULL, room, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (bytes == MAP_FAILED) {
+            if (temporaries)
+                temporaries_give(temporaries, more);
+            return -ENOMEM;
+        }
+        content->bytes = bytes;
+        content->room = room;
+    }
+    content->n = (size_t)n;
+    return 0;
+}
+
+void content_free(struct content *content, struct temporaries *temporaries)
+{
+    if (content->bytes)
+        munmap(content->bytes, content->room);
+    if (content->bytes && temporaries)
+        temporaries_give(temporaries, content->room);
+    *content = (struct content){0};
+}
+
+int content_take(struct content *content, struct views *views, enum view_kind view, uint64_t frame,
+                 uint64_t size, struct temporaries *temporaries)
+{
+    int error = content_resize(content, size, temporaries);
+    for (uint64_t at = 0; at < size && !error;) {
+        struct view_part part;
+        error = view_read(views, view, frame, at, (size_t)(size - at), content->bytes + at, &part);
+        if (error)
+            break;
+        if (part.n > 0 && part.bytes != content->bytes + at)
+            memcpy(content->bytes + at, part.bytes, part.n);
+        at += part.n;
+        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
+        view_return(views, &part);
+        if (is_end)
+            break;
+    }
+    return error;
+}
+
+size_t content_read(const struct content *content, uint64_t offset, size_t n, void *buffer)
+{
+    size_t left = offset < content->n ? content->n - (size_t)offset : 0;
+    size_t got = left < n ? left : n;
+    if (got > 0)
+        memcpy(buffer, content->bytes + offset, got);
+    return got;
+}

@@ -1,0 +1,386 @@
+/* A table by datasets. A matrix is in it as long as one of its files is open for writing, or waits. */
+#include "fs/matrix.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+#include "common/log.h"
+#include "fs/commit.h"
+#include "fs/content.h"
+#include "fs/temporary.h"
+
+struct part {
+    bool is_there;   /* it was written, and waits */
+    bool is_written; /* since it was closed or synced */
+    struct content content;
+};
+
+struct matrix {
+    /* Under the lock of the table: */
+    UT_hash_handle hh;
+    uint64_t object; /* of the dataset */
+    unsigned users;  /* while something waits one more */
+    bool waits;
+    /* Never changed; held: */
+    const struct node *node;
+    struct views *views;
+    pthread_mutex_t lock; /* guards the parts, also while they are taken */
+    struct part part[VIEW_CSR_PARTS];
+};
+
+struct matrices {
+    struct nodes *nodes;
+    struct temporaries *temporaries;
+    size_t limit;
+    pthread_mutex_t lock; /* taken after that of a matrix */
+    struct matrix *table;
+    atomic_uint n; /* in the table; read without the lock by those who only look */
+};
+
+static const char *const names[VIEW_CSR_PARTS] = {"indptr.raw", "indices.raw", "data.raw"};
+
+int matrices_create(struct nodes *nodes, struct temporaries *temporaries, size_t limit,
+                    struct matrices **out)
+{
+    struct matrices *matrices = calloc(1, sizeof(*matrices));
+    if (!matrices)
+        return -ENOMEM;
+    matrices->nodes = nodes;
+    matrices->temporaries = temporaries;
+    matrices->limit = limit;
+    atomic_init(&matrices->n, 0);
+    pthread_mutex_init(&matrices->lock, NULL);
+    *out = matrices;
+    return 0;
+}
+
+static struct part *part_of(struct matrix *matrix, enum view_kind view)
+{
+    return &matrix->part[view - VIEW_CSR_INDPTR];
+}
+
+/* ---- The table ---- */
+
+static int add(struct matrices *matrices, const struct node *node, struct matrix **out)
+{
+    struct matrix *matrix = calloc(1, sizeof(*matrix));
+    int error = matrix ? node_get_views(matrices->nodes, node, &matrix->views) : -ENOMEM;
+    if (error)
+        goto failed;
+    matrix->node = node;
+    matrix->object = node->object;
+    HASH_ADD(hh, matrices->table, object, sizeof(matrix->object), matrix);
+    if (hash_failed()) {
+        node_put_views(matrices->nodes, node);
+        error = -ENOMEM;
+        goto failed;
+    }
+    pthread_mutex_init(&matrix->lock, NULL);
+    node_hold(matrices->nodes, node->number);
+    mounted_use_more(node->mounted);
+    atomic_fetch_add(&matrices->n, 1);
+    *out = matrix;
+    return 0;
+
+failed:
+    free(matrix);
+    return error;
+}
+
+int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **out)
+{
+    int error = 0;
+    pthread_mutex_lock(&matrices->lock);
+    HASH_FIND(hh, matrices->table, &node->object, sizeof(node->object), *out);
+    if (!*out)
+        error = add(matrices, node, out);
+    if (!error)
+        (*out)->users++;
+    pthread_mutex_unlock(&matrices->lock);
+    return error;
+}
+
+/* For who only looks; NULL: there is none. Given back by matrix_end. */
+static struct matrix *look(struct matrices *matrices, const struct node *node)
+{
+    struct matrix *matrix;
+    if (!matrices || atomic_load(&matrices->n) == 0)
+        return NULL;
+    pthread_mutex_lock(&matrices->lock);
+    HASH_FIND(hh, matrices->table, &node->object, sizeof(node->object), matrix);
+    if (matrix)
+        matrix->users++;
+    pthread_mutex_unlock(&matrices->lock);
+    return matrix;
+}
+
+static void free_part(struct matrices *matrices, struct part *part)
+{
+    content_free(&part->content, matrices->temporaries);
+    *part = (struct part){0};
+}
+
+static void destroy(struct matrices *matrices, struct matrix *matrix)
+{
+    for (int i = 0; i < VIEW_CSR_PARTS; i++)
+        free_part(matrices, &matrix->part[i]);
+    pthread_mutex_destroy(&matrix->lock);
+    struct mounted_file *mounted = matrix->node->mounted;
+    node_put_views(matrices->nodes, matrix->node);
+    mounted_put(mounted, true);
+    node_put(matrices->nodes, matrix->node->number);
+    free(matrix);
+}
+
+void matrix_end(struct matrices *matrices, struct matrix *matrix)
+{
+    pthread_mutex_lock(&matrices->lock);
+    bool is_last = --matrix->users == 0;
+    if (is_last) {
+        HASH_DEL(matrices->table, matrix);
+        atomic_fetch_sub(&matrices->n, 1);
+    }
+    pthread_mutex_unlock(&matrices->lock);
+    if (is_last)
+        destroy(matrices, matrix);
+}
+
+/* After a change of what waits, by a user. The matrix's lock is held. */
+static void note(struct matrices *matrices, struct matrix *matrix)
+{
+    bool waits = false;
+    for (int i = 0; i < VIEW_CSR_PARTS; i++)
+        waits |= matrix->part[i].is_there;
+    pthread_mutex_lock(&matrices->lock);
+    matrix->users += waits && !matrix->waits ? 1 : 0;
+    matrix->users -= !waits && matrix->waits ? 1 : 0;
+    matrix->waits = waits;
+    pthread_mutex_unlock(&matrices->lock);
+}
+
+static void forget_all(struct matrices *matrices, struct matrix *matrix)
+{
+    for (int i = 0; i < VIEW_CSR_PARTS; i++)
+        free_part(matrices, &matrix->part[i]);
+    note(matrices, matrix);
+}
+
+static void tell_of_loss(const struct matrix *matrix)
+{
+    char list[64] = "";
+    for (int i = 0; i < VIEW_CSR_PARTS; i++)
+        if (matrix->part[i].is_there)
+            snprintf(list + strlen(list), sizeof(list) - strlen(list), " csr/%s", names[i]);
+    log_warning(
+        "%s: %s: the mount has ended, and what was written is lost, as it did not fit the other "
+        "files of csr:%s",
+        sfs_path(node_file(matrix->node)), matrix->views->path, list);
+}
+
+void matrices_destroy(struct matrices *matrices)
+{
+    struct matrix *matrix, *next;
+    if (!matrices)
+        return;
+    HASH_ITER (hh, matrices->table, matrix, next) {
+        tell_of_loss(matrix);
+        HASH_DEL(matrices->table, matrix);
+        destroy(matrices, matrix);
+    }
+    pthread_mutex_destroy(&matrices->lock);
+    free(matrices);
+}
+
+/* ---- Contents. The matrix's lock is held. ---- */
+
+/* What is new is zero. -ENOSPC. */
+static int resize(struct matrices *matrices, struct part *part, uint64_t n)
+{
+    int error =
+        n > matrices->limit ? -ENOSPC : content_resize(&part->content, n, matrices->temporaries);
+    return error == -EFBIG ? -ENOSPC : error;
+}
+
+/* It begins with what the dataset holds, up to so many bytes. */
+static int begin_part(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+                      uint64_t most)
+{
+    struct part *part = part_of(matrix, view);
+    uint64_t size;
+    int error = view_size(matrix->views, view, 0, &size);
+    size = size < most ? size : most;
+    if (!error)
+        error = resize(matrices, part, size);
+    if (!error)
+        error = content_take(&part->content, matrix->views, view, 0, size, matrices->temporaries);
+    part->is_there = !error;
+    return error;
+}
+
+static int end_change(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+                      int error)
+{
+    struct part *part = part_of(matrix, view);
+    if (error == -ENOSPC)
+        log_warning("%s: %s: no room for csr/%s: it would need more than staging_size=%zu",
+                    sfs_path(node_file(matrix->node)), matrix->views->path,
+                    names[view - VIEW_CSR_INDPTR], matrices->limit);
+    if (error)
+        free_part(matrices, part);
+    part->is_written = !error;
+    note(matrices, matrix);
+    return error;
+}
+
+int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+                 const void *bytes, size_t n, uint64_t offset)
+{
+    struct part *part = part_of(matrix, view);
+    uint64_t end;
+    pthread_mutex_lock(&matrix->lock);
+    int error = __builtin_add_overflow(offset, n, &end) ? -ENOSPC : 0;
+    if (!error && !part->is_there)
+        error = begin_part(matrices, matrix, view, UINT64_MAX);
+    if (!error && end > part->content.n)
+        error = resize(matrices, part, end);
+    if (!error)
+        memcpy(part->content.bytes + offset, bytes, n);
+    error = end_change(matrices, matrix, view, error);
+    pthread_mutex_unlock(&matrix->lock);
+    return error;
+}
+
+int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+                  uint64_t size)
+{
+    struct part *part = part_of(matrix, view);
+    pthread_mutex_lock(&matrix->lock);
+    int error = part->is_there ? 0 : begin_part(matrices, matrix, view, size);
+    if (!error)
+        error = resize(matrices, part, size);
+    error = end_change(matrices, matrix, view, error);
+    pthread_mutex_unlock(&matrix->lock);
+    return error;
+}
+
+/* ---- Taking it ---- */
+
+static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr *csr)
+{
+    struct commits *commits = matrix->node->mounted->commits;
+    *csr = (struct view_csr){.most_kept = matrices->limit};
+    for (int i = 0; i < VIEW_CSR_PARTS; i++) {
+        const struct part *part = &matrix->part[i];
+        const char *bytes = part->content.bytes ? part->content.bytes : "";
+        csr->part[i] = (struct view_csr_part){part->is_there ? bytes : NULL, part->content.n};
+    }
+    int error = sfs_begin_writing(node_file(matrix->node));
+    if (error)
+        return error;
+    commits_hold(commits);
+    error = view_put_csr(matrix->views, csr);
+    commits_release(commits);
+    sfs_end_writing(node_file(matrix->node));
+    return error;
+}
+
+static void tell(const struct matrices *matrices, const struct matrix *matrix, enum view_kind view,
+                 int error, const struct view_csr *csr)
+{
+    const char *path = sfs_path(node_file(matrix->node)), *dataset = matrix->views->path;
+    const char *name = names[view - VIEW_CSR_INDPTR];
+    if (error == -EAGAIN)
+        log_info("%s: %s: csr/%s waits for the other files of csr: %s", path, dataset, name,
+                 csr->why);
+    else if (error == -EINVAL)
+        log_warning("%s: %s: the frames are not changed: what was written to csr does not fit: %s; "
+                    "write its files anew",
+                    path, dataset, csr->why);
+    else if (error == -EFBIG)
+        log_warning(
+            "%s: %s: the frames are not changed: csr/%s alone cannot be taken, as the others "
+            "need more than staging_size=%zu: write all three, or frames",
+            path, dataset, name, matrices->limit);
+    else
+        log_error("%s: %s: what was written to csr is lost: %s", path, dataset, strerror(-error));
+}
+
+/* Whether another file than this one is being written. */
+static bool is_being_written(const struct matrix *matrix, enum view_kind view)
+{
+    for (int i = 0; i < VIEW_CSR_PARTS; i++)
+        if (i != (int)(view - VIEW_CSR_INDPTR) && matrix->part[i].is_written)
+            return true;
+    return false;
+}
+
+int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+                bool is_tentative, bool *changed, bool *taken)
+{
+    struct view_csr csr;
+    *changed = *taken = false;
+    pthread_mutex_lock(&matrix->lock);
+    struct part *part = part_of(matrix, view);
+    bool is_last = part->is_written && !is_being_written(matrix, view);
+    int error = is_last ? put(matrices, matrix, &csr) : 0;
+    bool is_kept = error == -EAGAIN || (error && is_tentative);
+    if (error && !is_tentative)
+        tell(matrices, matrix, view, error, &csr);
+    *taken = is_last && !error;
+    *changed = is_last && !is_kept;
+    if (*changed)
+        forget_all(matrices, matrix);
+    else if (!is_tentative)
+        part->is_written = false;
+    pthread_mutex_unlock(&matrix->lock);
+    return is_kept ? 0 : error == -EFBIG ? -ENOSPC : error;
+}
+
+/* ---- Looking at it ---- */
+
+/* What waits of a file, locked until end_look; NULL: nothing. */
+static const struct content *begin_look(struct matrices *matrices, const struct node *node,
+                                        enum view_kind view, struct matrix **matrix)
+{
+    *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
+    if (!*matrix)
+        return NULL;
+    pthread_mutex_lock(&(*matrix)->lock);
+    const struct part *part = part_of(*matrix, view);
+    return part->is_there ? &part->content : NULL;
+}
+
+static void end_look(struct matrices *matrices, struct matrix *matrix)
+{
+    if (!matrix)
+        return;
+    pthread_mutex_unlock(&matrix->lock);
+    matrix_end(matrices, matrix);
+}
+
+bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
+                 uint64_t *size)
+{
+    struct matrix *matrix;
+    const struct content *content = begin_look(matrices, node, view, &matrix);
+    if (content)
+        *size = content->n;
+    end_look(matrices, matrix);
+    return content != NULL;
+}
+
+bool matrix_read(struct matrices *matrices, const struct node *node, enum view_kind view,
+                 uint64_t offset, size_t n, void *buffer, size_t *got)
+{
+    struct matrix *matrix;
+    const struct content *content = begin_look(matrices, node, view, &matrix);
+    if (content)
+        *got = content_read(content, offset, n, buffer);
+    end_look(matrices, matrix);
+    return content != NULL;
+}

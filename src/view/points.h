@@ -1,0 +1,27 @@
+/* Lists of elements of a frame, each with its value, in any order. For the files of src/view. */
+#ifndef SPARSEFS_VIEW_POINTS_H
+#define SPARSEFS_VIEW_POINTS_H
+
+#include "view/private.h"
+
+/* An element: its row-major position in the frame, and which of a list of values is its. */
+struct point {
+    uint64_t position, value;
+};
+
+/* Elements of a frame, positions ascending. */
+struct points {
+    struct sfs_defined defined;
+    char *values; /* packed, in the dataset's byte order */
+};
+
+/* Sorts n of them by position. -EINVAL: one is there twice. */
+int points_sort(struct point *point, uint64_t n);
+
+/* Makes *points, which the caller frees, of n sorted ones, out of values of `item` bytes each.
+ * -ENOMEM. */
+int points_make(const struct point *point, uint64_t n, const char *values, size_t item,
+                struct points *points);
+void points_free(struct points *points);
+
+#endif
