@@ -86,6 +86,13 @@ struct layout_ops {
      * sparse dataset is damaged. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
+
+    /* Writes the elements of a box where they are stored, at once and past the cache, and finds out
+     * whether n elements from the first-th of the dataset on can be written so. Nothing is written
+     * where that is known to be impossible; an error of the disk may come in the midst of it.
+     * Absent: it is written through the cache, or by libhdf5. Errors of open(2) and pwrite(2). */
+    int (*write)(struct layout *layout, const struct box *box, const void *elements);
+    int (*check_write)(struct layout *layout, uint64_t first, uint64_t n);
 };
 
 /* A chunk as it is to be stored. */

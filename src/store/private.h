@@ -84,7 +84,10 @@ struct store {
     int fd;
     char *path;                      /* as given */
     const struct store_found *found; /* while it is opened: it, not the path; or NULL */
-    int folder;                  /* that the file is in: all names in it are used relative to it */
+    int folder;               /* that the file is in: all names in it are used relative to it */
+    pthread_mutex_t raw_lock; /* guards the next two (raw.c): */
+    struct raw *raw;          /* files that are to be synced, the longest written first */
+    unsigned n_raw;
     pthread_mutex_t folder_lock; /* for who does not hold `change`: the folder stays open */
     struct reach reach;
     char *place;       /* the file's name, without symbolic links */
@@ -99,7 +102,7 @@ struct store {
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
     const struct stat *replaced; /* only while it is like this, the caller's; NULL: however it is */
-    mode_t mode;       /* of a new file, less the umask */
+    mode_t mode;                 /* of a new file, less the umask */
     bool writable;
     bool is_shared;  /* writable, but not yet: nothing is written */
     atomic_int lock; /* of flock(2); 0: none */
@@ -163,6 +166,11 @@ struct store {
     bool unapplied;               /* a complete journal waits to be carried out */
     bool stray;                   /* a journal may stand there that must not: nothing is changed */
 };
+
+/* raw.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
+ * and forgetting of it. */
+int raw_sync(struct store *store);
+void raw_forget(struct store *store);
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
  * store_open names. */
