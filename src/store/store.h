@@ -316,6 +316,15 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
+/* Space for pieces of n > 0 bytes each, and writing them there: those that come to lie one behind
+ * the other are written at once. Errors of store_allocate and store_write; then none has any. */
+struct store_piece {
+    const void *bytes;
+    size_t n;
+    uint64_t address; /* out: where it is */
+};
+int store_put(struct store *store, struct store_piece *pieces, size_t n);
+
 /* Gives the disk its room back for space that was allocated since the last commit, where the file
  * system can, before it is freed: without room nothing could be committed. Its bytes are anything.
  */
