@@ -229,10 +229,9 @@ static void begin_writing(struct writing *writing, struct chunk *chunk, bool com
 {
     struct cache *cache = chunk->dataset->cache;
     size_t bytes = encode_estimate(chunk);
-    *writing = (struct writing){.chunk = chunk,
-                                .encoding = {.chunk = chunk,
-                                             .since = chunk->dirty_since,
-                                             .flushes = cache->n_flushes}};
+    *writing = (struct writing){
+        .chunk = chunk,
+        .encoding = {.chunk = chunk, .since = chunk->dirty_since, .flushes = cache->n_flushes}};
     chunk->encoding = &writing->encoding;
     DL_APPEND(cache->encodings, &writing->encoding);
     reserve_now(cache, bytes);
@@ -241,8 +240,7 @@ static void begin_writing(struct writing *writing, struct chunk *chunk, bool com
     if (!error && commits)
         error = find_unfinished(chunk, &writing->encoding, &writing->unfinished);
     if (!error) {
-        size_t exact =
-            encode_estimate(chunk) + (writing->encoding.is_part ? rest_bytes(chunk) : 0);
+        size_t exact = encode_estimate(chunk) + (writing->encoding.is_part ? rest_bytes(chunk) : 0);
         reserve_now(cache, exact);
         unreserve(cache, bytes);
         bytes = exact;
@@ -353,8 +351,8 @@ static bool begin_write_back(struct chunk *chunk, bool commits)
     while (chunk) {
         bytes += bytes_until_stored(chunk);
         begin_writing(&writings[n++], chunk, commits);
-        chunk = is_small && n < MOST_TOGETHER && bytes < TOGETHER_BYTES ? next_beside(dataset)
-                                                                         : NULL;
+        chunk =
+            is_small && n < MOST_TOGETHER && bytes < TOGETHER_BYTES ? next_beside(dataset) : NULL;
     }
     write_begun(writings, n);
     return true;

@@ -202,8 +202,7 @@ static void insert_box(struct layout *layout, struct insertion *insertion)
 {
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
     layout_inside(layout, insertion->scaled, start, count);
-    int error =
-        hdf5_write(layout->hdf5, layout->dataset, start, count, insertion->encoded->bytes);
+    int error = hdf5_write(layout->hdf5, layout->dataset, start, count, insertion->encoded->bytes);
     insertion->error = insert_failed(layout, insertion->scaled, error);
 }
 

@@ -264,9 +264,9 @@ void sparse_insert_many(struct layout *layout, struct insertion *insertions, siz
         if (!in->encoded)
             in->error = take_out(layout, in->scaled, in->record);
         else
-            in->error = error ? error
-                              : put(layout, in->scaled, in->encoded, (piece++)->address,
-                                    in->record);
+            in->error = error
+                            ? error
+                            : put(layout, in->scaled, in->encoded, (piece++)->address, in->record);
     }
     pthread_rwlock_unlock(layout->commit_lock);
 }
