@@ -136,6 +136,10 @@ int cache_gather(struct cache_dataset *dataset, const uint64_t *scaled,
  * its chunks, and nothing has changed; so also in what follows. The layout has `insert`. */
 int cache_write_box(struct cache_dataset *dataset, const struct box *box, const void *elements);
 
+/* Writes the elements of a box where they are stored, and forgets what was cached of them: by the
+ * layout's `write`, whose errors it has. */
+int cache_write_past(struct cache_dataset *dataset, const struct box *box, const void *elements);
+
 /* Makes the elements of a box undefined. The dataset's layout is sparse. */
 int cache_erase_box(struct cache_dataset *dataset, const struct box *box);
 

@@ -635,6 +635,33 @@ static void forget(struct cache_dataset *dataset, bool only_outside)
     pthread_mutex_unlock(&cache->lock);
 }
 
+/* With the lock held, which is dropped: forgets a chunk when nobody is loading or changing it. */
+static void forget_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    while ((chunk = chunk_find(dataset, scaled)) && (chunk->changing || chunk->encoding))
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    if (!chunk)
+        return;
+    chunk_pin(chunk);
+    chunk_unlink(chunk);
+    chunk_unpin(chunk);
+}
+
+int cache_write_past(struct cache_dataset *dataset, const struct box *box, const void *elements)
+{
+    struct cache *cache = dataset->cache;
+    struct layout *layout = dataset->layout;
+    struct piece piece;
+    int error = layout->ops->write(layout, box, elements);
+    pthread_mutex_lock(&cache->lock);
+    for (bool more = piece_first(layout, box, &piece); more; more = piece_next(layout, box, &piece))
+        forget_chunk(dataset, piece.scaled);
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
 void cache_evict(struct cache_dataset *dataset)
 {
     struct cache *cache = dataset->cache;

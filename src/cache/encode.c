@@ -15,6 +15,13 @@
 /* An encoded chunk is at worst a little larger than its form. */
 #define OPEN_MARGIN ((size_t)4 << 10)
 
+/* Chunks that are stored together: so many, none that takes more than SMALL_BYTES of memory, about
+ * TOGETHER_BYTES in all. Others are looked for among the first of those that are dirty. */
+#define MOST_TOGETHER  LAYOUT_MOST_INSERTED
+#define SMALL_BYTES    ((size_t)64 << 10)
+#define TOGETHER_BYTES ((size_t)1 << 20)
+#define MOST_LOOKED_AT 256
+
 size_t encode_estimate(const struct chunk *chunk)
 {
     const struct layout *layout = chunk->dataset->layout;
@@ -58,42 +65,85 @@ static bool is_own(const struct layout *layout, int error)
            (error == -ENOMEM || error == -EFBIG || error == -EINVAL || error == -EILSEQ);
 }
 
-/* The lock is not held. *own: an error is the chunk's. */
-static int encode_and_insert(struct chunk *chunk, const struct cache_form *form,
-                             struct chunk_record *record, bool *own)
+/* A chunk on its way into the store. */
+struct writing {
+    struct encoding encoding;
+    struct chunk *chunk;
+    size_t bytes;           /* that are reserved for it */
+    struct runs unfinished; /* positions that are left out */
+    struct cache_form rest; /* what is stored then */
+    struct encoded encoded;
+    struct chunk_record record;
+    int error;
+    bool own; /* it is the chunk's */
+};
+
+/* What of it goes into the store. */
+static const struct cache_form *form_of(const struct writing *writing)
 {
-    struct layout *layout = chunk->dataset->layout;
-    struct pool *pool = &chunk->dataset->cache->pool;
-    struct encoded encoded = {.bytes = form->elements, .n = form->element_size};
-    int error = 0;
-    bool empty = layout->ops->is_sparse && form->defined.elements == 0;
-    unfinished_stored(chunk, form);
-    if (layout->ops->encode && !empty) {
-        encoded = (struct encoded){0};
-        error = layout->ops->encode(layout, chunk->scaled, form, pool, &encoded);
-        *own = error;
-    }
-    if (!error) {
-        error = layout->ops->insert(layout, chunk->scaled, empty ? NULL : &encoded, record);
-        *own = is_own(layout, error);
-    }
-    if (encoded.room > 0)
-        pool_put(pool, encoded.bytes, encoded.room);
-    return error == -EILSEQ ? -EIO : error;
+    return writing->encoding.is_part ? &writing->rest : &writing->chunk->form;
 }
 
-/* The same of a packed form without these positions. */
-static int encode_rest(struct chunk *chunk, const struct runs *positions,
-                       struct chunk_record *record, bool *own)
+static bool is_empty(const struct writing *writing)
 {
+    return writing->chunk->dataset->layout->ops->is_sparse &&
+           form_of(writing)->defined.elements == 0;
+}
+
+/* The lock is not held. */
+static void encode(struct writing *writing)
+{
+    struct chunk *chunk = writing->chunk;
+    struct layout *layout = chunk->dataset->layout;
     struct pool *pool = &chunk->dataset->cache->pool;
-    struct cache_form rest = {0};
-    int error = form_erase(chunk->dataset->layout, &chunk->form, positions, pool, &rest);
-    *own = error; /* -ENOMEM */
-    if (!error)
-        error = encode_and_insert(chunk, &rest, record, own);
-    form_free(&rest, pool);
-    return error;
+    if (writing->encoding.is_part)
+        writing->error =
+            form_erase(layout, &chunk->form, &writing->unfinished, pool, &writing->rest);
+    const struct cache_form *form = form_of(writing);
+    writing->encoded = (struct encoded){0};
+    if (!writing->error) {
+        unfinished_stored(chunk, form);
+        if (!layout->ops->encode)
+            writing->encoded = (struct encoded){.bytes = form->elements, .n = form->element_size};
+        else if (!is_empty(writing))
+            writing->error =
+                layout->ops->encode(layout, chunk->scaled, form, pool, &writing->encoded);
+    }
+    writing->own = writing->error;
+}
+
+static void insert_each(struct layout *layout, struct insertion *insertions, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        insertions[i].error = layout->ops->insert(layout, insertions[i].scaled,
+                                                  insertions[i].encoded, insertions[i].record);
+}
+
+/* Those that could be encoded; the lock is not held. */
+static void insert(struct layout *layout, struct writing *writings, size_t n)
+{
+    struct insertion insertions[MOST_TOGETHER];
+    struct writing *which[MOST_TOGETHER];
+    size_t n_insertions = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct writing *writing = &writings[i];
+        if (writing->error)
+            continue;
+        which[n_insertions] = writing;
+        insertions[n_insertions++] = (struct insertion){
+            .scaled = writing->chunk->scaled,
+            .encoded = is_empty(writing) ? NULL : &writing->encoded,
+            .record = &writing->record,
+        };
+    }
+    if (n_insertions > 1 && layout->ops->insert_many)
+        layout->ops->insert_many(layout, insertions, n_insertions);
+    else
+        insert_each(layout, insertions, n_insertions);
+    for (size_t i = 0; i < n_insertions; i++) {
+        which[i]->error = insertions[i].error;
+        which[i]->own = is_own(layout, insertions[i].error);
+    }
 }
 
 /* Memory for that form, and while it is made. */
@@ -175,39 +225,74 @@ static int find_unfinished(struct chunk *chunk, struct encoding *encoding, struc
     return error;
 }
 
-int write_back(struct chunk *chunk, bool commits)
+/* Marks a chunk as being encoded, and condenses it if it is open: the lock is dropped then. */
+static void begin_writing(struct writing *writing, struct chunk *chunk, bool commits)
 {
     struct cache *cache = chunk->dataset->cache;
-    struct encoding encoding = {
-        .chunk = chunk, .since = chunk->dirty_since, .flushes = cache->n_flushes};
-    struct runs unfinished = {0};
     size_t bytes = encode_estimate(chunk);
-    chunk->encoding = &encoding;
-    DL_APPEND(cache->encodings, &encoding);
+    *writing = (struct writing){
+        .chunk = chunk,
+        .encoding = {.chunk = chunk, .since = chunk->dirty_since, .flushes = cache->n_flushes}};
+    chunk->encoding = &writing->encoding;
+    DL_APPEND(cache->encodings, &writing->encoding);
     reserve_now(cache, bytes);
-    encoders_wake(cache); /* another encoder can begin with the next chunk */
     chunk_pin(chunk);
     int error = chunk->open ? chunk_condense(chunk) : 0;
     if (!error && commits)
-        error = find_unfinished(chunk, &encoding, &unfinished);
-    bool own = error; /* -ENOMEM */
+        error = find_unfinished(chunk, &writing->encoding, &writing->unfinished);
     if (!error) {
-        size_t exact = encode_estimate(chunk) + (encoding.is_part ? rest_bytes(chunk) : 0);
+        size_t exact = encode_estimate(chunk) + (writing->encoding.is_part ? rest_bytes(chunk) : 0);
         reserve_now(cache, exact);
         unreserve(cache, bytes);
         bytes = exact;
     }
-    struct chunk_record record = chunk->record;
-    pthread_mutex_unlock(&cache->lock);
-    if (!error)
-        error = encoding.is_part ? encode_rest(chunk, &unfinished, &record, &own)
-                                 : encode_and_insert(chunk, &chunk->form, &record, &own);
-    runs_free(&unfinished);
-    pthread_mutex_lock(&cache->lock);
-    unreserve(cache, bytes);
-    end_encoding(&encoding, &record, error, own);
-    chunk_unpin(chunk);
-    return error;
+    writing->bytes = bytes;
+    writing->error = error;
+    writing->own = error; /* -ENOMEM */
+    writing->record = chunk->record;
+}
+
+static void end_writing(struct writing *writing)
+{
+    struct cache *cache = writing->chunk->dataset->cache;
+    int error = writing->error == -EILSEQ ? -EIO : writing->error;
+    unreserve(cache, writing->bytes);
+    end_encoding(&writing->encoding, &writing->record, error, writing->own);
+    chunk_unpin(writing->chunk);
+}
+
+static void free_writing(struct writing *writing)
+{
+    struct pool *pool = &writing->chunk->dataset->cache->pool;
+    if (writing->encoded.room > 0)
+        pool_put(pool, writing->encoded.bytes, writing->encoded.room);
+    form_free(&writing->rest, pool);
+    runs_free(&writing->unfinished);
+}
+
+/* The lock is held, and dropped meanwhile. */
+static void write_begun(struct writing *writings, size_t n)
+{
+    struct cache_dataset *dataset = writings[0].chunk->dataset;
+    encoders_wake(dataset->cache); /* another one can begin with the next */
+    pthread_mutex_unlock(&dataset->cache->lock);
+    for (size_t i = 0; i < n; i++)
+        if (!writings[i].error)
+            encode(&writings[i]);
+    insert(dataset->layout, writings, n);
+    for (size_t i = 0; i < n; i++)
+        free_writing(&writings[i]);
+    pthread_mutex_lock(&dataset->cache->lock);
+    for (size_t i = 0; i < n; i++)
+        end_writing(&writings[i]);
+}
+
+int write_back(struct chunk *chunk, bool commits)
+{
+    struct writing writing;
+    begin_writing(&writing, chunk, commits);
+    write_begun(&writing, 1);
+    return writing.error == -EILSEQ ? -EIO : writing.error;
 }
 
 /* ---- Which one next ---- */
@@ -225,14 +310,52 @@ static bool has_room(const struct cache *cache, const struct chunk *chunk)
            cache->busy + cache->dirty_bytes + encode_estimate(chunk) <= cache->limit;
 }
 
-/* Writes a chunk back that has_room, or evicts one to make room for it; false: neither can be done.
- */
+/* Memory that a chunk takes until it is stored. */
+static size_t bytes_until_stored(const struct chunk *chunk)
+{
+    return chunk->form_bytes + encode_estimate(chunk);
+}
+
+/* Another small chunk of the same dataset that is stored with those that were begun, or NULL: all
+ * of it is finished, and nothing has to be evicted for it. */
+static struct chunk *next_beside(const struct cache_dataset *dataset)
+{
+    const struct cache *cache = dataset->cache;
+    struct chunk *chunk;
+    unsigned looked = 0;
+    if (dataset->held || !dataset->layout->ops->insert_many)
+        return NULL;
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        if (++looked > MOST_LOOKED_AT)
+            break;
+        if (chunk->dataset != dataset || !is_idle(chunk) || chunk->write_error || chunk->failed ||
+            unfinished_share(chunk) != UNFINISHED_NOTHING)
+            continue;
+        bool can = bytes_until_stored(chunk) <= SMALL_BYTES && has_room(cache, chunk) &&
+                   cache->used + encode_estimate(chunk) <= cache->limit;
+        return can ? chunk : NULL;
+    }
+    return NULL;
+}
+
+/* Writes a chunk back that has_room, and small ones with it, or evicts one that is in its way;
+ * false: that cannot be. Errors stay with the chunks, and flushes are told. */
 static bool begin_write_back(struct chunk *chunk, bool commits)
 {
     struct cache *cache = chunk->dataset->cache;
+    struct cache_dataset *dataset = chunk->dataset;
+    struct writing writings[MOST_TOGETHER];
+    size_t n = 0, bytes = 0;
     if (cache->encodings && cache->used + encode_estimate(chunk) > cache->limit)
         return evict_clean(cache);
-    (void)write_back(chunk, commits); /* an error stays with the chunk, and flushes learn of it */
+    bool is_small = bytes_until_stored(chunk) <= SMALL_BYTES;
+    while (chunk) {
+        bytes += bytes_until_stored(chunk);
+        begin_writing(&writings[n++], chunk, commits);
+        chunk =
+            is_small && n < MOST_TOGETHER && bytes < TOGETHER_BYTES ? next_beside(dataset) : NULL;
+    }
+    write_begun(writings, n);
     return true;
 }
 
@@ -262,7 +385,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
             break;
         if (!flushes(flush, chunk->dataset) || chunk->failed >= flush->number)
             continue;
-        if (flush->commits && unfinished_share(chunk) == UNFINISHED_ALL && !chunk->encoding)
+        if (flush->commits && !chunk->encoding && unfinished_share(chunk) == UNFINISHED_ALL)
             continue;
         *more = true;
         if (is_idle(chunk))

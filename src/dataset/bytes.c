@@ -339,6 +339,8 @@ int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
         error = -EINVAL;
     if (!error)
         error = check_filled(dataset, n);
+    if (!error && n > 0)
+        error = dataset_check_box(dataset, &box);
     if (error || n == 0)
         return error;
     return dataset->sparse ? each_box(dataset, &box, first, n, NULL, erase_box)

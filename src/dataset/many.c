@@ -206,14 +206,15 @@ static int check_room(const struct part_of_many *part)
 static int check_write(struct part_of_many *part)
 {
     struct sfs_dataset *dataset = part->io->dataset;
-    enum sfs_layout layout = dataset->info.layout;
-    if (layout == SFS_VIRTUAL || layout == SFS_EXTERNAL)
+    if (dataset->info.layout == SFS_VIRTUAL)
         return -EOPNOTSUPP;
     int error = dataset_check_writable(dataset);
     if (!error)
         error = check_part(part);
     if (!error)
         error = part->transfer ? transfer_check_write(part->transfer) : check_room(part);
+    if (!error && !part->transfer)
+        error = dataset_check_box(dataset, &part->box);
     return error;
 }
 

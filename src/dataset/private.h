@@ -340,7 +340,12 @@ int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box 
 /* Whether elements can be written: -EOPNOTSUPP, they have pointers; -EINVAL, too many of them. */
 int dataset_check_writable(const struct sfs_dataset *dataset);
 
-/* Writes the elements of a box through the cache, or through libhdf5 where only that can. */
+/* Whether a box can be written, as far as that is known before: errors of layout->ops->check_write,
+ * which goes from its first element to its last. */
+int dataset_check_box(struct sfs_dataset *dataset, const struct box *box);
+
+/* Writes the elements of a box through the cache, or where they are, or what only libhdf5 can write
+ * through that. */
 int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
 /* Reads n elements from row-major position first of a box on. */

@@ -327,10 +327,39 @@ int dataset_check_writable(const struct sfs_dataset *dataset)
     return 0;
 }
 
+static int check_range(struct sfs_dataset *dataset, uint64_t first, uint64_t n)
+{
+    struct layout *layout = &dataset->layout;
+    return layout->ops->check_write ? layout->ops->check_write(layout, first, n) : 0;
+}
+
+int dataset_check_box(struct sfs_dataset *dataset, const struct box *box)
+{
+    uint64_t first = 0, last = 0;
+    for (int i = 0; i < dataset->layout.rank; i++) {
+        if (box->count[i] == 0)
+            return 0;
+        first = first * dataset->layout.dims[i] + box->start[i];
+        last = last * dataset->layout.dims[i] + box->start[i] + box->count[i] - 1;
+    }
+    return check_range(dataset, first, last - first + 1);
+}
+
 int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
 {
+    if (dataset->layout.ops->write)
+        return cache_write_past(dataset->cache, box, elements);
     return dataset->layout.ops->insert ? cache_write_box(dataset->cache, box, elements)
                                        : dataset_write_dense(dataset, box, elements);
+}
+
+/* It is done in batches: what cannot be written is refused before the first. */
+static int check_runs(struct sfs_dataset *dataset, const struct runs *runs)
+{
+    if (runs->n == 0)
+        return 0;
+    uint64_t first = runs_at(runs, 0).first;
+    return check_range(dataset, first, runs_at(runs, runs->n - 1).last - first);
 }
 
 /* Dense datasets are written box by box of the selection. */
@@ -343,7 +372,10 @@ static int write_dense(struct transfer *transfer)
     const struct runs *runs = &transfer->selection.runs;
     uint64_t most = BATCH_BYTES / transfer->room ? BATCH_BYTES / transfer->room : 1;
     char *packed, *background;
-    int error = make_packed(transfer, most, &packed, &background);
+    int error = check_runs(dataset, runs);
+    if (error)
+        return error;
+    error = make_packed(transfer, most, &packed, &background);
     for (size_t i = 0; i < runs->n && !error; i++) {
         struct run run = runs_at(runs, i);
         while (run.first < run.last && !error) {
@@ -667,6 +699,8 @@ int transfer_check_write(const struct transfer *transfer)
     struct layout *layout = &dataset->layout;
     uint64_t last[SFS_MAX_RANK];
     int error = check_conversion(transfer, false);
+    if (!error)
+        error = check_runs(dataset, &transfer->selection.runs);
     if (error || transfer->selection.runs.elements == 0 || !layout->ops->can_hold)
         return error;
     for (int i = 0; i < layout->rank; i++)

@@ -154,11 +154,11 @@ int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims)
                         : local_set_extent(hdf5, dataset, dims);
 }
 
-int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n)
+int hdf5_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunks,
+                      unsigned n)
 {
-    return hdf5->remote ? remote_write_chunk(hdf5->remote, dataset, start, mask, bytes, n)
-                        : local_write_chunk(hdf5, dataset, start, mask, bytes, n);
+    return hdf5->remote ? remote_write_chunks(hdf5->remote, dataset, chunks, n)
+                        : local_write_chunks(hdf5, dataset, chunks, n);
 }
 
 int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,

@@ -729,24 +729,33 @@ int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start
 }
 
 /* A chunk that keeps its size is written where it is: there nothing can be lost. */
-int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                      const void *bytes, size_t n)
+static int write_chunk(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunk)
 {
     struct driver_placed placed = {0};
     hsize_t size;
-    int error = find_size(hdf5, dataset, start, &size);
-    if (!error && size != n) {
-        error = store_allocate(hdf5->store, n, &placed.address);
-        placed.n = error ? 0 : n;
+    int error = find_size(hdf5, dataset, chunk->start, &size);
+    if (!error && size != chunk->n) {
+        error = store_allocate(hdf5->store, chunk->n, &placed.address);
+        placed.n = error ? 0 : chunk->n;
     }
     if (!error && placed.n > 0)
-        error = store_write(hdf5->store, placed.address, bytes, n);
+        error = store_write(hdf5->store, placed.address, chunk->bytes, chunk->n);
     if (!error)
-        error = dataset_put_chunk(hdf5, dataset, start, mask, bytes, n, &placed);
+        error = dataset_put_chunk(hdf5, dataset, chunk->start, chunk->mask, chunk->bytes, chunk->n,
+                                  &placed);
     if (placed.n > 0 && !placed.is_taken) {
-        int freed = store_free(hdf5->store, placed.address, n);
+        int freed = store_free(hdf5->store, placed.address, chunk->n);
         error = error ? error : freed;
     }
+    return error;
+}
+
+int local_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunks,
+                       unsigned n)
+{
+    int error = 0;
+    for (unsigned i = 0; i < n && !error; i++)
+        error = write_chunk(hdf5, dataset, &chunks[i]);
     return error;
 }
 

@@ -195,10 +195,19 @@ int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *st
 /* H5Dset_extent of an open chunked dataset. */
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 
-/* Puts one chunk into the file as it is, filtered already but for the filters whose bit is set in
- * mask; start are the coordinates of its first element. The dataset is open. */
-int hdf5_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                     const void *bytes, size_t n);
+/* A chunk as it is stored, filtered already but for the filters whose bit is set in mask. */
+struct hdf5_stored {
+    uint64_t start[SFS_MAX_RANK]; /* coordinates of its first element */
+    uint32_t mask;
+    const void *bytes;
+    size_t n;
+};
+
+/* Puts up to HDF5_MOST_STORED different chunks of an open dataset into the file as they are. After
+ * an error any of them may be there. */
+#define HDF5_MOST_STORED 64
+int hdf5_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunks,
+                      unsigned n);
 
 /* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of
  * its elements and in the store already; element is any one. On return *address is where they are

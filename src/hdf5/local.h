@@ -79,8 +79,8 @@ int local_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *s
                           const uint64_t *count, const uint64_t *lengths, const void *bytes,
                           size_t n);
 int local_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
-int local_write_chunk(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, uint32_t mask,
-                      const void *bytes, size_t n);
+int local_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunks,
+                       unsigned n);
 int local_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
                 const void *element);
 int local_create_group(struct hdf5 *hdf5, const char *path);

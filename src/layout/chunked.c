@@ -1,5 +1,6 @@
 /* Ordinary chunks: libhdf5 says where they are, or puts them there, nothing more. We run their
  * filters, or have them run where there are plugins. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,24 +190,68 @@ static int encode(struct layout *layout, const uint64_t *scaled, const struct ca
                : error;
 }
 
+static int insert_failed(const struct layout *layout, const uint64_t *scaled, int error)
+{
+    return error == -EIO || error == -EINVAL
+               ? layout_failed(layout, scaled, UINT64_MAX, hdf5_error())
+               : error;
+}
+
+static void insert_box(struct layout *layout, struct insertion *insertion)
+{
+    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
+    layout_inside(layout, insertion->scaled, start, count);
+    int error = hdf5_write(layout->hdf5, layout->dataset, start, count, insertion->encoded->bytes);
+    insertion->error = insert_failed(layout, insertion->scaled, error);
+}
+
+/* All that are no boxes, in one question. */
+static void insert_chunks(struct layout *layout, struct insertion *insertions, size_t n)
+{
+    struct hdf5_stored chunks[HDF5_MOST_STORED];
+    size_t which[HDF5_MOST_STORED];
+    unsigned n_chunks = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct encoded *encoded = insertions[i].encoded;
+        if (encoded->record.filter_mask[0] == BOX)
+            continue;
+        struct hdf5_stored *chunk = &chunks[n_chunks];
+        for (int j = 0; j < layout->rank; j++)
+            chunk->start[j] = insertions[i].scaled[j] * layout->chunk_dims[j];
+        chunk->mask = encoded->record.filter_mask[0];
+        chunk->bytes = encoded->bytes;
+        chunk->n = encoded->n;
+        which[n_chunks++] = i;
+    }
+    if (n_chunks == 0)
+        return;
+    int error = hdf5_write_chunks(layout->hdf5, layout->dataset, chunks, n_chunks);
+    error = insert_failed(layout, insertions[which[0]].scaled, error);
+    for (unsigned i = 0; i < n_chunks; i++)
+        insertions[which[i]].error = error;
+}
+
+static void insert_many(struct layout *layout, struct insertion *insertions, size_t n)
+{
+    pthread_rwlock_rdlock(layout->commit_lock);
+    for (size_t i = 0; i < n; i++)
+        if (insertions[i].encoded->record.filter_mask[0] == BOX)
+            insert_box(layout, &insertions[i]);
+    insert_chunks(layout, insertions, n);
+    pthread_rwlock_unlock(layout->commit_lock);
+    for (size_t i = 0; i < n; i++)
+        insertions[i].record->exists |= !insertions[i].error;
+}
+
 static int insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record)
 {
-    uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
-    int error;
-    pthread_rwlock_rdlock(layout->commit_lock);
-    layout_inside(layout, scaled, start, count);
-    if (encoded->record.filter_mask[0] == BOX)
-        error = hdf5_write(layout->hdf5, layout->dataset, start, count, encoded->bytes);
-    else
-        error = hdf5_write_chunk(layout->hdf5, layout->dataset, start,
-                                 encoded->record.filter_mask[0], encoded->bytes, encoded->n);
-    pthread_rwlock_unlock(layout->commit_lock);
-    if (error == -EIO || error == -EINVAL)
-        return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
-    record->exists = record->exists || !error;
-    return error;
+    struct insertion insertion = {scaled, encoded, record, 0};
+    insert_many(layout, &insertion, 1);
+    return insertion.error;
 }
+
+static_assert(LAYOUT_MOST_INSERTED <= HDF5_MOST_STORED, "each call is one question");
 
 const struct layout_ops layout_chunked = {.lookup = lookup,
                                           .decode_bytes = decode_bytes,
@@ -214,6 +259,7 @@ const struct layout_ops layout_chunked = {.lookup = lookup,
                                           .can_hold = can_hold,
                                           .encode_bytes = encode_bytes,
                                           .encode = encode,
-                                          .insert = insert};
+                                          .insert = insert,
+                                          .insert_many = insert_many};
 const struct layout_ops layout_chunked_plain = {
-    .lookup = lookup, .can_hold = can_hold, .insert = insert};
+    .lookup = lookup, .can_hold = can_hold, .insert = insert, .insert_many = insert_many};

@@ -31,6 +31,7 @@ struct sparse;
 struct store;
 struct layout;
 struct encoded;
+struct insertion;
 
 struct layout_ops {
     /* Finds the chunk with these scaled coordinates. */
@@ -86,7 +87,28 @@ struct layout_ops {
      * sparse dataset is damaged. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
+
+    /* The same for up to LAYOUT_MOST_INSERTED different chunks: those that come to lie one behind
+     * the other are written by one call of the system, and libhdf5 is asked once. Each has its
+     * error. Absent: one after the other. */
+    void (*insert_many)(struct layout *layout, struct insertion *insertions, size_t n);
+
+    /* Writes the elements of a box where they are stored, at once and past the cache, and finds out
+     * whether n elements from the first-th of the dataset on can be written so. Nothing is written
+     * where that is known to be impossible; an error of the disk may come in the midst of it.
+     * Absent: it is written through the cache, or by libhdf5. Errors of open(2) and pwrite(2). */
+    int (*write)(struct layout *layout, const struct box *box, const void *elements);
+    int (*check_write)(struct layout *layout, uint64_t first, uint64_t n);
 };
+
+/* What insert is called with. */
+struct insertion {
+    const uint64_t *scaled;
+    const struct encoded *encoded;
+    struct chunk_record *record;
+    int error; /* out */
+};
+#define LAYOUT_MOST_INSERTED 64
 
 /* A chunk as it is to be stored. */
 struct encoded {

@@ -469,4 +469,5 @@ const struct layout_ops layout_sparse = {
     .encode_bytes = sparse_encode_bytes,
     .encode = sparse_encode,
     .insert = sparse_insert,
+    .insert_many = sparse_insert_many,
 };

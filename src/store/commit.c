@@ -522,8 +522,11 @@ static int commit(struct store *store)
 
 int store_commit(struct store *store)
 {
+    int error = raw_sync(store);
+    if (error)
+        return error;
     pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
+    error = check_writable(store);
     if (!error && !store->image)
         error = file_check_end(store);
     if (!error)

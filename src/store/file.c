@@ -115,6 +115,7 @@ struct store *file_new(const char *path, bool writable)
     pthread_mutex_init(&store->change, NULL);
     pthread_mutex_init(&store->hold_lock, NULL);
     pthread_mutex_init(&store->folder_lock, NULL);
+    pthread_mutex_init(&store->raw_lock, NULL);
     store->path = strdup(path);
     if (!store->path) {
         store_close(store);
@@ -341,6 +342,7 @@ int store_close(struct store *store)
     }
     if (store->hold >= 0)
         close(store->hold);
+    raw_forget(store);
     pages_clear(store);
     unsynced_clear(store, UINT64_MAX);
     unsynced_trim(store);

@@ -85,7 +85,10 @@ struct store {
     int fd;
     char *path;                      /* as given */
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
-    int folder;                  /* that the file is in: all names in it are used relative to it */
+    int folder;               /* that the file is in: all names in it are used relative to it */
+    pthread_mutex_t raw_lock; /* guards the next two (raw.c): */
+    struct raw *raw;          /* files that are to be synced, the longest written first */
+    unsigned n_raw;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
                                   * `change` */
     struct reach reach;
@@ -169,6 +172,11 @@ struct store {
     bool stray;                   /* a journal that must be removed may exist: nothing may be
                                    * changed */
 };
+
+/* raw.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
+ * and forgetting of it. */
+int raw_sync(struct store *store);
+void raw_forget(struct store *store);
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
  * store_open names. */

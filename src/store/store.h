@@ -240,6 +240,17 @@ void store_found_free(struct store_found *found);
 /* A descriptor for reading, or (O_RDWR) also for writing, or -errno. */
 int store_found_open(const struct store_found *found, int access);
 
+/* A descriptor for reading and writing external raw data in place, which the caller closes or gives
+ * to store_raw_written. Besides the rules of store_find: the file has one name and the owner of the
+ * HDF5 file, if that is not root; those who may write that may write it, where others look on; it is
+ * no HDF5 file. Errors of store_find and open(2); -EPERM. *why says which rule it breaks, or NULL. */
+int store_open_raw(const struct store *store, const char *name, int *fd, const char **why);
+
+/* Something was written to a file of external raw data, by this descriptor, which is taken over: the
+ * next commit makes it durable, or earlier if there are many such files. Errors of fsync(2), then of
+ * another one; -ENOMEM: this one is synced and closed. */
+int store_raw_written(struct store *store, int fd);
+
 /* As store_open, or store_open_following, of what was found, whatever has its name by now. */
 int store_open_found(const struct store_found *found, bool follow, struct store **store);
 
@@ -306,6 +317,15 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
+/* Space for pieces of n > 0 bytes each, and writing them there: those that come to lie one behind
+ * the other are written at once. Errors of store_allocate and store_write; then none has any. */
+struct store_piece {
+    const void *bytes;
+    size_t n;
+    uint64_t address; /* out: where it is */
+};
+int store_put(struct store *store, struct store_piece *pieces, size_t n);
+
 /* Punches a hole for space that was allocated since the last commit, where the file system can,
  * before it is freed: a full disk needs the room to commit. The bytes are undefined then. */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
@@ -338,7 +358,8 @@ int store_free_lent(struct store *store, uint64_t address, uint64_t n);
  * committed state is whole (the old one or, if only the last steps failed, already the new one) and
  * all changes are still there to be committed again. Errors: those of write(2) (-ENOSPC for EFBIG)
  * and fsync(2), -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file
- * was removed or replaced by another, and so it stays until its name leads to it again. */
+ * was removed or replaced by another, and so it stays until its name leads to it again. External raw
+ * data come first: an error of fsync(2) of one of their files is told once, and commits nothing. */
 int store_commit(struct store *store);
 
 /* An address (default 0) that every program writes to when it changes the file: the page there is a

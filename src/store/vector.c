@@ -1,5 +1,7 @@
-/* Vectored reads: adjacent pieces of the file by one system call. */
+/* Vectored reads and writes: adjacent pieces of the file by one system call. */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "store/private.h"
@@ -80,4 +82,53 @@ int store_vector_add(struct store_vector *vector, uint64_t address, void *to, si
         append(vector, vector->unwanted, (size_t)(address - vector->end));
     append(vector, to, n);
     return 0;
+}
+
+/* ---- Writing ---- */
+
+#define MOST_AT_ONCE ((size_t)1 << 20) /* bytes, of more than one piece */
+
+/* How many pieces lie one behind the other from the first on, and their bytes. */
+static size_t count_adjacent(const struct store_piece *pieces, size_t n, size_t *bytes)
+{
+    size_t i = 1;
+    *bytes = pieces[0].n;
+    while (i < n && pieces[i].address == pieces[i - 1].address + pieces[i - 1].n &&
+           *bytes <= MOST_AT_ONCE && pieces[i].n <= MOST_AT_ONCE - *bytes)
+        *bytes += pieces[i++].n;
+    return i;
+}
+
+static int write_adjacent(struct store *store, const struct store_piece *pieces, size_t n,
+                          size_t bytes)
+{
+    if (n == 1)
+        return store_write(store, pieces[0].address, pieces[0].bytes, pieces[0].n);
+    char *all = malloc(bytes), *to = all;
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(to, pieces[i].bytes, pieces[i].n);
+        to += pieces[i].n;
+    }
+    int error = store_write(store, pieces[0].address, all, bytes);
+    free(all);
+    return error;
+}
+
+int store_put(struct store *store, struct store_piece *pieces, size_t n)
+{
+    size_t allocated = 0, bytes;
+    int error = 0;
+    while (allocated < n && !error) {
+        error = store_allocate(store, pieces[allocated].n, &pieces[allocated].address);
+        allocated += !error;
+    }
+    for (size_t i = 0, here; i < n && !error; i += here) {
+        here = count_adjacent(&pieces[i], n - i, &bytes);
+        error = write_adjacent(store, &pieces[i], here, bytes);
+    }
+    for (size_t i = 0; i < allocated && error; i++)
+        (void)store_free(store, pieces[i].address, pieces[i].n);
+    return error;
 }

@@ -354,13 +354,18 @@ static int locate_or_put(struct tried *tried, uint64_t object, const struct sfs_
 {
     uint64_t start[SFS_MAX_RANK] = {0}, count[SFS_MAX_RANK] = {0}, bytes;
     static const char stored[5000];
+    struct hdf5_stored chunks[3] = {{{0}}};
     struct hdf5_chunk chunk;
     if (info->layout != SFS_CHUNKED || !choose_box(info, start, count, &bytes))
         return 0;
     for (int i = 0; i < info->rank; i++)
         start[i] -= start[i] % info->chunk_dims[i];
-    return is_write ? remote_write_chunk(tried->remote, object, start, 0, stored,
-                                         1 + peer_byte() % 2 * 4990)
+    for (size_t i = 0; i < 3; i++) {
+        memcpy(chunks[i].start, start, sizeof(start));
+        chunks[i].bytes = stored;
+        chunks[i].n = 1 + peer_byte() % 2 * 4990;
+    }
+    return is_write ? remote_write_chunks(tried->remote, object, chunks, 1 + peer_byte() % 3)
                     : remote_locate(tried->remote, object, start, &chunk);
 }
 

@@ -237,7 +237,7 @@ static void put_arguments(struct wire *wire, uint64_t call)
     case WORKER_READ:
     case WORKER_WRITE:
     case WORKER_SET_EXTENT:
-    case WORKER_WRITE_CHUNK:
+    case WORKER_WRITE_CHUNKS:
         put_box(wire, call);
         break;
     default:

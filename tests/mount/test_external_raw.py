@@ -10,6 +10,7 @@ import pytest
 
 import files
 from conftest import BUILD
+from test_disk_errors import Failfs
 
 UNLIMITED = h5py.h5f.UNLIMITED
 
@@ -115,16 +116,235 @@ def test_odd_spaces(mounts, tmp_path):
                                                                  by_library(path, "growing").ravel()]
 
 
-def test_it_is_only_read(mounts, tmp_path):
+def fails(error, action, *arguments):
+    with pytest.raises(OSError) as raised:
+        action(*arguments)
+    assert raised.value.errno == error
+
+
+def put(path, at, data):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        assert os.pwrite(fd, data, at) == len(data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">f8", "S5", [("a", "<u2"), ("b", ">f4")]], ids=str)
+@pytest.mark.parametrize("shape", [(1000,), (30, 50), (7, 11, 13), (3, 4, 5, 6)], ids=str)
+def test_they_are_written(mounts, tmp_path, shape, dtype):
+    """Ranges that begin and end anywhere, over the ends of segments: what h5py reads, and nothing beside it."""
+    dtype, random = np.dtype(dtype), np.random.default_rng(3)
+    n = int(np.prod(shape)) * dtype.itemsize
+    model, at = bytearray(random.integers(1, 100, n, "u1").tobytes()), n // 3
+    (tmp_path / "a b.raw").write_bytes(b"head" + model[:at] + b"tail")
+    (tmp_path / "b.raw").write_bytes(model[at:] + b"end")
+    path = make(tmp_path / "x.h5", [("a b.raw", 4, at), ("b.raw", 0, n - at)], shape, dtype)
+    mount = mounts(path, "rw")
+    for _ in range(40):
+        first, last = sorted(random.integers(0, n + 1, 2))
+        data = random.integers(1, 100, last - first, "u1").tobytes()
+        put(mount / "d/stack.raw", first, data)
+        model[first:last] = data
+        assert (tmp_path / "a b.raw").read_bytes() == b"head" + model[:at] + b"tail"
+        assert (tmp_path / "b.raw").read_bytes() == model[at:] + b"end"
+    check(mount, np.frombuffer(bytes(model), dtype).reshape(shape))
+    mount.unmount()
+    assert by_library(path).tobytes() == model
+
+
+@pytest.mark.parametrize("how", ["rw", "rw,direct_io", "default"])
+def test_frames_of_many_segments(mounts, tmp_path, how):
+    """Pieces of several MiB in 64 files and more, read before and after; what was erased is the fill value."""
+    data = files.integers((30, 250, 400), "<u2")
+    raw, size, segments = data.tobytes(), 70_001, []
+    for i, at in enumerate(range(0, len(raw), size)):
+        (tmp_path / f"{i}.raw").write_bytes(raw[at:at + size])
+        segments.append((f"{i}.raw", 0, size))
+    path = make(tmp_path / "x.h5", segments, data.shape, fill=9)
+    mount = mounts(path, *how.split(","))
+    check(mount, data)
+    for i in (0, 29, 13, 14):
+        data[i] = files.integers((250, 400), "<u2") + i
+        (mount / f"d/frames/{i}.raw").write_bytes(data[i].tobytes())
+        check(mount, data)
+    os.truncate(mount / "d/frames/5.raw", 30)
+    data[5].reshape(-1)[15:] = 9
+    np.save(mount / "d/npy/000007.npy", data[6])
+    data[7] = data[6]
+    check(mount, data)
+    mount.unmount()
+    assert np.array_equal(by_library(path), data)
+
+
+def test_files_that_are_too_short_grow(mounts, tmp_path):
+    """To the last byte that is written, as with libhdf5; what lies between reads as zeros."""
+    for folder in "ours", "theirs":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "r.raw").write_bytes(b"ab")
+        make(tmp_path / folder / "x.h5", [("r.raw", 1, 600)], (3, 10, 10))
+    mount = mounts(tmp_path / "ours/x.h5", "rw")
+    assert (mount / "d/frames/1.raw").read_bytes() == bytes(200)
+    put(mount / "d/frames/1.raw", 20, b"x" * 40)
+    with h5py.File(tmp_path / "theirs/x.h5", "r+") as f:
+        os.chdir(tmp_path / "theirs")
+        f["d"][1, 1:3] = np.frombuffer(b"x" * 40, "<u2").reshape(2, 10)
+        f.flush()
+    assert (tmp_path / "ours/r.raw").read_bytes() == (tmp_path / "theirs/r.raw").read_bytes()
+    assert (mount / "d/frames/0.raw").read_bytes() == b"b" + bytes(199)
+    (mount / "d/frames/2.raw").write_bytes(bytes(200))
+    assert (tmp_path / "ours/r.raw").stat().st_size == 601
+
+
+@pytest.fixture
+def raw_disk(mounts, tmp_path):
+    """A mount, and the disk that only the bytes of its dataset are on: 60 of them in raw.raw."""
+    disk = Failfs(tmp_path / "disk", errno.ENOSPC)
+    (tmp_path / "disk/raw.raw").write_bytes(bytes(range(60)))
+    path = make(tmp_path / "x.h5", [(tmp_path / "disk/raw.raw", 0, 60)], (3, 2, 5))
+    mount = mounts(path, "rw", f"external_files={tmp_path / 'disk'}", expect_log=True)
+    yield mount, disk, tmp_path / "disk/raw.raw"
+    mount.destroy()
+    disk.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+def test_a_full_disk(raw_disk):
+    """The error is the writer's; what was there stays, and what comes later is written."""
+    mount, disk, raw = raw_disk
+    disk.fail()
+    fails(errno.ENOSPC, put, mount / "d/frames/1.raw", 0, b"1" * 20)
+    assert "/d: chunk (0,0,0): external raw data" in mount.log() and "No space left" in mount.log()
+    disk.recover()
+    assert (mount / "d/frames/1.raw").read_bytes() == raw.read_bytes()[20:40] == bytes(range(20, 40))
+    put(mount / "d/frames/1.raw", 0, b"1" * 20)
+    assert raw.read_bytes() == bytes(range(20)) + b"1" * 20 + bytes(range(40, 60))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+def test_they_are_synced(raw_disk):
+    """Only a sync of the file itself can fail here: fsync tells of it, once."""
+    mount, disk, _ = raw_disk
+    with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
+        disk.fail(after=1)
+        frame.write(b"1" * 20)
+        fails(errno.ENOSPC, os.fsync, frame.fileno())
+        assert "external raw data may be lost" in mount.log()
+        os.fsync(frame.fileno())
+        disk.recover()
+        os.pwrite(frame.fileno(), b"2", 0)
+        disk.fail()
+        fails(errno.ENOSPC, os.fsync, frame.fileno())
+        disk.recover()
+        os.fsync(frame.fileno())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+def test_many_of_them_are_synced(mounts, tmp_path):
+    """Of more files than are remembered, too: the write that is one too many syncs the first."""
+    disk = Failfs(tmp_path / "disk", errno.EIO)
+    first = tmp_path / "disk/first.raw"
+    first.write_bytes(bytes(20))
+    segments = [(first, 0, 20)]
+    for i in range(70):
+        (tmp_path / f"{i}.raw").write_bytes(bytes(20))
+        segments.append((f"{i}.raw", 0, 20))
+    path = make(tmp_path / "x.h5", segments, (71, 2, 5))
+    mount = mounts(path, "rw", "direct_io", f"external_files={tmp_path / 'disk'}", expect_log=True)
+    disk.fail(after=1)
+    fds = [os.open(mount / f"d/frames/{i}.raw", os.O_WRONLY) for i in range(71)]
+    for i in range(64):
+        os.write(fds[i], b"1" * 20)
+    fails(errno.EIO, os.write, fds[64], b"1" * 20)
+    for i in range(65, 71):
+        os.write(fds[i], b"1" * 20)
+    os.fsync(fds[0])
+    for fd in fds:
+        os.close(fd)
+    disk.recover()
+    assert (mount / "d/stack.raw").read_bytes() == b"1" * 20 * 71
+    mount.destroy()
+    disk.end()
+
+
+def test_more_can_be_written(mounts, tmp_path):
+    """The last frame, and none behind it: such datasets do not grow through a mount."""
     (tmp_path / "r.raw").write_bytes(bytes(100))
-    mount = mounts(make(tmp_path / "x.h5", [("r.raw", 0, 60)], (3, 2, 5)), "rw", expect_log=True)
-    for action in (lambda name: name.write_bytes(b"1" * 20), lambda name: os.truncate(name, 4)):
-        with pytest.raises(OSError) as raised:
-            action(mount / "d/frames/0.raw")
-        assert raised.value.errno in (errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EROFS)
-    with open(mount / "d/frames/1.raw", "rb") as frame:
-        assert frame.read() == bytes(20)
-    assert (tmp_path / "r.raw").read_bytes() == bytes(100)
+    path = make(tmp_path / "x.h5", [("r.raw", 0, UNLIMITED)], (3, 2, 5), max_shape=(UNLIMITED, 2, 5))
+    mount = mounts(path, "rw")
+    (mount / "d/frames/2.raw").write_bytes(b"2" * 20)
+    fails(errno.EFBIG, (mount / "d/frames/3.raw").write_bytes, b"3" * 20)
+    assert (tmp_path / "r.raw").read_bytes() == bytes(40) + b"2" * 20 + bytes(40)
+
+
+def test_refused_writes_change_nothing(mounts, tmp_path):
+    """Of several files one cannot be written: none is, and it is still read."""
+    raw = bytes(range(100))
+    os.mkdir(tmp_path / "in")
+    (tmp_path / "in/first.raw").write_bytes(raw)
+    (tmp_path / "in/second.raw").write_bytes(raw)
+    os.link(tmp_path / "in/second.raw", tmp_path / "in/name.raw")
+    (tmp_path / "out.raw").write_bytes(raw)
+    (tmp_path / "in/book.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + raw)
+    cases = {"gone": ("gone.raw", "No such file"), "out": ("../out.raw", "leads out"),
+             "names": ("name.raw", "it has more names than one"), "self": ("x.h5", "it is the HDF5 file itself"),
+             "journal": ("x.h5.journal", "belongs to it"), "hdf5": ("book.h5", "it is an HDF5 file")}
+    path = tmp_path / "in/x.h5"
+    make(path, [("first.raw", 0, 100)], (1, 50), name="sound")
+    for name, (file, _) in cases.items():
+        make(path, [("first.raw", 0, 20), (file, 0, 40)], (3, 2, 5), name=name)
+    mount = mounts(path, "rw", expect_log=True)
+    os.mkdir(mount / "group")
+    fd = os.open(mount.root, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    assert (tmp_path / "in/x.h5.journal").exists()
+    before = {file.name: file.read_bytes() for file in (tmp_path / "in").iterdir()}
+    for name, (_, why) in cases.items():
+        for view, at, n in ("stack.raw", 0, 60), ("stack.raw", 10, 20), ("frames/1.raw", 0, 20):
+            fails(errno.EIO, put, mount / name / view, at, b"1" * n)
+        fails(errno.EIO, os.truncate, mount / name / "stack.raw", 4)
+        lines = [line for line in mount.log().splitlines() if f": /{name}: " in line]
+        assert lines and all(why in line for line in lines), mount.log()
+        (mount / name / "frames/0.raw").write_bytes(raw[:20])  # that one is in the other file
+    mount.unmount()
+    (tmp_path / "in/x.h5.journal").unlink(missing_ok=True)
+    for file in (tmp_path / "in").iterdir():
+        if file.name not in ("x.h5", "x.h5.commits"):
+            assert file.read_bytes() == before[file.name], file
+    assert (tmp_path / "out.raw").read_bytes() == raw
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_whose_files_are_written(mounts, tmp_path):
+    """Of the owner of the HDF5 file, unless that is root's; with allow_other by no more than the file itself."""
+    raw = bytes(range(60))
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 60)], (3, 2, 5))
+
+    def write(options, owner, raw_owner, mode, why):
+        (tmp_path / "r.raw").write_bytes(raw)
+        os.chown(path, owner, owner)
+        os.chmod(path, 0o664)
+        os.chown(tmp_path / "r.raw", raw_owner, owner)
+        os.chmod(tmp_path / "r.raw", mode)
+        mount = mounts(path, "rw", *options, expect_log=True)
+        if why:
+            fails(errno.EIO, put, mount / "d/frames/1.raw", 0, b"1" * 20)
+            assert why in mount.log()
+            assert (tmp_path / "r.raw").read_bytes() == raw
+        else:
+            put(mount / "d/frames/1.raw", 0, b"1" * 20)
+            assert (tmp_path / "r.raw").read_bytes() == raw[:20] + b"1" * 20 + raw[40:]
+        mount.unmount()
+
+    os.chmod(tmp_path, 0o755)
+    write([], 1000, 1000, 0o600, None)
+    write([], 1000, 0, 0o666, "it is not of the owner of the HDF5 file")
+    write([], 1000, 1001, 0o666, "it is not of the owner of the HDF5 file")
+    write([], 0, 1001, 0o600, None)
+    write(["allow_other"], 1000, 1000, 0o664, None)
+    write(["allow_other"], 1000, 1000, 0o644, "others would write")
 
 
 def test_missing_files(mounts, tmp_path):

@@ -772,7 +772,8 @@ def test_files_of_others_that_do_not_fit(mounts, data, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["cp {new} {path}", "cat {new} >{path}", "dd if={new} of={path} bs=70",
-                                 "cp {new} {path}.x; /usr/bin/python3 -c 'import os; os.rename(\"{path}.x\", \"{path}\")'; rm {path}.x"])
+                                 "cp {new} {path}.x; /usr/bin/python3 -c 'import os; "
+                                 "os.rename(\"{path}.x\", \"{path}\")'; rm {path}.x"])
 @pytest.mark.parametrize("folder", ["npy", "tiff", "npz"])
 def test_a_file_that_does_not_fit_is_told_in_one_line(mounts, sparse, tmp_path, folder, way):
     """What differs, and what to do."""

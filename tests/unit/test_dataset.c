@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -456,6 +457,139 @@ static void elements_in_other_files_are_read(void **state)
     }
 }
 
+#define RAW_ROWS    40
+#define RAW_COLUMNS 13
+
+/* Two datasets in files that each has parts of; "broken" lacks its second one. */
+static void make_raw_datasets(void)
+{
+    static const char *const names[] = {"raw_a", "raw_b", "broken"};
+    const hsize_t dims[] = {RAW_ROWS, RAW_COLUMNS};
+    const size_t bytes = (size_t)RAW_ROWS * RAW_COLUMNS * 2;
+    hid_t file = create_file("raw.h5", true), space = H5Screate_simple(2, dims, NULL);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *second = i == 2 ? "missing.raw" : "second.raw";
+        hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_external(dcpl, "first.raw", (off_t)(i * bytes), bytes / 2 + 6);
+        H5Pset_external(dcpl, second, (off_t)(i * bytes + 1), bytes / 2 - 6);
+        H5Dclose(H5Dcreate2(file, names[i], H5T_STD_U16LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+        H5Pclose(dcpl);
+    }
+    fclose(fopen("first.raw", "w"));
+    fclose(fopen("second.raw", "w"));
+    H5Sclose(space);
+    H5Fclose(file);
+}
+
+static struct sfs_dataset *raw_dataset(struct sfs_file *file, const char *name)
+{
+    struct sfs_dataset *dataset = NULL;
+    uint64_t address;
+    assert_int_equal(sfs_find(file, sfs_root(file), name, &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, name, &dataset), 0);
+    return dataset;
+}
+
+static void random_values(struct sfs_dataset *dataset, uint16_t *model)
+{
+    uint16_t values[RAW_ROWS * RAW_COLUMNS];
+    struct sfs_interval interval[RAW_COLUMNS + 1];
+    struct sfs_defined defined = {.interval = interval};
+    struct sfs_slab slab = {2, {random_below(RAW_ROWS)}, {1, RAW_COLUMNS}};
+    random_fill(values, sizeof(values));
+    for (uint64_t at = random_below(3); at < RAW_COLUMNS; at += 2 + random_below(3)) {
+        interval[defined.n++] = (struct sfs_interval){at, defined.elements};
+        model[slab.start[0] * RAW_COLUMNS + at] = values[defined.elements++];
+    }
+    interval[defined.n] = (struct sfs_interval){0, defined.elements};
+    assert_int_equal(sfs_write_values(dataset, &slab, &defined, values), 0);
+}
+
+/* Slabs of both in one call. */
+static void random_slabs(struct sfs_dataset *const *datasets,
+                         uint16_t (*models)[RAW_ROWS * RAW_COLUMNS])
+{
+    uint16_t values[2][RAW_ROWS * RAW_COLUMNS];
+    struct sfs_slab slabs[2];
+    struct sfs_io io[2];
+    random_fill(values, sizeof(values));
+    for (size_t i = 0; i < 2; i++) {
+        struct sfs_slab *slab = &slabs[i];
+        *slab = (struct sfs_slab){.rank = 2};
+        slab->start[0] = random_below(RAW_ROWS);
+        slab->start[1] = random_below(RAW_COLUMNS);
+        slab->count[0] = random_below(RAW_ROWS - slab->start[0] + 1);
+        slab->count[1] = random_below(RAW_COLUMNS - slab->start[1] + 1);
+        for (uint64_t y = 0; y < slab->count[0]; y++)
+            memcpy(&models[i][(slab->start[0] + y) * RAW_COLUMNS + slab->start[1]],
+                   &values[i][y * slab->count[1]], slab->count[1] * 2);
+        io[i] = (struct sfs_io){.dataset = datasets[i], .slab = slab, .from = values[i]};
+    }
+    assert_int_equal(sfs_write_many(io, 2), 0);
+}
+
+static void elements_in_other_files_are_written(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"raw_a", "raw_b"};
+    struct sfs_options options = {.writable = true};
+    struct sfs_dataset *datasets[2];
+    uint16_t models[2][RAW_ROWS * RAW_COLUMNS] = {0}, there[RAW_ROWS * RAW_COLUMNS];
+    const struct sfs_slab all = {2, {0}, {RAW_ROWS, RAW_COLUMNS}};
+    struct sfs_file *file;
+    make_raw_datasets();
+    assert_int_equal(sfs_open("raw.h5", &options, &file), 0);
+    for (size_t i = 0; i < 2; i++)
+        datasets[i] = raw_dataset(file, names[i]);
+    for (int round = 0; round < 60; round++) {
+        random_slabs(datasets, models);
+        random_values(datasets[0], models[0]);
+        for (size_t i = 0; i < 2; i++) {
+            assert_int_equal(sfs_read(datasets[i], &all, 0, there, sizeof(there)), 0);
+            assert_memory_equal(there, models[i], sizeof(there));
+        }
+    }
+    assert_int_equal(sfs_erase_range(datasets[1], &all, 3, 200), 0);
+    memset(&models[1][3], 0, 200 * sizeof(models[1][0]));
+    for (size_t i = 0; i < 2; i++)
+        sfs_dataset_close(datasets[i]);
+    assert_int_equal(sfs_close(file), 0);
+    for (size_t i = 0; i < 2; i++) {
+        void *expected = read_all("raw.h5", names[i]);
+        assert_memory_equal(expected, models[i], sizeof(models[i]));
+        free(expected);
+    }
+}
+
+/* One of two files is missing: what concerns it changes neither, nor what else is in the call. */
+static void elements_in_other_files_are_written_all_or_not(void **state)
+{
+    (void)state;
+    struct sfs_options options = {.writable = true};
+    const struct sfs_slab all = {2, {0}, {RAW_ROWS, RAW_COLUMNS}}, row = {2, {3}, {1, RAW_COLUMNS}};
+    uint16_t values[RAW_ROWS * RAW_COLUMNS], there[RAW_ROWS * RAW_COLUMNS];
+    struct sfs_file *file;
+    random_fill(values, sizeof(values));
+    make_raw_datasets();
+    log_quietly();
+    assert_int_equal(sfs_open("raw.h5", &options, &file), 0);
+    struct sfs_dataset *broken = raw_dataset(file, "broken"), *sound = raw_dataset(file, "raw_a");
+    const struct sfs_io io[] = {{.dataset = sound, .slab = &all, .from = values},
+                                {.dataset = broken, .slab = &all, .from = values}};
+    assert_int_equal(sfs_write(broken, &all, values), -EIO);
+    assert_int_equal(sfs_write_many(io, 2), -EIO);
+    assert_int_equal(sfs_erase_range(broken, &all, 0, 300), -EIO);
+    struct stat st;
+    assert_true(stat("first.raw", &st) == 0 && st.st_size == 0);
+    assert_int_equal(sfs_read(sound, &all, 0, there, sizeof(there)), 0);
+    for (size_t i = 0; i < COUNT(there); i++)
+        assert_int_equal(there[i], 0);
+    assert_int_equal(sfs_write(broken, &row, values), 0);
+    sfs_dataset_close(broken);
+    sfs_dataset_close(sound);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* ---- Descriptions ---- */
 
 static void datasets_are_described(void **state)
@@ -768,6 +902,8 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(a_null_dataspace_has_nothing_to_read),
           cmocka_unit_test(dims_of_0_have_nothing_to_read),
           cmocka_unit_test(elements_in_other_files_are_read),
+          cmocka_unit_test(elements_in_other_files_are_written),
+          cmocka_unit_test(elements_in_other_files_are_written_all_or_not),
           cmocka_unit_test(datasets_are_described),
           cmocka_unit_test(an_open_dataset_is_opened_once),
           cmocka_unit_test(many_datasets_can_be_opened_one_after_the_other),

@@ -343,6 +343,55 @@ static void space_is_used_again_only_after_the_commit_that_freed_it(void **state
     store_close(store);
 }
 
+/* Pieces behind the end are one write; others are where there is room. */
+static void pieces_are_put_where_there_is_room(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    struct store_piece pieces[30];
+    unsigned char bytes[30][1200], there[1200];
+    for (size_t i = 0; i < 30; i++) {
+        random_fill(bytes[i], sizeof(bytes[i]));
+        pieces[i] = (struct store_piece){.bytes = bytes[i], .n = 1 + i * 40};
+    }
+    event_error = EIO;
+    atomic_store(&until_event, 1000);
+    assert_int_equal(store_put(store, pieces, 30), 0);
+    long writes = 1000 - atomic_exchange(&until_event, -1);
+    assert_in_range(writes, 1,
+                    5); /* two rooms, with pieces of others between, and behind the end */
+    size_t behind = 0;
+    for (size_t i = 0; i < 30; i++) {
+        behind += pieces[i].address >= before.end;
+        assert_int_equal(store_read(store, pieces[i].address, there, pieces[i].n), 0);
+        assert_memory_equal(there, bytes[i], pieces[i].n);
+        for (size_t j = 0; j < i; j++)
+            assert_true(pieces[j].address + pieces[j].n <= pieces[i].address ||
+                        pieces[i].address + pieces[i].n <= pieces[j].address);
+    }
+    assert_in_range(behind, 3, 12);
+    assert_int_equal(store_put(store, pieces, 0), 0);
+    store_close(store);
+}
+
+/* None of them has space then. */
+static void pieces_that_cannot_be_written_have_no_space(void **state)
+{
+    (void)state;
+    static const unsigned char bytes[PAGE];
+    struct store *store = make_before();
+    struct store_piece pieces[] = {{bytes, PAGE, 0}, {bytes, 5, 0}, {bytes, 0, 0}};
+    uint64_t end = store_end(store);
+    assert_int_equal(store_put(store, pieces, 3), -EINVAL); /* of nothing */
+    assert_int_equal(store_end(store), end);
+    event_error = ENOSPC;
+    atomic_store(&until_event, 0);
+    assert_int_equal(store_put(store, pieces, 2), -ENOSPC);
+    atomic_store(&until_event, -1);
+    assert_int_equal(store_end(store), end);
+    store_close(store);
+}
+
 static void rewriting_over_and_over_does_not_make_the_file_grow(void **state)
 {
     (void)state;
@@ -1453,6 +1502,8 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(without_a_commit_the_file_stays_as_it_was),
           cmocka_unit_test(random_changes_are_what_a_model_says),
           cmocka_unit_test(space_is_used_again_only_after_the_commit_that_freed_it),
+          cmocka_unit_test(pieces_are_put_where_there_is_room),
+          cmocka_unit_test(pieces_that_cannot_be_written_have_no_space),
           cmocka_unit_test(rewriting_over_and_over_does_not_make_the_file_grow),
           cmocka_unit_test(free_space_at_the_end_shortens_the_file),
           cmocka_unit_test(what_is_not_in_use_cannot_be_freed_or_written),
@@ -1476,7 +1527,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
-        cmocka_unit_test(what_was_changed_since_is_not_replaced),
+          cmocka_unit_test(what_was_changed_since_is_not_replaced),
           cmocka_unit_test(a_writer_is_alone),
           cmocka_unit_test(file_systems_without_locks_are_no_error_unless_that_is_wanted),
           cmocka_unit_test(unfinished_new_files_are_removed),

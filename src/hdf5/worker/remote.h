@@ -25,6 +25,8 @@ int remote_cache_sources(struct remote *remote, uint64_t address, const char *pa
 int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
 int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,
                   struct hdf5_chunk *chunk);
+int remote_locate_many(struct remote *remote, uint64_t dataset, const struct hdf5_stored *chunks,
+                       unsigned n, struct hdf5_chunk *found); /* only where they are */
 int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer);
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
@@ -41,8 +43,8 @@ int remote_write_sequences(struct remote *remote, uint64_t dataset, const uint64
                            const uint64_t *count, const uint64_t *lengths, const void *bytes,
                            size_t n);
 int remote_set_extent(struct remote *remote, uint64_t dataset, const uint64_t *dims);
-int remote_write_chunk(struct remote *remote, uint64_t dataset, const uint64_t *start,
-                       uint32_t mask, const void *bytes, size_t n);
+int remote_write_chunks(struct remote *remote, uint64_t dataset, const struct hdf5_stored *chunks,
+                        unsigned n);
 int remote_place(struct remote *remote, uint64_t dataset, uint64_t *address, uint64_t n,
                  const void *element);
 int remote_create_group(struct remote *remote, const char *path);

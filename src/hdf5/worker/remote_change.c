@@ -2,6 +2,7 @@
 #include "hdf5/worker/remote.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/box.h"
@@ -148,64 +149,106 @@ static int take_number(struct cursor *results, void *out)
     return take_end(results, true);
 }
 
-/* The stored bytes of a chunk. */
-struct stored {
-    const uint64_t *start;
-    uint32_t mask;
-    const void *bytes;
-    size_t n;
-    uint64_t place; /* where they are already; UINT64_MAX: nowhere */
-    bool is_taken;  /* and stay */
+/* Chunks on their way, each with its place or UINT64_MAX. */
+struct putting {
+    const struct hdf5_stored *chunks;
+    unsigned n;
+    uint64_t places[HDF5_MOST_STORED]; /* where they are already; UINT64_MAX: nowhere */
+    uint64_t taken;                    /* bits of those that stay there */
 };
 
-static int put_chunk(struct remote *remote, struct remote_dataset *dataset, struct stored *stored)
+static bool is_placed(const struct putting *putting, unsigned i)
 {
-    uint64_t is_taken = 0;
+    return putting->places[i] != UINT64_MAX;
+}
+
+/* The bytes of all, one behind the other; those of a single one are not copied. */
+static const char *join(const struct putting *putting, size_t *n, char **joined)
+{
+    *n = 0;
+    *joined = NULL;
+    for (unsigned i = 0; i < putting->n; i++)
+        *n += putting->chunks[i].n;
+    if (putting->n == 1)
+        return putting->chunks[0].bytes;
+    char *to = *joined = malloc(*n ? *n : 1);
+    for (unsigned i = 0; i < putting->n && to; i++) {
+        memcpy(to, putting->chunks[i].bytes, putting->chunks[i].n);
+        to += putting->chunks[i].n;
+    }
+    return *joined;
+}
+
+static int put_chunks(struct remote *remote, struct remote_dataset *dataset,
+                      struct putting *putting)
+{
     struct wire request;
-    remote_request(&request, WORKER_WRITE_CHUNK, dataset->address);
+    size_t n;
+    char *joined;
+    const char *bytes = join(putting, &n, &joined);
+    if (!bytes)
+        return -ENOMEM;
+    remote_request(&request, WORKER_WRITE_CHUNKS, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uints(&request, stored->start, dataset->rank);
-    wire_uint(&request, stored->mask);
-    wire_uint(&request, stored->n);
-    wire_uint(&request, stored->place);
-    client_set_payload(remote->client, stored->bytes, stored->n);
-    int error =
-        remote_ask_dataset(remote, dataset, WORKER_WRITE_CHUNK, &request, take_number, &is_taken);
+    wire_uint(&request, putting->n);
+    for (unsigned i = 0; i < putting->n; i++) {
+        wire_uints(&request, putting->chunks[i].start, dataset->rank);
+        wire_uint(&request, putting->chunks[i].mask);
+        wire_uint(&request, putting->chunks[i].n);
+        wire_uint(&request, putting->places[i]);
+    }
+    client_set_payload(remote->client, bytes, n);
+    int error = remote_ask_dataset(remote, dataset, WORKER_WRITE_CHUNKS, &request, take_number,
+                                   &putting->taken);
     client_set_payload(remote->client, NULL, 0);
     wire_free(&request);
+    free(joined);
     remote_forget_chunks(dataset);
-    stored->is_taken = !error && is_taken && stored->place != UINT64_MAX;
-    if (stored->is_taken)
-        store_hand_over(remote->store, stored->place, stored->n);
+    putting->taken = error ? 0 : putting->taken;
+    for (unsigned i = 0; i < putting->n; i++)
+        if (putting->taken >> i & 1 && is_placed(putting, i))
+            store_hand_over(remote->store, putting->places[i], putting->chunks[i].n);
     return error;
 }
 
-/* A chunk that keeps its size is written where it is, another one before libhdf5 is told of it. */
-static int place_chunk(struct remote *remote, uint64_t address, struct stored *stored)
+/* Chunks that keep their size are written where they are, others before libhdf5 is told of them. */
+static int place_chunks(struct remote *remote, uint64_t address, struct putting *putting)
 {
-    struct hdf5_chunk chunk;
-    int error = remote_locate(remote, address, stored->start, &chunk);
-    if (error || (chunk.address != UINT64_MAX && chunk.size == stored->n))
-        return error;
-    error = store_allocate(remote->store, stored->n, &stored->place);
-    if (error)
-        stored->place = UINT64_MAX;
-    return error ? error : store_write(remote->store, stored->place, stored->bytes, stored->n);
+    struct hdf5_chunk found[HDF5_MOST_STORED];
+    struct store_piece pieces[HDF5_MOST_STORED];
+    unsigned which[HDF5_MOST_STORED], n = 0;
+    int error = remote_locate_many(remote, address, putting->chunks, putting->n, found);
+    for (unsigned i = 0; i < putting->n && !error; i++) {
+        const struct hdf5_stored *chunk = &putting->chunks[i];
+        if (chunk->n == 0 || (found[i].address != UINT64_MAX && found[i].size == chunk->n))
+            continue;
+        which[n] = i;
+        pieces[n++] = (struct store_piece){.bytes = chunk->bytes, .n = chunk->n};
+    }
+    if (!error)
+        error = store_put(remote->store, pieces, n);
+    for (unsigned i = 0; i < n && !error; i++)
+        putting->places[which[i]] = pieces[i].address;
+    return error;
 }
 
-int remote_write_chunk(struct remote *remote, uint64_t address, const uint64_t *start,
-                       uint32_t mask, const void *bytes, size_t n)
+int remote_write_chunks(struct remote *remote, uint64_t address, const struct hdf5_stored *chunks,
+                        unsigned n)
 {
-    struct stored stored = {start, mask, bytes, n, UINT64_MAX, false};
-    int error = place_chunk(remote, address, &stored);
+    struct putting putting = {.chunks = chunks, .n = n};
+    for (unsigned i = 0; i < n; i++)
+        putting.places[i] = UINT64_MAX;
+    int error = place_chunks(remote, address, &putting);
     if (!error) {
         client_lock(remote->client);
         struct remote_dataset *dataset = remote_dataset_find(remote, address);
-        error = dataset ? put_chunk(remote, dataset, &stored) : -EBADF;
+        error = dataset ? put_chunks(remote, dataset, &putting) : -EBADF;
         client_unlock(remote->client);
     }
-    if (stored.place != UINT64_MAX && !stored.is_taken) {
-        int freed = store_free(remote->store, stored.place, n);
+    for (unsigned i = 0; i < n; i++) {
+        if (!is_placed(&putting, i) || putting.taken >> i & 1)
+            continue;
+        int freed = store_free(remote->store, putting.places[i], chunks[i].n);
         error = error ? error : freed;
     }
     return error;

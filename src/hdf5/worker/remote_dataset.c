@@ -477,28 +477,37 @@ static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, u
     return &dataset->batches[dataset->next_batch++ % BATCHES];
 }
 
+/* Asks for up to MOST_BATCH chunks; starts: the coordinates of all, which are freed. Not all need
+ * be answered. */
+static int ask_located(struct remote *remote, struct remote_dataset *dataset, struct wire *starts,
+                       unsigned n, struct batch *batch)
+{
+    struct wire request;
+    struct located located = {batch, n};
+    remote_request(&request, WORKER_LOCATE, dataset->address);
+    wire_uint(&request, (uint64_t)dataset->rank);
+    wire_uint(&request, n);
+    wire_put(&request, starts->bytes, starts->n);
+    request.failed |= starts->failed;
+    batch->n = 0;
+    int error =
+        remote_ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
+    wire_free(starts);
+    wire_free(&request);
+    return error;
+}
+
 static int fill_batch(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
                       uint64_t number, unsigned wanted, struct batch *batch)
 {
     uint64_t behind[SFS_MAX_RANK];
-    struct wire request, starts = {0};
+    struct wire starts = {0};
     unsigned n = 0;
     wire_uints(&starts, start, dataset->rank);
     for (n = 1; n < wanted && start_behind(dataset, start, n, behind); n++)
         wire_uints(&starts, behind, dataset->rank);
-    remote_request(&request, WORKER_LOCATE, dataset->address);
-    wire_uint(&request, (uint64_t)dataset->rank);
-    wire_uint(&request, n);
-    wire_put(&request, starts.bytes, starts.n);
-    request.failed |= starts.failed;
-    struct located located = {batch, n};
     batch->first = number;
-    batch->n = 0;
-    int error =
-        remote_ask_dataset(remote, dataset, WORKER_LOCATE, &request, take_located, &located);
-    wire_free(&starts);
-    wire_free(&request);
-    return error;
+    return ask_located(remote, dataset, &starts, n, batch);
 }
 
 static int locate(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
@@ -525,6 +534,33 @@ int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start
     client_lock(remote->client);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
+    client_unlock(remote->client);
+    return error;
+}
+
+static int locate_many(struct remote *remote, struct remote_dataset *dataset,
+                       const struct hdf5_stored *chunks, unsigned n, struct hdf5_chunk *found)
+{
+    struct batch batch;
+    int error = 0;
+    for (unsigned done = 0; done < n && !error; done += batch.n) {
+        struct wire starts = {0};
+        unsigned wanted = n - done < MOST_BATCH ? n - done : MOST_BATCH;
+        for (unsigned i = 0; i < wanted; i++)
+            wire_uints(&starts, chunks[done + i].start, dataset->rank);
+        error = ask_located(remote, dataset, &starts, wanted, &batch);
+        if (!error)
+            memcpy(found + done, batch.chunk, batch.n * sizeof(*found));
+    }
+    return error;
+}
+
+int remote_locate_many(struct remote *remote, uint64_t address, const struct hdf5_stored *chunks,
+                       unsigned n, struct hdf5_chunk *found)
+{
+    client_lock(remote->client);
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    int error = dataset ? locate_many(remote, dataset, chunks, n, found) : -EBADF;
     client_unlock(remote->client);
     return error;
 }

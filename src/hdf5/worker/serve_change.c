@@ -73,31 +73,61 @@ static int do_set_extent(struct cursor *in, struct wire *out)
     return serve_put_number(out, local_set_extent(served.hdf5, address, dims), 0);
 }
 
-/* libhdf5 passes on what it is given: so it is given memory that nobody touches. */
-static int do_write_chunk(struct cursor *in, struct wire *out)
+/* Chunks whose bytes stand one behind the other, and their sum. */
+static size_t take_stored(struct cursor *in, int rank, unsigned n, struct hdf5_stored *chunks,
+                          uint64_t *places)
 {
-    uint64_t start[SFS_MAX_RANK], address = serve_take_object(in);
+    size_t all = 0;
+    for (unsigned i = 0; i < n; i++) {
+        take_uints(in, chunks[i].start, rank);
+        chunks[i].mask = (uint32_t)take_uint(in, UINT32_MAX);
+        chunks[i].n = (size_t)take_uint(in, MOST_CHUNK_BYTES);
+        places[i] = take_uint(in, UINT64_MAX);
+        all += chunks[i].n;
+    }
+    return all;
+}
+
+/* Which of them are where they were placed, one bit for each. */
+static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const uint64_t *places,
+                      unsigned n, const char *bytes, uint64_t *taken)
+{
+    int error = 0;
+    *taken = 0;
+    for (unsigned i = 0; i < n && !error; i++) {
+        struct driver_placed placed = {.address = places[i],
+                                       .n = places[i] == UINT64_MAX ? 0 : chunks[i].n};
+        error = dataset_put_chunk(served.hdf5, address, chunks[i].start, chunks[i].mask, bytes,
+                                  chunks[i].n, &placed);
+        *taken |= (uint64_t)placed.is_taken << i;
+        bytes += chunks[i].n;
+    }
+    return error;
+}
+
+/* libhdf5 passes on what it is given: so it is given memory that nobody touches. */
+static int do_write_chunks(struct cursor *in, struct wire *out)
+{
+    struct hdf5_stored chunks[HDF5_MOST_STORED];
+    uint64_t places[HDF5_MOST_STORED], taken, address = serve_take_object(in);
     int rank = (int)take_uint(in, SFS_MAX_RANK);
-    take_uints(in, start, rank);
-    uint32_t mask = (uint32_t)take_uint(in, UINT32_MAX);
-    size_t n = (size_t)take_uint(in, MOST_CHUNK_BYTES);
-    struct driver_placed placed = {.address = take_uint(in, UINT64_MAX)};
+    unsigned n = (unsigned)take_uint(in, HDF5_MOST_STORED);
+    size_t all = take_stored(in, rank, n, chunks, places);
     const struct open_dataset *dataset;
     int error = serve_find_open(address, rank, in, &dataset);
     if (error)
         return error;
-    char *bytes = calloc(n ? n : 1, 1);
+    char *bytes = calloc(all ? all : 1, 1);
     if (!bytes)
         return -ENOMEM;
-    placed.n = placed.address == UINT64_MAX ? 0 : n;
     served.payload = bytes;
-    served.payload_n = n;
-    driver_expect(bytes, n);
-    error = dataset_put_chunk(served.hdf5, address, start, mask, bytes, n, &placed);
+    served.payload_n = all;
+    driver_expect(bytes, all);
+    error = put_stored(address, chunks, places, n, bytes, &taken);
     driver_expect(NULL, 0);
     served.payload = NULL;
     free(bytes);
-    return serve_put_number(out, error, placed.is_taken);
+    return serve_put_number(out, error, taken);
 }
 
 static int do_place(struct cursor *in, struct wire *out)
@@ -169,7 +199,7 @@ const call_function serve_changing[WORKER_CALLS] = {
     [WORKER_WRITE] = do_write,
     [WORKER_WRITE_SEQUENCES] = do_write_sequences,
     [WORKER_SET_EXTENT] = do_set_extent,
-    [WORKER_WRITE_CHUNK] = do_write_chunk,
+    [WORKER_WRITE_CHUNKS] = do_write_chunks,
     [WORKER_PLACE] = do_place,
     [WORKER_CREATE_GROUP] = do_create_group,
     [WORKER_REMOVE_GROUP] = do_remove_group,

@@ -1,0 +1,102 @@
+/* Files with external raw data that were written since the last commit. They are written in place,
+ * by others, and have no journal: all that is known of them here is that they are to be synced. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+#define MOST_RAW 64 /* descriptors; more are synced before a commit */
+
+struct raw {
+    struct raw *prev, *next;
+    int fd;
+    struct stat st;
+};
+
+static int sync_raw(struct store *store, int fd)
+{
+    int error;
+    do
+        error = fsync(fd) < 0 ? -errno : 0;
+    while (error == -EINTR);
+    if (error)
+        log_error("%s: external raw data may be lost, a file of them cannot be synced: %s",
+                  store->path, strerror(-error));
+    return error;
+}
+
+static void end(struct raw *raw)
+{
+    close(raw->fd);
+    free(raw);
+}
+
+/* Where a file is in the list; its descriptor is older than what was written, so that it hears of
+ * every error of the disk. */
+static struct raw *find(struct store *store, const struct stat *st)
+{
+    struct raw *raw;
+    DL_FOREACH (store->raw, raw)
+        if (raw->st.st_dev == st->st_dev && raw->st.st_ino == st->st_ino)
+            break;
+    return raw;
+}
+
+int store_raw_written(struct store *store, int fd)
+{
+    struct raw *raw = calloc(1, sizeof(*raw)), *oldest = NULL;
+    if (!raw || fstat(fd, &raw->st) < 0) {
+        int error = raw ? -errno : -ENOMEM;
+        (void)sync_raw(store, fd);
+        close(fd);
+        free(raw);
+        return error;
+    }
+    raw->fd = fd;
+    pthread_mutex_lock(&store->raw_lock);
+    bool is_there = find(store, &raw->st);
+    if (!is_there) {
+        DL_APPEND(store->raw, raw);
+        if (++store->n_raw > MOST_RAW) {
+            oldest = store->raw;
+            DL_DELETE(store->raw, oldest);
+            store->n_raw--;
+        }
+    }
+    pthread_mutex_unlock(&store->raw_lock);
+    if (is_there)
+        end(raw);
+    int error = oldest ? sync_raw(store, oldest->fd) : 0;
+    if (oldest)
+        end(oldest);
+    return error;
+}
+
+int raw_sync(struct store *store)
+{
+    struct raw *raw, *next, *written;
+    pthread_mutex_lock(&store->raw_lock);
+    written = store->raw;
+    store->raw = NULL;
+    store->n_raw = 0;
+    pthread_mutex_unlock(&store->raw_lock);
+    int error = 0;
+    DL_FOREACH_SAFE (written, raw, next) {
+        int failed = sync_raw(store, raw->fd);
+        error = error ? error : failed;
+        end(raw);
+    }
+    return error;
+}
+
+void raw_forget(struct store *store)
+{
+    struct raw *raw, *next;
+    DL_FOREACH_SAFE (store->raw, raw, next)
+        end(raw);
+    pthread_mutex_destroy(&store->raw_lock);
+}
