@@ -795,7 +795,8 @@ def test_a_file_that_does_not_fit_is_told_in_one_line(mounts, sparse, tmp_path, 
     wait_until(lambda: (sparse.mounted / ".sparsefs/log").read_text())
     sparse.mounted.unmount()
     line, = sparse.mounted.log().splitlines()
-    assert ("7" in line or "the shape is not (30, 41)" in line) and "write one of the frame's shape and type, which dataset.json has" in line
+    assert "7" in line or "the shape is not (30, 41)" in line
+    assert "write one of the frame's shape and type, which dataset.json has" in line
     sparse.mount(mounts)
     sparse.check()
 
