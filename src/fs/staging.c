@@ -44,6 +44,7 @@ struct staged {
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
                                * both locks */
+    bool applies;             /* the content is being applied, without the lock */
     int failure;              /* of one that is no such file, as far as it was written; or 0 */
     /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
     bool is_written;  /* not just truncated to nothing */
@@ -221,11 +222,13 @@ static int apply_collected(struct staging *staging, struct staged *staged, bool 
                                          .sparsify = staging->sparsify,
                                          .most_kept = staging->limit,
                                          .is_tentative = is_tentative};
+    staged->applies = true;
     pthread_mutex_unlock(&staging->lock);
     commits_hold(staged->node->mounted->commits);
     int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);
     commits_release(staged->node->mounted->commits);
     pthread_mutex_lock(&staging->lock);
+    staged->applies = false;
     return error;
 }
 
@@ -277,12 +280,24 @@ static int try_collected(struct staging *staging, struct staged *staged, bool *c
     return error;
 }
 
+/* The content of one that has failed is in use until its last writer has ended. */
+static struct staged *find_to_begin(struct staging *staging, const struct node *node,
+                                    enum view_kind view, uint64_t frame)
+{
+    struct staged *staged = find(staging, node, view, frame);
+    while (staged && staged->failure && staged->applies) {
+        pthread_cond_wait(&staging->changed, &staging->lock);
+        staged = find(staging, node, view, frame);
+    }
+    return staged;
+}
+
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **out)
 {
     int error = 0;
     pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find(staging, node, view, frame);
+    struct staged *staged = find_to_begin(staging, node, view, frame);
     if (!staged)
         error = add(staging, node, view, frame, &staged);
     if (!error && staged->failure) { /* a failure of another writer, which has closed the file */

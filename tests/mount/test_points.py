@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+import sparse_files
 from conftest import BUILD, wait_until
 from model import refused
 from test_writing import SHAPE, Data, data, do, kill, sparse  # noqa: F401
@@ -253,6 +254,21 @@ def test_damaged_archives(mounts, sparse):
     take(sparse, 1, *((mask, values) if (found == np.where(mask, values, 0)).all()
                       else (sparse.defined[1], sparse.array[1])))
     check(sparse)
+
+
+def test_a_refused_archive_is_written_again_at_once(mounts, tmp_path):
+    """Its last close is still looking at it then."""
+    shape = (1, 1000, 1000)
+    sparse_files.make(tmp_path / "a.h5", np.zeros(shape, "<u2"), np.zeros(shape, bool), (1, 1000, 1000))
+    mount = mounts(tmp_path / "a.h5", "rw", expect_log=True)
+    values = np.arange(1, 1_000_001, dtype="<u2").reshape(1000, 1000)
+    content = bytearray(encode(**parts(scipy_sparse.csr_matrix(values))))
+    content[content.index(b"data.npy") + 200_000] ^= 1
+    path = mount / "sparse/npz/0.npz"
+    for _ in range(60):
+        with refused(errno.EINVAL):
+            path.write_bytes(content)
+    assert not scipy_sparse.load_npz(path).nnz
 
 
 def test_a_bomb_is_refused(mounts, sparse):
