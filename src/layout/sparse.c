@@ -469,5 +469,4 @@ const struct layout_ops layout_sparse = {
     .encode_bytes = sparse_encode_bytes,
     .encode = sparse_encode,
     .insert = sparse_insert,
-    .insert_many = sparse_insert_many,
 };

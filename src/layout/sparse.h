@@ -34,7 +34,6 @@ int sparse_claim(struct layout *layout);
 
 struct cache_form;
 struct encoded;
-struct insertion;
 struct pool;
 
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form);
@@ -42,6 +41,5 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
                   struct pool *pool, struct encoded *encoded);
 int sparse_insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
-void sparse_insert_many(struct layout *layout, struct insertion *insertions, size_t n);
 
 #endif

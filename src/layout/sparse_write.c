@@ -214,17 +214,24 @@ static int index_failed(const struct layout *layout, const uint64_t *scaled, int
     return error;
 }
 
-/* Tells the index of a chunk that is in its place; what was there before is free. */
+/* Stored bytes are never overwritten: the chunk gets new space, and its old space is free after the
+ * next commit. */
 static int put(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
-               uint64_t address, struct chunk_record *record)
+               struct chunk_record *record)
 {
     struct chunk_record made = encoded->record;
     struct why why;
-    made.address = address;
-    int error = index_insert(layout->sparse->index, scaled, &made, &why);
+    int error = store_allocate(layout->store, encoded->n, &made.address);
+    if (error)
+        return error;
+    error = store_write(layout->store, made.address, encoded->bytes, encoded->n);
+    if (!error) {
+        error = index_insert(layout->sparse->index, scaled, &made, &why);
+        if (error)
+            error = index_failed(layout, scaled, error, &why);
+    }
     if (error) {
-        error = index_failed(layout, scaled, error, &why);
-        store_free(layout->store, address, encoded->n);
+        store_free(layout->store, made.address, encoded->n);
         return error;
     }
     if (record->exists)
@@ -233,50 +240,25 @@ static int put(struct layout *layout, const uint64_t *scaled, const struct encod
     return error;
 }
 
-static int take_out(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
-{
-    struct why why;
-    if (!record->exists)
-        return 0;
-    int error = index_remove(layout->sparse->index, scaled, &why);
-    if (error)
-        return index_failed(layout, scaled, error, &why);
-    error = store_free(layout->store, record->address, record->size);
-    *record = (struct chunk_record){0};
-    return error;
-}
-
-/* Stored bytes are never overwritten: chunks get new space, and their old space is free after the
- * next commit. */
-void sparse_insert_many(struct layout *layout, struct insertion *insertions, size_t n)
-{
-    struct store_piece pieces[LAYOUT_MOST_INSERTED];
-    size_t n_pieces = 0;
-    pthread_rwlock_rdlock(layout->commit_lock);
-    for (size_t i = 0; i < n; i++)
-        if (insertions[i].encoded)
-            pieces[n_pieces++] = (struct store_piece){.bytes = insertions[i].encoded->bytes,
-                                                      .n = insertions[i].encoded->n};
-    int error = store_put(layout->store, pieces, n_pieces);
-    const struct store_piece *piece = pieces;
-    for (size_t i = 0; i < n; i++) {
-        struct insertion *in = &insertions[i];
-        if (!in->encoded)
-            in->error = take_out(layout, in->scaled, in->record);
-        else
-            in->error = error
-                            ? error
-                            : put(layout, in->scaled, in->encoded, (piece++)->address, in->record);
-    }
-    pthread_rwlock_unlock(layout->commit_lock);
-}
-
 int sparse_insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record)
 {
-    struct insertion insertion = {scaled, encoded, record, 0};
-    sparse_insert_many(layout, &insertion, 1);
-    return insertion.error;
+    struct why why;
+    int error = 0;
+    pthread_rwlock_rdlock(layout->commit_lock);
+    if (encoded) {
+        error = put(layout, scaled, encoded, record);
+    } else if (record->exists) {
+        error = index_remove(layout->sparse->index, scaled, &why);
+        if (error) {
+            error = index_failed(layout, scaled, error, &why);
+        } else {
+            error = store_free(layout->store, record->address, record->size);
+            *record = (struct chunk_record){0};
+        }
+    }
+    pthread_rwlock_unlock(layout->commit_lock);
+    return error;
 }
 
 int sparse_flush(struct layout *layout)
