@@ -339,14 +339,14 @@ def make_claim(path, add):
 def test_claims(tmp_path, add, mode):
     path = tmp_path / "bad.h5"
     make_claim(path, add)
-    assert drive.try_file((add.__name__, path.read_bytes(), True, mode, None)) == (add.__name__, [])
+    assert drive.try_file((add.__name__, path.read_bytes(), True, mode, None, None)) == (add.__name__, [])
 
 
 @pytest.mark.parametrize("mode", ["ro", "default", "inside"])
 def test_lists_that_are_all_the_same(tmp_path, mode):
     path = tmp_path / "bad.h5"
     many_lists(path)
-    assert drive.try_file(("lists", path.read_bytes(), True, mode, None)) == ("lists", [])
+    assert drive.try_file(("lists", path.read_bytes(), True, mode, None, None)) == ("lists", [])
 
 
 @pytest.mark.parametrize("options", ["ro", "default,hdf5=inside"])

@@ -25,7 +25,7 @@ def sample(tmp_path, mode):
     """Spread evenly over all; and those that were made by hand."""
     files = list(make.variants(tmp_path))
     chosen = files[::-(-len(files) // FILES)] + [file for file in files if file[0].startswith("known-")]
-    return [(name, content(), harmless, mode, None) for name, content, harmless in chosen]
+    return [(name, content(), harmless, mode, turn, None) for turn, (name, content, harmless) in enumerate(chosen)]
 
 
 @pytest.mark.parametrize("mode", ["ro", "default"])
