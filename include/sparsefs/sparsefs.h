@@ -654,6 +654,7 @@ struct sfs_dataset_info {
     struct sfs_index index; /* SFS_SPARSE; and so what follows */
     enum sfs_layout_message layout_message;
     bool rfc_encoding;
+    bool is_dense; /* structured chunks of dense data: no element is undefined */
 };
 
 /* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
@@ -683,7 +684,8 @@ struct sfs_dataset_create {
     size_t n_filters[SFS_SECTIONS];
     const struct sfs_filter *filters[SFS_SECTIONS];
     bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
-    bool is_dense;             /* an ordinary chunked dataset, with filters[1] */
+    bool is_dense;             /* an ordinary chunked dataset, with filters[1]; or, */
+    bool is_structured;        /* with elements of variable length, in structured chunks, too */
     /* All attributes of this object are copied, unless the file is NULL. */
     struct sfs_file *attributes_file;
     uint64_t attributes_address;

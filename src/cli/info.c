@@ -51,11 +51,17 @@ static const char *const layout_names[] = {
     [SFS_CHUNKED] = "chunked", [SFS_VIRTUAL] = "virtual",       [SFS_SPARSE] = "sparse",
 };
 
+static const char *layout_name(const struct sfs_dataset_info *info)
+{
+    return info->is_dense ? "structured" : layout_names[info->layout];
+}
+
 static int add_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct sums *sums = context;
     sums->chunks++;
-    sums->defined += chunk->unfiltered_size[VALUES_SECTION] / sums->info->type.size;
+    if (!sums->info->is_dense)
+        sums->defined += chunk->unfiltered_size[VALUES_SECTION] / sums->info->type.size;
     for (int i = 0; i < SFS_SECTIONS; i++) {
         sums->stored[i] += chunk->section_size[i];
         sums->unfiltered[i] += chunk->unfiltered_size[i];
@@ -103,7 +109,7 @@ static void print_filters(const char *section, size_t n, const struct sfs_filter
 static void print_head(const char *path, const struct sfs_dataset_info *info)
 {
     print_text(path);
-    printf(": %s\n  dims        ", layout_names[info->layout]);
+    printf(": %s\n  dims        ", layout_name(info));
     if (info->space == SFS_SPACE_NULL)
         fputs("none", stdout);
     else
@@ -255,7 +261,7 @@ static void json_head(const struct query *query, const char *path,
     printf("%s\n    {\n      \"path\": ", query->n ? "," : "");
     json_string(stdout, path, strlen(path));
     json_key("layout");
-    printf("\"%s\"", layout_names[info->layout]);
+    printf("\"%s\"", layout_name(info));
     json_dims("dims", info->rank, info->dims);
     json_dims("max_dims", info->rank, info->max_dims);
     if (chunked)

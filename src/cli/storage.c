@@ -124,6 +124,9 @@ int storage_option(const char *command, int option, struct sfs_dataset_create *c
     case STORAGE_UNFILTERED_EDGES:
         create->unfiltered_edges = true;
         return 0;
+    case STORAGE_DENSE:
+        create->is_dense = create->is_structured = true;
+        return 0;
     default:
         return USAGE;
     }
@@ -139,6 +142,7 @@ void storage_as(const struct sfs_dataset_info *info, struct sfs_dataset_create *
     create->unfiltered_edges = info->unfiltered_edges;
     create->allocation = info->allocation;
     create->fill_time = info->fill_time;
+    create->is_dense = create->is_structured = info->is_dense;
 }
 
 /* ---- What is there ---- */

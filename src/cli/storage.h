@@ -13,6 +13,7 @@ enum {
     STORAGE_ALLOC_TIME,
     STORAGE_FILL_TIME,
     STORAGE_UNFILTERED_EDGES,
+    STORAGE_DENSE,
 };
 /* clang-format off */
 #define STORAGE_OPTIONS                                                                            \
@@ -21,7 +22,8 @@ enum {
     {"encoding", required_argument, NULL, STORAGE_ENCODING},                                       \
     {"alloc-time", required_argument, NULL, STORAGE_ALLOC_TIME},                                   \
     {"fill-time", required_argument, NULL, STORAGE_FILL_TIME},                                     \
-    {"unfiltered-edges", no_argument, NULL, STORAGE_UNFILTERED_EDGES}
+    {"unfiltered-edges", no_argument, NULL, STORAGE_UNFILTERED_EDGES},                             \
+    {"dense", no_argument, NULL, STORAGE_DENSE}
 /* clang-format on */
 
 /* What --help says of them. */
@@ -38,7 +40,9 @@ enum {
     "                              (default: prototype; rfc with sectioned)\n"                     \
     "  --alloc-time WHEN           incremental, early or late (default: incremental)\n"            \
     "  --fill-time WHEN            ifset, alloc or never (default: ifset)\n"                       \
-    "  --unfiltered-edges          chunks that reach over the edge are stored without filters\n"
+    "  --unfiltered-edges          chunks that reach over the edge are stored without filters\n"   \
+    "  --dense                     no element is ever undefined; for elements of variable\n"       \
+    "                              length\n"
 
 /* Takes the value, optarg, of one of these. */
 int storage_option(const char *command, int option, struct sfs_dataset_create *create);

@@ -213,7 +213,8 @@ static int join_sections(const struct sfs_dataset *dataset, const uint64_t *scal
         return -EINVAL;
     if (__builtin_add_overflow(info->section_size[0], info->section_size[1], &n) ||
         __builtin_add_overflow(n, info->section_size[2], &n) || n > SIZE_MAX / 2 ||
-        info->section_size[0] == 0 || (n_sections < SFS_SECTIONS && info->section_size[2] > 0))
+        (info->section_size[0] == 0) != dataset->info.is_dense ||
+        (n_sections < SFS_SECTIONS && info->section_size[2] > 0))
         return -EINVAL;
     *encoded = (struct encoded){.n = (size_t)n, .room = (size_t)n};
     encoded->bytes = pool_get(pool, encoded->room);
@@ -266,7 +267,7 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
         error = sequences_check(dataset, scaled, UINT64_MAX, &form);
     if (!error && form.defined.elements == 0)
         error = -EINVAL;
-    if (!error)
+    if (!error && !dataset->info.is_dense)
         error = check_inside(layout, scaled, &form.defined);
     form_free(&form, pool);
     return error == -EIO ? -EINVAL : error;

@@ -109,6 +109,11 @@ struct elements {
     int n_sections;
 };
 
+static bool in_structured_chunks(const struct sfs_dataset_create *create)
+{
+    return !create->is_dense || create->is_structured;
+}
+
 /* A datatype that can be written, and filters that can be run. */
 static int check_elements(const struct sfs_file *file, const char *path,
                           const struct sfs_dataset_create *create, struct elements *elements)
@@ -118,7 +123,7 @@ static int check_elements(const struct sfs_file *file, const char *path,
     if (error)
         return refused(file, path, error, hdf5_error());
     bool is_variable = type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
-    bool is_sequence = is_variable && !create->is_dense;
+    bool is_sequence = is_variable && in_structured_chunks(create);
     elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
     elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
     bool has_pointers = type.has_pointers;
@@ -127,6 +132,11 @@ static int check_elements(const struct sfs_file *file, const char *path,
         return refused(file, path, -EOPNOTSUPP,
                        "elements with references, or with parts of variable length, cannot be "
                        "written yet");
+    if (create->is_structured && !is_sequence)
+        return refused(file, path, -EOPNOTSUPP,
+                       "structured chunks of dense data are of elements of variable length");
+    if (create->is_structured && create->n_filters[0] > 0)
+        return refused(file, path, -EINVAL, "there is no section of selections");
     if (is_variable && create->fill)
         return refused(file, path, -EOPNOTSUPP,
                        "elements of variable length have no fill value but the empty one");
@@ -139,7 +149,8 @@ static int check_elements(const struct sfs_file *file, const char *path,
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
-            if (keeps_count(&filters[i]) && !create->is_dense && (section != 1 || i != 0))
+            if (keeps_count(&filters[i]) && in_structured_chunks(create) &&
+                (section != 1 || i != 0))
                 return refused(file, path, -EOPNOTSUPP,
                                "nbit and scale-offset must be the first filter of the values, or "
                                "optional");
@@ -227,6 +238,7 @@ static int make_layout(const struct sfs_file *file, const struct sfs_dataset_cre
         .order = create->layout_message,
         .rfc_encoding = create->rfc_encoding,
         .unfiltered_edges = create->unfiltered_edges,
+        .is_dense = create->is_dense,
     };
     bool filtered =
         create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
@@ -304,7 +316,8 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
                     {is_adapted ? info.n_filters : create->n_filters[1],
                      is_adapted ? info.filters : complete(create, given)},
                     {create->n_filters[2], (struct sfs_filter *)create->filters[2]}},
-        .is_rfc = layout_message_is_rfc(layout)};
+        .is_rfc = layout_message_is_rfc(layout),
+        .first = layout->first_section};
 
     error = hdf5_reopen(file->hdf5); /* it must not know the old header */
     if (error) {
@@ -362,8 +375,8 @@ static int create_dataset(struct sfs_file *file, const char *path,
                           uint64_t *address)
 {
     pthread_rwlock_rdlock(&file->commit_lock);
-    int error = create->is_dense ? create_dense(file, path, create, address)
-                                 : create_sparse(file, path, create, elements, address);
+    int error = in_structured_chunks(create) ? create_sparse(file, path, create, elements, address)
+                                             : create_dense(file, path, create, address);
     pthread_rwlock_unlock(&file->commit_lock);
     return error;
 }
@@ -389,6 +402,9 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
         return writing.error;
     if (create->rank < 1 || create->rank > SFS_MAX_RANK)
         return refused(file, path, -EINVAL, "the rank is not 1 to 32");
+    if (create->is_structured && !create->is_dense)
+        return refused(file, path, -EINVAL,
+                       "structured chunks without undefined elements are dense");
     if (!box_product(create->dims, create->rank, 1, &n))
         return refused(file, path, -EINVAL, "the elements exceed 63 bits");
     if ((unsigned)create->allocation > SFS_ALLOCATION_LATE ||

@@ -111,6 +111,7 @@ static void describe_encoding(const struct sfs_dataset *dataset, struct sfs_data
     info->index = layout_message_index(&layout);
     info->layout_message = layout.order;
     info->rfc_encoding = layout_message_is_rfc(&layout);
+    info->is_dense = layout.first_section > 0;
     info->unfiltered_edges = layout.unfiltered_edges;
     info->allocation = header->fill.allocation;
     info->fill_time = header->fill.fill_time;
@@ -142,7 +143,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
     if (error == -EIO || error == -EINVAL)
         return cannot_open(dataset, -EIO, hdf5_error());
     if (!error && header->layout.n_sections == MAX_SECTIONS && !info->type.has_pointers)
-        return cannot_open(dataset, -EIO, "three sections, but no variable-length data");
+        return cannot_open(dataset, -EIO, "sections of variable-length data, but it has none");
     return error;
 }
 

@@ -186,7 +186,8 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
         error = -EINVAL;
     if (error)
         return error;
-    return dataset->sparse ? sparse_defined(dataset, &box, runs) : runs_append(runs, 0, elements);
+    return dataset_has_undefined(dataset) ? sparse_defined(dataset, &box, runs)
+                                          : runs_append(runs, 0, elements);
 }
 
 int dataset_describe(struct runs *runs, struct sfs_defined *defined)
@@ -380,7 +381,7 @@ static int count_defined_once(struct sfs_dataset *dataset, const struct sfs_slab
     int error = dataset_box(dataset, slab, &box);
     if (error)
         return error;
-    if (!dataset->sparse)
+    if (!dataset_has_undefined(dataset))
         return box_product(box.count, box.rank, 1, elements) ? 0 : -EINVAL;
 
     struct count count = {.layout = &dataset->layout, .box = &box, .dataset = dataset};

@@ -149,7 +149,7 @@ static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_sla
     if (space_rank < 0 || space_rank > slab->rank)
         return -EINVAL;
     const uint64_t *dims = slab->count + slab->rank - space_rank;
-    if (!dataset->sparse)
+    if (!dataset_has_undefined(dataset))
         return selection_encode_all(space_rank, dims, encoded, n);
     struct runs runs;
     bool is_done;

@@ -28,6 +28,7 @@ static bool is_same_sparse(const struct sparse *a, const struct sparse *b)
                 !memcmp(old->layout.chunk_dims, new->layout.chunk_dims, dims_bytes) &&
                 old->layout.element_size == new->layout.element_size &&
                 old->layout.n_sections == new->layout.n_sections &&
+                old->layout.first_section == new->layout.first_section &&
                 old->layout.unfiltered_edges == new->layout.unfiltered_edges &&
                 old->filtered == new->filtered && old->datatype.size == new->datatype.size &&
                 !memcmp(old->datatype.data, new->datatype.data, old->datatype.size) &&

@@ -135,7 +135,8 @@ static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_encode
     int error = transfer_take_space(dataset, space, &selection);
     if (error)
         return error;
-    error = (dataset->sparse ? get_defined_of : copy_space)(dataset, space, &selection, encoded, n);
+    error = (dataset_has_undefined(dataset) ? get_defined_of : copy_space)(dataset, space,
+                                                                           &selection, encoded, n);
     selection_free(&selection);
     return error;
 }

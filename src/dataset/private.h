@@ -38,7 +38,7 @@ struct sfs_dataset {
     struct hdf5_storage storage; /* of a dense one */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
-    struct sparse *sparse;       /* NULL: dense */
+    struct sparse *sparse;       /* structured chunks; NULL: what libhdf5 knows */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct series *series;       /* of a followed file: its members; else NULL */
     struct use use;
@@ -63,6 +63,12 @@ struct sfs_dataset {
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
 };
+
+/* Whether elements can be undefined: it is sparse. Of dense data in structured chunks none is. */
+static inline bool dataset_has_undefined(const struct sfs_dataset *dataset)
+{
+    return dataset->sparse && !dataset->info.is_dense;
+}
 
 /* Group commit: one commit serves all callers that came before it began. A caller that comes during
  * a commit waits for the next one, which the first of them does. */

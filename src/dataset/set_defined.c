@@ -120,7 +120,7 @@ int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     CHANGING(dataset);
     struct box box;
     uint64_t elements;
-    if (!dataset->sparse)
+    if (!dataset_has_undefined(dataset))
         return -EOPNOTSUPP;
     if (writing.error)
         return writing.error;

@@ -720,7 +720,7 @@ static int erase_part(void *context, const struct part *part)
 
 static int check_erasable(const struct sfs_dataset *dataset)
 {
-    if (!dataset->sparse)
+    if (!dataset_has_undefined(dataset))
         return -EOPNOTSUPP;
     return dataset_check_writable(dataset);
 }

@@ -37,9 +37,10 @@ size_t chunk_record_element(const struct chunk_record_format *format,
 {
     size_t bytes = superblock->offset_size + format->size_bytes;
     if (is_structured(format))
-        bytes += 8 * (size_t)(format->n_sections - 1);
+        bytes += 8 * (size_t)(format->n_sections - format->first_section - 1);
     if (is_filtered(format))
-        bytes += is_structured(format) ? 12 * (size_t)format->n_sections : 4;
+        bytes +=
+            is_structured(format) ? 12 * (size_t)(format->n_sections - format->first_section) : 4;
     return bytes;
 }
 
@@ -49,14 +50,14 @@ size_t chunk_record_in_tree(const struct chunk_record_format *format,
     return chunk_record_element(format, superblock) + 8 * (size_t)format->rank;
 }
 
-void chunk_record_decode_sections(int n_sections, bool filtered, struct cursor *cursor,
+void chunk_record_decode_sections(int first, int n_sections, bool filtered, struct cursor *cursor,
                                   struct chunk_record *record)
 {
-    for (int i = 1; i < n_sections; i++)
+    for (int i = first + 1; i < n_sections; i++)
         record->section_offset[i] = cursor_uint(cursor, 8);
-    for (int i = 0; filtered && i < n_sections; i++)
+    for (int i = first; filtered && i < n_sections; i++)
         record->unfiltered_size[i] = cursor_uint(cursor, 8);
-    for (int i = 0; filtered && i < n_sections; i++)
+    for (int i = first; filtered && i < n_sections; i++)
         record->filter_mask[i] = (uint32_t)cursor_uint(cursor, 4);
 }
 
@@ -137,7 +138,8 @@ int chunk_record_decode(const struct chunk_record_format *format,
     for (int i = 0; scaled && i < format->rank; i++)
         scaled[i] = cursor_uint(cursor, 8);
     if (!dense)
-        chunk_record_decode_sections(format->n_sections, is_filtered(format), cursor, &r);
+        chunk_record_decode_sections(format->first_section, format->n_sections, is_filtered(format),
+                                     cursor, &r);
     if (cursor->failed)
         return why_damaged(why, "chunk index at address %" PRIu64 ": address of a chunk", where);
 
@@ -151,14 +153,14 @@ int chunk_record_decode(const struct chunk_record_format *format,
     return 0;
 }
 
-void chunk_record_encode_sections(int n_sections, bool filtered, struct output *output,
+void chunk_record_encode_sections(int first, int n_sections, bool filtered, struct output *output,
                                   const struct chunk_record *record)
 {
-    for (int i = 1; i < n_sections; i++)
+    for (int i = first + 1; i < n_sections; i++)
         output_uint(output, record->section_offset[i], 8);
-    for (int i = 0; filtered && i < n_sections; i++)
+    for (int i = first; filtered && i < n_sections; i++)
         output_uint(output, record->unfiltered_size[i], 8);
-    for (int i = 0; filtered && i < n_sections; i++)
+    for (int i = first; filtered && i < n_sections; i++)
         output_uint(output, record->filter_mask[i], 4);
 }
 
@@ -200,6 +202,7 @@ int chunk_record_encode(const struct chunk_record_format *format,
     for (int i = 0; scaled && i < format->rank; i++)
         output_uint(&output, scaled[i], 8);
     if (is_structured(format))
-        chunk_record_encode_sections(format->n_sections, is_filtered(format), &output, record);
+        chunk_record_encode_sections(format->first_section, format->n_sections, is_filtered(format),
+                                     &output, record);
     return 0;
 }

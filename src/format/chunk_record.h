@@ -14,10 +14,11 @@
 #include "format/section_filters.h"
 
 struct chunk_record {
-    bool exists;                           /* false: nothing else is set */
-    uint64_t address;                      /* in the store */
-    uint64_t size;                         /* stored bytes of the whole chunk */
-    uint64_t section_offset[MAX_SECTIONS]; /* from address; ascending, not beyond size */
+    bool exists;      /* false: nothing else is set */
+    uint64_t address; /* in the store */
+    uint64_t size;    /* stored bytes of the whole chunk */
+    /* Structured; the selection of dense data has no bytes. From address; ascending, not beyond size: */
+    uint64_t section_offset[MAX_SECTIONS];
     /* Filtered only; of a dense chunk only filter_mask[0] is used. */
     uint64_t unfiltered_size[MAX_SECTIONS]; /* bytes of each section before its filters */
     uint32_t filter_mask[MAX_SECTIONS];     /* bit i: filter i was skipped in writing */
@@ -35,8 +36,9 @@ enum chunk_form {
 struct chunk_record_format {
     enum chunk_form form;
     int rank;
-    int n_sections;       /* 2 or 3; dense: 0 */
-    unsigned size_bytes;  /* width of the stored size; CHUNK_DENSE: 0 */
+    int n_sections;      /* 2 or 3, of dense data with the selection that is not stored; dense: 0 */
+    int first_section;   /* that is stored: 1 of dense data in structured chunks, else 0 */
+    unsigned size_bytes; /* width of the stored size; CHUNK_DENSE: 0 */
     uint64_t chunk_bytes; /* product of chunk dims and element size */
     uint64_t chunk_elements;
 };
@@ -66,10 +68,11 @@ int chunk_record_encode(const struct chunk_record_format *format,
                         const struct superblock *superblock, const uint64_t *scaled,
                         const struct chunk_record *record, unsigned char *bytes, struct why *why);
 
-/* What follows address and stored size of a structured chunk, as in the layout message too. */
-void chunk_record_encode_sections(int n_sections, bool filtered, struct output *output,
+/* What follows address and stored size of a structured chunk with the sections first to n_sections
+ * - 1, as in the layout message too. */
+void chunk_record_encode_sections(int first, int n_sections, bool filtered, struct output *output,
                                   const struct chunk_record *record);
-void chunk_record_decode_sections(int n_sections, bool filtered, struct cursor *cursor,
+void chunk_record_decode_sections(int first, int n_sections, bool filtered, struct cursor *cursor,
                                   struct chunk_record *record);
 
 /* Whether the widths of the file suffice, as chunk_record_encode says. */

@@ -81,7 +81,9 @@ static int decode_filters(struct dataset_header *d, struct why *why)
         found = message;
     }
     d->filtered = found != NULL;
-    return found ? section_filters_decode(found, d->layout.n_sections, &d->filters, why) : 0;
+    return found ? section_filters_decode(found, d->layout.first_section, d->layout.n_sections,
+                                          &d->filters, why)
+                 : 0;
 }
 
 /* The name of an attribute message, with the byte that ends it. -EILSEQ. */

@@ -87,17 +87,38 @@ static int decode_type(const struct message *message, struct cursor *c, struct l
     return 0;
 }
 
-/* Number of sections, numbers of those that are metadata. False if these bytes are no such. */
-static bool decode_sections(struct cursor *c, int *n_sections, int *n_metadata)
+/* Which sections chunks have, with those that are not stored. */
+struct composition {
+    int first, n;
+    unsigned offset_size;
+};
+
+/* That of sparse data, of sparse data of variable length, of dense data of variable length. */
+static const struct composition compositions[] = {
+    {.n = MAX_SECTIONS - 1}, {.n = MAX_SECTIONS}, {.first = 1, .n = MAX_SECTIONS}};
+
+/* Sections that are metadata: all, but for the values where these have no variable-length data. */
+static int n_metadata_of(int first, int n_sections)
 {
-    *n_sections = (int)cursor_uint(c, 1);
-    *n_metadata = (int)cursor_uint(c, 1);
-    if (c->failed || *n_sections < 2 || *n_sections > MAX_SECTIONS || *n_metadata < 1 ||
-        *n_metadata > *n_sections)
+    return n_sections == MAX_SECTIONS ? n_sections - first : 1;
+}
+
+/* Number of sections, numbers of those that are metadata. False if these bytes are no such. */
+static bool decode_sections(struct cursor *c, struct composition *composition)
+{
+    int n_sections = (int)cursor_uint(c, 1), n_metadata = (int)cursor_uint(c, 1);
+    size_t kind = 0, n = sizeof(compositions) / sizeof(*compositions);
+    while (kind < n &&
+           (n_sections != compositions[kind].n - compositions[kind].first ||
+            n_metadata != n_metadata_of(compositions[kind].first, compositions[kind].n)))
+        kind++;
+    if (c->failed || kind == n)
         return false;
-    for (int i = 0; i < *n_metadata; i++)
+    for (int i = 0; i < n_metadata; i++)
         if (cursor_uint(c, 1) != (uint64_t)i)
             return false;
+    composition->first = compositions[kind].first;
+    composition->n = compositions[kind].n;
     return !c->failed;
 }
 
@@ -112,11 +133,18 @@ static bool decode_offset_size(struct cursor *c, unsigned width, unsigned *offse
 }
 
 /* Offset size and sections. */
-static bool decode_composition(struct cursor *c, unsigned offset_size_width, int *n_sections,
-                               int *n_metadata, unsigned *offset_size)
+static bool decode_composition(struct cursor *c, unsigned offset_size_width,
+                               struct composition *composition)
 {
-    return decode_offset_size(c, offset_size_width, offset_size) &&
-           decode_sections(c, n_sections, n_metadata);
+    return decode_offset_size(c, offset_size_width, &composition->offset_size) &&
+           decode_sections(c, composition);
+}
+
+static void set_composition(struct layout_message *l, const struct composition *composition)
+{
+    l->first_section = composition->first;
+    l->n_sections = composition->n;
+    l->offset_size = composition->offset_size;
 }
 
 static uint64_t chunk_bytes(const struct layout_message *l)
@@ -147,7 +175,8 @@ static bool decode_index(const struct superblock *superblock, struct cursor *c,
     case INDEX_SINGLE:
         l->single.size =
             cursor_uint(c, chunk_record_size_bytes(l->n_sections, l->offset_size, chunk_bytes(l)));
-        chunk_record_decode_sections(l->n_sections, l->single_filtered, c, &l->single);
+        chunk_record_decode_sections(l->first_section, l->n_sections, l->single_filtered, c,
+                                     &l->single);
         break;
     case INDEX_FIXED_ARRAY:
         l->page_bits = (unsigned)cursor_uint(c, 1);
@@ -176,34 +205,35 @@ static bool decode_index(const struct superblock *superblock, struct cursor *c,
 }
 
 static bool decode_prototype_order(const struct superblock *superblock, struct cursor c,
-                                   struct layout_message *l, int *n_metadata)
+                                   struct layout_message *l)
 {
+    struct composition composition;
     l->offset_size_width = 1;
-    return decode_composition(&c, 1, &l->n_sections, n_metadata, &l->offset_size) &&
-           decode_index(superblock, &c, l);
+    if (!decode_composition(&c, 1, &composition))
+        return false;
+    set_composition(l, &composition);
+    return decode_index(superblock, &c, l);
 }
 
 /* The composition stands behind the index, whose single chunk cannot be read without it: the
  * possible ones are tried. So are the widths of the offset size. */
 static bool decode_rfc22_order(const struct superblock *superblock, struct cursor c,
-                               const struct layout_message *begin, struct layout_message *l,
-                               int *n_metadata)
+                               const struct layout_message *begin, struct layout_message *l)
 {
-    for (int n_sections = 2; n_sections <= MAX_SECTIONS; n_sections++)
+    for (size_t kind = 0; kind < sizeof(compositions) / sizeof(*compositions); kind++)
         for (unsigned offset_size = 8; offset_size >= 4; offset_size -= 4)
             for (size_t w = 0; w < sizeof(offset_size_widths); w++) {
                 struct cursor at = c;
-                int found_sections;
-                unsigned found_size;
+                struct composition wanted = compositions[kind], found;
+                wanted.offset_size = offset_size;
                 *l = *begin;
                 l->order = SFS_LAYOUT_MESSAGE_22;
                 l->offset_size_width = offset_size_widths[w];
-                l->n_sections = n_sections;
-                l->offset_size = offset_size;
+                set_composition(l, &wanted);
                 if (decode_index(superblock, &at, l) &&
-                    decode_composition(&at, offset_size_widths[w], &found_sections, n_metadata,
-                                       &found_size) &&
-                    found_sections == n_sections && found_size == offset_size)
+                    decode_composition(&at, offset_size_widths[w], &found) &&
+                    found.first == wanted.first && found.n == wanted.n &&
+                    found.offset_size == offset_size)
                     return true;
             }
     return false;
@@ -213,19 +243,22 @@ static bool decode_rfc22_order(const struct superblock *superblock, struct curso
  * sections, offset size, dims, index. */
 static bool decode_sectioned(const struct superblock *superblock, const struct message *message,
                              struct cursor c, const struct layout_message *begin,
-                             struct layout_message *l, int *n_metadata)
+                             struct layout_message *l)
 {
     if (cursor_uint(&c, 1) != STORAGE_TYPE_CHUNKED)
         return false;
     for (size_t w = 0; w < sizeof(offset_size_widths); w++) {
         struct why why;
         struct cursor at = c;
+        struct composition composition;
         *l = *begin;
         l->order = SFS_LAYOUT_MESSAGE_SECTIONED;
         l->offset_size_width = offset_size_widths[w];
-        if (decode_sections(&at, &l->n_sections, n_metadata) &&
-            decode_offset_size(&at, offset_size_widths[w], &l->offset_size) &&
-            decode_dims(message, &at, l, &why) == 0 && decode_index(superblock, &at, l))
+        if (!decode_sections(&at, &composition) ||
+            !decode_offset_size(&at, offset_size_widths[w], &composition.offset_size))
+            continue;
+        set_composition(l, &composition);
+        if (decode_dims(message, &at, l, &why) == 0 && decode_index(superblock, &at, l))
             return true;
     }
     return false;
@@ -233,18 +266,17 @@ static bool decode_sectioned(const struct superblock *superblock, const struct m
 
 /* The rest behind the type, in whichever order it makes sense. */
 static int decode_orders(const struct superblock *superblock, const struct message *message,
-                         struct cursor c, struct layout_message *l, int *n_metadata,
-                         struct why *why)
+                         struct cursor c, struct layout_message *l, struct why *why)
 {
     const struct layout_message begin = *l;
     struct layout_message with_dims = *l;
     struct cursor behind_dims = c;
     int error = decode_dims(message, &behind_dims, &with_dims, why);
     *l = with_dims;
-    if (!error && (decode_prototype_order(superblock, behind_dims, l, n_metadata) ||
-                   decode_rfc22_order(superblock, behind_dims, &with_dims, l, n_metadata)))
+    if (!error && (decode_prototype_order(superblock, behind_dims, l) ||
+                   decode_rfc22_order(superblock, behind_dims, &with_dims, l)))
         return 0;
-    if (decode_sectioned(superblock, message, c, &begin, l, n_metadata))
+    if (decode_sectioned(superblock, message, c, &begin, l))
         return 0;
     return error ? error
                  : why_damaged(why,
@@ -288,18 +320,14 @@ int layout_message_decode(const struct superblock *superblock, const struct mess
             why, "data layout message at address %" PRIu64 " is not one of structured chunks",
             message->address);
     struct layout_message l = {0};
-    int n_metadata = 0;
     int error = decode_type(message, &c, &l, why);
     if (!error)
-        error = decode_orders(superblock, message, c, &l, &n_metadata, why);
+        error = decode_orders(superblock, message, c, &l, why);
     if (error)
         return error;
-    if (l.n_sections == 2 && n_metadata == 2)
-        return why_unsupported(
-            why, "data layout message at address %" PRIu64 ": dense chunks of variable-length data",
-            message->address);
-    if (n_metadata != (l.n_sections == 3 ? 3 : 1))
-        return damaged(message, "number of metadata sections", (uint64_t)n_metadata, why);
+    if (l.first_section > 0 && (l.type & SPARSE_TYPE) != 0)
+        return damaged(message, "no section for selections, but structured chunk type", l.type,
+                       why);
     error = check_index(message, &l, why);
     if (error)
         return error;
@@ -318,6 +346,7 @@ int layout_message_records(const struct layout_message *layout, bool filtered,
     struct chunk_record_format f = {
         .form = filtered ? CHUNK_STRUCTURED_FILTERED : CHUNK_STRUCTURED,
         .rank = layout->rank,
+        .first_section = layout->first_section,
         .n_sections = layout->n_sections,
     };
     if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &f.chunk_bytes))
@@ -578,6 +607,9 @@ int layout_message_choose(const struct layout_choice *choice, const struct super
     struct layout_message l = *layout;
     if ((unsigned)choice->order > SFS_LAYOUT_MESSAGE_SECTIONED)
         return why_refused(why, -EINVAL, "layout message %d is not known", (int)choice->order);
+    if (choice->is_dense && l.n_sections < MAX_SECTIONS)
+        return why_refused(why, -EINVAL, "structured chunks of dense data of fixed size");
+    l.first_section = choice->is_dense;
     int error = choose_kind(choice->index.kind, dims, max_dims, &l, why);
     if (!error)
         error = check_grid(&l, max_dims, why);
@@ -592,6 +624,9 @@ int layout_message_choose(const struct layout_choice *choice, const struct super
     l.order = choice->order;
     if (choice->rfc_encoding || l.order == SFS_LAYOUT_MESSAGE_SECTIONED)
         l.type = SPARSE_TYPE | (l.n_sections == MAX_SECTIONS ? VARIABLE_LENGTH_TYPE : 0);
+    if (choice->is_dense)
+        l.type = VARIABLE_LENGTH_TYPE;
+
     *layout = l;
     return 0;
 }
@@ -639,15 +674,10 @@ static unsigned stored_size_width(const struct layout_message *l)
     return chunk_record_size_bytes(l->n_sections, l->offset_size, chunk_bytes(l));
 }
 
-static int n_metadata_of(const struct layout_message *l)
-{
-    return l->n_sections == 3 ? 3 : 1;
-}
-
 /* Bytes of the index's parameters, if a stored size takes size_width of them. */
 static size_t parameter_bytes(const struct layout_message *l, unsigned size_width)
 {
-    size_t n_sections = (size_t)l->n_sections;
+    size_t n_sections = (size_t)(l->n_sections - l->first_section);
     switch (l->index) {
     case INDEX_SINGLE:
         return size_width + 8 * (n_sections - 1) + (l->single_filtered ? 12 * n_sections : 0);
@@ -694,8 +724,8 @@ static void encode_dims(const struct layout_message *l, struct output *output)
 
 static void encode_sections(const struct layout_message *l, struct output *output)
 {
-    int n_metadata = n_metadata_of(l);
-    output_uint(output, (uint64_t)l->n_sections, 1);
+    int n_metadata = n_metadata_of(l->first_section, l->n_sections);
+    output_uint(output, (uint64_t)(l->n_sections - l->first_section), 1);
     output_uint(output, (uint64_t)n_metadata, 1);
     for (int i = 0; i < n_metadata; i++)
         output_uint(output, (uint64_t)i, 1);
@@ -716,7 +746,8 @@ static void encode_index(const struct superblock *superblock, const struct layou
     switch (l->index) {
     case INDEX_SINGLE:
         output_uint(output, single->size, stored_size_width(l));
-        chunk_record_encode_sections(l->n_sections, l->single_filtered, output, single);
+        chunk_record_encode_sections(l->first_section, l->n_sections, l->single_filtered, output,
+                                     single);
         break;
     case INDEX_FIXED_ARRAY:
         output_uint(output, l->page_bits, 1);
@@ -800,7 +831,7 @@ int layout_message_encode_over(const struct superblock *superblock, const struct
                                unsigned char *bytes, size_t n, struct why *why)
 {
     size_t needed = constant_bytes(superblock, l) + parameter_bytes(l, stored_size_width(l)) +
-                    (size_t)n_metadata_of(l);
+                    (size_t)n_metadata_of(l->first_section, l->n_sections);
     int error = check_widths(superblock, l, why);
     if (error)
         return error;

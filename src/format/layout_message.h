@@ -29,7 +29,8 @@ struct layout_message {
     uint64_t chunk_dims[SFS_MAX_RANK]; /* 1 to 2^32 - 1 elements */
     uint64_t element_size;             /* bytes; 1 to 2^32 - 1 */
     unsigned offset_size;              /* of the composition; 4 or 8 */
-    int n_sections;                    /* 2; 3 with variable-length data */
+    int n_sections;                    /* 2; 3 with variable-length data, also of dense data: */
+    int first_section;                 /* 1 of dense data, whose chunks have no selection; else 0 */
     enum sfs_layout_message order;
     unsigned offset_size_width; /* bytes of the offset size; of the prototype's order always 1 */
 
@@ -76,6 +77,7 @@ struct layout_choice {
     enum sfs_layout_message order;
     bool rfc_encoding;
     bool unfiltered_edges;
+    bool is_dense; /* dense data, which is of variable length then */
 };
 
 /* Puts that into a layout that layout_message_init has made. -EINVAL: these dims have no such

@@ -71,7 +71,7 @@ static int decode_filter(const struct message *message, struct cursor *c, struct
 static int decode_section(const struct message *message, struct cursor *c, int n_sections,
                           struct section_filters *filters, unsigned **values, struct why *why)
 {
-    int number = (int)cursor_uint(c, 1);
+    int number = filters->first + (int)cursor_uint(c, 1);
     size_t n = (size_t)cursor_uint(c, 1);
     size_t bytes = (size_t)cursor_uint(c, 2);
     const unsigned char *list = cursor_bytes(c, bytes);
@@ -97,11 +97,11 @@ static int decode_section(const struct message *message, struct cursor *c, int n
     return 0;
 }
 
-int section_filters_decode(const struct message *message, int n_sections,
+int section_filters_decode(const struct message *message, int first, int n_sections,
                            struct section_filters *filters, struct why *why)
 {
     struct cursor c = cursor_over(message->data, message->size);
-    struct section_filters f = {0};
+    struct section_filters f = {.first = first};
     if (message->flags & MESSAGE_SHARED)
         return why_unsupported(why, "section filter message at address %" PRIu64 " is shared",
                                message->address);
@@ -110,7 +110,7 @@ int section_filters_decode(const struct message *message, int n_sections,
     f.is_rfc = message->type == MESSAGE_FILTERS;
     if (version != (f.is_rfc ? RFC_VERSION : PROTOTYPE_VERSION))
         return damaged(message, "version", version, why);
-    if (n < 1 || n > n_sections || n_sections > MAX_SECTIONS)
+    if (n < 1 || n > n_sections - first || n_sections > MAX_SECTIONS)
         return damaged(message, "number of sections", (uint64_t)n, why);
 
     /* There are fewer values than the message has bytes. */
@@ -221,7 +221,7 @@ int section_filters_encode(const struct section_filters *filters, unsigned char 
     for (int i = 0; i < MAX_SECTIONS; i++) {
         if (filters->section[i].n == 0)
             continue;
-        output_uint(&output, (uint64_t)i, 1);
+        output_uint(&output, (uint64_t)(i - filters->first), 1);
         output_uint(&output, filters->section[i].n, 1);
         output_uint(&output, lists[i], 2);
         for (size_t k = 0; k < filters->section[i].n; k++)

@@ -10,7 +10,9 @@
 #include "format/object_header.h"
 #include "sparsefs/sparsefs.h"
 
-#define MAX_SECTIONS 3  /* encoded selection, values, variable-length heap */
+/* By what they hold: encoded selection, values, variable-length heap. Chunks of dense data have no
+ * selection: in the file their sections are numbered from the values on. */
+#define MAX_SECTIONS 3
 #define MAX_FILTERS  32 /* of one section */
 
 struct section_filters {
@@ -20,11 +22,13 @@ struct section_filters {
     } section[MAX_SECTIONS];
     unsigned *values; /* of all filters */
     bool is_rfc;      /* message 0x000b version 3, else 0x0019 version 1 */
+    int first;        /* the section that is number 0 in the file: 1 of dense data */
 };
 
-/* Decodes the message for a dataset of so many sections. Errors: -EILSEQ (why says what is wrong),
- * -ENOMEM. The caller frees what *filters points to with section_filters_free. Any thread. */
-int section_filters_decode(const struct message *message, int n_sections,
+/* Decodes the message for a dataset whose chunks have the sections first to n_sections - 1. Errors:
+ * -EILSEQ (why says what is wrong), -ENOMEM. The caller frees what *filters points to with
+ * section_filters_free. Any thread. */
+int section_filters_decode(const struct message *message, int first, int n_sections,
                            struct section_filters *filters, struct why *why);
 void section_filters_free(struct section_filters *filters);
 

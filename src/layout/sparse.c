@@ -1,7 +1,8 @@
 /* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
  * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
  * section has filters of its own. A third section holds variable-length data (format/heap.h); it
- * and section 1 then end in a checksum, too. */
+ * and section 1 then end in a checksum, too. Chunks of dense data, which is of variable length then,
+ * have no section 0: all their elements are defined. */
 #include "layout/sparse.h"
 
 #include <errno.h>
@@ -228,6 +229,18 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     return 0;
 }
 
+/* A chunk of dense data has a value for each of its elements, also for those outside of the dims. */
+static int define_all(const struct layout *layout, const uint64_t *scaled,
+                      const struct chunk_record *record, struct cache_form *form)
+{
+    uint64_t n = layout->sparse->format.chunk_elements;
+    if (n_values(layout, record) != n)
+        return layout_failed(layout, scaled, record->address,
+                             "its values are not as many as its elements");
+    form->has_defined = true;
+    return runs_append(&form->defined, 0, n);
+}
+
 static int decode_selection(const struct layout *layout, const uint64_t *scaled,
                             const struct chunk_record *record, const struct section *section,
                             struct cache_form *form)
@@ -235,6 +248,8 @@ static int decode_selection(const struct layout *layout, const uint64_t *scaled,
     struct selection selection;
     struct why why;
     const char *reason;
+    if (layout->sparse->format.first_section > SELECTION)
+        return define_all(layout, scaled, record, form);
     if (section->n == 0 && n_values(layout, record) == 0) {
         form->has_defined = true; /* as the RFC has a chunk without defined elements */
         return 0;

@@ -29,6 +29,11 @@ struct pipeline {
     const struct sfs_filter *filters;
 };
 
+static bool is_dense(const struct layout *layout)
+{
+    return layout->sparse->format.first_section > 0;
+}
+
 static struct pipeline pipeline_of(const struct layout *layout, int number)
 {
     const struct section_filters *filters = &layout->sparse->header.filters;
@@ -47,7 +52,8 @@ static size_t section_encode_bytes(const struct layout *layout, int number, size
 
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
-    size_t runs = form ? form->defined.n : 1, n = form ? form->value_size : layout->chunk_bytes;
+    size_t runs = form ? form->defined.n : 1;
+    size_t n = form && !is_dense(layout) ? form->value_size : layout->chunk_bytes;
     size_t selection = 1024 + runs * (size_t)layout->rank * 8;
     size_t bytes = 3 * selection + section_encode_bytes(layout, 1, selection, n);
     if (layout->sparse->format.n_sections == 2 || !form)
@@ -158,16 +164,31 @@ static bool is_unfiltered(const struct layout *layout, const uint64_t *scaled)
     return is_unfiltered;
 }
 
+/* The values of all elements of a chunk: those that are not there are empty, as their fill value. */
+static void put_all_values(const struct layout *layout, const struct cache_form *form, char *values)
+{
+    size_t size = layout->element_size;
+    memset(values, 0, layout->chunk_bytes);
+    for (size_t i = 0; i < form->defined.n; i++) {
+        struct run run = runs_at(&form->defined, i);
+        memcpy(values + run.first * size, (const char *)form->values + run.index * size,
+               (size_t)(run.last - run.first) * size);
+    }
+}
+
 /* Appends the checksums to sections 1 and 2: to the values in a copy; to the heap in place, as its
  * last bytes are read by nobody else and there is one encoder per chunk. */
-static int make_summed(const struct cache_form *form, struct pool *pool, void **values,
-                       struct made_section *sections)
+static int make_summed(const struct layout *layout, const struct cache_form *form,
+                       struct pool *pool, void **values, struct made_section *sections)
 {
-    size_t n = form->value_size + CHECKSUM_BYTES;
+    size_t n = (is_dense(layout) ? layout->chunk_bytes : form->value_size) + CHECKSUM_BYTES;
     char *summed = pool_get(pool, n);
     if (!summed)
         return -ENOMEM;
-    memcpy(summed, form->values, form->value_size);
+    if (is_dense(layout))
+        put_all_values(layout, form, summed);
+    else
+        memcpy(summed, form->values, form->value_size);
     structure_sum((unsigned char *)summed, n);
     *values = summed;
     sections[1].plain = summed;
@@ -186,12 +207,13 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     int n_sections = layout->sparse->format.n_sections;
     void *selection = NULL, *values = NULL;
     bool unfiltered = is_unfiltered(layout, scaled);
-    int error = make_selection(layout, form, &selection, &sections[0].plain_n);
+    int error =
+        is_dense(layout) ? 0 : make_selection(layout, form, &selection, &sections[0].plain_n);
     sections[0].plain = selection;
     sections[1].plain = form->values;
     sections[1].plain_n = form->value_size;
     if (!error && n_sections > 2)
-        error = make_summed(form, pool, &values, sections);
+        error = make_summed(layout, form, pool, &values, sections);
     for (int i = 0; i < n_sections && !error; i++)
         error = apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
                               &sections[i]);

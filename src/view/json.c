@@ -99,7 +99,7 @@ static void write_filters(FILE *out, const struct sfs_dataset_info *info)
 {
     write_key(out, "filters");
     putc('{', out);
-    if (info->layout == SFS_SPARSE) {
+    if (info->layout == SFS_SPARSE && !info->is_dense) {
         write_section(out, "selection", info->n_selection_filters, info->selection_filters);
         fputs(", ", out);
     }
@@ -210,7 +210,7 @@ int json_of_dataset(struct views *views, struct view_head *head)
     write_text(out, "byte_order", byte_order(&info->type));
     write_number(out, "item_size", info->type.size);
     write_json(out, "fill_value", info->fill_json);
-    write_text(out, "layout", layout_names[info->layout]);
+    write_text(out, "layout", info->is_dense ? "structured" : layout_names[info->layout]);
     if (info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE)
         write_dims(out, "chunk_dims", info->rank, info->chunk_dims);
     else

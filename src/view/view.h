@@ -94,7 +94,7 @@ struct views {
     uint64_t address;
     char *path;
     int frame_rank; /* the last axes of the dataset that are the frame */
-    bool is_sparse;
+    bool is_sparse; /* elements can be undefined */
     bool has_holes;          /* sparse, and the fill value is all zero bytes */
     bool chunks_span_frames; /* sparse */
 

@@ -230,7 +230,7 @@ int views_open(struct sfs_file *file, uint64_t address, const char *path, int fr
     int error = views->path ? sfs_dataset_open(file, address, path, &views->dataset) : -ENOMEM;
     if (!error) {
         show_as_integers(views);
-        views->is_sparse = views->info->layout == SFS_SPARSE;
+        views->is_sparse = views->info->layout == SFS_SPARSE && !views->info->is_dense;
         views->has_holes = views->is_sparse && views->info->fill && views->info->fill_is_zero;
         choose_frame_rank(views, frame_rank);
         error = renew(views);
@@ -302,9 +302,10 @@ size_t views_kept_bytes(struct views *views)
 
 static bool has_text(const struct views *views)
 {
-    const struct sfs_type *type = &views->info->type;
+    const struct sfs_dataset_info *info = views->info;
+    const struct sfs_type *type = &info->type;
     bool only_text = type->has_pointers || type->class == SFS_STRING;
-    if (views->is_sparse && type->has_pointers) /* libhdf5 cannot follow them */
+    if (info->layout == SFS_SPARSE && type->has_pointers) /* libhdf5 cannot follow them */
         return false;
     return views->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
 }

@@ -57,10 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         write_over(&superblock, &message, &layout);
     }
     message.type = MESSAGE_FILTERS;
-    if (section_filters_decode(&message, 2, &filters, &why) == 0)
+    if (section_filters_decode(&message, 0, 2, &filters, &why) == 0)
         section_filters_free(&filters);
     message.type = MESSAGE_SECTION_FILTERS;
-    if (section_filters_decode(&message, 3, &filters, &why) == 0)
+    if (section_filters_decode(&message, 0, 3, &filters, &why) == 0)
         section_filters_free(&filters);
     return 0;
 }

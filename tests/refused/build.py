@@ -333,12 +333,15 @@ def sectioned(offset_size_bytes, index=None):
     return file.end(file.dataset("bad", (5,), (5,), begin + bytes([0, 2, 1, 5, 4]) + index))
 
 
-def dense_sections():
-    """Two sections, both with metadata: all elements, and the heap of their variable-length data."""
+def dense_variable_length(elements=((4, 2), (0, 0), (6, 3)), heap=b"abcde"):
+    """Strings in two sections: all three elements, by offset and length, and what they lead to."""
     file = File()
-    index = bytes([3, 10]) + packed(UNDEFINED)
-    message = layout((5,), 16, index, composition=bytes([8, 2, 2, 0, 1]))
-    return file.end(file.dataset("bad", (5,), (5,), message))
+    kind = bytes([0x19, 1, 0, 0, 16, 0, 0, 0, 0x13, 0, 0, 0, 1, 0, 0, 0])
+    values, heap = summed(packed(*(number for element in elements for number in element))), summed(bytes(4) + heap)
+    address = file.add("chunk", values + heap)
+    index = b"\1" + packed(len(values + heap), len(values), address)
+    message = layout((3,), 16, index, composition=bytes([8, 2, 2, 0, 1]))
+    return file.end(file.dataset("bad", (3,), (3,), message, datatype=kind))
 
 
 def values_first():
@@ -348,7 +351,7 @@ def values_first():
 
 SOUND = {"single": single, "empty": empty, "filtered": filtered, "fixed_array": fixed_array,
          "pages": lambda: fixed_array(1), "extensible_array": extensible_array, "tree": tree,
-         "variable_length": variable_length, "continued": continued,
+         "variable_length": variable_length, "dense_variable_length": dense_variable_length, "continued": continued,
          **{f"sectioned_{width}": lambda width=width: sectioned(width) for width in (1, 4, 8)},
          "sectioned_empty": lambda: sectioned(8, bytes([3, 10]) + packed(UNDEFINED)),
          "values_first": values_first, "left_out": lambda: left_out(1, 1)}

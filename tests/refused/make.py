@@ -15,7 +15,7 @@ import struct
 import sys
 import zlib
 
-from build import (ALL, SOUND, THREE, UNDEFINED, blocks, continued, dense_sections, extensible_array,
+from build import (ALL, SOUND, THREE, UNDEFINED, blocks, continued, dense_variable_length, extensible_array,
                    extent, filtered, fixed_array, int32, left_out, packed, points, regular, sectioned, single,
                    summed, tree, variable_length)
 
@@ -120,9 +120,14 @@ refuse("layout_sectioned_sections", "dataset", "chunk dimension 0",
 refuse("layout_split_percent", "dataset", "split percent", tree().put("bad.layout", 20, b"\x65"))
 refuse("single_chunk_too_small", "dataset", "smaller than the max dims",
        single().put("bad.layout", 8, b"\4"))
-refuse("three_sections_of_integers", "dataset", "three sections, but no variable-length data",
+refuse("three_sections_of_integers", "dataset", "sections of variable-length data, but it has none",
        variable_length().put("bad.datatype", 0, bytes([0x14, 0, 0, 0, 16, 0, 0, 0, 0, 0, 128, 0])))
 
+
+refuse("dense_sections_of_integers", "dataset", "sections of variable-length data, but it has none",
+       dense_variable_length().put("bad.datatype", 0, bytes([0x14, 0, 0, 0, 16, 0, 0, 0, 0, 0, 128, 0])))
+refuse("dense_sections_sparse", "dataset", "no section for selections, but structured chunk type 1",
+       dense_variable_length().put("bad.layout", 3, b"\1"))
 
 # ---- Kinds of structured chunks that are not known ----
 refuse("layout_type", "unknown",
@@ -130,7 +135,6 @@ refuse("layout_type", "unknown",
        single().put("bad.layout", 3, b"\4"))
 refuse("layout_type_last_bit", "unknown", "structured chunk type 0x8000",
        tree().put("bad.layout", 4, b"\x80"))
-refuse("layout_dense_sections", "unknown", "unsupported: data layout message", dense_sections())
 refuse("layout_sectioned_type", "unknown", "structured chunk type 0x0101",
        sectioned(1).put("bad.layout", 4, b"\1"))
 
@@ -288,6 +292,12 @@ refuse("descriptors_checksum", "check", "the checksum of its values section is w
 refuse("heap_checksum", "check", "the checksum of its variable-length data is wrong",
        variable_length(heap=b"HGLS" + struct.pack("<III", 1, 0, 0)))
 refuse("heap_short", "check", "the checksum of its variable-length data is wrong", variable_length(heap=b"HGL"))
+refuse("dense_elements_few", "check", "not as many as its elements", dense_variable_length(((4, 2), (0, 0))))
+refuse("dense_elements_checksum", "check", "the checksum of its values section is wrong",
+       dense_variable_length().spoil("chunk", 3))
+refuse("dense_heap_checksum", "check", "the checksum of its variable-length data is wrong",
+       dense_variable_length().spoil("chunk", 57))
+refuse("dense_outside_of_heap", "check", "", dense_variable_length(((4, 2), (0, 0), (6, 4))))
 refuse("deflate_selection", "elements", "its selection section is damaged", filtered().spoil("chunk", 10))
 deflated = zlib.compress(summed(THREE), 6)
 refuse("deflate_values", "elements", "its values section is damaged",

@@ -245,7 +245,7 @@ static void section_filters_are_encoded(void **state)
     filters.section[0].filters = both;
     must(section_filters_encode(&filters, &bytes, &n, &why), &why);
     struct message message = {.type = MESSAGE_SECTION_FILTERS, .data = bytes, .size = n};
-    must(section_filters_decode(&message, 2, &decoded, &why), &why);
+    must(section_filters_decode(&message, 0, 2, &decoded, &why), &why);
     assert_int_equal(decoded.section[0].n, 2);
     assert_string_equal(decoded.section[0].filters[0].name, "bitshuffle");
     assert_int_equal(decoded.section[0].filters[0].values[2], 0xffffffff);

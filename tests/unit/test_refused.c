@@ -152,11 +152,22 @@ static void test_sound(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "sound_single",       "sound_empty",           "sound_filtered",
-        "sound_fixed_array",  "sound_pages",           "sound_extensible_array",
-        "sound_tree",         "sound_variable_length", "sound_continued",
-        "sound_values_first", "sound_left_out",        "sound_sectioned_1",
-        "sound_sectioned_4",  "sound_sectioned_8",     "sound_sectioned_empty",
+        "sound_single",
+        "sound_empty",
+        "sound_filtered",
+        "sound_fixed_array",
+        "sound_pages",
+        "sound_extensible_array",
+        "sound_tree",
+        "sound_variable_length",
+        "sound_continued",
+        "sound_values_first",
+        "sound_left_out",
+        "sound_sectioned_1",
+        "sound_sectioned_4",
+        "sound_sectioned_8",
+        "sound_sectioned_empty",
+        "sound_dense_variable_length",
     };
     for (size_t i = 0; i < COUNT(names); i++) {
         struct sfs_file *file;
@@ -168,6 +179,32 @@ static void test_sound(void **state)
             fail_msg("%s: %s", names[i], logged);
         sfs_discard(file);
     }
+}
+
+/* Chunks of two sections: all elements, and what they lead to. */
+static void test_dense_variable_length(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"ab", "", "cde"};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_sequence *sequences;
+    struct sfs_slab slab = {.rank = 1, .count = {3}};
+    uint64_t got, counted;
+    assert_int_equal(open_file("sound_dense_variable_length", &file), 0);
+    assert_int_equal(open_dataset(file, "/bad", &dataset), 0);
+    assert_true(sfs_dataset_info(dataset)->is_dense);
+    assert_int_equal(sfs_read_sequences(dataset, NULL, &sequences, &got), 0);
+    assert_int_equal(got, COUNT(words));
+    for (size_t i = 0; i < COUNT(words); i++) {
+        assert_int_equal(sequences[i].n, strlen(words[i]));
+        assert_memory_equal(sequences[i].elements, words[i], strlen(words[i]));
+    }
+    assert_int_equal(sfs_count_defined(dataset, &slab, &counted), 0);
+    assert_int_equal(counted, COUNT(words));
+    free(sequences);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
 }
 
 /* More elements than bytes are asked for: that none of them can be read does not come up. */
@@ -228,5 +265,6 @@ static int listen(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test_setup(test_sound, listen), cmocka_unit_test_setup(test_refused, listen),
+          cmocka_unit_test_setup(test_dense_variable_length, listen),
           cmocka_unit_test_setup(test_long_text, listen),
           cmocka_unit_test_setup(test_variable_length_is_cut, listen))
