@@ -571,7 +571,7 @@ enum sfs_layout {
     SFS_EXTERNAL,
     SFS_CHUNKED,
     SFS_VIRTUAL,
-    SFS_SPARSE, /* structured chunks: elements can be undefined */
+    SFS_SPARSE, /* structured chunks: elements can be undefined, unless it is_dense */
 };
 
 struct sfs_filter {
@@ -684,8 +684,9 @@ struct sfs_dataset_create {
     size_t n_filters[SFS_SECTIONS];
     const struct sfs_filter *filters[SFS_SECTIONS];
     bool version_1_selections; /* as the HDF5 prototype writes them, instead of the smallest */
-    bool is_dense;             /* an ordinary chunked dataset, with filters[1]; or, */
-    bool is_structured;        /* with elements of variable length, in structured chunks, too */
+    bool is_dense;             /* an ordinary chunked dataset, with filters[1]; */
+    bool is_structured; /* if it is dense: in structured chunks of two sections, with filters[1]
+                                  and [2]; of elements of variable length only */
     /* All attributes of this object are copied, unless the file is NULL. */
     struct sfs_file *attributes_file;
     uint64_t attributes_address;

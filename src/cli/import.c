@@ -41,6 +41,7 @@ static const char help[] =
     "  --fast                      instead of the default: of all filters that are built in those\n"
     "                              with which some chunks of SRC took the least time to import\n"
     "  --small                     the same, but the fewest bytes, for which import takes long\n"
+    "  --dense                     DST has no undefined elements; for elements of variable length\n"
     "  --all                       every numeric dataset of rank 2 or more, with the groups\n"
     "\n"
     "--roi may be given several times; with --points, what is in any of them stays defined. Of\n"
@@ -58,6 +59,7 @@ enum {
     FILTER,
     FAST,
     SMALL,
+    DENSE,
     ALL
 };
 
@@ -73,6 +75,7 @@ static const struct option options[] = {
     {"filter", required_argument, NULL, FILTER},
     {"fast", no_argument, NULL, FAST},
     {"small", no_argument, NULL, SMALL},
+    {"dense", no_argument, NULL, DENSE},
     {"all", no_argument, NULL, ALL},
     {0},
 };
@@ -81,7 +84,7 @@ struct import {
     struct target source, destination;
     struct sfs_file *from, *to;
     const char *undefined, *chunk;
-    bool all, has_choice; /* something is asked for that looks at values */
+    bool all, dense, has_choice; /* the last: something is asked for that looks at values */
     enum goal goal;
     struct pick pick;
     struct criteria_asked criteria;
@@ -128,6 +131,9 @@ static int take_options(int argc, char **argv, struct import *import)
                 return refuse(argv[0], "--fast and --small: only one of them, and once");
             import->goal = option == FAST ? GOAL_FAST : GOAL_SMALL;
             break;
+        case DENSE:
+            import->dense = true;
+            break;
         case ALL:
             import->all = true;
             break;
@@ -151,6 +157,8 @@ static int take_arguments(int argc, char **argv, struct import *import)
         code = refuse(argv[0], "--all takes files without a dataset");
     if (!code && import->all && import->chunk)
         code = refuse(argv[0], "--all and --chunk exclude each other");
+    if (!code && import->all && import->dense)
+        code = refuse(argv[0], "--all and --dense exclude each other");
     return code;
 }
 
@@ -194,6 +202,9 @@ static int check_source(const struct import *import, const char *path,
     if (info->type.has_pointers && !is_sequence(&info->type))
         return fail_because("%s:%s: elements with references, or with parts of variable length, "
                             "cannot be sparse",
+                            import->source.file, path);
+    if (import->dense && !info->type.has_pointers)
+        return fail_because("%s:%s: --dense is for elements of variable length",
                             import->source.file, path);
     if (info->rank == 0)
         return fail_because("%s:%s: a dataset without axes cannot be sparse", import->source.file,
@@ -276,7 +287,8 @@ static int check_sequences(const struct import *import, const char *path)
                             import->source.file, path);
     if (import->has_choice)
         return fail_because(
-            "%s:%s: elements of variable length take only --undefined, --chunk and --filter",
+            "%s:%s: elements of variable length take only --undefined, --chunk, --filter and "
+            "--dense",
             import->source.file, path);
     return 0;
 }
@@ -303,7 +315,8 @@ static int import_sequences(struct import *import, struct sfs_dataset *from, con
     if (code)
         return code;
     filters.heap_unit = sequence_unit(&sfs_dataset_info(from)->type);
-    for (int i = 0; i < SFS_SECTIONS && !code; i++)
+    create->is_dense = create->is_structured = import->dense;
+    for (int i = import->dense ? VALUES_SECTION : 0; i < SFS_SECTIONS && !code; i++)
         code = filters.given[i] ? 0 : choose_plainly(i, &filters);
     if (code)
         return code;

@@ -382,7 +382,8 @@ static int show_unreadable(void *context, const char *path, int error)
 static int show_dataset(struct query *query, const char *path, struct sfs_dataset *dataset)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
-    struct sums sums = {.query = query, .info = info};
+    struct sums sums = {
+        .query = query, .info = info, .defined = info->is_dense ? info->elements : 0};
     bool is_sparse = info->layout == SFS_SPARSE;
     int error = is_sparse ? sfs_chunk_iterate(dataset, add_chunk, &sums) : 0;
     if (error)

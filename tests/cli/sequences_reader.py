@@ -1,5 +1,5 @@
 """Reads sparse datasets of elements of variable length, out of the bytes of a file, as the HDF Group's RFC "File
-Format Changes for Enabling Sparse Storage" describes them (2.1.2, table 6, and 3): another reader than that of
+Format Changes for Enabling Sparse Storage" describes them (2.1.2, tables 6 and 7, and 3): another reader than that of
 src/. Only where an object header is h5py is asked."""
 import itertools
 import pathlib
@@ -85,10 +85,10 @@ class Dataset:
         self.dims = space.uints(rank)
         self.max_dims = space.uints(rank) if has_max else self.dims
         self.take_datatype(messages[3])
-        self.filters = self.take_filters(messages[0x19]) if 0x19 in messages else [[], [], []]
         self.is_filtered = 0x19 in messages
         self.take_layout(messages[8])
-        self.defined = np.zeros(self.dims, bool)
+        self.filters = self.take_filters(messages[0x19]) if self.is_filtered else [[], [], []]
+        self.defined = np.full(self.dims, bool(self.first))
         self.elements = np.full(self.dims, b"", object)
         self.chunks = []
         for scaled, record in self.records():
@@ -105,7 +105,7 @@ class Dataset:
         fields, filters = Bytes(data), [[], [], []]
         assert fields.uint() == 1
         for _ in range(fields.uint()):
-            section, n, _ = fields.uint(), fields.uint(), fields.uint(2)
+            section, n, _ = self.first + fields.uint(), fields.uint(), fields.uint(2)
             for _ in range(n):
                 number, _, n_values = fields.uint(2), fields.uint(2), fields.uint(2)
                 assert number < 256
@@ -115,12 +115,15 @@ class Dataset:
     def take_layout(self, data):
         fields = Bytes(data)
         assert fields.take(3) == bytes([5, 4, 0])
-        assert fields.uint(2) == 3  # sparse, of variable length
+        kind = fields.uint(2)  # of variable length: bit 1; sparse: bit 0
+        assert kind in (2, 3)
+        self.first = 3 - kind  # the section that is stored first: dense chunks have no selection
         assert fields.uint() & 1 == 0  # chunks at edges have filters, too
         n, width = fields.uint(), fields.uint()
         *self.chunk_dims, element_size = fields.uints(n, width)
         assert element_size == 16
-        assert fields.take(6) == bytes([8, 3, 3, 0, 1, 2])
+        n = 3 - self.first
+        assert fields.take(3 + n) == bytes([8, n, n, *range(n)])
         self.index = fields.uint()
         if self.index == SINGLE:
             self.single = self.take_record(fields, False)
@@ -135,10 +138,11 @@ class Dataset:
         size = fields.uint(8)
         if scaled is not None:
             scaled += fields.uints(len(self.dims))
-        offsets = fields.uints(2)
-        plain = fields.uints(3) if self.is_filtered else None
-        masks = fields.uints(3, 4) if self.is_filtered else [0, 0, 0]
-        return address, [0, *offsets, size], plain, masks
+        none, n = [0] * self.first, 3 - self.first
+        offsets = [*none, 0, *fields.uints(n - 1), size]
+        plain = none + fields.uints(n) if self.is_filtered else None
+        masks = none + fields.uints(n, 4) if self.is_filtered else [0, 0, 0]
+        return address, offsets, plain, masks
 
     # ---- Indexes ----
 
@@ -167,7 +171,7 @@ class Dataset:
         return [(scaled, entry) for scaled, entry in zip(self.grid(), entries) if entry[0] != UNDEFINED]
 
     def record_bytes(self):
-        return 32 + 36 * self.is_filtered
+        return 32 - 8 * self.first + (36 - 12 * self.first) * self.is_filtered
 
     def fixed_array(self):
         head = self.block(self.address, b"FAHD", 20)
@@ -266,20 +270,27 @@ class Dataset:
             data = self.without_filters(number, data, masks[number]) if data else data
             assert not plain or len(data) == plain[number]
             sections.append(sound(data) if data else data)
-        positions = selected(sections[0], self.chunk_dims)
+        positions = selected(sections[0], self.chunk_dims) if self.first == 0 else all_of(self.chunk_dims)
         assert len(sections[1]) == 16 * len(positions)
         heap, used = sections[2], 0
         for i, position in enumerate(positions):
             offset, n = struct.unpack_from("<QQ", sections[1], 16 * i)
             place = tuple(s * c + p for s, c, p in zip(scaled, self.chunk_dims, position))
+            if self.first and any(p >= d for p, d in zip(place, self.dims)):
+                assert n == 0  # a dense chunk is whole also where it reaches over the edge
+                continue
             assert (offset == 0) if n == 0 else 4 <= offset <= offset + n <= len(heap)
-            assert n % self.base_size == 0 and not self.defined[place]
+            assert n % self.base_size == 0 and (self.first or not self.defined[place])
             self.defined[place] = True
             self.elements[place] = heap[offset:offset + n]
             used += n
         unused = int.from_bytes(heap[:4], "little") if heap else 0
         assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)
         self.chunks.append((scaled, sections, unused, record))
+
+
+def all_of(dims):
+    return list(itertools.product(*map(range, dims)))
 
 
 def selected(encoded, dims):
@@ -292,7 +303,7 @@ def selected(encoded, dims):
     assert extent.uints(len(dims)) == list(dims)
     kind, version = fields.uint(4), fields.uint(4)
     if kind == 3:
-        return list(itertools.product(*map(range, dims)))
+        return all_of(dims)
     assert kind == 2 and version in (1, 2, 3)
     is_regular, width = version == 2, 8 if version == 2 else 4
     if version == 1:

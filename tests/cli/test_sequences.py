@@ -85,6 +85,41 @@ def test_there_and_back(tmp_path, name, shape, maxshape, chunks, index, base, fi
     check_sparse(tmp_path / "repacked.h5", name, values, index)
 
 
+@pytest.mark.parametrize("filters", [(), ("--filter", "values:none", "--filter", "heap:deflate=9")])
+@pytest.mark.parametrize("name, shape, maxshape, chunks, index, base", KINDS, ids=[kind[0] for kind in KINDS])
+def test_dense_chunks(tmp_path, name, shape, maxshape, chunks, index, base, filters):
+    """Of two sections: all elements, and what they lead to."""
+    plain, dense = tmp_path / "plain.h5", tmp_path / "dense.h5"
+    values = make_dense(plain, name, shape, maxshape, base)
+    done("import", "--dense", "--chunk", chunks, *filters, f"{plain}:/{name}", dense)
+    for path in dense, tmp_path / "repacked.h5":
+        found = check_sparse(path, name, values, index, empty_is_defined=True)
+        assert found.first == 1 and all(sections[0] == b"" for _, sections, *_ in found.chunks)
+        assert "0 faults" in done("check", path)
+        said = info(path)["datasets"][0]
+        assert said["layout"] == "structured" and said["selection_bytes"] == 0
+        assert said["defined_elements"] == values.size
+        if path == dense:
+            done("repack", dense, tmp_path / "repacked.h5")
+    done("export", f"{dense}:/{name}", tmp_path / "back.h5")
+    with h5py.File(tmp_path / "back.h5", "r") as file:
+        for place, value in np.ndenumerate(file[name][...]):
+            assert as_bytes(value) == as_bytes(values[place])
+
+
+def test_dense_is_for_variable_length(tmp_path):
+    path = tmp_path / "x.h5"
+    failed("create", "--dims", "4", "--dtype", "u2", "--dense", path, "/x", says="of variable length")
+    failed("create", "--dims", "4", "--dtype", "str", "--dense", "--filter", "selection:deflate", path, "/x",
+           says="no section of selections")
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["x"] = np.arange(4)
+    failed("import", "--dense", f"{tmp_path}/plain.h5:/x", path, says="of variable length")
+    failed("import", "--dense", "--all", tmp_path / "plain.h5", path, code=USAGE)
+    done("create", "--dims", "4", "--dtype", "str", "--dense", path, "/x")
+    assert Dataset(path, "x").defined.all()
+
+
 def test_empty_elements_can_be_defined(tmp_path):
     dense, sparse = tmp_path / "dense.h5", tmp_path / "sparse.h5"
     values = make_dense(dense, "x", (50,), (50,), "<u2")

@@ -2,6 +2,7 @@
 only text can show as lines.txt."""
 import concurrent.futures
 import errno
+import json
 import os
 import re
 import subprocess
@@ -336,6 +337,25 @@ def test_sparse_datasets(mounts, tmp_path, options, form):
         [text.decode() if here else "" for text, here in zip(texts.ravel(), there.ravel())]
     assert set(os.listdir(root / "words")) == {"dataset.json", "frames", "lines.txt"}
     assert subprocess.run([BUILD / "sparsectl", "check", tmp_path / "a.h5"], check=False).returncode == 0
+
+
+def test_dense_datasets_in_structured_chunks(mounts, tmp_path):
+    """They show what the ordinary datasets show that they were made from, and no element is undefined."""
+    plain, dense = tmp_path / "plain.h5", tmp_path / "dense.h5"
+    arrays, (texts, _) = sequences(700, "<i4", seed=11), sparse_strings((30, 8))
+    with h5py.File(plain, "w") as file:
+        file.create_dataset("ragged", (700,), h5py.vlen_dtype("<i4"))[...] = arrays
+        file.create_dataset("words", (30, 8), h5py.string_dtype())[...] = texts
+    for name in "ragged", "words":
+        subprocess.check_call([BUILD / "sparsectl", "import", "--dense", f"{plain}:/{name}", dense])
+    root, wanted = mounts(dense, "ro").root, mounts(plain, "ro").root
+    check_ragged(root / "ragged", list(arrays), "<i4")
+    assert (root / "words/lines.txt").read_bytes() == (wanted / "words/lines.txt").read_bytes()
+    for name, views in ("ragged", {"offsets.npy", "values.npy"}), ("words", {"lines.txt"}):
+        assert set(os.listdir(root / name)) == {"dataset.json", *views}
+        shown = json.loads((root / name / "dataset.json").read_text())
+        assert shown["layout"] == "structured" and "selection" not in shown["filters"]
+        assert shown["defined_elements"] == np.prod(shown["dims"])
 
 
 def test_many_sparse_datasets_take_the_memory_of_one(mounts, tmp_path):
