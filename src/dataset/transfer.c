@@ -614,8 +614,8 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
     return FOLLOWING(dataset->file, read_once(dataset, type, memory_space, space, buffer));
 }
 
-static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
-                               struct sfs_sequence **sequences, uint64_t *n)
+static int read_variable_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                              void **elements, uint64_t *n)
 {
     USING(dataset);
     struct selection selection;
@@ -627,17 +627,29 @@ static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_enc
     if (!error && selection.values != selection.runs.elements)
         error = refuse(dataset, "selection", "it names an element twice");
     if (!error)
-        error = sequences_read_selected(dataset, &selection, sequences);
+        error = sequences_read_selected(dataset, &selection, elements);
     if (!error)
         *n = selection.values;
     selection_free(&selection);
     return error;
 }
 
+int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space, void **elements,
+                      uint64_t *n)
+{
+    return FOLLOWING(dataset->file, read_variable_once(dataset, space, elements, n));
+}
+
 int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                        struct sfs_sequence **sequences, uint64_t *n)
 {
-    return FOLLOWING(dataset->file, read_sequences_once(dataset, space, sequences, n));
+    void *elements;
+    if (dataset->info.type.class != SFS_VARIABLE)
+        return -EOPNOTSUPP;
+    int error = sfs_read_variable(dataset, space, &elements, n);
+    if (!error)
+        *sequences = elements;
+    return error;
 }
 
 /* ---- Transfers that are checked first ---- */
