@@ -846,7 +846,12 @@ SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encod
 SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                               void **elements, uint64_t *n);
 
-/* The same where an element is nothing but a string or a sequence. -EOPNOTSUPP: it is not. */
+/* The same of a slab, in row-major order. -EINVAL: it is out of bounds. */
+SFS_API int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              void **elements);
+
+/* As sfs_read_variable where an element is nothing but a string or a sequence. -EOPNOTSUPP: it is
+ * not. */
 SFS_API int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                                struct sfs_sequence **sequences, uint64_t *n);
 

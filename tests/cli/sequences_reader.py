@@ -96,7 +96,8 @@ class Dataset:
 
     def take_datatype(self, data):
         """Class 9: the kind in the lowest bits, then the size, then what it is of."""
-        assert data[0] & 0xf == 9 and int.from_bytes(data[4:8], "little") == 16
+        self.element_size = int.from_bytes(data[4:8], "little")
+        assert data[0] & 0xf == 9 and self.element_size == 16
         self.is_string = data[1] & 0xf == 1
         self.base_size = int.from_bytes(data[12:16], "little")
 
@@ -119,7 +120,7 @@ class Dataset:
         assert fields.uint() & 1 == 0  # chunks at edges have filters, too
         n, width = fields.uint(), fields.uint()
         *self.chunk_dims, element_size = fields.uints(n, width)
-        assert element_size == 16
+        assert element_size == self.element_size
         assert fields.take(6) == bytes([8, 3, 3, 0, 1, 2])
         self.index = fields.uint()
         if self.index == SINGLE:

@@ -160,8 +160,26 @@ static void resize(struct model *model)
                 forget(model, i, j);
 }
 
+static void check_slab(struct model *model)
+{
+    struct sfs_slab slab = slab_within(2, model->dims);
+    void *elements;
+    char *nothing = calloc(1, model->type->size);
+    assert_int_equal(sfs_read_elements(model->dataset, &slab, &elements), 0);
+    for (uint64_t k = 0; k < elements_of(&slab); k++) {
+        const char *wanted = *element_at(model, &slab, k);
+        const char *got = (char *)elements + k * model->type->size;
+        assert_true(nested_same(model->type, got, wanted ? wanted : nothing));
+    }
+    free(nothing);
+    free(elements);
+    slab.count[0] += model->dims[0] + 1;
+    assert_int_equal(sfs_read_elements(model->dataset, &slab, &elements), -EINVAL);
+}
+
 static void check_model(struct model *model)
 {
+    check_slab(model);
     struct sfs_slab slab = {.rank = 2, .count = {model->dims[0], model->dims[1]}};
     uint64_t defined = 0, counted, n;
     void *elements;
