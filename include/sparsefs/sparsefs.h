@@ -678,7 +678,8 @@ struct sfs_dataset_create {
     uint64_t max_dims[SFS_MAX_RANK];   /* SFS_UNLIMITED where there is no limit */
     uint64_t chunk_dims[SFS_MAX_RANK]; /* H5Pset_struct_chunk */
     struct sfs_encoded type;
-    const void *fill; /* H5Pset_fill_value: one element; NULL: zero, of sequences the empty one */
+    const void *fill; /* H5Pset_fill_value: one element; NULL: zero, of what has parts of variable
+                       * length there is no other */
     /* H5Pset_filter2 with a section, in the order of writing; the parameters of a filter of the
      * values section may be changed to suit the datatype, as libhdf5 does. */
     size_t n_filters[SFS_SECTIONS];
@@ -705,9 +706,9 @@ struct sfs_dataset_create {
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
  * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references, or
- * with parts of variable length, unless all of an element is a string of variable length or a
- * sequence of elements without such parts; or a filter that is not available; -EROFS: the file is
- * open for reading. The log says why. */
+ * with more than 65,536 parts of variable length; a dense one with such parts, unless all of an
+ * element is a string of variable length or a sequence of elements without such parts; or a filter
+ * that is not available; -EROFS: the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -814,8 +815,10 @@ struct sfs_defined {
     uint64_t elements;             /* defined, in all */
 };
 
-/* An element of variable length: n elements without a gap, as they stand in the file, or the n
- * bytes of a string without what ends it. Buffers for such elements hold these. */
+/* A part of variable length of an element: n elements without a gap, as they stand in the file, or
+ * the n bytes of a string without what ends it. In buffers elements are as the description of the
+ * datatype has them, with this in place of each such part, also in the elements that it leads to.
+ * Where members of compounds are not aligned it is not either, and is to be copied with memcpy. */
 struct sfs_sequence {
     union {
         const void *elements;
@@ -832,16 +835,26 @@ struct sfs_sequence {
  * that of the dataset: memory_space NULL means what `space` means there, as H5S_ALL does), and for
  * the file's datatype. -EINVAL: a selection is not one, or does not fit; -EOPNOTSUPP: no conversion
  * between these datatypes, or elements with pointers; but those that sfs_dataset_create makes are
- * written, from struct sfs_sequence (type NULL), and read by sfs_read_sequences. */
+ * written, with struct sfs_sequence in them (type NULL), and read by sfs_read_variable. */
 
 /* H5Dread. Undefined elements read as the fill value. */
 SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type,
                              const struct sfs_encoded *memory_space,
                              const struct sfs_encoded *space, void *buffer);
 
-/* The same of elements of variable length of a sparse dataset: *n of them, in the order of the
- * selection; what is not defined is empty. They are in one block of memory, which the caller frees.
- * -EOPNOTSUPP: the dataset has others. */
+/* The same of elements with parts of variable length of a sparse dataset: *n of them, of type.size
+ * bytes, in the order of the selection; in what is not defined such parts are empty, and all else is
+ * zero. They and all that they lead to are in one block of memory, which the caller frees.
+ * -EOPNOTSUPP: the dataset has no such elements, or has references in them. */
+SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                              void **elements, uint64_t *n);
+
+/* The same of a slab, in row-major order. -EINVAL: it is out of bounds. */
+SFS_API int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              void **elements);
+
+/* As sfs_read_variable where an element is nothing but a string or a sequence. -EOPNOTSUPP: it is
+ * not. */
 SFS_API int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                                struct sfs_sequence **sequences, uint64_t *n);
 
@@ -850,8 +863,9 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
                               const struct sfs_encoded *memory_space,
                               const struct sfs_encoded *space, const void *buffer);
 
-/* The same for a slab, row-major and without gaps in buffer, in the file's datatype; of elements of
- * variable length struct sfs_sequence, also of those of dense datasets. */
+/* The same for a slab, row-major and without gaps in buffer, in the file's datatype; parts of
+ * variable length are struct sfs_sequence. Of dense datasets these must be all of an element, and lead
+ * to no others. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it

@@ -93,7 +93,7 @@ static size_t packed_bytes(const struct layout *layout, const struct change *cha
     if (!change->erases)
         values = pool_block_size((size_t)changed_elements(layout, change) * layout->element_size);
     bytes += change->count && !change->whole ? 2 * values : values;
-    return layout->base_size > 0 ? with_heap(layout, change, old_bytes, bytes) : bytes;
+    return layout->slots ? with_heap(layout, change, old_bytes, bytes) : bytes;
 }
 
 /* ---- Making forms ---- */
@@ -138,7 +138,7 @@ static int make_packed(const struct layout *layout, const struct cache_form *old
         return 0;
     }
     int error = change->count ? pack_box(layout, change, pool, &box) : 0;
-    if (!error && change->count && !old && layout->base_size == 0) {
+    if (!error && change->count && !old && !layout->slots) {
         *form = box;
         return 0;
     }
@@ -326,7 +326,7 @@ static bool is_full(const struct layout *layout, const struct cache_form *form)
 {
     if (!layout->ops->is_sparse)
         return form->elements;
-    return layout->base_size == 0 && form->has_defined && form->defined.n == 1 &&
+    return !layout->slots && form->has_defined && form->defined.n == 1 &&
            form->defined.elements == layout->chunk_bytes / layout->element_size &&
            (form->elements || form->value_size == layout->chunk_bytes);
 }
@@ -395,7 +395,7 @@ static int change_form(struct chunk *chunk, const struct change *change)
     bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* copies no form */
     bool opens = !layout->ops->is_sparse || (old && old->elements) ||
                  (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
-    opens = opens && layout->base_size == 0; /* an open form has no heap */
+    opens = opens && !layout->slots; /* an open form has no heap */
     if (opens)
         bytes = form_open_bytes(layout);
     int error = chunk_check_bytes(chunk, bytes);

@@ -149,7 +149,7 @@ static void insert(struct layout *layout, struct writing *writings, size_t n)
 /* Memory for that form, and while it is made. */
 static size_t rest_bytes(const struct chunk *chunk)
 {
-    return chunk->dataset->layout->base_size > 0
+    return chunk->dataset->layout->slots
                ? heap_form_bytes(chunk->dataset->layout, chunk->form_bytes, 0, 0)
                : chunk->form_bytes;
 }

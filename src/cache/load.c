@@ -31,7 +31,7 @@ static unsigned missing_parts(const struct layout *layout, const struct cache_fo
     unsigned parts = 0;
     bool values = (wanted & (PART_VALUES | PART_PACKED)) && !form->elements;
     if (values && !form->has_values)
-        parts |= layout->base_size > 0 ? PART_VALUES | PART_HEAP : PART_VALUES;
+        parts |= layout->slots ? PART_VALUES | PART_HEAP : PART_VALUES;
     if ((values || (wanted & (PART_DEFINED | PART_PACKED))) && !form->has_defined)
         parts |= PART_DEFINED;
     return parts;
@@ -40,7 +40,7 @@ static unsigned missing_parts(const struct layout *layout, const struct cache_fo
 static bool may_be_dense(const struct cache *cache, const struct layout *layout,
                          size_t packed_bytes)
 {
-    return layout->base_size == 0 &&
+    return !layout->slots &&
            layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
            layout->chunk_bytes <= cache->limit / DENSE_SHARE;
 }

@@ -30,7 +30,7 @@ bool is_sequence(const struct sfs_type *type)
 unsigned sequence_unit(const struct sfs_type *type)
 {
     if (!is_sequence(type))
-        return 0;
+        return type->has_pointers;
     return type->is_string || type->base->size > UINT32_MAX ? 1 : (unsigned)type->base->size;
 }
 
@@ -171,23 +171,47 @@ static int write_defined(struct bench *bench, const struct sfs_defined *defined)
 static int write_slab(struct bench *bench)
 {
     const struct copy *copy = bench->copy;
-    struct sfs_defined defined;
     if (sfs_dataset_info(copy->to)->layout != SFS_SPARSE)
         return sfs_write(copy->to, &bench->slab, bench->sequence);
-    if (sfs_dataset_info(copy->from)->layout != SFS_SPARSE) {
-        int error = find(bench);
-        return error ? error : write_defined(bench, &bench->findings.defined);
-    }
-    int error = sfs_get_defined(copy->from, &bench->slab, &defined);
+    int error = find(bench);
+    return error ? error : write_defined(bench, &bench->findings.defined);
+}
+
+/* What is defined of a slab of a sparse source: elements, with parts of variable length anywhere, are
+ * packed where they are. */
+static int copy_defined(const struct copy *copy, const struct sfs_slab *slab)
+{
+    size_t size = sfs_dataset_info(copy->from)->type.size;
+    struct sfs_defined defined;
+    void *elements = NULL;
+    int error = sfs_get_defined(copy->from, slab, &defined);
     if (error)
         return error;
-    error = write_defined(bench, &defined);
+    if (defined.elements > 0)
+        error = sfs_read_elements(copy->from, slab, &elements);
+    for (size_t i = 0; i < defined.n && !error; i++) {
+        uint64_t index = defined.interval[i].index;
+        memmove((char *)elements + index * size,
+                (char *)elements + defined.interval[i].first * size,
+                (size_t)(defined.interval[i + 1].index - index) * size);
+    }
+    if (!error && defined.elements > 0)
+        error = sfs_write_values(copy->to, slab, &defined, elements);
+    free(elements);
     sfs_defined_free(&defined);
     return error;
 }
 
+static bool is_sparse(const struct sfs_dataset *dataset)
+{
+    return sfs_dataset_info(dataset)->layout == SFS_SPARSE;
+}
+
 static int copy_block(struct bench *bench)
 {
+    const struct copy *copy = bench->copy;
+    if (is_sparse(copy->from) && is_sparse(copy->to))
+        return copy_defined(copy, &bench->slab);
     bench->n = bench->bytes_n = 0;
     int error = read_slab(bench);
     if (error)

@@ -6,10 +6,10 @@
 #include "cli/copy.h"
 
 /* Whether all of an element is a string of variable length or a sequence of elements without
- * pointers: others cannot be copied. */
+ * pointers: others are copied from sparse datasets to sparse ones only. */
 bool is_sequence(const struct sfs_type *type);
 
-/* struct filters.heap_unit of such a datatype; 0: it is another one. */
+/* struct filters.heap_unit of a datatype with parts of variable length; 0: it is another one. */
 unsigned sequence_unit(const struct sfs_type *type);
 
 /* As copy_elements; of the copy only from, to, undefined.none and `what` are looked at. What is

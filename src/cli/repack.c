@@ -147,8 +147,8 @@ static int copy_values(struct repack *repack, struct sfs_dataset *from, struct s
                               .to = to,
                               .undefined = {.type = &sfs_dataset_info(from)->type, .none = true},
                               .pick = &everything};
-    bool of_sequences = is_sequence(&sfs_dataset_info(from)->type);
-    int error = of_sequences ? copy_sequences(&copy) : copy_elements(&copy);
+    bool is_variable = sfs_dataset_info(from)->type.has_pointers;
+    int error = is_variable ? copy_sequences(&copy) : copy_elements(&copy);
     if (!error)
         count_elements(repack, sfs_dataset_info(from));
     return error;

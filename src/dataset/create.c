@@ -11,7 +11,7 @@
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
-#include "format/heap.h"
+#include "format/slots.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -114,25 +114,44 @@ static bool in_structured_chunks(const struct sfs_dataset_create *create)
     return !create->is_dense || create->is_structured;
 }
 
-/* A datatype that can be written, and filters that can be run. */
-static int check_elements(const struct sfs_file *file, const char *path,
-                          const struct sfs_dataset_create *create, struct elements *elements)
+/* Those with parts of variable length in structured chunks; others are libhdf5's, and their sizes do
+ * not matter. */
+static int check_pointers(const struct sfs_file *file, const char *path, bool in_structured_chunks,
+                          struct sfs_type *type)
+{
+    struct slots *slots;
+    struct why why;
+    if (!in_structured_chunks)
+        return type->class == SFS_VARIABLE && (type->is_string || !type->base->has_pointers)
+                   ? 0
+                   : refused(file, path, -EOPNOTSUPP,
+                             "elements with references, or with parts of variable length, cannot "
+                             "be written to dense datasets");
+    int error = slots_as_stored(type, &why);
+    if (!error)
+        error = slots_of_type(type, &slots, &why);
+    if (error)
+        return refused(file, path, error, why.text);
+    slots_free(slots);
+    return 0;
+}
+
+static int check_type(const struct sfs_file *file, const char *path,
+                      const struct sfs_dataset_create *create, struct elements *elements)
 {
     struct sfs_type type;
     int error = hdf5_type_describe(NULL, create->type.bytes, create->type.n, &type);
     if (error)
         return refused(file, path, error, hdf5_error());
-    bool is_variable = type.class == SFS_VARIABLE && (type.is_string || !type.base->has_pointers);
-    bool is_sequence = is_variable && in_structured_chunks(create);
-    elements->n_sections = is_sequence ? MAX_SECTIONS : MAX_SECTIONS - 1;
-    elements->size = is_sequence ? HEAP_ELEMENT_BYTES : type.size;
-    bool has_pointers = type.has_pointers;
+    if (type.has_pointers)
+        error = check_pointers(file, path, in_structured_chunks(create), &type);
+    bool is_variable = type.has_pointers, has_heap = is_variable && in_structured_chunks(create);
+    elements->n_sections = has_heap ? MAX_SECTIONS : MAX_SECTIONS - 1;
+    elements->size = type.size;
     hdf5_type_free(&type);
-    if (has_pointers && !is_variable)
-        return refused(file, path, -EOPNOTSUPP,
-                       "elements with references, or with parts of variable length, cannot be "
-                       "written yet");
-    if (create->is_structured && !is_sequence)
+    if (error)
+        return error;
+    if (create->is_structured && !has_heap)
         return refused(file, path, -EOPNOTSUPP,
                        "structured chunks of dense data are of elements of variable length");
     if (create->is_structured && create->n_filters[0] > 0)
@@ -140,8 +159,18 @@ static int check_elements(const struct sfs_file *file, const char *path,
     if (is_variable && create->fill)
         return refused(file, path, -EOPNOTSUPP,
                        "elements of variable length have no fill value but the empty one");
-    if (!is_sequence && create->n_filters[MAX_SECTIONS - 1] > 0)
+    if (!has_heap && create->n_filters[MAX_SECTIONS - 1] > 0)
         return refused(file, path, -EINVAL, "there is no section of variable-length data");
+    return 0;
+}
+
+/* A datatype that can be written, and filters that can be run. */
+static int check_elements(const struct sfs_file *file, const char *path,
+                          const struct sfs_dataset_create *create, struct elements *elements)
+{
+    int error = check_type(file, path, create, elements);
+    if (error)
+        return error;
     for (int section = 0; section < MAX_SECTIONS; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
@@ -192,16 +221,16 @@ static struct hdf5_create for_libhdf5(const struct sfs_dataset_create *create,
     };
 }
 
-/* The filters of a values section that libhdf5 does not adapt; `given` stays as long. */
+/* The filters of a values section that libhdf5 does not adapt, as it does to elements of so many
+ * bytes; `given` stays as long. */
 static struct sfs_filter *complete(const struct sfs_dataset_create *create,
-                                   struct sfs_filter given[MAX_FILTERS])
+                                   const unsigned *together, struct sfs_filter given[MAX_FILTERS])
 {
-    static const unsigned together = HEAP_ELEMENT_BYTES;
     const int shuffle = 2; /* H5Zpublic.h */
     for (size_t i = 0; i < create->n_filters[1]; i++) {
         given[i] = create->filters[1][i];
         if (given[i].id == shuffle && given[i].n_values == 0) {
-            given[i].values = &together;
+            given[i].values = together;
             given[i].n_values = 1;
         }
     }
@@ -305,6 +334,7 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
         return refused(file, path, error, hdf5_error());
     hdf5_dataset_close(file->hdf5, address);
     bool is_adapted = layout->n_sections < MAX_SECTIONS;
+    const unsigned together = (unsigned)layout->element_size;
     error = is_adapted ? count_each_section(&info) : 0;
     if (error) {
         hdf5_info_free(&info);
@@ -314,7 +344,7 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     struct section_filters filters = {
         .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
                     {is_adapted ? info.n_filters : create->n_filters[1],
-                     is_adapted ? info.filters : complete(create, given)},
+                     is_adapted ? info.filters : complete(create, &together, given)},
                     {create->n_filters[2], (struct sfs_filter *)create->filters[2]}},
         .is_rfc = layout_message_is_rfc(layout),
         .first = layout->first_section};

@@ -15,6 +15,7 @@
 #include "dataset/virtual.h"
 #include "filter/filter.h"
 #include "format/datatype_message.h"
+#include "format/slots.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -35,6 +36,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
     hdf5_segments_free(dataset->storage.n_segments, dataset->storage.segments);
+    slots_free(dataset->slots);
     use_destroy(&dataset->use);
     series_free(dataset->series);
     free(dataset->path);
@@ -75,8 +77,23 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
     return 0;
 }
 
+/* Makes the description of a datatype with pointers what it is in the file. Where these are not
+ * read, as references, the dataset has no slots. */
+static int describe_slots(struct sfs_dataset *dataset, struct sfs_type *type)
+{
+    struct why why;
+    size_t stored_size = datatype_stored_size(dataset->sparse->header.datatype.data);
+    int error = slots_as_stored(type, &why);
+    bool is_known = !error && type->size == stored_size &&
+                    dataset->sparse->header.layout.n_sections == MAX_SECTIONS;
+    type->size = stored_size;
+    if (is_known)
+        error = slots_of_type(type, &dataset->slots, &why);
+    return error == -EOPNOTSUPP ? 0 : error;
+}
+
 /* Type and fill value. */
-static int describe_elements(const struct sfs_dataset *dataset, struct sfs_dataset_info *info)
+static int describe_elements(struct sfs_dataset *dataset, struct sfs_dataset_info *info)
 {
     const struct dataset_header *header = &dataset->sparse->header;
     struct hdf5_owner owner = dataset_owner(dataset);
@@ -87,7 +104,7 @@ static int describe_elements(const struct sfs_dataset *dataset, struct sfs_datas
     if (!error)
         error = hdf5_type_describe(&owner, type, info->encoded_type.n, &info->type);
     if (!error && info->type.has_pointers)
-        info->type.size = datatype_stored_size(header->datatype.data);
+        error = describe_slots(dataset, &info->type);
     if (error || info->type.has_pointers)
         return error;
     char *fill = calloc(1, info->type.size);
@@ -234,6 +251,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
                             &dataset->info, &dataset->storage, dataset->sparse,
                             cache_limit(file->cache));
+    dataset->layout.slots = dataset->slots;
     dataset->layout.commit_lock = &file->commit_lock;
     dataset->layout.fill_missing = file->fill_missing;
     if (sfs_missing_filter(&dataset->info))

@@ -17,6 +17,7 @@ struct cache;
 struct cache_dataset;
 struct series;
 struct sources;
+struct slots;
 struct store_found;
 struct virtual;
 
@@ -39,6 +40,7 @@ struct sfs_dataset {
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* structured chunks; NULL: what libhdf5 knows */
+    struct slots *slots;         /* sparse: as in the layout; else NULL */
     struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
     struct series *series;       /* of a followed file: its members; else NULL */
     struct use use;

@@ -10,11 +10,13 @@
 #include "common/size.h"
 #include "dataset/parts.h"
 #include "format/heap.h"
+#include "format/slots.h"
 #include "format/structure.h"
 #include "layout/form.h"
 #include "selection/selection.h"
 
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */
+#define ALIGNMENT 16   /* of sequences in memory */
 
 /* One call. */
 struct reading {
@@ -28,7 +30,12 @@ struct reading {
 
 bool sequences_are_read(const struct sfs_dataset *dataset)
 {
-    return dataset->layout.base_size > 0;
+    return dataset->layout.slots;
+}
+
+bool sequences_are_all(const struct sfs_dataset *dataset)
+{
+    return dataset->layout.slots && slots_are_plain(dataset->layout.slots);
 }
 
 static void leave_chunk(struct reading *reading)
@@ -86,15 +93,33 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
     return error;
 }
 
-/* That of the index-th defined element of a chunk. */
+/* What the k-th slot of the index-th defined element of a chunk leads to: n base elements, but n bytes
+ * if these have slots themselves. */
 static int find_in(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
-                   const struct cache_form *form, const struct heap *heap, uint64_t index,
+                   const struct cache_form *form, const struct heap *heap, uint64_t index, size_t k,
                    const void **sequence, uint64_t *n)
 {
     struct why why;
-    const char *element = (const char *)form->values + index * HEAP_ELEMENT_BYTES;
-    int error = heap_find(heap, element, dataset->layout.base_size, sequence, n, &why);
+    const struct slots *slots = dataset->layout.slots, *base = slots->slot[k].base;
+    const char *slot = (const char *)form->values + index * slots->size + slots->slot[k].at;
+    int error = heap_find(heap, slot, base->n ? 0 : base->size, sequence, n, &why);
     return error == -EILSEQ ? damaged(dataset, scaled, address, &why) : error;
+}
+
+static int check_slot(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+                      const struct cache_form *form, const struct heap *heap, uint64_t index,
+                      size_t k)
+{
+    const struct slots *base = dataset->layout.slots->slot[k].base;
+    const void *sequence;
+    uint64_t n;
+    size_t bytes;
+    struct why why;
+    int error = find_in(dataset, scaled, address, form, heap, index, k, &sequence, &n);
+    if (error || base->n == 0 || n == 0)
+        return error;
+    error = slot_measure(base, sequence, (size_t)n, &n, &bytes, &why);
+    return error ? damaged(dataset, scaled, address, &why) : 0;
 }
 
 int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
@@ -106,17 +131,15 @@ int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, u
     int error = open_heap(dataset, scaled, address, form, &heap);
     if (error)
         return error;
-    for (uint64_t i = 0; i < form->defined.elements && !error; i++) {
-        const void *sequence;
-        uint64_t n;
-        error = find_in(dataset, scaled, address, form, heap, i, &sequence, &n);
-    }
+    for (uint64_t i = 0; i < form->defined.elements && !error; i++)
+        for (size_t k = 0; k < dataset->layout.slots->n && !error; k++)
+            error = check_slot(dataset, scaled, address, form, heap, i, k);
     heap_close(heap);
     return error;
 }
 
-/* The sequence of the element at a position of the chunk that is ready: n base elements, as long as
- * it is. */
+/* The sequence that is all of the element at a position of the chunk that is ready: n base elements,
+ * as long as it is. */
 static int find_at(const struct reading *reading, uint64_t position, const void **sequence,
                    uint64_t *n)
 {
@@ -126,7 +149,7 @@ static int find_at(const struct reading *reading, uint64_t position, const void 
     if (!form || !runs_contain(&form->defined, position))
         return 0;
     return find_in(reading->dataset, reading->scaled, UINT64_MAX, form, reading->heap,
-                   runs_rank(&form->defined, position), sequence, n);
+                   runs_rank(&form->defined, position), 0, sequence, n);
 }
 
 /* The same of one element of the dataset. */
@@ -165,7 +188,7 @@ static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, 
     else if (parts == SFS_LINES)
         put_line(out, sequence, n);
     else if (n > 0)
-        fwrite(sequence, reading->dataset->layout.base_size, (size_t)n, out);
+        fwrite(sequence, reading->dataset->layout.slots->slot->base->size, (size_t)n, out);
     return 0;
 }
 
@@ -208,84 +231,126 @@ int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
 
 struct collection {
     struct reading reading;
-    const uint64_t *order;         /* of the selection, or NULL */
-    struct sfs_sequence *sequence; /* where their elements begin is not set yet, */
-    size_t *offset;                /* but among all bytes */
+    const uint64_t *order; /* of the selection, or NULL */
+    char *elements;        /* whose slots lead into bytes, counted from their beginning */
     char *bytes;
     size_t n, room;
 };
 
-static int keep(struct collection *all, uint64_t index, const void *sequence, uint64_t n)
+/* Has room behind the bytes. */
+static int make_room(struct collection *all, size_t bytes)
 {
-    size_t bytes = (size_t)n * all->reading.dataset->layout.base_size;
-    if (bytes > all->room - all->n) {
-        size_t room = size_sum(size_product(all->room, 2), bytes);
-        char *grown = room < SIZE_MAX / 2 ? realloc(all->bytes, room) : NULL;
-        if (!grown)
-            return -ENOMEM;
-        all->bytes = grown;
-        all->room = room;
-    }
-    if (bytes > 0)
-        memcpy(all->bytes + all->n, sequence, bytes);
-    uint64_t place = all->order ? all->order[index] : index;
-    all->sequence[place].n = n;
-    all->offset[place] = all->n;
+    if (bytes <= all->room - all->n)
+        return 0;
+    size_t room = size_sum(size_product(all->room, 2), bytes);
+    char *grown = room < SIZE_MAX / 2 ? realloc(all->bytes, room) : NULL;
+    if (!grown)
+        return -ENOMEM;
+    all->bytes = grown;
+    all->room = room;
+    return 0;
+}
+
+/* What a slot leads to: n bytes of the heap. */
+static int keep_stored(struct collection *all, const struct slots *base, const void *stored,
+                       size_t n, char *slot)
+{
+    const struct reading *reading = &all->reading;
+    uint64_t elements;
+    size_t bytes;
+    struct why why;
+    int error = slot_measure(base, stored, n, &elements, &bytes, &why);
+    if (error)
+        return damaged(reading->dataset, reading->scaled, UINT64_MAX, &why);
+    error = make_room(all, bytes);
+    if (error)
+        return error;
+    slot_load(base, stored, n, elements, all->bytes + all->n, all->n);
+    const struct sfs_sequence sequence = {.width = all->n, .n = elements};
+    memcpy(slot, &sequence, sizeof(sequence));
     all->n += bytes;
     return 0;
+}
+
+static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slot)
+{
+    const struct reading *reading = &all->reading;
+    const struct slots *base = reading->dataset->layout.slots->slot[k].base;
+    const void *sequence;
+    uint64_t n;
+    int error = find_in(reading->dataset, reading->scaled, UINT64_MAX, reading->form, reading->heap,
+                        index, k, &sequence, &n);
+    slot_put(slot, NULL, 0);
+    if (error || n == 0)
+        return error;
+    size_t bytes = base->n ? (size_t)n : (size_t)n * base->size;
+    return keep_stored(all, base, sequence, bytes, slot);
+}
+
+/* The element at a position of the chunk that is ready. */
+static int keep(struct collection *all, uint64_t position, char *element)
+{
+    const struct cache_form *form = all->reading.form;
+    const struct slots *slots = all->reading.dataset->layout.slots;
+    int error = 0;
+    if (!form || !runs_contain(&form->defined, position))
+        return 0;
+    uint64_t index = runs_rank(&form->defined, position);
+    memcpy(element, (const char *)form->values + index * slots->size, slots->size);
+    for (size_t k = 0; k < slots->n && !error; k++)
+        error = keep_slot(all, index, k, element + slots->slot[k].at);
+    return error;
 }
 
 static int keep_part(void *context, const struct part *part)
 {
     struct collection *all = context;
+    size_t size = all->reading.dataset->layout.slots->size;
     int error = get_chunk(&all->reading, part->scaled);
     for (size_t i = 0; i < part->n_pieces && !error; i++) {
         const struct part_piece *piece = &part->pieces[i];
         for (uint64_t k = 0; k < piece->length && !error; k++) {
-            const void *sequence;
-            uint64_t n;
-            error = find_at(&all->reading, piece->position + k, &sequence, &n);
-            if (!error)
-                error = keep(all, piece->index + k, sequence, n);
+            uint64_t place = piece->index + k;
+            if (all->order)
+                place = all->order[place];
+            error = keep(all, piece->position + k, all->elements + place * size);
         }
     }
     return error ? error : interrupt_check();
 }
 
-/* The bytes go behind the sequences. */
-static int join(struct collection *all, size_t count, struct sfs_sequence **sequences)
+/* The bytes go behind the elements. */
+static int join(struct collection *all, size_t count, void **elements)
 {
-    size_t head = count * sizeof(**sequences);
-    char *block = realloc(all->sequence, size_sum(head, all->n ? all->n : 1));
+    const struct slots *slots = all->reading.dataset->layout.slots;
+    size_t head = size_sum(count * slots->size, ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t bytes = size_sum(head, all->n);
+    char *block = bytes < SIZE_MAX / 2 ? realloc(all->elements, bytes ? bytes : 1) : NULL;
     if (!block)
         return -ENOMEM;
-    all->sequence = NULL;
-    struct sfs_sequence *sequence = (void *)block;
+    all->elements = NULL;
     if (all->n > 0)
         memcpy(block + head, all->bytes, all->n);
-    for (size_t i = 0; i < count; i++)
-        sequence[i].elements = sequence[i].n ? block + head + all->offset[i] : NULL;
-    *sequences = sequence;
+    slots_relocate(slots, block, count, block + head);
+    *elements = block;
     return 0;
 }
 
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            struct sfs_sequence **sequences)
+                            void **elements)
 {
     struct collection all = {.reading = {.dataset = dataset}, .order = selection->order};
     size_t count = size_of(selection->values);
-    if (size_product(count, sizeof(*all.sequence)) == SIZE_MAX)
+    if (size_product(count, dataset->layout.slots->size) >= SIZE_MAX / 2)
         return -ENOMEM;
-    all.sequence = calloc(count ? count : 1, sizeof(*all.sequence));
-    all.offset = calloc(count ? count : 1, sizeof(*all.offset));
-    int error = all.sequence && all.offset ? 0 : -ENOMEM;
+    all.elements = calloc(count ? count : 1, dataset->layout.slots->size);
+    int error = all.elements ? 0 : -ENOMEM;
     if (!error)
         error = parts_each(&dataset->layout, &selection->runs, keep_part, &all);
     leave_chunk(&all.reading);
     if (!error)
-        error = join(&all, count, sequences);
-    free(all.sequence);
-    free(all.offset);
+        error = join(&all, count, elements);
+    free(all.elements);
     free(all.bytes);
     return error;
 }

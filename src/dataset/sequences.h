@@ -1,5 +1,5 @@
-/* Elements of variable length of sparse datasets: their sequences, out of the forms that the chunk
- * cache has of their chunks. For the files of src/dataset; thread-safe. */
+/* Elements with parts of variable length (format/slots.h) of sparse datasets: their sequences, out of
+ * the forms that the chunk cache has of their chunks. For the files of src/dataset; thread-safe. */
 #ifndef SPARSEFS_DATASET_SEQUENCES_H
 #define SPARSEFS_DATASET_SEQUENCES_H
 
@@ -7,19 +7,21 @@
 
 struct cache_form;
 
-/* Whether elements of a dataset are such sequences: of elements without pointers, or strings. They
- * are read and written then. */
+/* Whether elements of a dataset have such parts. They are read and written then. */
 bool sequences_are_read(const struct sfs_dataset *dataset);
 
-/* As sfs_read_parts. What is not defined is an empty sequence. Errors are logged; -EINTR. */
+/* Whether each is a string or a sequence, of elements without such parts, and nothing else. */
+bool sequences_are_all(const struct sfs_dataset *dataset);
+
+/* As sfs_read_parts, where they are all. What is not defined is an empty sequence. Errors are logged; -EINTR. */
 int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n);
 
 struct selection;
 
-/* As sfs_read_sequences, of what a selection names once. */
+/* As sfs_read_variable, of what a selection names once. */
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            struct sfs_sequence **sequences);
+                            void **elements);
 
 /* Whether all elements of a decoded chunk (PART_DEFINED, PART_PACKED, PART_HEAP) lead to sequences;
  * of other datatypes nothing is looked at. -EIO: one does not, which is logged; -ENOMEM. */

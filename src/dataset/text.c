@@ -155,7 +155,7 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
                                       : true;
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
-    bool is_own = sequences_are_read(dataset);
+    bool is_own = sequences_are_all(dataset);
     if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)

@@ -614,8 +614,24 @@ int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encoded *type
     return FOLLOWING(dataset->file, read_once(dataset, type, memory_space, space, buffer));
 }
 
-static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
-                               struct sfs_sequence **sequences, uint64_t *n)
+/* What a selection names, or a slab if there is one. */
+static int select_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                           const struct sfs_slab *slab, struct selection *selection)
+{
+    const struct layout *layout = &dataset->layout;
+    struct box box;
+    if (!slab)
+        return transfer_take_space(dataset, space, selection);
+    *selection = (struct selection){0};
+    int error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = runs_of_box(layout->rank, layout->dims, box.start, box.count, &selection->runs);
+    selection->values = selection->runs.elements;
+    return error;
+}
+
+static int read_variable_once(struct sfs_dataset *dataset, const struct sfs_encoded *space,
+                              const struct sfs_slab *slab, void **elements, uint64_t *n)
 {
     USING(dataset);
     struct selection selection;
@@ -623,21 +639,39 @@ static int read_sequences_once(struct sfs_dataset *dataset, const struct sfs_enc
         return -EOPNOTSUPP;
     if (dataset->info.elements == UINT64_MAX)
         return refuse(dataset, "reading", "too many elements");
-    int error = transfer_take_space(dataset, space, &selection);
+    int error = select_variable(dataset, space, slab, &selection);
     if (!error && selection.values != selection.runs.elements)
         error = refuse(dataset, "selection", "it names an element twice");
     if (!error)
-        error = sequences_read_selected(dataset, &selection, sequences);
+        error = sequences_read_selected(dataset, &selection, elements);
     if (!error)
         *n = selection.values;
     selection_free(&selection);
     return error;
 }
 
+int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space, void **elements,
+                      uint64_t *n)
+{
+    return FOLLOWING(dataset->file, read_variable_once(dataset, space, NULL, elements, n));
+}
+
+int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab, void **elements)
+{
+    uint64_t n;
+    return FOLLOWING(dataset->file, read_variable_once(dataset, NULL, slab, elements, &n));
+}
+
 int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                        struct sfs_sequence **sequences, uint64_t *n)
 {
-    return FOLLOWING(dataset->file, read_sequences_once(dataset, space, sequences, n));
+    void *elements;
+    if (dataset->info.type.class != SFS_VARIABLE)
+        return -EOPNOTSUPP;
+    int error = sfs_read_variable(dataset, space, &elements, n);
+    if (!error)
+        *sequences = elements;
+    return error;
 }
 
 /* ---- Transfers that are checked first ---- */

@@ -177,8 +177,12 @@ static int find_in_set(const struct heap *heap, struct cursor *element, size_t b
                                   .number = (uint32_t)cursor_uint(element, 2)};
     if (length == 0)
         return 0;
+    if (base_size == 0)
+        return why_damaged(why, "sequences in sequences are not known of the prototype");
     const struct object *object =
-        bsearch(&wanted, heap->object, heap->n_objects, sizeof(wanted), compare);
+        heap->n_objects > 0
+            ? bsearch(&wanted, heap->object, heap->n_objects, sizeof(wanted), compare)
+            : NULL;
     if (!object)
         return why_damaged(why,
                            "an element leads to object %" PRIu32 " of collection %" PRIu32
@@ -206,13 +210,13 @@ int heap_find(const struct heap *heap, const void *element, size_t base_size, co
     if (bytes == 0 && (offset == 0 || heap->n > 0))
         return 0;
     if (offset < HEAP_COUNT_BYTES || offset > heap->n || bytes > heap->n - offset ||
-        bytes % base_size != 0)
+        (base_size > 0 && bytes % base_size != 0))
         return why_damaged(why,
                            "an element leads to %" PRIu64 " bytes at %" PRIu64
                            " of its variable-length data, which has %zu",
                            bytes, offset, heap->n);
     *sequence = heap->bytes + offset;
-    *n = bytes / base_size;
+    *n = base_size > 0 ? bytes / base_size : bytes;
     return 0;
 }
 

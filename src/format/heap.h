@@ -30,7 +30,8 @@ int heap_open(const void *bytes, size_t n, struct heap **heap, struct why *why);
 void heap_close(struct heap *heap); /* NULL is fine */
 
 /* The sequence that an element leads to: n base elements of this size, where they lie. NULL: it has
- * none. -EILSEQ: it leads out of the heap, or to what has another size. */
+ * none. Base size 0: it is one of sequences, of n bytes. -EILSEQ: it leads out of the heap, or to
+ * what has another size; or the prototype's form has a sequence of sequences. */
 int heap_find(const struct heap *heap, const void *element, size_t base_size, const void **sequence,
               uint64_t *n, struct why *why);
 

@@ -300,14 +300,14 @@ int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form)
 {
-    return layout->base_size > 0 ? heap_form_write(layout, old, positions, values, pool, form)
+    return layout->slots ? heap_form_write(layout, old, positions, values, pool, form)
                                  : form_merge(layout, old, positions, values, pool, form);
 }
 
 int form_take(const struct layout *layout, struct runs *positions, const void *values,
               struct pool *pool, struct cache_form *form)
 {
-    if (layout->base_size > 0) {
+    if (layout->slots) {
         int failed = heap_form_write(layout, NULL, positions, values, pool, form);
         runs_free(positions);
         return failed;
@@ -341,6 +341,6 @@ int form_remove(const struct layout *layout, const struct cache_form *old,
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {
-    return layout->base_size > 0 ? heap_form_write(layout, old, positions, NULL, pool, form)
+    return layout->slots ? heap_form_write(layout, old, positions, NULL, pool, form)
                                  : form_remove(layout, old, positions, pool, form);
 }

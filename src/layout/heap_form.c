@@ -7,6 +7,7 @@
 #include "common/pool.h"
 #include "common/size.h"
 #include "format/heap.h"
+#include "format/slots.h"
 #include "format/structure.h"
 #include "layout/layout.h"
 
@@ -19,21 +20,32 @@ _Static_assert(sizeof(struct sfs_sequence) == HEAP_ELEMENT_BYTES,
 
 /* What a chunk that changes is made of. */
 struct making {
-    size_t base_size;
+    const struct slots *slots;
     const struct cache_form *old;
     const unsigned char *old_heap;
     size_t old_end; /* bytes of it without its checksum; of none HEAP_COUNT_BYTES */
-    const struct sfs_sequence *sequences;
-    uint64_t n;   /* of them */
-    size_t added; /* bytes of all */
+    const char *elements; /* with slots as they are in memory */
+    uint64_t n;           /* of them */
+    size_t added;         /* bytes of all that they lead to */
 };
 
-size_t heap_form_added(const struct layout *layout, const struct sfs_sequence *sequences,
-                       uint64_t n)
+/* Of elements, or values: the k-th slot of the i-th. */
+static size_t place_of(const struct slots *slots, uint64_t i, size_t k)
 {
+    return (size_t)i * slots->size + slots->slot[k].at;
+}
+
+size_t heap_form_added(const struct layout *layout, const void *elements, uint64_t n)
+{
+    const struct slots *slots = layout->slots;
     size_t added = 0;
-    for (uint64_t i = 0; i < n; i++)
-        added = size_sum(added, size_product(size_of(sequences[i].n), layout->base_size));
+    for (uint64_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < slots->n; k++) {
+            const char *slot = (const char *)elements + place_of(slots, i, k);
+            struct sfs_sequence sequence = slot_get(slot);
+            added = size_sum(added, slot_stored_bytes(slots->slot[k].base, &sequence));
+        }
+    }
     return added;
 }
 
@@ -44,22 +56,31 @@ size_t heap_form_bytes(const struct layout *layout, size_t old_bytes, uint64_t n
     return size_sum(bytes, size_sum(pool_block_size(added), (size_t)4 * HEAP_ELEMENT_BYTES));
 }
 
-/* Elements of old as ones that lead to offsets in its heap, whichever of the two forms it has, in
- * place. -EILSEQ: one leads out of it. */
-static int plain_values(const struct making *making, const struct heap *heap, char *values)
+/* A slot of old as one that leads to an offset in its heap, in place. */
+static int plain_slot(const struct making *making, const struct heap *heap,
+                      const struct slots *base, char *slot)
 {
     struct why why;
-    for (uint64_t i = 0; i < making->old->defined.elements; i++) {
-        const void *sequence;
-        uint64_t n;
-        int error = heap_find(heap, values + i * HEAP_ELEMENT_BYTES, making->base_size, &sequence,
-                              &n, &why);
-        if (error)
-            return error;
-        uint64_t offset = n ? (uint64_t)((const unsigned char *)sequence - making->old_heap) : 0;
-        heap_put_element(values + i * HEAP_ELEMENT_BYTES, offset, n * making->base_size);
-    }
+    const void *sequence;
+    uint64_t n;
+    size_t size = base->n ? 1 : base->size;
+    int error = heap_find(heap, slot, base->n ? 0 : size, &sequence, &n, &why);
+    if (error)
+        return error;
+    uint64_t offset = n ? (uint64_t)((const unsigned char *)sequence - making->old_heap) : 0;
+    heap_put_element(slot, offset, n * size);
     return 0;
+}
+
+/* The same of all slots of old, whichever of the two forms it has. -EILSEQ: one leads out of it. */
+static int plain_values(const struct making *making, const struct heap *heap, char *values)
+{
+    const struct slots *slots = making->slots;
+    int error = 0;
+    for (uint64_t i = 0; i < making->old->defined.elements && !error; i++)
+        for (size_t k = 0; k < slots->n && !error; k++)
+            error = plain_slot(making, heap, slots->slot[k].base, values + place_of(slots, i, k));
+    return error;
 }
 
 /* The values of old, or a copy of them, that lead to offsets in its heap. They are given back, and
@@ -91,59 +112,92 @@ static void give_old(const struct making *making, struct pool *pool, const struc
         pool_put(pool, plain->values, plain->value_size);
 }
 
-/* The elements that lead to the new sequences, as if these lay behind all that the old heap has.
- * The caller gives them back to the pool. -EINVAL. */
+/* The new elements, as if what they lead to lay behind all that the old heap has. The caller gives
+ * them back to the pool. -EINVAL. */
 static int make_elements(const struct making *making, struct pool *pool, char **elements)
 {
-    char *made = pool_get(pool, (size_t)making->n * HEAP_ELEMENT_BYTES);
+    const struct slots *slots = making->slots;
+    size_t bytes = (size_t)making->n * slots->size, at = making->old_end;
+    char *made = pool_get(pool, bytes);
     if (!made)
         return -ENOMEM;
-    size_t at = making->old_end;
+    memcpy(made, making->elements, bytes);
     for (uint64_t i = 0; i < making->n; i++) {
-        size_t bytes = (size_t)making->sequences[i].n * making->base_size;
-        heap_put_element(made + i * HEAP_ELEMENT_BYTES, bytes ? at : 0, bytes);
-        at += bytes;
+        for (size_t k = 0; k < slots->n; k++) {
+            char *slot = made + place_of(slots, i, k);
+            struct sfs_sequence sequence = slot_get(slot);
+            size_t here = slot_stored_bytes(slots->slot[k].base, &sequence);
+            heap_put_element(slot, here ? at : 0, here);
+            at += here;
+        }
     }
     *elements = made;
     return 0;
 }
 
-/* Bytes that the elements first to last - 1 lead to, however often. */
-static uint64_t used_bytes(const struct cache_form *form, uint64_t first, uint64_t last)
+/* Bytes that the values first to last - 1 lead to, however often. */
+static uint64_t used_bytes(const struct slots *slots, const struct cache_form *form, uint64_t first,
+                           uint64_t last)
 {
     uint64_t used = 0, offset, bytes;
     const char *values = form->values;
     for (uint64_t i = first; i < last; i++) {
-        heap_get_element(values + i * HEAP_ELEMENT_BYTES, &offset, &bytes);
-        if (__builtin_add_overflow(used, bytes, &used))
-            return UINT64_MAX;
+        for (size_t k = 0; k < slots->n; k++) {
+            heap_get_element(values + place_of(slots, i, k), &offset, &bytes);
+            if (__builtin_add_overflow(used, bytes, &used))
+                return UINT64_MAX;
+        }
     }
     return used;
 }
 
-/* The next of the new sequences that has elements. */
-static const void *next_sequence(const struct making *making, uint64_t *next)
+/* One of the new slots. */
+struct next {
+    uint64_t element;
+    size_t slot;
+};
+
+/* Stores the sequence of the next of the new slots that has one. */
+static void store_next(const struct making *making, struct next *next, char *to)
 {
-    while (making->sequences[*next].n == 0)
-        ++*next;
-    return making->sequences[(*next)++].elements;
+    const struct slots *slots = making->slots;
+    size_t stored = 0;
+    while (stored == 0) {
+        const char *slot = making->elements + place_of(slots, next->element, next->slot);
+        const struct slots *base = slots->slot[next->slot].base;
+        struct sfs_sequence sequence = slot_get(slot);
+        stored = (size_t)(slot_store(base, &sequence, to) - to);
+        if (++next->slot == slots->n)
+            *next = (struct next){next->element + 1, 0};
+    }
 }
 
-/* Copies what the elements of a form lead to, one after the other. */
+/* Copies what a slot leads to, at the end of a heap. */
+static void gather_slot(const struct making *making, char *slot, struct next *next,
+                        unsigned char *heap, uint64_t *end)
+{
+    uint64_t offset, bytes;
+    heap_get_element(slot, &offset, &bytes);
+    if (bytes == 0)
+        return;
+    if (offset < making->old_end)
+        memcpy(heap + *end, making->old_heap + offset, (size_t)bytes);
+    else
+        store_next(making, next, (char *)heap + *end);
+    heap_put_element(slot, *end, bytes);
+    *end += bytes;
+}
+
+/* Copies what the values of a form lead to, one after the other. */
 static void gather(const struct making *making, struct cache_form *form, unsigned char *heap)
 {
+    const struct slots *slots = making->slots;
+    uint64_t end = HEAP_COUNT_BYTES;
+    struct next next = {0};
     char *values = form->values;
-    uint64_t at = HEAP_COUNT_BYTES, next = 0, offset, bytes;
-    for (uint64_t i = 0; i < form->defined.elements; i++) {
-        heap_get_element(values + i * HEAP_ELEMENT_BYTES, &offset, &bytes);
-        if (bytes == 0)
-            continue;
-        const void *from =
-            offset < making->old_end ? making->old_heap + offset : next_sequence(making, &next);
-        memcpy(heap + at, from, (size_t)bytes);
-        heap_put_element(values + i * HEAP_ELEMENT_BYTES, at, bytes);
-        at += bytes;
-    }
+    for (uint64_t i = 0; i < form->defined.elements; i++)
+        for (size_t k = 0; k < slots->n; k++)
+            gather_slot(making, values + place_of(slots, i, k), &next, heap, &end);
 }
 
 /* The old heap and what is new behind it. */
@@ -151,26 +205,28 @@ static void append(const struct making *making, unsigned char *heap)
 {
     if (making->old_heap)
         memcpy(heap, making->old_heap, making->old_end);
-    unsigned char *at = heap + making->old_end;
+    const struct slots *slots = making->slots;
+    char *at = (char *)heap + making->old_end;
     for (uint64_t i = 0; i < making->n; i++) {
-        size_t bytes = (size_t)making->sequences[i].n * making->base_size;
-        if (bytes > 0)
-            memcpy(at, making->sequences[i].elements, bytes);
-        at += bytes;
+        for (size_t k = 0; k < slots->n; k++) {
+            const char *slot = making->elements + place_of(slots, i, k);
+            struct sfs_sequence sequence = slot_get(slot);
+            at = slot_store(slots->slot[k].base, &sequence, at);
+        }
     }
 }
 
-/* The same of all elements of a form that old, of which these positions go, has become. */
+/* The bytes that all values of a form lead to that old, of which these positions go, has become. */
 static uint64_t used_now(const struct making *making, const struct runs *positions,
                          const struct cache_form *form)
 {
     const struct cache_form *old = making->old;
     uint64_t gone = 0;
     if (!old->heap_is_ours)
-        return used_bytes(form, 0, form->defined.elements);
+        return used_bytes(making->slots, form, 0, form->defined.elements);
     for (size_t i = 0; i < positions->n; i++) {
         struct run run = runs_at(positions, i);
-        gone += used_bytes(old, runs_rank(&old->defined, run.first),
+        gone += used_bytes(making->slots, old, runs_rank(&old->defined, run.first),
                            runs_rank(&old->defined, run.last));
     }
     return old->heap_used - gone + making->added;
@@ -215,25 +271,25 @@ static int write_elements(const struct layout *layout, const struct making *maki
         error = elements ? form_merge(layout, &plain, positions, elements, pool, form)
                          : form_remove(layout, &plain, positions, pool, form);
     give_old(making, pool, &plain);
-    pool_put(pool, elements, (size_t)making->n * HEAP_ELEMENT_BYTES);
+    pool_put(pool, elements, (size_t)making->n * making->slots->size);
     return error;
 }
 
 int heap_form_write(const struct layout *layout, const struct cache_form *old,
-                    const struct runs *positions, const struct sfs_sequence *sequences,
-                    struct pool *pool, struct cache_form *form)
+                    const struct runs *positions, const void *elements, struct pool *pool,
+                    struct cache_form *form)
 {
     static const struct cache_form nothing;
-    struct making making = {.base_size = layout->base_size,
+    struct making making = {.slots = layout->slots,
                             .old = old ? old : &nothing,
                             .old_end = HEAP_COUNT_BYTES,
-                            .sequences = sequences,
-                            .n = sequences ? positions->elements : 0};
+                            .elements = elements,
+                            .n = elements ? positions->elements : 0};
     *form = (struct cache_form){0};
     making.old_heap = making.old->heap;
     if (making.old_heap)
         making.old_end = making.old->heap_size - CHECKSUM_BYTES;
-    making.added = heap_form_added(layout, sequences, making.n);
+    making.added = heap_form_added(layout, elements, making.n);
     if (making.added > SIZE_MAX / 4)
         return -EINVAL;
     int error = write_elements(layout, &making, positions, pool, form);

@@ -9,7 +9,6 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "filter/filter.h"
-#include "format/heap.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -34,14 +33,6 @@ static uint64_t piece_bytes(const struct layout *layout, size_t memory)
         frame > memory / FRAME_SHARE)
         frame = part;
     return frame > LIBRARY_PIECE_BYTES ? frame : LIBRARY_PIECE_BYTES;
-}
-
-/* Bytes of what the sequences of a sparse dataset are of, if they can be read at all; else 0. */
-static size_t base_size_of(const struct sfs_type *type)
-{
-    if (type->class != SFS_VARIABLE || type->size != HEAP_ELEMENT_BYTES)
-        return 0;
-    return type->is_string ? 1 : type->base->has_pointers ? 0 : type->base->size;
 }
 
 /* Whole trailing axes as long as they fit, then a part of the next. */
@@ -77,8 +68,6 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
 
     if (info->layout == SFS_SPARSE) {
         layout->ops = &layout_sparse;
-        layout->base_size =
-            sparse->format.n_sections == MAX_SECTIONS ? base_size_of(&info->type) : 0;
         layout->unfiltered_edges =
             sparse->header.filtered && sparse->header.layout.unfiltered_edges;
         memcpy(layout->chunk_dims, info->chunk_dims, sizeof(layout->chunk_dims));

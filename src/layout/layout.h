@@ -27,6 +27,7 @@ struct box;
 struct hdf5;
 struct hdf5_storage;
 struct pool;
+struct slots;
 struct sparse;
 struct store;
 struct layout;
@@ -130,7 +131,9 @@ struct layout {
     uint64_t dims[SFS_MAX_RANK];
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t element_size;
-    size_t base_size; /* sparse, of variable length: of what sequences are of; else 0 */
+    /* Sparse: the slots of elements with parts of variable length, if these are read and written;
+     * else NULL. The dataset's. */
+    const struct slots *slots;
     size_t chunk_bytes;
     size_t scratch_bytes;               /* chunked: of the filters */
     uint64_t data_address;              /* contiguous */

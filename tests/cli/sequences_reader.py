@@ -96,7 +96,8 @@ class Dataset:
 
     def take_datatype(self, data):
         """Class 9: the kind in the lowest bits, then the size, then what it is of."""
-        assert data[0] & 0xf == 9 and int.from_bytes(data[4:8], "little") == 16
+        self.element_size = int.from_bytes(data[4:8], "little")
+        assert data[0] & 0xf == 9 and self.element_size == 16
         self.is_string = data[1] & 0xf == 1
         self.base_size = int.from_bytes(data[12:16], "little")
 
@@ -121,7 +122,7 @@ class Dataset:
         assert fields.uint() & 1 == 0  # chunks at edges have filters, too
         n, width = fields.uint(), fields.uint()
         *self.chunk_dims, element_size = fields.uints(n, width)
-        assert element_size == 16
+        assert element_size == self.element_size
         n = 3 - self.first
         assert fields.take(3 + n) == bytes([8, n, n, *range(n)])
         self.index = fields.uint()

@@ -226,33 +226,47 @@ static void paths_that_cannot_be_are_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void check_type_refused(struct sfs_file *file, hid_t type, bool is_dense, const char *why)
+{
+    struct sfs_dataset_create create = plain();
+    create.type = encode(type);
+    create.is_dense = is_dense;
+    check_refused(file, "/x", &create, -EOPNOTSUPP, why);
+}
+
 static void datatypes_with_pointers_are_refused(void **state)
 {
     (void)state;
     struct sfs_file *file = create_file();
     struct sfs_dataset_create create = plain();
+    const hsize_t many = 65537, half = 256;
     hid_t string = H5Tcopy(H5T_C_S1), sequence = H5Tvlen_create(H5T_NATIVE_INT);
-    hid_t compound = H5Tcreate(H5T_COMPOUND, 40);
+    hid_t compound = H5Tcreate(H5T_COMPOUND, 40), leads = H5Tcreate(H5T_COMPOUND, 40);
     H5Tset_size(string, H5T_VARIABLE);
     H5Tinsert(compound, "a", 0, sequence);
-    hid_t nested = H5Tvlen_create(sequence);
-    const hid_t types[] = {compound, nested, H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG};
-    for (size_t i = 0; i < 2 * COUNT(types); i++) {
-        create.type = encode(types[i / 2]);
-        create.is_dense = i % 2;
-        check_refused(file, "/x", &create, -EOPNOTSUPP, "variable length");
-    }
-    create.is_dense = false;
+    H5Tinsert(leads, "a", 0, sequence);
+    H5Tinsert(leads, "b", 16, H5T_STD_REF_OBJ);
+    hid_t nested = H5Tvlen_create(sequence), inner = H5Tvlen_create(leads);
+    hid_t array = H5Tarray_create2(string, 1, &many), row = H5Tarray_create2(compound, 1, &half);
+    hid_t rows = H5Tarray_create2(row, 1, (hsize_t[]){257});
+    check_type_refused(file, compound, true, "dense");
+    check_type_refused(file, nested, true, "dense");
+    check_type_refused(file, H5T_STD_REF_OBJ, true, "references");
+    for (int i = 0; i < 4; i++)
+        check_type_refused(
+            file, (hid_t[]){H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG, leads, inner}[i], false,
+            "references");
+    check_type_refused(file, array, false, "more than 65536 parts");
+    check_type_refused(file, rows, false, "more than 65536 parts");
     create.type = encode(string);
     create.fill = "0123456789abcdef";
     check_refused(file, "/x", &create, -EOPNOTSUPP, "no fill value");
     create.fill = NULL;
-    H5Tclose(nested);
     create.type = (struct sfs_encoded){"nonsense", 8};
     check_refused(file, "/x", &create, -EINVAL, "");
-    H5Tclose(compound);
-    H5Tclose(sequence);
-    H5Tclose(string);
+    const hid_t types[] = {rows, row, array, inner, nested, leads, compound, sequence, string};
+    for (size_t i = 0; i < COUNT(types); i++)
+        H5Tclose(types[i]);
     sfs_discard(file);
 }
 

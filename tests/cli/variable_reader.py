@@ -1,0 +1,136 @@
+"""Reads sparse datasets of elements with parts of variable length anywhere: compounds, arrays and sequences of strings
+and sequences, as the HDF Group's RFC "Shared Chunk Cache" has them ("Encoded Format of Variable Length Data"), on
+top of sequences_reader.py. Shares no code with src/."""
+import struct
+
+import numpy as np
+
+import sequences_reader
+from sequences_reader import Bytes, selected, sound
+
+COMPOUND, SEQUENCE, ARRAY = 6, 9, 10
+
+
+class Plain:
+    """All else: its bytes."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def value(self, element, take):
+        return element.take(self.size).hex()
+
+
+class Compound:
+    def __init__(self, size, members):
+        self.size, self.members = size, sorted(members, key=lambda member: member[0])
+
+    def value(self, element, take):
+        values, at = [], 0
+        for offset, kind in self.members:
+            element.take(offset - at)
+            values.append(kind.value(element, take))
+            at = offset + kind.size
+        element.take(self.size - at)
+        return values
+
+
+class Array:
+    def __init__(self, size, base):
+        self.size, self.base = size, base
+
+    def value(self, element, take):
+        return [self.base.value(element, take) for _ in range(self.size // self.base.size)]
+
+
+class Sequence:
+    size = 16
+
+    def __init__(self, base, is_string):
+        self.base, self.is_string = base, is_string
+
+    def value(self, element, take):
+        return take(self, element)
+
+
+def flat(kind, fields):
+    """A sequence in a sequence: how many, and these."""
+    n = fields.uint(8)
+    if kind.is_string:
+        return fields.take(n).hex()
+    return [kind.base.value(fields, flat) for _ in range(n)]
+
+
+def datatype(fields):
+    """A datatype message of version 1, 2 or 3 (HDF5 File Format Specification, IV.A.2.d)."""
+    head, bits, size = fields.uint(), fields.uint(3), fields.uint(4)
+    version, kind = head >> 4, head & 15
+    if kind == COMPOUND:
+        return Compound(size, [member(fields, version, size) for _ in range(bits & 0xffff)])
+    if kind == ARRAY:
+        rank = fields.uint()
+        fields.take(3 * (version < 3))
+        dims = fields.uints(rank, 4)
+        fields.take(4 * rank * (version < 3))
+        base = datatype(fields)
+        assert size == np.prod(dims) * base.size
+        return Array(size, base)
+    if kind == SEQUENCE:
+        assert size == 16
+        return Sequence(datatype(fields), bits & 15 == 1)
+    fields.take({0: 4, 1: 12, 3: 0, 4: 4}[kind])
+    return Plain(size)
+
+
+def member(fields, version, size):
+    start = fields.at
+    while fields.uint():
+        pass
+    if version < 3:
+        fields.take(-(fields.at - start) % 8)
+    offset = fields.uint(4 if version < 3 else (size.bit_length() + 7) // 8)
+    fields.take(28 * (version == 1))
+    return offset, datatype(fields)
+
+
+class Dataset(sequences_reader.Dataset):
+    """values: {coordinates: a value}, of what is defined: of compounds, arrays and sequences lists, of all else the
+    bytes in hexadecimal digits."""
+
+    def take_datatype(self, data):
+        self.values = {}
+        self.kind = datatype(Bytes(data))
+        self.element_size = self.kind.size
+
+    def take_chunk(self, scaled, record):
+        address, offsets, plain, masks = record
+        sections = []
+        for number in range(3):
+            data = self.content[address + offsets[number]:address + offsets[number + 1]]
+            data = self.without_filters(number, data, masks[number]) if data else data
+            assert not plain or len(data) == plain[number]
+            sections.append(sound(data) if data else data)
+        heap, used = sections[2], 0
+
+        def outer(kind, element):
+            nonlocal used
+            offset, n = struct.unpack("<QQ", element.take(16))
+            assert (offset == 0) if n == 0 else 4 <= offset <= offset + n <= len(heap)
+            used += n
+            fields, values = Bytes(heap[offset:offset + n]), []
+            if kind.is_string:
+                return fields.data.hex()
+            while fields.at < n:
+                values.append(kind.base.value(fields, flat))
+            return values
+
+        positions = selected(sections[0], self.chunk_dims)
+        elements = Bytes(sections[1])
+        for position in positions:
+            place = tuple(s * c + p for s, c, p in zip(scaled, self.chunk_dims, position))
+            assert place not in self.values
+            self.values[place] = self.kind.value(elements, outer)
+        assert elements.at == len(sections[1])
+        unused = int.from_bytes(heap[:4], "little") if heap else 0
+        assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)
+        self.chunks.append((scaled, sections, unused, record))

@@ -1,0 +1,480 @@
+/* Elements of which only parts are of variable length, or that are sequences of such, in sparse
+ * datasets: what is written is there, in the cache and in the file, whatever else is written, erased
+ * and cut off. */
+#include "nested.h"
+#include "slab.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/structure.h"
+#include "sparsefs/hdf5.h"
+#include "sparsefs/sparsefs.h"
+
+#define PATH "variable.h5"
+#define SIDE 12 /* no dim becomes larger */
+
+enum { DEFLATE = 1 };
+
+/* Of index: single chunk, fixed array, extensible array, tree. */
+static const uint64_t max_dims[][2] = {
+    {9, 7}, {9, 7}, {SFS_UNLIMITED, SIDE}, {SFS_UNLIMITED, SFS_UNLIMITED}};
+static const uint64_t chunk_dims[][2] = {{9, 7}, {4, 3}, {4, 3}, {4, 3}};
+
+struct model {
+    unsigned kind, index;
+    bool is_filtered;
+    size_t cache_size;
+    uint64_t dims[2];
+    const struct sfs_type *type; /* of the open dataset */
+    char *element[SIDE][SIDE];   /* NULL: undefined */
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+};
+
+static void forget(struct model *model, uint64_t i, uint64_t j)
+{
+    if (model->element[i][j])
+        nested_free(model->type, model->element[i][j]);
+    free(model->element[i][j]);
+    model->element[i][j] = NULL;
+}
+
+static char **element_at(struct model *model, const struct sfs_slab *slab, uint64_t k)
+{
+    uint64_t i = slab->start[0] + k / slab->count[1], j = slab->start[1] + k % slab->count[1];
+    return &model->element[i][j];
+}
+
+/* A new element, which is copied to *to as well. */
+static void renew(struct model *model, const struct sfs_slab *slab, uint64_t k, char *to)
+{
+    forget(model, slab->start[0] + k / slab->count[1], slab->start[1] + k % slab->count[1]);
+    char *element = *element_at(model, slab, k) = allocate(model->type->size);
+    nested_fill(model->type, element);
+    memcpy(to, element, model->type->size);
+}
+
+static void create(struct model *model)
+{
+    const unsigned level = 1;
+    const struct sfs_filter filter = {.id = DEFLATE, .n_values = 1, .values = &level};
+    struct sfs_options options = {.writable = true, .replace = true, .cache_size = model->cache_size};
+    struct sfs_dataset_create create = {.rank = 2};
+    hid_t type = nested_type(model->kind);
+    for (int i = 0; i < 2; i++) {
+        create.dims[i] = model->dims[i];
+        create.max_dims[i] = max_dims[model->index][i];
+        create.chunk_dims[i] = chunk_dims[model->index][i];
+    }
+    for (int i = 0; i < SFS_SECTIONS && model->is_filtered; i++) {
+        create.n_filters[i] = 1;
+        create.filters[i] = &filter;
+    }
+    assert_int_equal(sfs_h5_encode(type, 1, &create.type), 0);
+    assert_int_equal(sfs_create(PATH, &options, &model->file), 0);
+    assert_int_equal(sfs_dataset_create(model->file, "/x", &create, &model->dataset), 0);
+    model->type = &sfs_dataset_info(model->dataset)->type;
+    free((void *)create.type.bytes);
+    H5Tclose(type);
+}
+
+static void keep_finding(void *context, enum sfs_finding finding, const char *line)
+{
+    unsigned *n = context;
+    n[finding]++;
+    if (finding != SFS_SOUND)
+        print_error("%s\n", line);
+}
+
+/* Closes the file, checks it, and opens it again. */
+static void reopen(struct model *model)
+{
+    struct sfs_options options = {.writable = true, .cache_size = model->cache_size};
+    unsigned n[SFS_UNKNOWN + 1] = {0};
+    uint64_t address;
+    sfs_dataset_close(model->dataset);
+    assert_int_equal(sfs_close(model->file), 0);
+    assert_int_equal(sfs_open(PATH, NULL, &model->file), 0);
+    assert_int_equal(sfs_check(model->file, keep_finding, n), 0);
+    assert_int_equal(n[SFS_SOUND], 2);
+    assert_int_equal(n[SFS_DAMAGED] + n[SFS_UNKNOWN], 0);
+    assert_int_equal(sfs_close(model->file), 0);
+    assert_int_equal(sfs_open(PATH, &options, &model->file), 0);
+    assert_int_equal(sfs_find(model->file, sfs_root(model->file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(model->file, address, "/x", &model->dataset), 0);
+    model->type = &sfs_dataset_info(model->dataset)->type;
+}
+
+static void write_slab(struct model *model)
+{
+    struct sfs_slab slab = slab_within(2, model->dims);
+    uint64_t n = elements_of(&slab);
+    char *elements = allocate(n * model->type->size);
+    for (uint64_t k = 0; k < n; k++)
+        renew(model, &slab, k, elements + k * model->type->size);
+    assert_int_equal(sfs_write(model->dataset, &slab, elements), 0);
+    free(elements);
+}
+
+/* Some elements of a slab, each by itself. */
+static void write_some(struct model *model)
+{
+    struct sfs_slab slab = slab_within(2, model->dims);
+    uint64_t n = elements_of(&slab), count = 0;
+    struct sfs_interval *intervals = allocate((n + 1) * sizeof(*intervals));
+    char *elements = allocate(n * model->type->size);
+    for (uint64_t k = random_below(3); k < n; k += 2 + random_below(4)) {
+        intervals[count] = (struct sfs_interval){k, count};
+        renew(model, &slab, k, elements + count++ * model->type->size);
+    }
+    intervals[count] = (struct sfs_interval){0, count};
+    struct sfs_defined defined = {count, intervals, count};
+    assert_int_equal(sfs_write_values(model->dataset, &slab, &defined, elements), 0);
+    free(elements);
+    free(intervals);
+}
+
+static void erase_slab(struct model *model)
+{
+    struct sfs_slab slab = slab_within(2, model->dims);
+    for (uint64_t i = 0; i < slab.count[0]; i++)
+        for (uint64_t j = 0; j < slab.count[1]; j++)
+            forget(model, slab.start[0] + i, slab.start[1] + j);
+    assert_int_equal(sfs_erase(model->dataset, &slab), 0);
+}
+
+static void resize(struct model *model)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t max = max_dims[model->index][i] < SIDE ? max_dims[model->index][i] : SIDE;
+        if (random_below(5))
+            model->dims[i] = random_below(max + 1);
+    }
+    assert_int_equal(sfs_set_extent(model->dataset, model->dims), 0);
+    for (uint64_t i = 0; i < SIDE; i++)
+        for (uint64_t j = 0; j < SIDE; j++)
+            if (i >= model->dims[0] || j >= model->dims[1])
+                forget(model, i, j);
+}
+
+static void check_slab(struct model *model)
+{
+    struct sfs_slab slab = slab_within(2, model->dims);
+    void *elements;
+    char *nothing = calloc(1, model->type->size);
+    assert_int_equal(sfs_read_elements(model->dataset, &slab, &elements), 0);
+    for (uint64_t k = 0; k < elements_of(&slab); k++) {
+        const char *wanted = *element_at(model, &slab, k);
+        const char *got = (char *)elements + k * model->type->size;
+        assert_true(nested_same(model->type, got, wanted ? wanted : nothing));
+    }
+    free(nothing);
+    free(elements);
+    slab.count[0] += model->dims[0] + 1;
+    assert_int_equal(sfs_read_elements(model->dataset, &slab, &elements), -EINVAL);
+}
+
+static void check_model(struct model *model)
+{
+    check_slab(model);
+    struct sfs_slab slab = {.rank = 2, .count = {model->dims[0], model->dims[1]}};
+    uint64_t defined = 0, counted, n;
+    void *elements;
+    char *nothing = calloc(1, model->type->size);
+    assert_int_equal(sfs_read_variable(model->dataset, NULL, &elements, &n), 0);
+    assert_int_equal(n, elements_of(&slab));
+    for (uint64_t k = 0; k < n; k++) {
+        const char *wanted = *element_at(model, &slab, k);
+        const char *got = (char *)elements + k * model->type->size;
+        defined += wanted != NULL;
+        assert_true(nested_same(model->type, got, wanted ? wanted : nothing));
+    }
+    free(nothing);
+    free(elements);
+    assert_int_equal(sfs_count_defined(model->dataset, &slab, &counted), 0);
+    assert_int_equal(counted, defined);
+}
+
+static void step(struct model *model)
+{
+    switch (random_below(8)) {
+    case 0:
+        resize(model);
+        break;
+    case 1:
+    case 2:
+        write_slab(model);
+        break;
+    case 3:
+    case 4:
+        write_some(model);
+        break;
+    case 5:
+        erase_slab(model);
+        break;
+    case 6:
+        assert_int_equal(sfs_flush(model->file), 0);
+        break;
+    default:
+        if (random_below(3) == 0)
+            reopen(model);
+    }
+}
+
+static void play(struct model *model)
+{
+    create(model);
+    for (int i = 0; i < 25; i++) {
+        step(model);
+        check_model(model);
+    }
+    reopen(model);
+    check_model(model);
+    for (uint64_t i = 0; i < SIDE; i++)
+        for (uint64_t j = 0; j < SIDE; j++)
+            forget(model, i, j);
+    sfs_dataset_close(model->dataset);
+    assert_int_equal(sfs_close(model->file), 0);
+}
+
+/* All datatypes through all indexes, with a large cache and with one that has no room for a heap. */
+static void what_is_written_is_there(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < N_NESTED * COUNT(max_dims); round++) {
+        static struct model model;
+        memset(&model, 0, sizeof(model));
+        model.kind = round % N_NESTED;
+        model.index = round / N_NESTED;
+        model.is_filtered = random_below(2);
+        model.cache_size = random_below(2) ? 0 : 3000;
+        model.dims[0] = 9;
+        model.dims[1] = 7;
+        play(&model);
+    }
+}
+
+/* ---- As it is stored ---- */
+
+struct taken {
+    struct sfs_chunk_info info;
+    unsigned char *sections[SFS_SECTIONS];
+};
+
+static void take(struct model *model, struct taken *taken)
+{
+    const uint64_t at[2] = {0};
+    assert_int_equal(sfs_chunk_info(model->dataset, at, &taken->info), 0);
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        taken->sections[i] = allocate(taken->info.section_size[i]);
+    assert_int_equal(
+        sfs_read_chunk(model->dataset, &taken->info, (void *const *)taken->sections), 0);
+}
+
+static void drop(struct taken *taken)
+{
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        free(taken->sections[i]);
+}
+
+static int put(struct model *model, const struct taken *taken)
+{
+    return sfs_write_chunk(model->dataset, &taken->info, (const void *const *)taken->sections);
+}
+
+static void write_first(struct model *model, const void *element)
+{
+    struct sfs_slab slab = {.rank = 2, .count = {1, 1}};
+    assert_int_equal(sfs_write(model->dataset, &slab, element), 0);
+}
+
+static void begin(struct model *model, unsigned kind)
+{
+    *model = (struct model){.kind = kind, .index = 1, .dims = {9, 7}};
+    create(model);
+}
+
+static void end(struct model *model)
+{
+    sfs_dataset_close(model->dataset);
+    assert_int_equal(sfs_close(model->file), 0);
+}
+
+/* {{1, 2}, {}, {3}} of big-endian integers. */
+static void write_nested(struct model *model)
+{
+    static const unsigned char ints[] = {0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3};
+    const struct sfs_sequence sequences[] = {
+        {{.elements = ints}, 2}, {{NULL}, 0}, {{.elements = ints + 8}, 1}};
+    write_first(model, &(struct sfs_sequence){.elements = sequences, .n = 3});
+}
+
+static void sequences_of_sequences_are_flat(void **state)
+{
+    (void)state;
+    struct model model;
+    struct taken taken;
+    static const unsigned char wanted[] = {
+        0, 0, 0, 0,                                     /* unused */
+        2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, /* a number, and so many integers */
+        0, 0, 0, 0, 0, 0, 0, 0,                         /* none */
+        1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3};
+    const uint64_t slot[] = {4, sizeof(wanted) - 4};
+    begin(&model, 2);
+    write_nested(&model);
+    take(&model, &taken);
+    assert_int_equal(taken.info.section_size[1], sizeof(slot) + 4);
+    assert_memory_equal(taken.sections[1], slot, sizeof(slot));
+    assert_int_equal(taken.info.section_size[2], sizeof(wanted) + 4);
+    assert_memory_equal(taken.sections[2], wanted, sizeof(wanted));
+    drop(&taken);
+    end(&model);
+}
+
+/* A byte, a string, a sequence of integers, two strings: without gaps, and so not aligned. */
+static void slots_are_where_members_are(void **state)
+{
+    (void)state;
+    struct model model;
+    struct taken taken;
+    const struct sfs_sequence sequences[] = {{{.elements = "ab"}, 2},
+                                             {{.elements = "\0\0\0\7"}, 1},
+                                             {{NULL}, 0},
+                                             {{.elements = "cde"}, 3}};
+    const uint64_t slots[] = {4, 2, 6, 4, 0, 0, 10, 3};
+    char element[1 + sizeof(sequences)] = {9};
+    begin(&model, 0);
+    assert_int_equal(model.type->size, sizeof(element));
+    memcpy(element + 1, sequences, sizeof(sequences));
+    write_first(&model, element);
+    take(&model, &taken);
+    assert_int_equal(taken.info.section_size[1], sizeof(element) + 4);
+    assert_int_equal(taken.sections[1][0], 9);
+    assert_memory_equal(taken.sections[1] + 1, slots, sizeof(slots));
+    assert_memory_equal(taken.sections[2], "\0\0\0\0ab\0\0\0\7cde", 13);
+    drop(&taken);
+    end(&model);
+}
+
+/* ---- What others may have stored ---- */
+
+/* What of it is changed: a number of 8 bytes of a section. */
+struct change {
+    int section;
+    size_t at;
+    uint64_t to;
+};
+
+static void refuse(struct model *model, const struct taken *taken, const struct change *change)
+{
+    unsigned char *section = taken->sections[change->section];
+    size_t n = taken->info.section_size[change->section];
+    unsigned char *was = allocate(n);
+    memcpy(was, section, n);
+    memcpy(section + change->at, &change->to, sizeof(change->to));
+    structure_sum(section, n);
+    assert_int_equal(put(model, taken), -EINVAL);
+    memcpy(section, was, n);
+    free(was);
+}
+
+static void what_leads_out_is_refused(void **state)
+{
+    (void)state;
+    const struct change flat[] = {
+        {1, 8, 35},         {1, 8, 37},       {1, 8, UINT64_MAX}, {1, 0, 3},  {1, 0, 5},
+        {1, 0, UINT64_MAX}, {2, 4, 3},        {2, 4, 1},          {2, 20, 1}, {2, 28, 2},
+        {2, 4, UINT64_MAX}, {2, 20, 1 << 28}, {2, 28, (uint64_t)1 << 62}};
+    const struct change slots[] = {{1, 9, 12}, {1, 25, 3},         {1, 17, 3}, {1, 57, 4},
+                                   {1, 49, 0}, {1, 41, (uint64_t)1 << 40}, {1, 1, 1}};
+    char element[65] = {9};
+    struct model model;
+    struct taken taken;
+    log_quietly();
+    begin(&model, 2);
+    write_nested(&model);
+    take(&model, &taken);
+    for (size_t i = 0; i < COUNT(flat); i++)
+        refuse(&model, &taken, &flat[i]);
+    assert_int_equal(put(&model, &taken), 0);
+    drop(&taken);
+    end(&model);
+    begin(&model, 0);
+    memcpy(element + 1, (const struct sfs_sequence[]){{{.elements = "ab"}, 2},
+                                                      {{.elements = "\0\0\0\7"}, 1},
+                                                      {{NULL}, 0},
+                                                      {{.elements = "cde"}, 3}},
+           64);
+    write_first(&model, element);
+    take(&model, &taken);
+    for (size_t i = 0; i < COUNT(slots); i++)
+        refuse(&model, &taken, &slots[i]);
+    assert_int_equal(put(&model, &taken), 0);
+    drop(&taken);
+    end(&model);
+}
+
+/* The same in a file: it is neither read nor taken over, and the check says so. */
+static void what_leads_out_is_not_read(void **state)
+{
+    (void)state;
+    struct model model;
+    struct taken taken;
+    struct sfs_options options = {.writable = true};
+    unsigned n[SFS_UNKNOWN + 1] = {0};
+    uint64_t address, count;
+    void *elements;
+    begin(&model, 2);
+    write_nested(&model);
+    take(&model, &taken);
+    end(&model);
+    taken.sections[2][4] = 3;
+    structure_sum(taken.sections[2], taken.info.section_size[2]);
+    FILE *file = fopen(PATH, "r+b");
+    assert_non_null(file);
+    size_t before = taken.info.section_size[0] + taken.info.section_size[1];
+    assert_int_equal(fseek(file, (long)(taken.info.address + before), SEEK_SET), 0);
+    assert_int_equal(fwrite(taken.sections[2], taken.info.section_size[2], 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    drop(&taken);
+    log_quietly();
+    assert_int_equal(sfs_open(PATH, NULL, &model.file), 0);
+    assert_int_equal(sfs_check(model.file, keep_finding, n), 0);
+    assert_true(n[SFS_DAMAGED] > 0);
+    assert_int_equal(sfs_close(model.file), 0);
+    assert_int_equal(sfs_open(PATH, &options, &model.file), 0);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(model.file, address, "/x", &model.dataset), 0);
+    unsigned errors = log_errors();
+    assert_int_equal(sfs_read_variable(model.dataset, NULL, &elements, &count), -EIO);
+    assert_true(log_errors() > errors);
+    end(&model);
+}
+
+/* Lengths that no memory has, wherever they stand. */
+static void absurd_lengths_are_refused(void **state)
+{
+    (void)state;
+    const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX / 4, (uint64_t)1 << 60};
+    const struct sfs_slab slab = {.rank = 2, .count = {1, 1}};
+    struct model model;
+    begin(&model, 6);
+    log_quietly();
+    for (size_t i = 0; i < 2 * COUNT(lengths); i++) {
+        struct sfs_sequence element[2] = {{{.elements = ""}, 1}, {{.elements = ""}, 1}};
+        element[i % 2].n = lengths[i / 2];
+        assert_true(sfs_write(model.dataset, &slab, element) < 0);
+    }
+    check_model(&model);
+    end(&model);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
+          cmocka_unit_test(sequences_of_sequences_are_flat),
+          cmocka_unit_test(slots_are_where_members_are),
+          cmocka_unit_test(what_leads_out_is_refused),
+          cmocka_unit_test(what_leads_out_is_not_read),
+          cmocka_unit_test(absurd_lengths_are_refused))
