@@ -136,6 +136,8 @@ def begun(pid, thread):
 
 
 def test_they_are_forked_before_there_are_threads(mounts, path, mode):
+    if b"__tsan_init" in (BUILD / "sparsefs").read_bytes():
+        pytest.skip("ThreadSanitizer has a thread of its own in each process")
     mount = mounts(path, mode)
     check_others(mount)
     daemon = mount.process.pid
@@ -751,18 +753,18 @@ def test_killing_it_while_it_is_read_loses_nothing(mounts, path):
 
 
 def test_killing_it_is_not_noticed(mounts, path, mode):
-    """Mounted anew until it was killed in a call, as it is asked only for what is not known yet."""
+    """Mounted anew until it was killed in a call, as it is asked only for what is not known yet; where it takes long
+    to start it is killed all the time, until the pauses have become longer than that."""
     pauses = np.random.default_rng(1)
-    for _ in range(50):
+    for i in range(50):
         mount = mounts(path, mode, "cache_size=1M", "direct_io", expect_log=True)
-        with Killer(mount, lambda: pauses.uniform(0, 0.02)):
+        with Killer(mount, lambda: pauses.uniform(0, 0.02 * 1.1 ** i)):
             refused = sum(is_refused(mount, i) for i in range(N_OTHERS))
         check_others(mount)
-        assert refused < N_OTHERS
-        if "signal 9" in mount.log():
+        if refused < N_OTHERS and "signal 9" in mount.log():
             return
         mount.unmount()
-    pytest.fail("it was never killed in a call")
+    pytest.fail("it was never killed in a call that was answered all the same")
 
 
 def again(call):
