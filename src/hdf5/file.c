@@ -483,11 +483,9 @@ void local_close(struct hdf5 *hdf5)
 {
     if (!hdf5)
         return;
-    struct open_dataset *dataset, *next;
     driver_discard(true);
-    HASH_ITER (hh, hdf5->datasets, dataset, next) {
-        local_dataset_close(hdf5, dataset->address);
-    }
+    while (hdf5->datasets) /* one may be there several times, as often as it was opened */
+        local_dataset_close(hdf5, hdf5->datasets->address);
     library_enter();
     if (hdf5->prev)
         DL_DELETE(open_files, hdf5);

@@ -2,6 +2,7 @@
  * replies, sound ones that were spoilt, questions for bytes and files, and changes of a file that
  * is written. Whatever it says: no byte of our own space changes, none at all by a call that has
  * failed or only reads, and memory that is given out is sound. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,22 +67,46 @@ static struct sfs_dataset_info an_info(void)
     };
 }
 
+static struct hdf5_segment segments[] = {{(char *)"raw", 8, 1000}, {(char *)"more", 0, UINT64_MAX}};
+
+/* Mostly chunked. */
 static void put_described(struct wire *wire)
 {
-    const struct sfs_dataset_info info = an_info();
+    struct sfs_dataset_info info = an_info();
+    struct hdf5_storage storage = {.address = UINT64_MAX, .in_array = true};
+    unsigned how = peer_byte();
+    if (how >= 192)
+        info.layout = (enum sfs_layout)(how % (SFS_VIRTUAL + 1));
+    if (info.layout != SFS_CHUNKED)
+        info.n_filters = 0;
+    if (info.layout == SFS_EXTERNAL) {
+        storage.n_segments = 2;
+        storage.segments = segments;
+    }
     wire_info(wire, &info);
-    wire_storage(wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
+    wire_storage(wire, &storage);
+}
+
+static void put_shown(struct wire *wire)
+{
+    bool has_text = peer_byte() % 4;
+    put_described(wire);
+    wire_uint(wire, has_text);
+    if (has_text)
+        wire_bytes(wire, "[2]", 3);
 }
 
 static void put_links(struct wire *wire, bool all)
 {
     struct sfs_link links[] = {{SFS_LINK_HARD, (char *)"a", FIRST, NULL, NULL},
                                {SFS_LINK_SOFT, (char *)"b", 0, (char *)"/a", NULL},
-                               {SFS_LINK_EXTERNAL, (char *)"c", 0, (char *)"/x", (char *)"o.h5"}};
+                               {SFS_LINK_EXTERNAL, (char *)"c", 0, (char *)"/x", (char *)"o.h5"},
+                               {SFS_LINK_HARD, (char *)"d", FIRST + 1, NULL, NULL},
+                               {SFS_LINK_HARD, (char *)"e", FIRST + 2, NULL, NULL}};
     if (all)
-        wire_links(wire, &(struct sfs_links){3, links});
+        wire_links(wire, &(struct sfs_links){5, links});
     else
-        wire_link(wire, &links[peer_byte() % 3]);
+        wire_link(wire, &links[peer_byte() % 5]);
 }
 
 static void put_attributes(struct wire *wire)
@@ -107,6 +132,42 @@ static void put_room(struct wire *wire, uint64_t n)
     void *room = wire_room(wire, n < MOST_N ? (size_t)n : MOST_N);
     if (room)
         memset(room, 7, n < MOST_N ? (size_t)n : MOST_N);
+}
+
+/* About some of the objects that are asked for, or more. */
+static void put_several(struct wire *wire, struct cursor *request)
+{
+    uint64_t call = take_uint(request, WORKER_CALLS - 1);
+    size_t n = request->left / sizeof(uint64_t), but = peer_byte();
+    n = but % 8 == 7 ? n + 1 : n;
+    for (size_t i = 0; i < n && i < 100; i++) {
+        struct wire one = {0};
+        if (i != but && call == WORKER_ATTRIBUTES)
+            put_attributes(&one);
+        else if (i != but)
+            wire_uint(&one, SFS_DATASET);
+        wire_bytes(wire, one.bytes, one.n);
+        wire_free(&one);
+    }
+}
+
+/* As many bytes as there must be, mostly. */
+static void put_parts(struct wire *wire, struct cursor *request)
+{
+    uint64_t numbers[5] = {0};
+    take_uints(request, numbers, 5);
+    uint64_t n = numbers[1] == SFS_LENGTHS ? numbers[3] * sizeof(uint64_t) : numbers[3];
+    n += peer_byte() % 8 == 7;
+    wire_uint(wire, n);
+    put_room(wire, n);
+}
+
+/* Where the bytes are to be; or elsewhere. */
+static void put_place(struct wire *wire, struct cursor *request)
+{
+    (void)take_uint(request, UINT64_MAX);
+    uint64_t address = take_uint(request, UINT64_MAX);
+    wire_uint(wire, peer_byte() % 4 ? address : peer_number());
 }
 
 /* Behind the call stand the object, and other numbers. */
@@ -140,6 +201,21 @@ static void put_result(struct wire *wire, uint64_t call, struct cursor *request)
         break;
     case WORKER_DATASET_OPEN:
         put_described(wire);
+        break;
+    case WORKER_SHOW:
+        put_shown(wire);
+        break;
+    case WORKER_SEVERAL:
+        put_several(wire, request);
+        break;
+    case WORKER_PARTS:
+        put_parts(wire, request);
+        break;
+    case WORKER_WRITE_CHUNKS:
+        wire_uint(wire, peer_byte());
+        break;
+    case WORKER_PLACE:
+        put_place(wire, request);
         break;
     case WORKER_DATASET_RENEW:
         wire_uints(wire, (uint64_t[]){60, 7, UINT64_MAX}, 3);
@@ -183,12 +259,14 @@ static uint64_t called; /* what was asked for last that was no answer */
 static unsigned char called_with[256];
 static size_t called_n;
 static unsigned said_at_end;
+static bool has_called; /* since that was last looked at */
 
 static void note_call(enum message_kind asked, struct cursor *last)
 {
     if (asked != MESSAGE_CALL)
         return;
     called = take_uint(last, WORKER_CALLS - 1);
+    has_called = true;
     called_n = last->left < sizeof(called_with) ? last->left : sizeof(called_with);
     const unsigned char *bytes = cursor_bytes(last, called_n);
     if (bytes)
@@ -211,6 +289,54 @@ static void reply(unsigned how)
     wire_free(&wire);
 }
 
+/* ---- What is asked for, and told, besides ---- */
+
+static uint64_t an_address(void)
+{
+    unsigned how = peer_byte();
+    return how < 128 ? 64 * how : peer_number();
+}
+
+static void put_message(struct wire *wire, enum message_kind kind)
+{
+    switch (kind) {
+    case MESSAGE_READ:
+        wire_uints(wire, (uint64_t[]){peer_byte() % 2 ? 0 : peer_number(), an_address()}, 2);
+        wire_uints(wire, (uint64_t[]){an_address(), peer_byte() % 2}, 2);
+        break;
+    case MESSAGE_FIND:
+        wire_string(wire, "/other.h5");
+        wire_uint(wire, peer_byte() % 2);
+        break;
+    case MESSAGE_WRITE:
+        wire_uint(wire, an_address());
+        wire_uint(wire, 100);
+        put_room(wire, 100);
+        break;
+    case MESSAGE_WRITE_NAMED:
+        wire_uints(wire, (uint64_t[]){an_address(), peer_byte() % 2 ? 0 : peer_number()}, 2);
+        wire_uint(wire, peer_number());
+        break;
+    case MESSAGE_FREE:
+        wire_uints(wire, (uint64_t[]){an_address(), an_address()}, 2);
+        break;
+    case MESSAGE_PATH_OF_COPY:
+        wire_uint(wire, FIRST + peer_byte() % (OBJECTS + 1));
+        break;
+    case MESSAGE_LOG:
+        wire_uint(wire, peer_byte());
+        wire_string(wire, "a line\nand more\x7f");
+        break;
+    case MESSAGE_END_OF:
+    case MESSAGE_LET_GO:
+    case MESSAGE_ALLOCATE:
+        wire_uint(wire, peer_byte() % 4 ? peer_byte() : peer_number());
+        break;
+    default:
+        break;
+    }
+}
+
 /* Half of what it says are replies. At the end of the input it can still be opened. */
 bool peer_speaks(enum message_kind asked, struct cursor *last)
 {
@@ -225,7 +351,10 @@ bool peer_speaks(enum message_kind asked, struct cursor *last)
         reply(what >> 4);
         return true;
     }
-    peer_content(&wire);
+    if (what & 32)
+        put_message(&wire, (enum message_kind)(what & 15));
+    else
+        peer_content(&wire);
     if (what & 16)
         peer_spoil(&wire);
     peer_say(what & 15, &wire);
@@ -233,7 +362,24 @@ bool peer_speaks(enum message_kind asked, struct cursor *last)
     return true;
 }
 
-/* ---- The file ---- */
+/* ---- The file, and others ---- */
+
+int __wrap_driver_find_other(const struct store *from, const char *name, struct store **store,
+                             bool *is_refused);
+
+/* One is there for some names, which are looked for elsewhere. */
+int __wrap_driver_find_other(const struct store *from, const char *name, struct store **store,
+                             bool *is_refused)
+{
+    static const struct store_image how = {.name = "other", .copy = true};
+    static const char bytes[500] = "other";
+    unsigned found = peer_byte() % 4;
+    require(from && name);
+    *is_refused = found == 1;
+    return found == 0   ? -ENOENT
+           : found == 1 ? -EACCES
+                        : store_open_image((void *)bytes, sizeof(bytes), &how, store);
+}
 
 static void *allocate_some(size_t n, enum sfs_image_operation operation, void *user_data)
 {
@@ -369,6 +515,35 @@ static int locate_or_put(struct tried *tried, uint64_t object, const struct sfs_
                     : remote_locate(tried->remote, object, start, &chunk);
 }
 
+static int write_sequences(struct tried *tried, uint64_t object,
+                           const struct sfs_dataset_info *info)
+{
+    uint64_t start[SFS_MAX_RANK] = {0}, count[SFS_MAX_RANK] = {0}, bytes;
+    if (info->type.size == 0 || !choose_box(info, start, count, &bytes))
+        return 0;
+    uint64_t *lengths = calloc((size_t)bytes, sizeof(*lengths));
+    require(lengths);
+    int error = remote_write_sequences(tried->remote, object, start, count, lengths, "12345678", 8);
+    free(lengths);
+    return error;
+}
+
+static int ask_parts(struct tried *tried, uint64_t object)
+{
+    enum sfs_parts parts = (enum sfs_parts)(peer_byte() % 3);
+    uint64_t n = 1 + peer_byte();
+    char *bytes;
+    size_t bytes_n;
+    int error = remote_parts(tried->remote, object, parts, 0, n, MOST_N, &bytes, &bytes_n);
+    if (error)
+        return error;
+    require(bytes_n <= MOST_N && bytes[bytes_n] == '\0');
+    require(parts != SFS_LENGTHS || bytes_n == n * sizeof(uint64_t));
+    require(parts != SFS_LINES || bytes_n >= n);
+    free(bytes);
+    return 0;
+}
+
 static int place(struct tried *tried, uint64_t object, const struct sfs_dataset_info *info)
 {
     struct own *own = &tried->own[peer_byte() % N_OWN];
@@ -427,16 +602,16 @@ static int call_dataset(struct tried *tried, unsigned which, unsigned i)
 {
     struct sfs_dataset_info *info = &tried->info[i];
     uint64_t object = FIRST + i;
-    switch (which % 11) {
+    switch (which) {
     case 0:
     case 1:
-        return read_or_write(tried, object, info, which % 11);
+        return read_or_write(tried, object, info, which);
     case 2:
     case 3:
-        return locate_or_put(tried, object, info, which % 11 == 3);
+        return locate_or_put(tried, object, info, which == 3);
     case 4:
     case 5:
-        return resize(tried, object, info, which % 11 == 5);
+        return resize(tried, object, info, which == 5);
     case 6:
         return tried->is_writable ? place(tried, object, info) : 0;
     case 7:
@@ -445,6 +620,10 @@ static int call_dataset(struct tried *tried, unsigned which, unsigned i)
         return ask_text(tried, object, false);
     case 9:
         return remote_cache_sources(tried->remote, object, "/d", 4096);
+    case 11:
+        return write_sequences(tried, object, info);
+    case 12:
+        return ask_parts(tried, object);
     default:
         remote_dataset_close(tried->remote, object);
         hdf5_info_free(info);
@@ -484,6 +663,15 @@ static int create_dataset(struct tried *tried, struct remote *from)
     return remote_create_dataset(tried->remote, "/d", peer_byte() % 2, &create, from, &address);
 }
 
+static int create_link(struct tried *tried)
+{
+    struct sfs_link link = {.type = peer_byte() % 2 ? SFS_LINK_SOFT : SFS_LINK_EXTERNAL,
+                            .name = (char *)"ignored",
+                            .target = (char *)"/a",
+                            .target_file = (char *)"o.h5"};
+    return remote_create_link(tried->remote, "/l", &link);
+}
+
 /* The other file is one that is only read. */
 static int copy(struct tried *tried)
 {
@@ -496,7 +684,7 @@ static int copy(struct tried *tried)
     if (which >= 128)
         from = tried->remote;
     int error;
-    switch (which % 7) {
+    switch (which % 8) {
     case 0:
         error = remote_copy_attributes(tried->remote, FIRST, from, FIRST);
         break;
@@ -514,6 +702,9 @@ static int copy(struct tried *tried)
         break;
     case 5:
         error = remote_unlink(tried->remote, "/a");
+        break;
+    case 6:
+        error = create_link(tried);
         break;
     default:
         error = create_dataset(tried, peer_byte() % 2 ? from : NULL);
@@ -538,7 +729,7 @@ static int ask_links(struct tried *tried, bool all)
 static int ask_attributes(struct tried *tried)
 {
     struct sfs_attributes attributes;
-    int error = remote_attributes(tried->remote, FIRST, &attributes);
+    int error = remote_attributes(tried->remote, FIRST + peer_byte() % OBJECTS, &attributes);
     if (!error)
         sfs_attributes_free(&attributes);
     return error;
@@ -564,6 +755,10 @@ static int ask_type(struct tried *tried, unsigned which)
     } else if (which % 8 == 7) {
         char element[4];
         error = remote_element_parse(&of, encoded, ENCODED_N, "12", element);
+    } else if (which % 16 == 11) {
+        void *made = NULL;
+        error = remote_type_of_message(&of, encoded + 2, ENCODED_N - 2, &made, &n);
+        text = made;
     } else {
         error = remote_type_size(&of, encoded, ENCODED_N, &n);
         (void)remote_type_equal(&of, &type, &type);
@@ -595,41 +790,50 @@ static int call_object(struct tried *tried, unsigned which)
     }
 }
 
-/* Whether nothing may have changed after it. */
-static bool call(struct tried *tried)
+/* Calls of datasets that change the file. */
+static bool changes(unsigned which)
+{
+    return which == 1 || which == 3 || which == 5 || which == 6 || which == 11;
+}
+
+/* *may_change: what is in the file, if there is no error. */
+static int call(struct tried *tried, bool *may_change)
 {
     unsigned which = peer_byte(), i = which / 32 % OBJECTS;
     which %= 32;
+    *may_change = which >= 24;
     if (which < 8)
-        return call_object(tried, which) || true;
-    if (which < 26 && !tried->is_open[i])
-        return open_dataset(tried, i) || true;
-    if (which < 26) {
-        static const bool changes[] = {
-            [1] = true, [3] = true, [5] = true, [6] = true, [10] = false};
-        return call_dataset(tried, which - 8, i) != 0 || !changes[(which - 8) % 11];
+        return call_object(tried, which);
+    if (which < 24) {
+        unsigned call = which < 20 ? which - 8 : peer_byte() % 13;
+        *may_change = tried->is_open[i] && changes(call);
+        return tried->is_open[i] ? call_dataset(tried, call, i) : open_dataset(tried, i);
     }
     if (!tried->is_writable)
-        return true;
-    if (which < 28)
-        return remote_create_group(tried->remote, "/g") != 0;
-    if (which < 29)
-        return remote_remove_group(tried->remote, "/g") != 0;
+        return 0;
+    if (which < 25)
+        return remote_create_group(tried->remote, "/g");
+    if (which < 26)
+        return remote_remove_group(tried->remote, "/g");
     if (which < 31)
-        return copy(tried) != 0;
+        return copy(tried);
     if (remote_flush(tried->remote) == 0)
         (void)store_commit(tried->store);
-    return false;
+    return 0;
 }
 
 static void try(struct tried *tried)
 {
     struct before before;
     while (!peer_is_over()) {
+        bool may_change;
         remember(tried, &before);
-        bool is_same = call(tried);
+        has_called = false;
+        int error = call(tried, &may_change);
+        if (has_called)
+            peer_note_end(called, !error);
         check_own(tried);
-        if (is_same && tried->is_writable)
+        if ((error || !may_change) && tried->is_writable)
             compare(tried, &before);
         free(before.bytes);
     }

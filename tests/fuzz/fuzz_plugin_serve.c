@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "hdf5/local.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/plugin_serve.h"
@@ -19,7 +20,8 @@
 
 static jmp_buf end;
 static unsigned char *shared;
-static size_t room_end; /* where the room ends that it was told of; 0: nothing was asked for */
+static unsigned asked_for; /* enum plugin_call */
+static size_t room_end;    /* where the room ends that it was told of; 0: nothing was asked for */
 
 void __wrap__exit(int status) __attribute__((noreturn));
 bool __wrap_descriptor_receive(int socket, void *bytes, size_t n, int *fd);
@@ -76,10 +78,9 @@ static void put_load(struct wire *wire)
         wire_uint(wire, peer_byte());
 }
 
-static void put_filters(struct wire *wire)
+static void put_filters(struct wire *wire, unsigned n)
 {
     static const unsigned ids[] = {1, 2, 3, 5, 6, 32000, 300, 0};
-    unsigned n = peer_byte() % 5;
     wire_uint(wire, n);
     for (unsigned i = 0; i < n; i++) {
         unsigned n_values = peer_byte() % 24;
@@ -102,7 +103,24 @@ static void put_chunk(struct wire *wire, bool is_decode)
     room_end = plugins_place(before) + after;
     if (is_decode)
         wire_uint(wire, peer_byte() % 4 ? 0 : peer_number());
-    put_filters(wire);
+    put_filters(wire, peer_byte() % 5);
+}
+
+/* The parameters of a filter for chunks of big or small integers, or of what the input says. */
+static void put_complete(struct wire *wire)
+{
+    static const unsigned char type[] = {3, 0, 0x10, 8, 0, 0, 4, 0, 0, 0, 0, 0, 32, 0};
+    unsigned how = peer_byte();
+    size_t after = how % 8 ? sizeof(struct completed) : how;
+    uint64_t rank = 1 + how / 8 % 3;
+    memset(shared, UNTOUCHED, ROOM);
+    memcpy(shared, type, sizeof(type));
+    shared[how % 16 == 15 ? how / 16 : 3] ^= how % 2 ? 0 : 8;
+    wire_uints(wire, (uint64_t[]){sizeof(type), after, rank}, 3);
+    for (uint64_t i = 0; i < rank; i++)
+        wire_uint(wire, how % 4 ? 1 + peer_byte() : peer_number());
+    room_end = plugins_place(sizeof(type)) + after;
+    put_filters(wire, peer_byte() % 8 ? 1 : 2);
 }
 
 static void check_reply(enum message_kind asked, struct cursor *last)
@@ -110,7 +128,7 @@ static void check_reply(enum message_kind asked, struct cursor *last)
     if (asked != MESSAGE_REPLY)
         return;
     char *reason;
-    (void)take_uint(last, UINT64_MAX);
+    peer_note_end(asked_for, take_uint(last, UINT64_MAX) == 0);
     if (last->left < 3000) /* else it was cut here */
         require(take_string(last, true, &reason) == 0);
     free(last->failed || last->left >= 3000 ? NULL : reason);
@@ -126,10 +144,16 @@ bool peer_speaks(enum message_kind asked, struct cursor *last)
     if (peer_is_over())
         return false;
     unsigned how = peer_byte();
-    unsigned call = how % 16 == 0 ? PLUGINS_LOAD : how % 2 ? PLUGINS_DECODE : PLUGINS_ENCODE;
+    unsigned call = how % 16 == 0   ? PLUGINS_LOAD
+                    : how % 16 == 2 ? PLUGINS_COMPLETE
+                    : how % 2       ? PLUGINS_DECODE
+                                    : PLUGINS_ENCODE;
+    asked_for = call;
     wire_uint(&wire, how == 255 ? peer_number() : call);
     if (call == PLUGINS_LOAD)
         put_load(&wire);
+    else if (call == PLUGINS_COMPLETE)
+        put_complete(&wire);
     else
         put_chunk(&wire, call == PLUGINS_DECODE);
     if (how & 64) {

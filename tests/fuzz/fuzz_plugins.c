@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "hdf5/local.h"
 #include "hdf5/worker/plugins.h"
 #include "peer.h"
 
@@ -84,6 +85,12 @@ static void put_result(struct wire *wire, uint64_t call, struct cursor *request)
     memset(there->bytes, (int)left_there, there->n);
     if (call == PLUGINS_ENCODE)
         wire_uints(wire, (uint64_t[]){peer_byte() % (after + 1), peer_byte()}, 2);
+    if (call == PLUGINS_COMPLETE && after == sizeof(struct completed)) {
+        struct completed completed = {.n = peer_byte() % 2 ? 3 : (size_t)peer_number()};
+        memset(completed.name, 'n', sizeof(completed.name) - peer_byte() % 2);
+        memcpy(there->bytes + place, &completed, sizeof(completed));
+        wire_uints(wire, (uint64_t[]){peer_byte() % 4 ? after : peer_number(), 0}, 2);
+    }
 }
 
 bool peer_speaks(enum message_kind asked, struct cursor *last)
@@ -135,8 +142,9 @@ static void decode(const struct pipeline *pipeline, const void *in, size_t n)
     unsigned char *out = malloc(size);
     require(out);
     uint32_t mask = peer_byte() % 4 ? 0 : peer_byte();
-    if (plugins_decode(pipeline->filters, pipeline->n, mask, in, n, out, size) == 0 && n > 0 &&
-        pipeline->n < MOST_FILTERS)
+    int error = plugins_decode(pipeline->filters, pipeline->n, mask, in, n, out, size);
+    peer_note_end(PLUGINS_DECODE, !error);
+    if (!error && n > 0 && pipeline->n < MOST_FILTERS)
         for (size_t i = 0; i < size; i++)
             require(out[i] == left_there);
     free(out);
@@ -147,11 +155,28 @@ static void encode(const struct pipeline *pipeline, const void *in, size_t n)
     void *out;
     size_t size;
     uint32_t mask;
-    if (plugins_encode(pipeline->filters, pipeline->n, in, n, &out, &size, &mask) != 0)
+    int error = plugins_encode(pipeline->filters, pipeline->n, in, n, &out, &size, &mask);
+    peer_note_end(PLUGINS_ENCODE, !error);
+    if (error)
         return;
     for (size_t i = 0; i < size && n > 0 && pipeline->n < MOST_FILTERS; i++)
         require(((unsigned char *)out)[i] == left_there);
     free(out);
+}
+
+static void complete(const struct pipeline *pipeline, const void *type, size_t n)
+{
+    struct completed completed;
+    const struct sfs_encoded encoded = {type, n};
+    const uint64_t dims[] = {3, 4};
+    if (pipeline->n == 0)
+        return;
+    int error = plugins_complete(&pipeline->filters[0], &encoded, 2, dims, &completed);
+    peer_note_end(PLUGINS_COMPLETE, !error);
+    if (error)
+        return;
+    require(completed.n <= COMPLETED_MOST);
+    require(memchr(completed.name, '\0', sizeof(completed.name)));
 }
 
 static void try(void)
@@ -164,8 +189,11 @@ static void try(void)
     memset(in, (int)peer_byte(), n);
     given = in;
     given_n = n;
-    if (peer_byte() % 2)
+    unsigned what = peer_byte();
+    if (what % 2)
         decode(&pipeline, in, n);
+    else if (what % 8 == 2)
+        complete(&pipeline, in, n);
     else
         encode(&pipeline, in, n);
     free(in);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,8 @@ static unsigned char last[MOST_KEPT];
 static size_t last_n;
 static bool in_pieces;
 static int sent_over;
+
+void (*peer_hears)(enum message_kind kind, struct cursor *message);
 
 void peer_begin(const uint8_t *bytes, size_t n)
 {
@@ -158,6 +161,26 @@ void peer_say(unsigned kind, const struct wire *wire)
     require(!said.failed && !wire->failed);
 }
 
+/* ---- What was reached ---- */
+
+static unsigned long reached[WORKER_CALLS][2];
+
+static void print_reached(void)
+{
+    for (size_t i = 0; i < WORKER_CALLS; i++)
+        fprintf(stderr, "call %zu: %lu done, %lu failed\n", i, reached[i][1], reached[i][0]);
+}
+
+void peer_note_end(uint64_t call, bool is_done)
+{
+    static bool is_registered;
+    if (!is_registered && getenv("SPARSEFS_FUZZ_REACHED"))
+        require(atexit(print_reached) == 0);
+    is_registered = true;
+    if (call < WORKER_CALLS)
+        reached[call][is_done]++;
+}
+
 /* ---- What stands in the place of system calls ---- */
 
 ssize_t __wrap_recv(int socket, void *to, size_t n, int flags);
@@ -193,6 +216,23 @@ ssize_t __wrap_recv(int socket, void *to, size_t n, int flags)
     return (ssize_t)n;
 }
 
+/* All that were sent at once. */
+static void hear(const struct msghdr *sent)
+{
+    static struct wire heard;
+    heard.n = 0;
+    for (size_t i = 0; i < sent->msg_iovlen; i++)
+        wire_put(&heard, sent->msg_iov[i].iov_base, sent->msg_iov[i].iov_len);
+    struct cursor cursor = cursor_over(heard.bytes, heard.n);
+    while (cursor.left > 0 && !cursor.failed) {
+        uint64_t kind = take_uint(&cursor, MESSAGE_KINDS - 1), n = take_uint(&cursor, SIZE_MAX);
+        struct cursor message = cursor_over(cursor.at, (size_t)n);
+        cursor_skip(&cursor, n);
+        require(!cursor.failed);
+        peer_hears((enum message_kind)kind, &message);
+    }
+}
+
 /* Each is a whole message, or several of which the last has an answer. */
 ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
 {
@@ -208,6 +248,8 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
         last_n += taken;
         n += (ssize_t)part->iov_len;
     }
+    if (peer_hears)
+        hear(message);
     return n;
 }
 

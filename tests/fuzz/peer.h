@@ -24,6 +24,13 @@ void peer_spoil(struct wire *wire);
 /* Makes it a message in the bytes that are received; what its header says may be a lie. */
 void peer_say(unsigned kind, const struct wire *wire);
 
+/* Of a target that wants it, else NULL: each message that is sent, whole. */
+extern void (*peer_hears)(enum message_kind kind, struct cursor *message);
+
+/* A call (enum worker_call, plugin_call) has come to its end. With SPARSEFS_FUZZ_REACHED in the environment the
+ * target says at its end how often each was done, and how often it failed. */
+void peer_note_end(uint64_t call, bool is_done);
+
 /* The socket over which was sent last. */
 int peer_socket(void);
 

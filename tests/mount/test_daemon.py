@@ -384,27 +384,30 @@ def resident_bytes(mount):
 
 
 def test_what_the_kernel_forgets_is_forgotten(mounts, tmp_path):
-    """A diamond of hard links, of which every level has twice as many paths as the one above."""
+    """Diamonds of hard links: each of a level's names leads to the one group with all of the next."""
     path = tmp_path / "diamond.h5"
-    levels = 16
+    width, levels = 140, 2
     with h5py.File(path, "w", libver="latest") as f:
         above = f
         for _ in range(levels):
-            above["b"] = above.create_group("a")
-            above = above["a"]
+            below = above.create_group("n0")
+            for i in range(1, width):
+                above[f"n{i}"] = below
+            above = below
     mount = mounts(path)
 
     def nodes():
         return json.loads((mount / ".sparsefs/stats.json").read_text())["nodes"]
 
     def walk():
-        found = subprocess.run(["find", mount.root, "-name", "[ab]"], capture_output=True,
-                               check=True).stdout
-        assert found.count(b"\n") == 2 ** (levels + 1) - 2
+        found = subprocess.run(["find", mount.root, "-maxdepth", str(levels), "-name", "n*", "-printf", "%i\n"],
+                               capture_output=True, check=True).stdout
+        assert found.count(b"\n") == width + width ** 2 > MOST_UNUSED_NODES + levels + 2
 
     assert nodes() == 1
     walk()
-    working_directory = mount / "/".join("ab" * (levels // 2))
+    assert nodes() > width ** 2
+    working_directory = mount / "n1/n2"
     held = os.open(working_directory, os.O_RDONLY)
     try:
         number = os.stat(held).st_ino

@@ -2,6 +2,7 @@
 number and generation (grow.c), so that every byte that was read can be checked whenever it was read.
 
 SPARSEFS_FOLLOW_SECONDS=300 pytest -rP test_follow.py   for minutes instead of seconds, with figures"""
+import concurrent.futures
 import errno
 import fcntl
 import json
@@ -367,37 +368,50 @@ KINDS = ["sparse", "sparse, frames share chunks", "dense"]
 INTERVAL = 4  # seconds: a frame that is open for 12 times as long is committed as it is
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", ["by time", "by fsync"])
-def test_a_frame_is_seen_when_it_is_closed(tmp_path, mounts, kind, how):
+def see_frames_when_they_are_closed(watched, commit, numbers):
     """Commits come between its making, the halves of its writing, and its end."""
-    watched = Watched(mounts, make_frames(tmp_path / "a.h5", kind),
-                      f"commit_interval={INTERVAL if how == 'by time' else 0}")
-
-    def commit():
-        if how == "by fsync":
-            watched.write_elsewhere(sync=True)
-            watched.sync()
-        else:
-            watched.wait_for_commit()
-
     watched.frame(0).write_bytes(WHOLE)
-    commit()
+    watched.sync()
     wait_for(lambda: watched.look() == [WHOLE])
-    for number in (1,) if how == "by time" else (1, 2, 3):
+    for number in numbers:
         with open(watched.frame(number), "wb", buffering=0) as file:
-            commit()
+            commit(watched)
             assert watched.look() == [WHOLE] * number
             file.write(HALF)
-            commit()
+            commit(watched)
             assert watched.look() == [WHOLE] * number
             assert watched.frame(number).read_bytes() == HALF + bytes(len(WHOLE) - len(HALF))
             file.write(WHOLE[len(HALF):])
-        commit()
+        commit(watched)
         wait_for(lambda: watched.look() == [WHOLE] * (number + 1))
+
+
+def unmount_and_check(watched, path):
     watched.watcher.unmount()
     watched.writer.unmount()
-    assert subprocess.run([SPARSECTL, "check", tmp_path / "a.h5"], stdout=subprocess.DEVNULL).returncode == 0
+    assert subprocess.run([SPARSECTL, "check", path], stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_is_seen_when_it_is_closed(tmp_path, mounts, kind):
+    def commit(watched):
+        watched.write_elsewhere(sync=True)
+        watched.sync()
+
+    path = make_frames(tmp_path / "a.h5", kind)
+    watched = Watched(mounts, path, "commit_interval=0")
+    see_frames_when_they_are_closed(watched, commit, (1, 2, 3))
+    unmount_and_check(watched, path)
+
+
+def test_frames_that_are_closed_are_seen_after_a_while(tmp_path, mounts):
+    """Commits by time: three files wait for theirs together."""
+    paths = [make_frames(tmp_path / f"{i}.h5", kind) for i, kind in enumerate(KINDS)]
+    watched = [Watched(mounts, path, f"commit_interval={INTERVAL}") for path in paths]
+    with concurrent.futures.ThreadPoolExecutor(len(paths)) as threads:
+        list(threads.map(lambda one: see_frames_when_they_are_closed(one, Watched.wait_for_commit, (1,)), watched))
+    for one, path in zip(watched, paths):
+        unmount_and_check(one, path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -678,7 +678,7 @@ def test_what_leads_out_is_refused_to_libhdf5(mounts, tmp_path, how):
 
 
 def test_many_files_are_not_all_open(mounts, tmp_path):
-    n = 150
+    n = 80
     data = files.integers((n, 2, 3), "<u4")
     layout = h5py.VirtualLayout(data.shape, "<u4")
     for i in range(n):
@@ -690,12 +690,12 @@ def test_many_files_are_not_all_open(mounts, tmp_path):
     described = json.loads((mount / "v/dataset.json").read_text())
     assert described["source_count"] == n == len(described["sources"])
     def some(seed):
-        for i in np.random.default_rng(seed).integers(0, n, 200):
+        for i in np.random.default_rng(seed).integers(0, n, 50):
             with open(mount / f"v/frames/{i}.raw", "rb", buffering=0) as file:
                 assert file.read() == data[i].tobytes()
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
-        list(threads.map(some, range(16)))
+        list(threads.map(some, range(8)))
     opened = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()]
     assert 0 < len([name for name in opened if name.startswith(str(tmp_path / "s"))]) <= 64
 

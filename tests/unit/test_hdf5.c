@@ -691,6 +691,22 @@ static void open_datasets_stay_open_when_libhdf5_opens_the_file_again(void **sta
     close_file(&opened);
 }
 
+/* A process of libhdf5 is told so again by who has lost its answer. */
+static void what_was_opened_several_times_is_closed_with_the_file(void **state)
+{
+    (void)state;
+    struct opened opened = create("several.h5");
+    uint64_t addresses[] = {add_dataset(&opened, "/x", "uint8", true),
+                            add_dataset(&opened, "/y", "uint8", true)};
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(hdf5_dataset_open(opened.hdf5, addresses[i / 2 % 2], &info, &storage), 0);
+        hdf5_info_free(&info);
+    }
+    close_file(&opened);
+}
+
 /* libhdf5 writes a chunk of another size elsewhere. */
 static void space_that_libhdf5_gives_up_is_used_again(void **state)
 {
@@ -1166,6 +1182,7 @@ TEST_MAIN(cmocka_unit_test(a_new_file_is_there_with_its_first_commit),
           cmocka_unit_test(what_cannot_be_made_is_refused),
           cmocka_unit_test(dense_datasets_are_written),
           cmocka_unit_test(open_datasets_stay_open_when_libhdf5_opens_the_file_again),
+          cmocka_unit_test(what_was_opened_several_times_is_closed_with_the_file),
           cmocka_unit_test(space_that_libhdf5_gives_up_is_used_again),
           cmocka_unit_test(attributes_are_copied_but_for_references),
           cmocka_unit_test(attributes_of_what_libhdf5_cannot_open_are_read_and_copied),
