@@ -22,8 +22,8 @@ static const struct {
                                  "another one, rename objects with h5py"},
     [REFUSAL_LINK] = {EPERM, "a mount has no links: copy the file"},
     [REFUSAL_DIRECTORY] = {EPERM, "directories can be made and removed in groups only: they are "
-                                  "groups of HDF5; rsync makes none without --delay-updates, "
-                                  "--partial-dir and --backup-dir"},
+                                  "groups of HDF5; rsync makes none without --delay-updates "
+                                  "and --partial-dir"},
     [REFUSAL_GROUP_NAME] = {EINVAL, "no group of HDF5 can have this name: in names here % stands "
                                     "before two hexadecimal digits, and is %25 itself"},
     [REFUSAL_MATRIX] = {EPERM, "the files of csr are written in place, and no others are made "

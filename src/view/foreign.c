@@ -2,6 +2,7 @@
 #include "view/foreign.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Out of this machine's order into the dataset's. */
@@ -10,6 +11,15 @@ static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
     const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     if (type->big_endian != is_big)
         swap_units(bytes, n, type->size);
+}
+
+/* A program that has found a frame's header in a truncated file, and goes on behind it. */
+static int refuse_addition(struct foreign_why *why)
+{
+    snprintf(why->text, sizeof(why->text),
+             "it has no beginning: what adds an image to the file that it finds (fabio) must write "
+             "to a new name, and rename that");
+    return -EINVAL;
 }
 
 /* Frames that have a TIFF view have two dims of 32 bits, or a third one of colours, and such
@@ -28,6 +38,8 @@ static int decode_tiff(const struct views *views, const char *bytes, size_t n, c
                                                                    : 1};
     if ((views->frame_rank != 2 && views->frame_rank != 3) || (type->size & (type->size - 1)) != 0)
         return -EOPNOTSUPP;
+    if (n >= 2 && bytes[0] == 0 && bytes[1] == 0)
+        return refuse_addition(why);
     int error = image_decode(&image, bytes, n, dense, why);
     if (!error)
         order_bytes(type, dense, (size_t)views->frame_bytes);

@@ -273,6 +273,21 @@ def test_programs(mounts, data, tmp_path, program):
     data.check_file(mounts)
 
 
+def test_rsync_that_wants_a_directory(mounts, sparse, tmp_path):
+    """It says so, discards what it has got, and ends with 0; the log says how to do without."""
+    if not shutil.which("rsync"):
+        pytest.skip("there is no rsync")
+    d = sparse.mount(mounts)
+    (tmp_path / "3.raw").write_bytes(new_content())
+    done = subprocess.run(["rsync", "-aI", "--delay-updates", tmp_path / "3.raw", d / "frames/"],
+                          capture_output=True, text=True)
+    assert "partial-dir" in done.stderr
+    sparse.check()
+    assert "rsync makes none without --delay-updates" in (sparse.mounted / ".sparsefs/log").read_text()
+    do(f"rsync -aI --partial-dir=.p {tmp_path}/3.raw {d}/frames/")
+    assert (d / "frames/3.raw").read_bytes() == new_content()
+
+
 def test_archives(mounts, tmp_path):
     """zip and tar make the frames of a dataset that has none."""
     if not shutil.which("unzip"):
@@ -902,6 +917,22 @@ def test_programs_that_write_their_own_files(mounts, data, tmp_path):
         data.mounted.unmount()
         return
     data.check_file(mounts)
+
+
+def test_what_adds_to_the_file_that_it_finds(mounts, data):
+    """fabio opens it truncated, finds a frame's header, and writes its image behind that."""
+    if not has_libtiff():
+        pytest.skip("sparsefs was built without libtiff")
+    tifimage = pytest.importorskip("fabio.tifimage")
+    d = data.mount(mounts, expect_log=True)
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    before = (d / "frames/3.raw").read_bytes()
+    with refused(errno.EINVAL):
+        tifimage.TifImage(data=content).write(str(d / "tiff/000003.tif"))
+    wait_until(lambda: data.mounted.log())
+    line, = data.mounted.log().splitlines()
+    assert "(fabio) must write to a new name, and rename that" in line
+    assert (d / "frames/3.raw").read_bytes() == before
 
 
 def test_what_is_written_in_place_and_does_not_fit(mounts, data, tmp_path):
