@@ -2,8 +2,8 @@
 #include "view/foreign.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Out of this machine's order into the dataset's. */
 static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
@@ -11,15 +11,6 @@ static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
     const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     if (type->big_endian != is_big)
         swap_units(bytes, n, type->size);
-}
-
-/* A program that has found a frame's header in a truncated file, and goes on behind it. */
-static int refuse_addition(struct foreign_why *why)
-{
-    snprintf(why->text, sizeof(why->text),
-             "it has no beginning: what adds an image to the file that it finds (fabio) must write "
-             "to a new name, and rename that");
-    return -EINVAL;
 }
 
 /* Frames that have a TIFF view have two dims of 32 bits, or a third one of colours, and such
@@ -38,8 +29,6 @@ static int decode_tiff(const struct views *views, const char *bytes, size_t n, c
                                                                    : 1};
     if ((views->frame_rank != 2 && views->frame_rank != 3) || (type->size & (type->size - 1)) != 0)
         return -EOPNOTSUPP;
-    if (n >= 2 && bytes[0] == 0 && bytes[1] == 0)
-        return refuse_addition(why);
     int error = image_decode(&image, bytes, n, dense, why);
     if (!error)
         order_bytes(type, dense, (size_t)views->frame_bytes);
@@ -66,5 +55,53 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
         free(dense);
     else
         *out = dense;
+    return error;
+}
+
+/* ---- An image that was added ---- */
+
+/* Where a file of one directory, which begins at 8, has the offset of the next one (TIFF 6.0,
+ * section 2), and what stands there. */
+static uint64_t number_at(const char *bytes, size_t at, size_t n)
+{
+    const unsigned char *from = (const unsigned char *)bytes + at;
+    uint64_t value = 0;
+    for (size_t i = 0; i < n; i++)
+        value = value << 8 | from[bytes[0] == 'M' ? i : n - 1 - i];
+    return value;
+}
+
+static size_t place_of_next(const char *bytes)
+{
+    return 8 + 2 + 12 * (size_t)number_at(bytes, 8, 2);
+}
+
+/* Whether a file begins with that of an empty frame, which has `size` bytes, and another image
+ * behind it. */
+static bool is_addition(const char *empty, size_t size, const char *bytes)
+{
+    const size_t head = 8 + 2, next = place_of_next(empty), behind = next + 4;
+    return number_at(empty, 2, 2) == 42 && number_at(empty, 4, 4) == 8 && size > head &&
+           behind <= size && memcmp(bytes, empty, next) == 0 && number_at(bytes, next, 4) == size &&
+           memcmp(bytes + behind, empty + behind, size - behind) == 0;
+}
+
+int foreign_addition(struct views *views, const struct foreign *file, char **out)
+{
+    uint64_t size;
+    size_t got;
+    *out = NULL;
+    if (file->kind != VIEW_TIFF || view_size(views, VIEW_TIFF, 0, &size) != 0 || file->n <= size)
+        return 0;
+    char *empty = malloc((size_t)size), *bytes = empty ? malloc(file->n) : NULL;
+    int error = bytes ? view_read_empty(views, VIEW_TIFF, 0, (size_t)size, empty, &got) : -ENOMEM;
+    if (!error && got == size && is_addition(empty, got, file->bytes)) {
+        memcpy(bytes, file->bytes, file->n);
+        memcpy(bytes + 4, file->bytes + place_of_next(empty), 4);
+        *out = bytes;
+        bytes = NULL;
+    }
+    free(bytes);
+    free(empty);
     return error;
 }
