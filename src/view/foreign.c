@@ -60,8 +60,7 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
 
 /* ---- An image that was added ---- */
 
-/* Where a file of one directory, which begins at 8, has the offset of the next one (TIFF 6.0,
- * section 2), and what stands there. */
+/* A number of n bytes in a TIFF file, in the order of that. */
 static uint64_t number_at(const char *bytes, size_t at, size_t n)
 {
     const unsigned char *from = (const unsigned char *)bytes + at;
@@ -71,37 +70,40 @@ static uint64_t number_at(const char *bytes, size_t at, size_t n)
     return value;
 }
 
+/* Where a frame's file has the offset of the next directory: behind the entries of the first one,
+ * which begins at 8 (TIFF 6.0, section 2). */
 static size_t place_of_next(const char *bytes)
 {
     return 8 + 2 + 12 * (size_t)number_at(bytes, 8, 2);
 }
 
-/* Whether a file begins with that of an empty frame, which has `size` bytes, and another image
- * behind it. */
+/* Whether a file of more than `size` bytes begins with those of an empty frame's file, and says that the
+ * next directory is behind them. */
 static bool is_addition(const char *empty, size_t size, const char *bytes)
 {
-    const size_t head = 8 + 2, next = place_of_next(empty), behind = next + 4;
-    return number_at(empty, 2, 2) == 42 && number_at(empty, 4, 4) == 8 && size > head &&
-           behind <= size && memcmp(bytes, empty, next) == 0 && number_at(bytes, next, 4) == size &&
+    const size_t next = place_of_next(empty), behind = next + 4;
+    return number_at(empty, 2, 2) == 42 && number_at(empty, 4, 4) == 8 && behind <= size &&
+           memcmp(bytes, empty, next) == 0 && number_at(bytes, next, 4) == size &&
            memcmp(bytes + behind, empty + behind, size - behind) == 0;
 }
 
 int foreign_addition(struct views *views, const struct foreign *file, char **out)
 {
     uint64_t size;
-    size_t got;
+    size_t got, n = file->n;
     *out = NULL;
-    if (file->kind != VIEW_TIFF || view_size(views, VIEW_TIFF, 0, &size) != 0 || file->n <= size)
+    if (file->kind != VIEW_TIFF || view_size(views, VIEW_TIFF, 0, &size) != 0 || n <= size)
         return 0;
-    char *empty = malloc((size_t)size), *bytes = empty ? malloc(file->n) : NULL;
-    int error = bytes ? view_read_empty(views, VIEW_TIFF, 0, (size_t)size, empty, &got) : -ENOMEM;
-    if (!error && got == size && is_addition(empty, got, file->bytes)) {
-        memcpy(bytes, file->bytes, file->n);
-        memcpy(bytes + 4, file->bytes + place_of_next(empty), 4);
-        *out = bytes;
-        bytes = NULL;
+    char *empty = malloc((size_t)size), *bytes = NULL;
+    int error = empty ? view_read_empty(views, VIEW_TIFF, 0, (size_t)size, empty, &got) : -ENOMEM;
+    if (!error && is_addition(empty, got, file->bytes)) {
+        error = (bytes = malloc(n)) ? 0 : -ENOMEM;
+        if (!error) {
+            memcpy(bytes, file->bytes, n);
+            memcpy(bytes + 4, file->bytes + place_of_next(empty), 4);
+        }
     }
-    free(bytes);
     free(empty);
+    *out = bytes;
     return error;
 }
