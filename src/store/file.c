@@ -37,7 +37,7 @@ void file_refuse(int fd, const char *path, int operation)
 {
     char who[HOLDER_TEXT];
     holder_describe(fd, path, who);
-    log_error("%s: another program has it open%s%s; close it there", path,
+    log_error("%s: another program has it open%s%s", path,
               operation == LOCK_SH ? " for writing" : "", who);
 }
 
