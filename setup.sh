@@ -17,7 +17,7 @@ if command -v apt-get >/dev/null; then
     sanitizer_packages=  # they come with gcc
     # Not in every release: without them tests are skipped, and say so.
     extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf unzip zip
-        python3-tables python3-fabio python3-pil python3-zarr
+        python3-tables python3-fabio python3-pycbf python3-pil python3-zarr
         gdal-bin imagej xvfb xauth" # python3-tables has the filter Blosc2
     # For tests of exports, and only where they do not start: see servers_stay_off.
     server_packages="samba smbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"

@@ -13,7 +13,9 @@
 
 static int refuse(const struct sfs_dataset *dataset, const char *why)
 {
-    log_error("%s: %s: the encoded selection: %s", sfs_path(dataset->file), dataset->path, why);
+    log_error("%s: %s: what is defined is not changed: this is no encoded selection of these dims: "
+              "%s; write what H5Sencode makes",
+              sfs_path(dataset->file), dataset->path, why);
     return -EINVAL;
 }
 

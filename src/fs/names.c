@@ -41,7 +41,7 @@ static int make_group(struct mount *mount, const struct node *group, const char 
 {
     char link[NAME_BYTES], *path;
     if (!name_decode(name, !group->parent, link) || strchr(link, '/') || !strcmp(link, "."))
-        return -EINVAL; /* HDF5 has no such names */
+        return refusal_say(mount, group, REFUSAL_GROUP_NAME);
     int error = path_of_link(group, link, &path);
     if (error)
         return error;

@@ -16,12 +16,20 @@ static const struct {
     [REFUSAL_NAME] = {EPERM, "new files are frames, as frames/7.raw, npy/7.npy or tiff/7.tif; "
                              "datasets are made by sparsectl create or h5py"},
     [REFUSAL_REMOVAL] = {EPERM, "a frame has its files as long as the dataset is there: "
-                                "truncate -s 0 frames/N.raw erases its elements"},
+                                "truncate -s 0 frames/N.raw erases its elements, h5py removes "
+                                "datasets"},
     [REFUSAL_RENAMING] = {EPERM, "names of frames, datasets and groups stay: copy a frame onto "
                                  "another one, rename objects with h5py"},
     [REFUSAL_LINK] = {EPERM, "a mount has no links: copy the file"},
     [REFUSAL_DIRECTORY] = {EPERM, "directories can be made and removed in groups only: they are "
-                                  "groups of HDF5"},
+                                  "groups of HDF5; rsync makes none without --delay-updates "
+                                  "and --partial-dir"},
+    [REFUSAL_GROUP_NAME] = {EINVAL, "no group of HDF5 can have this name: in names here % stands "
+                                    "before two hexadecimal digits, and is %25 itself"},
+    [REFUSAL_MATRIX] = {EPERM, "the files of csr are written in place, and no others are made "
+                               "there: cp, rsync --inplace, tar --overwrite"},
+    [REFUSAL_EXCHANGE] = {EINVAL, "a frame and another file are not exchanged: rename the file to "
+                                  "the frame"},
     [REFUSAL_COMPUTED] = {EPERM, "this file is computed: write frames/N.raw, npy/N.npy, npz/N.npz, "
                                  "tiff/N.tif or a stack instead"},
     [REFUSAL_SELECTION] = {EOPNOTSUPP, "a dense dataset has no selection that could be written: "
@@ -37,7 +45,8 @@ static const struct {
     [REFUSAL_STRICT] = {EPERM, "modes, owners and times are those of the HDF5 file: without "
                                "-o strict other ones are ignored"},
     [REFUSAL_RANGE] = {EOPNOTSUPP,
-                       "a selection is written whole: fallocate works on the frame's other files"},
+                       "selections and files of csr are written whole: fallocate works on files "
+                       "of elements"},
     [REFUSAL_FOLDER] = {EROFS,
                         "of a folder only what its HDF5 files contain is written through the "
                         "mount: make, change and remove files in the folder itself"},

@@ -465,17 +465,22 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
                : atomic_load(&staged->waits) && piece->offset < view_head_size(staged->views, view);
 }
 
-/* Begins to collect, with what was written before. */
-static int begin_collecting(struct staging *staging, struct staged *staged)
+/* Begins to collect, with what was written before. Who does not begin with the first byte goes on
+ * behind what a truncated or new file shows. */
+static int begin_collecting(struct staging *staging, struct staged *staged, uint64_t offset)
 {
     size_t got;
     uint64_t n = staged->head_written;
+    enum view_kind view = staged->key.view;
     if (!staged->is_staged && !staged->is_new)
         return stage_present(staging, staged);
-    int error = resize(staging, staged, n);
-    return error || n == 0 ? error
-                           : view_read_empty(staged->views, staged->key.view, 0, (size_t)n,
-                                             staged->content.bytes, &got);
+    int error =
+        n == 0 && offset > 0 && !view_is_whole(view) ? view_size(staged->views, view, 0, &n) : 0;
+    if (!error)
+        error = resize(staging, staged, n);
+    return error || n == 0
+               ? error
+               : view_read_empty(staged->views, view, 0, (size_t)n, staged->content.bytes, &got);
 }
 
 /* What is told of an error that want of room is; -ENOSPC: the size of the frame is another matter.
@@ -498,7 +503,7 @@ static int collect(struct staging *staging, struct staged *staged, const struct 
     bool begins = !staging_is_collected(staged);
     int error = __builtin_add_overflow(piece->offset, piece->n, &end) ? -EFBIG : 0;
     if (!error && begins)
-        error = begin_collecting(staging, staged);
+        error = begin_collecting(staging, staged, piece->offset);
     if (!error && end > staged->content.n)
         error = resize(staging, staged, end);
     if (error)

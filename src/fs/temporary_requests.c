@@ -22,6 +22,13 @@ static bool is_frame(struct mount *mount, struct inode directory, const char *na
     return mount_parse_name(mount, directory, name, &inode);
 }
 
+static int refuse(struct mount *mount, struct inode directory, enum refusal refusal)
+{
+    bool is_of_csr = directory.entry == ENTRY_CSR_DIR;
+    return refusal_say(mount, node_get(mount->nodes, directory.node),
+                       is_of_csr ? REFUSAL_MATRIX : refusal);
+}
+
 /* The place of a name that can be a temporary file's; else -EPERM is told so. */
 static int place_of_name(struct mount *mount, struct inode directory, const char *name,
                          enum refusal refusal, struct temporary_place *place)
@@ -30,7 +37,7 @@ static int place_of_name(struct mount *mount, struct inode directory, const char
     if (!error && is_frame(mount, directory, name))
         error = -EPERM;
     if (error == -EPERM)
-        error = refusal_say(mount, node_get(mount->nodes, directory.node), refusal);
+        error = refuse(mount, directory, refusal);
     if (!error && strlen(name) >= NAME_BYTES)
         error = -ENAMETOOLONG;
     return error;
@@ -143,10 +150,8 @@ void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     struct answer answer = {.kind = ANSWER_ENTRY};
     struct temporary *temporary = NULL;
     struct change change = {0};
-    answer.error =
-        S_ISREG(mode)
-            ? make(mount, inode_unpack(parent), name, &temporary, &change)
-            : refusal_say(mount, node_get(mount->nodes, inode_unpack(parent).node), REFUSAL_NAME);
+    answer.error = S_ISREG(mode) ? make(mount, inode_unpack(parent), name, &temporary, &change)
+                                 : refuse(mount, inode_unpack(parent), REFUSAL_NAME);
     if (!answer.error)
         answer.error = entry_of(mount, temporary, &answer.entry);
     if (!answer.error)
@@ -181,7 +186,7 @@ static int rename_file(struct mount *mount, struct temporary *temporary, struct 
     struct temporary_place place;
     int error = mount_place(mount, directory, &place);
     if (error == -EPERM)
-        return refusal_say(mount, node_get(mount->nodes, directory.node), REFUSAL_NAME);
+        return refuse(mount, directory, REFUSAL_NAME);
     if (error)
         return error;
     if (is_frame(mount, directory, name))
@@ -205,7 +210,7 @@ void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino
     struct change change = {0}, left = {0};
     answer.error = place_of_name(mount, inode_unpack(parent), name, REFUSAL_RENAMING, &place);
     if (!answer.error && flags & ~(unsigned)RENAME_NOREPLACE)
-        answer.error = -EINVAL;
+        answer.error = refusal_say(mount, place.node, REFUSAL_EXCHANGE);
     if (!answer.error) {
         temporary = temporary_find(mount->temporaries, place, name);
         answer.error = temporary ? rename_file(mount, temporary, inode_unpack(new_parent), new_name,

@@ -98,6 +98,15 @@ void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t
     free(value);
 }
 
+/* Of a name that users can set. Those of a file's owner or of a security module are copied without
+ * being asked for. */
+static int refuse_new(struct mount *mount, struct inode inode, const char *name)
+{
+    if (!strncmp(name, XATTR_PREFIX, strlen(XATTR_PREFIX)))
+        (void)refusal_say(mount, node_get(mount->nodes, inode.node), REFUSAL_ATTRIBUTE);
+    return -EOPNOTSUPP;
+}
+
 static int refuse_change(struct mount *mount, struct inode inode)
 {
     return refusal_say(mount, node_get(mount->nodes, inode.node), REFUSAL_ATTRIBUTE);
@@ -114,7 +123,7 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
     struct mount *mount = mount_of(request);
     int error = find_value(mount, inode_unpack(number), name, &value);
     if (!error && !value)
-        error = -EOPNOTSUPP;
+        error = refuse_new(mount, inode_unpack(number), name);
     else if (!error && (strlen(value) != n || memcmp(value, bytes, n) != 0))
         error = refuse_change(mount, inode_unpack(number));
     fuse_reply_err(request, -error);

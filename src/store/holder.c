@@ -216,4 +216,6 @@ void holder_describe(int fd, const char *path, char text[HOLDER_TEXT])
                      process.was_killed ? ", killed, but it has not ended" : "");
     if (strcmp(process.name, PROGRAM) == 0)
         describe_mount(&holder, path, text + n, HOLDER_TEXT - (size_t)n);
+    if (!process.was_killed)
+        strncat(text, "; close it there", HOLDER_TEXT - strlen(text) - 1);
 }

@@ -26,7 +26,8 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
  * 0 or -errno of flock(2); -EWOULDBLOCK: the holder was not killed, or does not end. */
 int holder_outlive(int fd, const char *path, int operation);
 
-/* The end of a sentence: ": h5dump (process 42)", with the mount point of a sparsefs; or none. */
+/* The end of a sentence: ": h5dump (process 42); close it there", with the mount point of a
+ * sparsefs; or none. */
 void holder_describe(int fd, const char *path, char text[HOLDER_TEXT]);
 
 #endif

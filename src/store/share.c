@@ -101,7 +101,7 @@ static int check_unchanged(struct store *store)
         return error;
     if (may_say(store))
         log_error("%s: another program has changed it since it was opened: it must be opened again "
-                  "to be written",
+                  "to be written (umount and mount)",
                   store->path);
     return -EBUSY;
 }

@@ -16,6 +16,7 @@
 enum part { INDPTR, INDICES, DATA, PARTS };
 
 #define BIT(part) (1u << (part))
+#define NEVER     (~0u) /* as parts: whatever is there, more of it may be written */
 
 struct rows {
     struct views *views;
@@ -108,12 +109,15 @@ static int each_present(struct rows *rows, const struct counts *counts, present_
 
 /* ---- Whether they fit ---- */
 
-/* A file that is too short may be written on. */
+/* A file that is too short may be written on. An empty indptr.raw is no matrix of any kind: it was
+ * truncated to have all three files taken at once. */
 static int check_sizes(struct rows *rows)
 {
     static const char *const names[] = {"indptr.raw", "indices.raw", "data.raw"};
     const unsigned all = BIT(PARTS) - 1;
     uint64_t items[PARTS], frames = rows->views->frames;
+    if (rows->size[INDPTR] == 0)
+        return differ(rows, NEVER, "indptr.raw is empty");
     for (int part = 0; part < PARTS; part++) {
         size_t item = item_of(rows, (enum part)part);
         items[part] = rows->size[part] / item;

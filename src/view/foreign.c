@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Out of this machine's order into the dataset's. */
 static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
@@ -54,5 +55,55 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
         free(dense);
     else
         *out = dense;
+    return error;
+}
+
+/* ---- An image that was added ---- */
+
+/* A number of n bytes in a TIFF file, in the order of that. */
+static uint64_t number_at(const char *bytes, size_t at, size_t n)
+{
+    const unsigned char *from = (const unsigned char *)bytes + at;
+    uint64_t value = 0;
+    for (size_t i = 0; i < n; i++)
+        value = value << 8 | from[bytes[0] == 'M' ? i : n - 1 - i];
+    return value;
+}
+
+/* Where a frame's file has the offset of the next directory: behind the entries of the first one,
+ * which begins at 8 (TIFF 6.0, section 2). */
+static size_t place_of_next(const char *bytes)
+{
+    return 8 + 2 + 12 * (size_t)number_at(bytes, 8, 2);
+}
+
+/* Whether a file of more than `size` bytes begins with those of an empty frame's file, and says that the
+ * next directory is behind them. */
+static bool is_addition(const char *empty, size_t size, const char *bytes)
+{
+    const size_t next = place_of_next(empty), behind = next + 4;
+    return number_at(empty, 2, 2) == 42 && number_at(empty, 4, 4) == 8 && behind <= size &&
+           memcmp(bytes, empty, next) == 0 && number_at(bytes, next, 4) == size &&
+           memcmp(bytes + behind, empty + behind, size - behind) == 0;
+}
+
+int foreign_addition(struct views *views, const struct foreign *file, char **out)
+{
+    uint64_t size;
+    size_t got, n = file->n;
+    *out = NULL;
+    if (file->kind != VIEW_TIFF || view_size(views, VIEW_TIFF, 0, &size) != 0 || n <= size)
+        return 0;
+    char *empty = malloc((size_t)size), *bytes = NULL;
+    int error = empty ? view_read_empty(views, VIEW_TIFF, 0, (size_t)size, empty, &got) : -ENOMEM;
+    if (!error && is_addition(empty, got, file->bytes)) {
+        error = (bytes = malloc(n)) ? 0 : -ENOMEM;
+        if (!error) {
+            memcpy(bytes, file->bytes, n);
+            memcpy(bytes + 4, file->bytes + place_of_next(empty), 4);
+        }
+    }
+    free(empty);
+    *out = bytes;
     return error;
 }

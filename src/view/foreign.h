@@ -25,6 +25,11 @@ struct foreign {
 int foreign_decode(struct views *views, const struct foreign *file, size_t most_bytes, char **dense,
                    size_t *size, struct foreign_why *why);
 
+/* A program that opens a truncated TIFF view finds an empty frame, and may add an image behind it
+ * (fabio does). *out: n bytes of such a file with that image as the only one, which the caller
+ * frees; NULL: it is no such file. -ENOMEM. Not while views are looked at. */
+int foreign_addition(struct views *views, const struct foreign *file, char **out);
+
 /* ---- numpy_read.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
 
 /* *dense has room for frame_bytes. head: the one that is shown. */

@@ -217,11 +217,17 @@ static int put_values(struct views *views, uint64_t frame, const struct view_con
 static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
                        const struct view_content *content)
 {
-    const struct foreign file = {kind, content->bytes, content->n};
+    struct foreign file = {kind, content->bytes, content->n};
     struct view_content decoded = *content;
     struct foreign_why why;
-    char *dense;
-    int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
+    char *dense, *added;
+    int error = foreign_addition(views, &file, &added);
+    if (error)
+        return error;
+    if (added)
+        file.bytes = added;
+    error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
+    free(added);
     if (error == -EINVAL)
         tell_foreign(views, frame, content, kind, &why);
     if (error)

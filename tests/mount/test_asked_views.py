@@ -505,9 +505,9 @@ def test_cbf_of_integers(mounts, tmp_path, dtype):
         assert np.array_equal(pixels, np.minimum(expected, 2**31 - 3 if dtype[1:] == "u4" else limits.max)), frame
 
 
-def write_eiger(path, **more):
+def write_eiger(path, shape=(20, 30), **more):
     """What EIGER detectors write of themselves, as far as headers of CBF files have it."""
-    array = np.stack([counts() + i for i in range(3)])
+    array = np.stack([counts(shape) + i for i in range(3)])
     array[:, 3, 4] = 65535
     with h5py.File(path, "w") as f:
         f["entry/data/data"] = array
@@ -625,6 +625,49 @@ def test_cbf_by_fabio(mounts, tmp_path):
         expected[3, 4] = -1
         assert np.array_equal(opened.data, expected)
         assert "# Wavelength 0.979400 A" in opened.header["_array_data.header_contents"]
+
+
+def test_cbf_by_cbflib(mounts, tmp_path):
+    """Which checks the sum of what is packed."""
+    pycbf = pytest.importorskip("pycbf")
+    array = write_eiger(tmp_path / "a.h5")
+    mount = mounts(tmp_path / "a.h5", "views=cbf")
+    for frame in range(3):
+        handle = pycbf.cbf_handle_struct()
+        handle.read_widefile(os.fsencode(mount / f"entry/data/data/cbf/{frame:06}.cbf"), pycbf.MSG_DIGEST)
+        handle.rewind_datablock()
+        handle.find_category(b"array_data")
+        handle.find_column(b"data")
+        handle.select_row(0)
+        expected = array[frame].astype("i4")
+        expected[3, 4] = -1
+        assert handle.get_integerarray_as_string() == expected.tobytes()
+
+
+def test_cbf_by_dials(mounts, tmp_path):
+    """Its rules for EIGER detectors: one sweep, with what the header says, and what is masked. They know detectors
+    by their size, and where the gaps of one are; this one has none."""
+    lists = pytest.importorskip("dxtbx.model.experiment_list")
+    array = write_eiger(tmp_path / "a.h5", (195, 487))
+    mask = np.zeros(array.shape[1:], "<u4")
+    mask[:, 7], mask[2, 2] = 1, 2
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["entry/instrument/detector/detectorSpecific/pixel_mask"] = mask
+    mount = mounts(tmp_path / "a.h5", "views=cbf", "first=1")
+    paths = [str(mount / f"entry/data/data/cbf/{frame:06}.cbf") for frame in (1, 2, 3)]
+    experiment, = lists.ExperimentListFactory.from_filenames(paths)
+    assert experiment.imageset.get_format_class().__name__ == "FormatCBFMiniEiger"
+    assert (experiment.scan.get_image_range(), experiment.scan.get_oscillation()) == ((1, 3), (10, 0.5))
+    assert experiment.beam.get_wavelength() == 0.9794
+    panel, = experiment.detector
+    assert panel.get_pixel_size() == (0.075, 0.075) and panel.get_material() == "Si"
+    assert abs(panel.get_distance() - 200) < 1e-9 and abs(panel.get_thickness() - 0.45) < 1e-9
+    assert panel.get_beam_centre_px(experiment.beam.get_s0()) == pytest.approx((1030.5, 1064.25))
+    for frame in range(3):
+        pixels = experiment.imageset.get_raw_data(frame)[0].as_numpy_array()
+        usable = experiment.imageset.get_mask(frame)[0].as_numpy_array()
+        assert np.array_equal(pixels[mask == 0], array[frame][mask == 0])
+        assert not usable[mask != 0].any() and usable[(mask == 0) & (array[frame] < 12440)].all()
 
 
 def test_cbf_is_only_read(mounts, tmp_path):

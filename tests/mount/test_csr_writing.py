@@ -181,6 +181,24 @@ def test_frames_that_are_the_same_are_not_written(mounts, sparse):
     sparse.check_file(mounts)
 
 
+def test_all_at_once_where_indptr_was_emptied(mounts, sparse):
+    """Each of the same size as before would be taken when it is closed."""
+    d = sparse.mount(mounts)
+    parts = arrays_of(sparse.array, sparse.defined)
+    new = np.zeros_like(sparse.array), sparse.defined[:, ::-1, ::-1].copy()
+    new[0][new[1]] = np.random.default_rng(4).integers(1, 60000, parts[2].size)
+    before = [(d / f"frames/{i}.raw").read_bytes() for i in range(len(new[0]))]
+    os.truncate(d / "csr/indptr.raw", 0)
+    for name in ("data.raw", "indices.raw"):
+        put(d, arrays_of(*new), [name])
+        do(f"sync {d}/csr/{name}")
+        assert [(d / f"frames/{i}.raw").read_bytes() for i in range(len(before))] == before
+    put(d, arrays_of(*new), ["indptr.raw"])
+    take(sparse, *new)
+    check_csr(d, sparse)
+    sparse.check_file(mounts)
+
+
 def test_of_nothing(mounts, sparse):
     """Empty files: all frames are erased."""
     d = sparse.mount(mounts)

@@ -273,6 +273,21 @@ def test_programs(mounts, data, tmp_path, program):
     data.check_file(mounts)
 
 
+def test_rsync_that_wants_a_directory(mounts, sparse, tmp_path):
+    """It says so, discards what it has got, and ends with 0; the log says how to do without."""
+    if not shutil.which("rsync"):
+        pytest.skip("there is no rsync")
+    d = sparse.mount(mounts)
+    (tmp_path / "3.raw").write_bytes(new_content())
+    done = subprocess.run(["rsync", "-aI", "--delay-updates", tmp_path / "3.raw", d / "frames/"],
+                          capture_output=True, text=True)
+    assert "partial-dir" in done.stderr
+    sparse.check()
+    assert "rsync makes none without --delay-updates" in (sparse.mounted / ".sparsefs/log").read_text()
+    do(f"rsync -aI --partial-dir=.p {tmp_path}/3.raw {d}/frames/")
+    assert (d / "frames/3.raw").read_bytes() == new_content()
+
+
 def test_archives(mounts, tmp_path):
     """zip and tar make the frames of a dataset that has none."""
     if not shutil.which("unzip"):
@@ -902,6 +917,63 @@ def test_programs_that_write_their_own_files(mounts, data, tmp_path):
         data.mounted.unmount()
         return
     data.check_file(mounts)
+
+
+def test_what_adds_to_the_file_that_it_finds(mounts, data):
+    """fabio opens it truncated, finds an empty frame, and writes its image behind that."""
+    if not has_libtiff():
+        pytest.skip("sparsefs was built without libtiff")
+    tifimage = pytest.importorskip("fabio.tifimage")
+    d = data.mount(mounts)
+    for frame in 3, 0:
+        content = np.frombuffer(new_content(seed=frame), "<u2").reshape(30, 41)
+        tifimage.TifImage(data=content).write(str(d / f"tiff/{frame:06}.tif"))
+        data.write(frame * FRAME_BYTES, content.tobytes())
+        data.check()
+    data.check_file(mounts)
+
+
+def test_new_frames_of_what_adds_to_a_file(mounts, tmp_path):
+    if not has_libtiff():
+        pytest.skip("sparsefs was built without libtiff")
+    tifimage = pytest.importorskip("fabio.tifimage")
+    d = Data(tmp_path, True, maxshape=(9, 30, 41)).mount(mounts)
+    content = np.frombuffer(new_content(), "<u2").reshape(30, 41)
+    tifimage.TifImage(data=content).write(str(d / "tiff/000006.tif"))
+    assert (d / "frames/6.raw").read_bytes() == content.tobytes()
+    assert not any((d / "frames/5.raw").read_bytes())
+
+
+@pytest.mark.parametrize("change", [None, "pixel", "place", "shape"])
+def test_what_was_added_to_another_image_is_refused(mounts, sparse, change):
+    """Of two images one is not chosen; nor is one of another shape taken."""
+    if not has_libtiff():
+        pytest.skip("sparsefs was built without libtiff")
+    d = sparse.mount(mounts, expect_log=True)
+    path, before = d / "tiff/000003.tif", (d / "frames/3.raw").read_bytes()
+    head = view(sparse.d, 3, "tiff")[1]
+    at = 10 + 12 * int.from_bytes(head[8:10], "little")
+    first, second = bytearray(head + bytes(FRAME_BYTES)), bytearray(head + new_content())
+    first[at:at + 4] = len(first).to_bytes(4, "little")
+    entries = second[8:at + 4]
+    for i in range(2, len(entries) - 4, 12):
+        tag = int.from_bytes(entries[i:i + 2], "little")
+        if tag == 273:  # where the strip is
+            entries[i + 8:i + 12] = (len(first) + len(entries)).to_bytes(4, "little")
+        if tag == 257 and change == "shape":
+            entries[i + 8:i + 12] = (29).to_bytes(4, "little")
+    first[-1] = change == "pixel"
+    gap = bytes(2 * (change == "place"))
+    if gap:
+        first[at:at + 4] = (len(first) + 2).to_bytes(4, "little")
+    (d / "tiff/.new").write_bytes(bytes(first) + gap + entries + new_content())
+    if not change:
+        os.rename(d / "tiff/.new", path)
+        assert (d / "frames/3.raw").read_bytes() == new_content()
+        return
+    with refused(errno.EINVAL):
+        os.rename(d / "tiff/.new", path)
+    assert (d / "frames/3.raw").read_bytes() == before
 
 
 def test_what_is_written_in_place_and_does_not_fit(mounts, data, tmp_path):

@@ -45,12 +45,24 @@ def write_header(path):
         f.write(b"more")
 
 
-def reserve(path):
-    """posix_fallocate(3), which os has, would write zeros instead."""
+def reserve(path, mode=0):
+    """posix_fallocate(3), which os has, would write zeros instead. 3: a hole."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(path, "r+b") as f:
-        if libc.fallocate64(f.fileno(), 0, ctypes.c_int64(0), ctypes.c_int64(10)):
+        if libc.fallocate64(f.fileno(), mode, ctypes.c_int64(0), ctypes.c_int64(10)):
             raise OSError(ctypes.get_errno(), "fallocate")
+
+
+def rename_temporary(root, name, flags=0):
+    """2: RENAME_EXCHANGE."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    temporary = root / "sparse/frames/.0.raw.Xa12"
+    temporary.touch()
+    try:
+        if libc.renameat2(-100, os.fsencode(temporary), -100, os.fsencode(root / "sparse" / name), flags):
+            raise OSError(ctypes.get_errno(), "renameat2")
+    finally:
+        temporary.unlink()
 
 
 CASES = {
@@ -64,6 +76,15 @@ CASES = {
            "a mount has no links: copy the file"),
     "ln -s": (errno.EPERM, lambda root: os.symlink("dense", root / "latest"), "a mount has no links: copy the file"),
     "mkdir": (errno.EPERM, lambda root: os.mkdir(root / "dense/mine"), "directories can be made and removed in groups"),
+    "mkdir for rsync": (errno.EPERM, lambda root: os.mkdir(root / "sparse/frames/.~tmp~"), "rsync makes none without"),
+    "mkdir of no name": (errno.EINVAL, lambda root: os.mkdir(root / "a%2Fb"), "no group of HDF5 can have this name"),
+    "a new name in csr": (errno.EPERM, lambda root: (root / "sparse/csr/.data.raw.Xa12").touch(), "rsync --inplace"),
+    "a device in csr": (errno.EPERM, lambda root: os.mkfifo(root / "sparse/csr/pipe"), "rsync --inplace"),
+    "rm in csr": (errno.EPERM, lambda root: os.unlink(root / "sparse/csr/data.raw"), "tar --overwrite"),
+    "mv in csr": (errno.EPERM, lambda root: os.rename(root / "sparse/csr/data.raw", root / "sparse/csr/a"),
+                  "no others are made there"),
+    "mv into csr": (errno.EPERM, lambda root: rename_temporary(root, "csr/data.raw"), "no others are made there"),
+    "mv --exchange": (errno.EINVAL, lambda root: rename_temporary(root, "frames/0.raw", 2), "are not exchanged"),
     "a text": (errno.EPERM, lambda root: (root / "dense/dataset.json").write_text("{}"),
                "this file is computed: write"),
     "truncating a text": (errno.EPERM, lambda root: os.truncate(root / "dense/dataset.json", 0),
@@ -83,8 +104,12 @@ CASES = {
                      "attributes can be read here, and set with h5py"),
     "an attribute less": (errno.EPERM, lambda root: os.removexattr(root / "dense", "user.detector"),
                           "attributes can be read here, and set with h5py"),
+    "another attribute": (errno.EOPNOTSUPP, lambda root: os.setxattr(root / "dense", "user.other", b"west"),
+                          "attributes can be read here, and set with h5py"),
     "fallocate": (errno.EOPNOTSUPP, lambda root: reserve(root / "sparse/frames/0.defined"),
-                  "a selection is written whole"),
+                  "selections and files of csr are written whole"),
+    "fallocate in csr": (errno.EOPNOTSUPP, lambda root: reserve(root / "sparse/csr/data.raw", 3),
+                         "selections and files of csr are written whole"),
 }
 
 
@@ -124,6 +149,26 @@ def test_what_a_strict_mount_refuses_is_told(mounts, file, readme):
     with pytest.raises(PermissionError):
         os.chmod(mount / "dense/frames/0.raw", 0o600)
     is_told(mount, file, "without -o strict other ones are ignored", readme)
+
+
+def test_what_is_no_selection_is_told(mounts, file):
+    mount = mounts(file, "default", expect_log=True)
+    with pytest.raises(OSError) as refusal:
+        (mount / "sparse/frames/0.defined").write_bytes(b"hello")
+    assert refusal.value.errno == errno.EINVAL
+    line, = [line for line in mount.log().splitlines() if "H5Sencode" in line]
+    assert "/sparse: what is defined is not changed" in line
+    assert line.partition("sparsefs: ")[2] in (mount / ".sparsefs/log").read_text()
+
+
+def test_who_has_the_file_open_is_told(mounts, file, readme):
+    mount = mounts(file, "default", expect_log=True)
+    with h5py.File(file, "r"), pytest.raises(OSError) as refusal:
+        open(mount / "sparse/frames/0.raw", "r+b")
+    assert refusal.value.errno == errno.EBUSY
+    line, = [line for line in mount.log().splitlines() if "another program" in line]
+    assert line.endswith("; close it there") and f"process {os.getpid()}" in line
+    assert "close it there" in readme
 
 
 def test_what_is_refused_again_and_again_is_told_once(mounts, file):
