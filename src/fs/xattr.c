@@ -16,7 +16,8 @@ static struct mount *mount_of(fuse_req_t request)
     return fuse_req_userdata(request);
 }
 
-/* The attributes of an inode that has any; NULL without an error if it can have none. */
+/* The attributes of an inode that has any; NULL without an error if it can have none. -EIO: it is
+ * not known of what kind the object is. */
 static int attributes_of(struct mount *mount, struct inode inode,
                          struct node_attributes **attributes)
 {
@@ -26,8 +27,10 @@ static int attributes_of(struct mount *mount, struct inode inode,
         return 0;
     pthread_rwlock_rdlock(&mount->tree_lock);
     const struct node *node = node_get(mount->nodes, inode.node);
-    if (node && node->type != NODE_SYMLINK && node->type != NODE_UNREADABLE &&
-        (!node_is_of_folder(node) || node->type == NODE_GROUP))
+    if (node && node->type == NODE_UNREADABLE)
+        error = -EIO;
+    else if (node && node->type != NODE_SYMLINK &&
+             (!node_is_of_folder(node) || node->type == NODE_GROUP))
         error = node_get_attributes(mount->nodes, node, attributes);
     pthread_rwlock_unlock(&mount->tree_lock);
     return error;

@@ -99,7 +99,8 @@ static int do_element_parse(struct cursor *in, struct wire *out)
     if (error)
         return error;
     error = local_type_size(type.bytes, type.n, &size);
-    void *element = error ? NULL : calloc(size, 1);
+    bool is_possible = !error && size <= HDF5_MOST_ELEMENT_BYTES; /* a datatype claims any size */
+    void *element = is_possible ? calloc(size, 1) : NULL;
     if (!error)
         error = element ? local_element_parse(type.bytes, type.n, text, element) : -ENOMEM;
     if (!error)
