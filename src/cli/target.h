@@ -18,10 +18,10 @@ int source_open(const char *path, struct sfs_file **file);
  * `most`: then it is the file itself, for in_one_state. */
 int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file);
 
-/* What action prints or copies of an open file is of one commit: if another program commits
- * meanwhile, what was printed is forgotten and it is called again, a number of times. Returns what
- * it returns. */
-int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
+/* Calls action, which prints to out, or copies, what it reads of an open file, so that all of it is
+ * of one commit: if another program commits meanwhile, what was printed is discarded and it is
+ * called again, a number of times. Returns what it returns. */
+int in_one_state(struct sfs_file *file, int (*action)(void *context, FILE *out), void *context);
 
 /* Where other files may be, besides the folder of the one that names them: as external_files of
  * struct sfs_options; NULL: nowhere. source_allow is called before any file is opened. */
