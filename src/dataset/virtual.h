@@ -29,9 +29,11 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
  * whether a box is there. Errors as of virtual_read. */
 int virtual_check(struct virtual *virtual, const struct box *box);
 
-/* As dataset_lend_box; what is lent is given back by virtual_return. */
+/* As dataset_lend_box, dataset_read_held and dataset_return. What is held without being lent is
+ * given back by the thread that has it, before the end of the call that began before it. */
 int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
                  int depth);
+int virtual_read_held(void *holder, const struct box *box, void *buffer);
 void virtual_return(void *holder);
 
 /* Calls a function with each chunk that a box consists of, as far as the sources are open and
