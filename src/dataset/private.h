@@ -334,6 +334,9 @@ int dataset_describe(struct runs *runs, struct sfs_defined *defined);
 /* The interval that holds the n-th defined element. */
 size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
 
+/* The position of that element. */
+uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n);
+
 /* Fill values, at most *n and at most about 1 MiB of them; *n is how many. The caller frees them.
  * NULL: no memory. */
 void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);

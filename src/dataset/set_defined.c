@@ -62,13 +62,6 @@ static struct sfs_defined as_defined(const struct runs *runs)
     return (struct sfs_defined){runs->n, runs->entries, runs->elements};
 }
 
-/* The position of the n-th element. */
-static uint64_t position_of(const struct sfs_defined *defined, uint64_t n)
-{
-    const struct sfs_interval *interval = &defined->interval[dataset_interval_of(defined, n)];
-    return interval->first + (n - interval->index);
-}
-
 /* Gives these elements the fill value. */
 static int define(struct sfs_dataset *dataset, const struct box *box, const struct runs *runs)
 {
@@ -81,8 +74,8 @@ static int define(struct sfs_dataset *dataset, const struct box *box, const stru
     int error = 0;
     for (uint64_t done = 0; done < runs->elements && !error; done += batch.elements) {
         uint64_t n = runs->elements - done < most ? runs->elements - done : most;
-        uint64_t last = position_of(&all, done + n - 1);
-        error = runs_clip(runs, position_of(&all, done), last + 1, &batch);
+        uint64_t last = dataset_position_of(&all, done + n - 1);
+        error = runs_clip(runs, dataset_position_of(&all, done), last + 1, &batch);
         struct sfs_defined defined = as_defined(&batch);
         if (!error)
             error = dataset_write_values(dataset, box, &defined, values);
