@@ -12,7 +12,7 @@ int source_open_as(const char *path, struct sfs_options *options, struct sfs_fil
 /* Opens a file for reading, also beside a program that writes it; FAILED, said on stderr. */
 int source_open(const char *path, struct sfs_file **file);
 
-/* The same for who reads much of it, and needs all of it as of one commit. If a mount writes it,
+/* The same for commands that read much of it, and need all of it as of one commit. If a mount writes it,
  * its image there is opened, which does not change. If a program with our library writes it, a copy
  * is opened, which is made beside `place` without a name, unless it would have more bytes than
  * `most`: then it is the file itself, for in_one_state. */

@@ -316,7 +316,7 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
 
-/* n times rank scaled coordinates, which whoever has the list frees. -ENOMEM. */
+/* n times rank scaled coordinates, which the owner of the list frees. -ENOMEM. */
 struct chunk_list {
     uint64_t *scaled;
     size_t n, capacity;

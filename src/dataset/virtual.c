@@ -71,7 +71,7 @@ static bool lie_apart(const struct mapping *a, const struct mapping *b, const st
 }
 
 /* Whether mappings can be read in parallel: none overlaps another, and this thread holds no other
- * dataset that somebody may wait to change. */
+ * dataset that another thread may wait to change. */
 static bool can_be_shared(const struct virtual *virtual, const struct touched *touched,
                           size_t first, const struct box *box, int depth)
 {
