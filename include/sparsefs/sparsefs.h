@@ -83,10 +83,11 @@ struct sfs_options {
      * links) are opened in its folder and below; and in this folder and below, "/" being
      * everywhere. NULL: there is no other one. */
     const char *external_files;
-    /* What is read is shown to others than who runs this: such files of another owner than the HDF5
-     * file are refused, unless they are in external_files and everybody may read them; and those
-     * that not all may read, and find, who may read the HDF5 file. If root runs this, also HDF5
-     * files of others (-EPERM), unless hdf5_worker or is_trusted is set. */
+    /* What is read is shown to other users than the one that the process runs as. Such files of
+     * another owner than the HDF5 file are then refused, unless they are in external_files and all
+     * users may read them; so are those that some users who may read the HDF5 file may not read or
+     * find. If root runs this, HDF5 files of other owners are refused, too (-EPERM), unless
+     * hdf5_worker or is_trusted is set. */
     bool for_others;
     /* libhdf5 works on it, and on files that it leads to, in processes of their own; see
      * sfs_start_hdf5_workers, which comes before (-EINVAL). sfs_object_copy and the like take two
@@ -145,8 +146,8 @@ SFS_API int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset);
 /* The error for which the last flush has left something of a dataset in memory; 0: it has not. */
 SFS_API int sfs_flush_error(struct sfs_dataset *dataset);
 
-/* As sfs_flush_for of no dataset, for who promises nobody anything: the first dim of a dataset is
- * committed only as far as nothing is unfinished (sfs_begin_unfinished). */
+/* As sfs_flush_for of no dataset, for a caller without fsync semantics: the first dim of a dataset
+ * is committed only as far as nothing is unfinished (sfs_begin_unfinished). */
 SFS_API int sfs_flush_finished(struct sfs_file *file);
 
 /* After sfs_flush a crash of the machine may leave the last changes in the journal beside the file:
@@ -184,8 +185,8 @@ SFS_API bool sfs_is_writable(const struct sfs_file *file);
 SFS_API int sfs_begin_writing(struct sfs_file *file);
 SFS_API void sfs_end_writing(struct sfs_file *file);
 
-/* Flushes and settles, and gives the exclusive lock back for a shared one. -EBUSY: somebody is
- * changing something, or has said that he will; or, when it was shared already, another program has
+/* Flushes and settles, and gives the exclusive lock back for a shared one. -EBUSY: a call is
+ * changing something, or sfs_begin_writing has announced one; or, when it was shared already, another program has
  * the lock, by which it was lost for a moment: what is not in memory is -ESTALE then if that has
  * changed the file. Other errors are those of sfs_flush, and the lock stays. Of a file that is not
  * opened with options->share nothing is done. */
@@ -211,7 +212,7 @@ SFS_API int sfs_refresh(struct sfs_file *file);
 
 /* From now on calls on a followed file, also those that are under way, do not wait for a pause of
  * its writer: -EINTR; nor does one that writes to a dense dataset that is stored in one piece, and
- * has no place yet, fill all of that. For who wants to close it soon. Any thread. */
+ * has no place yet, fill all of that. To be called before the file is closed. Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
@@ -236,10 +237,10 @@ SFS_API bool sfs_is_following(const struct sfs_file *file);
  * -ELOOP: as below. */
 SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_file **file);
 
-/* The same for a name that nobody has looked at: only regular files in the folder of `from` or
+/* The same for a name that is not trusted: only regular files in the folder of `from` or
  * below, or in options->external_files, are opened; if `from` was opened so itself, in the folder
  * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what
- * they may not (options->for_others); -EKEYREJECTED: it is not root's, who runs this (there, too);
+ * they may not (options->for_others); -EKEYREJECTED: this runs as root, and the owner of the file is another user;
  * -ELOOP: too many files have led there. */
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
@@ -255,7 +256,7 @@ SFS_API const char *sfs_path(const struct sfs_file *file);
 SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
 
-/* For copies, which are to be shown to nobody to whom their source is not: the permission bits that
+/* For copies, which only those users may read who may read the source: the permission bits that
  * all other files have which this one has led to so far (external raw data, sources of virtual
  * datasets), 0777 if there are none. And those of a file that sfs_create has made, exactly, until
  * it is flushed for the first time: of any other nothing is changed. -errno. */
@@ -311,7 +312,7 @@ enum sfs_image_operation {
     SFS_IMAGE_OP_CLOSE,  /* free */
 };
 
-/* H5Pset_file_image_callbacks: who provides the memory of images, by the rules of the C library's
+/* H5Pset_file_image_callbacks: functions that provide the memory of images, by the rules of the C library's
  * functions, which stand for those that are NULL. image_malloc and image_realloc return NULL if
  * there is no memory; image_memcpy NULL and the last of the others not 0 if they fail. They are
  * called by any thread, by one at a time, and must not call this library. */
@@ -918,7 +919,7 @@ SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
 
 /* H5SC_flush_dset: encodes what was changed in one dataset and puts it into the file's next commit,
  * which sfs_flush is. evict: what the cache has of the dataset goes then, but for chunks that
- * somebody uses, or that could not be stored. */
+ * are in use, or that could not be stored. */
 SFS_API int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict);
 
 /* ---- Several datasets in one call ---- */
@@ -956,7 +957,7 @@ SFS_API int sfs_write_many(const struct sfs_io *io, size_t n);
 /* The elements of slab, which may lie behind the dims and of which nothing is committed yet (what
  * is may be left out, too), are unfinished until the second call: what is written to them, and of a
  * sparse dataset the growth of its first dim to or over them, is left out of what sfs_flush
- * commits, so that who follows the file sees all of it or nothing. But growth over them is
+ * commits, so that a follower of the file sees all of it or nothing. But growth over them is
  * committed by sfs_flush if something behind them was unfinished and is not any more. They are
  * committed all the same when memory is short, and with other elements of their chunk if the
  * dataset is not sparse. Must end before the dataset is closed; NULL is fine. -EINVAL; -ENOMEM;

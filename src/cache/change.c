@@ -293,7 +293,7 @@ static int reserve_for_change(struct cache *cache, size_t bytes)
     while (make_room(cache, bytes))
         ;
     if (cache->used + bytes > cache->limit && cache->write_error) {
-        encoders_retry(cache, false); /* whoever needs room next tries them again */
+        encoders_retry(cache, false); /* the next thread that needs room tries them again */
         return cache->write_error;
     }
     reserve_now(cache, bytes);
@@ -635,7 +635,7 @@ static void forget(struct cache_dataset *dataset, bool only_outside)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* With the lock held, which is dropped: forgets a chunk when nobody is loading or changing it. */
+/* With the lock held, which is dropped: forgets a chunk when no thread is loading or changing it. */
 static void forget_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
 {
     struct cache *cache = dataset->cache;

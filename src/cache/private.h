@@ -5,8 +5,8 @@
  *             ├─ large and stored as it is ────► LOCATED   parts are read from and written to
  *             │                                            the store
  *             ├─ read, decoded ────────────────► LOADED    copied from memory, or lent
- *             └─ failed ───────────────────────► FAILED    leaves the cache when the last who
- *                                                          waited has seen the error
+ *             └─ failed ───────────────────────► FAILED    leaves the cache when the last waiting
+ *                                                          thread has seen the error
  *
  * A write replaces a chunk by a new, dirty one; the old one is gone from the table, but stays with
  * those who have pinned it. The form of the new one is either packed, and immutable while others see
@@ -40,7 +40,7 @@
  *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are kept free for the
  *    first encoder. It does not wait for memory, so threads that find a dirty chunk may wait for
  *    it. Further encoders begin only if there is room, for which they evict; room_of_encoders is
- *    left to them by whoever wants memory for anything else. */
+ *    left to them by threads that want memory for anything else. */
 #ifndef SPARSEFS_CACHE_PRIVATE_H
 #define SPARSEFS_CACHE_PRIVATE_H
 

@@ -20,6 +20,7 @@ static const struct option options[] = {{0}};
 enum { SOUND = DONE, DAMAGED = FAILED, UNKNOWN = USAGE };
 
 struct tally {
+    FILE *out;
     uint64_t sound, damaged, unknown;
 };
 
@@ -30,9 +31,10 @@ static void take_finding(void *context, enum sfs_finding finding, const char *li
         tally->sound++;
         return;
     }
-    fputs(finding == SFS_DAMAGED ? "damaged: " : "cannot tell: ", stdout);
-    print_text(line);
-    putchar('\n');
+    FILE *out = tally->out;
+    fputs(finding == SFS_DAMAGED ? "damaged: " : "cannot tell: ", out);
+    print_text(out, line);
+    putc('\n', out);
     if (finding == SFS_DAMAGED)
         tally->damaged++;
     else
@@ -52,19 +54,19 @@ struct checking {
     int code;
 };
 
-static int check_file(void *context)
+static int check_file(void *context, FILE *out)
 {
     struct checking *checking = context;
     const char *path = sfs_path(checking->file);
-    struct tally tally = {0};
+    struct tally tally = {.out = out};
     int error = sfs_check(checking->file, take_finding, &tally);
     if (error)
         return fail(error, "%s", path);
-    printf("%s: %s: %" PRIu64 " groups and datasets sound, %" PRIu64 " faults\n", path,
-           tally.damaged   ? "damaged"
-           : tally.unknown ? "cannot tell"
-                           : "sound",
-           tally.sound, tally.damaged + tally.unknown);
+    fprintf(out, "%s: %s: %" PRIu64 " groups and datasets sound, %" PRIu64 " faults\n", path,
+            tally.damaged   ? "damaged"
+            : tally.unknown ? "cannot tell"
+                            : "sound",
+            tally.sound, tally.damaged + tally.unknown);
     checking->code = tally.damaged ? DAMAGED : tally.unknown ? UNKNOWN : SOUND;
     return DONE;
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -61,9 +62,9 @@ int fail_because(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Says on one line of stderr what is wrong with the command line. Returns USAGE. */
 int refuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints text that comes from a file on stdout: control characters, which must not reach a terminal
- * or start a line, as '?'. */
-void print_text(const char *text);
+/* Prints text that comes from a file: control characters, which must not reach a terminal or start a
+ * line, as '?'. Errors of out are left to ferror. */
+void print_text(FILE *out, const char *text);
 
 /* Set by SIGINT, SIGTERM and SIGHUP, unless they are ignored, after interrupt_catch. Long work
  * looks at it and ends with -EINTR, but a commit that has begun is ended; a second signal of a kind

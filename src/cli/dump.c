@@ -63,19 +63,20 @@ static int take_arguments(int argc, char **argv, struct dump *dump)
 }
 
 /* The axes by name: the last two are y and x, the first of three or more is the frame. */
-static void write_header(int rank)
+static void write_header(FILE *out, int rank)
 {
     if (rank > 2)
-        fputs("frame,", stdout);
+        fputs("frame,", out);
     for (int i = 1; i < rank - 2; i++)
-        printf("axis%d,", i);
+        fprintf(out, "axis%d,", i);
     if (rank > 1)
-        fputs("y,", stdout);
-    puts(rank > 0 ? "x,value" : "value");
+        fputs("y,", out);
+    fprintf(out, "%s\n", rank > 0 ? "x,value" : "value");
 }
 
 struct printing {
     const struct dump *dump;
+    FILE *out;
     struct sfs_dataset *dataset;
     const struct sfs_dataset_info *info;
     char *values; /* of a block */
@@ -85,6 +86,7 @@ struct printing {
 static int write_element(const struct printing *printing, const struct sfs_slab *slab,
                          uint64_t position, const void *value)
 {
+    FILE *out = printing->out;
     uint64_t coordinates[SFS_MAX_RANK];
     int rank = printing->info->rank;
     char between = printing->dump->coo ? ' ' : ',';
@@ -93,10 +95,10 @@ static int write_element(const struct printing *printing, const struct sfs_slab 
         position /= slab->count[i];
     }
     for (int i = 0; i < rank; i++)
-        printf("%" PRIu64 "%c", coordinates[i], between);
-    int error = printing->dump->coo ? value_write(stdout, printing->info, value)
-                                    : value_write_csv(stdout, printing->info, value);
-    putchar('\n');
+        fprintf(out, "%" PRIu64 "%c", coordinates[i], between);
+    int error = printing->dump->coo ? value_write(out, printing->info, value)
+                                    : value_write_csv(out, printing->info, value);
+    putc('\n', out);
     return error;
 }
 
@@ -117,7 +119,7 @@ static int write_block(const struct printing *printing, const struct sfs_slab *s
             error = write_element(printing, slab, interval->first + k, value);
     }
     sfs_defined_free(&defined);
-    return error ? error : ferror(stdout) ? -errno : 0;
+    return error ? error : ferror(printing->out) ? -errno : 0;
 }
 
 /* All blocks of what is asked for: a dataset, or a frame of it. */
@@ -149,7 +151,7 @@ static int write_blocks(struct printing *printing)
     return error;
 }
 
-static int dump_dataset(const struct dump *dump, struct sfs_dataset *dataset)
+static int dump_dataset(const struct dump *dump, FILE *out, struct sfs_dataset *dataset)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
     const char *file = dump->source.file, *path = dump->source.path;
@@ -163,8 +165,8 @@ static int dump_dataset(const struct dump *dump, struct sfs_dataset *dataset)
         return fail_because("%s:%s: there is no frame %" PRIu64 " of %" PRIu64, file, path,
                             dump->frame, frames);
     if (!dump->coo)
-        write_header(info->rank);
-    struct printing printing = {.dump = dump, .dataset = dataset, .info = info};
+        write_header(out, info->rank);
+    struct printing printing = {.dump = dump, .out = out, .dataset = dataset, .info = info};
     int error = write_blocks(&printing);
     return error ? fail(error, "%s:%s", file, path) : 0;
 }
@@ -174,14 +176,14 @@ struct dumping {
     struct sfs_file *file;
 };
 
-static int dump_file(void *context)
+static int dump_file(void *context, FILE *out)
 {
     const struct dumping *dumping = context;
     struct sfs_dataset *dataset;
     int code = tree_open(dumping->file, dumping->dump->source.path, &dataset);
     if (code)
         return code;
-    code = dump_dataset(dumping->dump, dataset);
+    code = dump_dataset(dumping->dump, out, dataset);
     sfs_dataset_close(dataset);
     return code;
 }

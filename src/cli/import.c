@@ -231,7 +231,7 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
 static void print_done(const struct import *import, const char *path, const struct choice *choice)
 {
     static const char *const names[] = {"selection", "values"};
-    print_text(path);
+    print_text(stdout, path);
     for (int i = 0; i < TRIED_SECTIONS && import->goal != GOAL_PLAIN; i++) {
         const struct candidate *of = &choice->of[i];
         if (!choice->is_made[i])

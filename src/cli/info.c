@@ -32,6 +32,7 @@ static const struct option options[] = {
 struct query {
     struct target target;
     struct sfs_file *file;
+    FILE *out;
     bool chunks, json;
     size_t n; /* datasets so far */
     bool has_unreadable;
@@ -80,58 +81,59 @@ static double dense_bytes(const struct sfs_dataset_info *info)
 
 /* ---- For people ---- */
 
-static void print_dims(int rank, const uint64_t *dims)
+static void print_dims(FILE *out, int rank, const uint64_t *dims)
 {
     for (int i = 0; i < rank; i++) {
-        fputs(i ? " x " : "", stdout);
+        fputs(i ? " x " : "", out);
         if (dims[i] == SFS_UNLIMITED)
-            fputs("inf", stdout);
+            fputs("inf", out);
         else
-            printf("%" PRIu64, dims[i]);
+            fprintf(out, "%" PRIu64, dims[i]);
     }
     if (rank == 0)
-        fputs("scalar", stdout);
+        fputs("scalar", out);
 }
 
-static void print_filters(const char *section, size_t n, const struct sfs_filter *filters)
+static void print_filters(FILE *out, const char *section, size_t n,
+                          const struct sfs_filter *filters)
 {
-    printf("  %-11s ", section);
+    fprintf(out, "  %-11s ", section);
     for (size_t i = 0; i < n; i++) {
-        printf("%s%.*s (%d", i ? ", " : "", (int)sizeof(filters[i].name), filters[i].name,
-               filters[i].id);
+        fprintf(out, "%s%.*s (%d", i ? ", " : "", (int)sizeof(filters[i].name), filters[i].name,
+                filters[i].id);
         for (size_t k = 0; k < filters[i].n_values; k++)
-            printf("%s%u", k ? "," : ": ", filters[i].values[k]);
-        putchar(')');
+            fprintf(out, "%s%u", k ? "," : ": ", filters[i].values[k]);
+        putc(')', out);
     }
-    puts(n ? "" : "none");
+    fprintf(out, "%s\n", n ? "" : "none");
 }
 
-static void print_head(const char *path, const struct sfs_dataset_info *info)
+static void print_head(FILE *out, const char *path, const struct sfs_dataset_info *info)
 {
-    print_text(path);
-    printf(": %s\n  dims        ", layout_name(info));
+    print_text(out, path);
+    fprintf(out, ": %s\n  dims        ", layout_name(info));
     if (info->space == SFS_SPACE_NULL)
-        fputs("none", stdout);
+        fputs("none", out);
     else
-        print_dims(info->rank, info->dims);
+        print_dims(out, info->rank, info->dims);
     if (memcmp(info->dims, info->max_dims, sizeof(*info->dims) * (size_t)info->rank) != 0) {
-        fputs(" (max ", stdout);
-        print_dims(info->rank, info->max_dims);
-        putchar(')');
+        fputs(" (max ", out);
+        print_dims(out, info->rank, info->max_dims);
+        putc(')', out);
     }
     if (info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE) {
-        fputs("\n  chunks of   ", stdout);
-        print_dims(info->rank, info->chunk_dims);
+        fputs("\n  chunks of   ", out);
+        print_dims(out, info->rank, info->chunk_dims);
     }
-    printf("\n  datatype    %s\n", info->type.description);
+    fprintf(out, "\n  datatype    %s\n", info->type.description);
 }
 
-static void print_section(const char *name, uint64_t stored, uint64_t unfiltered)
+static void print_section(FILE *out, const char *name, uint64_t stored, uint64_t unfiltered)
 {
-    printf("  %-11s %" PRIu64 " bytes", name, stored);
+    fprintf(out, "  %-11s %" PRIu64 " bytes", name, stored);
     if (stored != unfiltered)
-        printf(", %" PRIu64 " before filters", unfiltered);
-    putchar('\n');
+        fprintf(out, ", %" PRIu64 " before filters", unfiltered);
+    putc('\n', out);
 }
 
 /* Whether there is a section of variable-length data. */
@@ -143,45 +145,48 @@ static bool has_heap(const struct sfs_dataset_info *info)
 static int print_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     const struct sums *sums = context;
-    fputs("  chunk at ", stdout);
+    FILE *out = sums->query->out;
+    fputs("  chunk at ", out);
     for (int i = 0; i < sums->info->rank; i++)
-        printf("%s%" PRIu64, i ? "," : "", chunk->start[i]);
-    printf(": address %" PRIu64 ", %" PRIu64 " bytes, %" PRIu64 " elements, selection %" PRIu64
-           " of %" PRIu64 ", values %" PRIu64 " of %" PRIu64,
-           chunk->address, chunk->size,
-           chunk->unfiltered_size[VALUES_SECTION] / sums->info->type.size,
-           chunk->section_size[SELECTION_SECTION], chunk->unfiltered_size[SELECTION_SECTION],
-           chunk->section_size[VALUES_SECTION], chunk->unfiltered_size[VALUES_SECTION]);
+        fprintf(out, "%s%" PRIu64, i ? "," : "", chunk->start[i]);
+    fprintf(out,
+            ": address %" PRIu64 ", %" PRIu64 " bytes, %" PRIu64 " elements, selection %" PRIu64
+            " of %" PRIu64 ", values %" PRIu64 " of %" PRIu64,
+            chunk->address, chunk->size,
+            chunk->unfiltered_size[VALUES_SECTION] / sums->info->type.size,
+            chunk->section_size[SELECTION_SECTION], chunk->unfiltered_size[SELECTION_SECTION],
+            chunk->section_size[VALUES_SECTION], chunk->unfiltered_size[VALUES_SECTION]);
     if (has_heap(sums->info))
-        printf(", heap %" PRIu64 " of %" PRIu64, chunk->section_size[HEAP_SECTION],
-               chunk->unfiltered_size[HEAP_SECTION]);
-    putchar('\n');
+        fprintf(out, ", heap %" PRIu64 " of %" PRIu64, chunk->section_size[HEAP_SECTION],
+                chunk->unfiltered_size[HEAP_SECTION]);
+    putc('\n', out);
     return 0;
 }
 
 static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
+    FILE *out = sums->query->out;
     const struct sfs_dataset_info *info = sums->info;
     double dense = dense_bytes(info), elements = dense / (double)info->type.size;
     uint64_t stored =
         sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION] + sums->stored[HEAP_SECTION];
-    printf("  fill value  %s\n", info->fill_json ? info->fill_json : "none");
-    print_filters("selections:", info->n_selection_filters, info->selection_filters);
-    print_filters("values:", info->n_filters, info->filters);
+    fprintf(out, "  fill value  %s\n", info->fill_json ? info->fill_json : "none");
+    print_filters(out, "selections:", info->n_selection_filters, info->selection_filters);
+    print_filters(out, "values:", info->n_filters, info->filters);
     if (has_heap(info))
-        print_filters("heap:", info->n_heap_filters, info->heap_filters);
-    storage_print(info);
-    printf("  stored      %" PRIu64 " chunks\n", sums->chunks);
-    printf("  defined     %" PRIu64 " of %.0f elements (%.4g %%)\n", sums->defined, elements,
-           elements > 0 ? 100 * (double)sums->defined / elements : 0);
-    print_section("selections", sums->stored[0], sums->unfiltered[0]);
-    print_section("values", sums->stored[1], sums->unfiltered[1]);
+        print_filters(out, "heap:", info->n_heap_filters, info->heap_filters);
+    storage_print(out, info);
+    fprintf(out, "  stored      %" PRIu64 " chunks\n", sums->chunks);
+    fprintf(out, "  defined     %" PRIu64 " of %.0f elements (%.4g %%)\n", sums->defined, elements,
+            elements > 0 ? 100 * (double)sums->defined / elements : 0);
+    print_section(out, "selections", sums->stored[0], sums->unfiltered[0]);
+    print_section(out, "values", sums->stored[1], sums->unfiltered[1]);
     if (has_heap(info))
-        print_section("heap", sums->stored[2], sums->unfiltered[2]);
-    printf("  in all      %" PRIu64 " bytes; dense %.0f bytes", stored, dense);
+        print_section(out, "heap", sums->stored[2], sums->unfiltered[2]);
+    fprintf(out, "  in all      %" PRIu64 " bytes; dense %.0f bytes", stored, dense);
     if (stored > 0)
-        printf(", %.4g times as many", dense / (double)stored);
-    putchar('\n');
+        fprintf(out, ", %.4g times as many", dense / (double)stored);
+    putc('\n', out);
     return sums->query->chunks ? sfs_chunk_iterate(dataset, print_chunk, (void *)sums) : 0;
 }
 
@@ -189,14 +194,15 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 static int print_dense_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     const struct sums *sums = context;
-    fputs("  chunk at ", stdout);
+    FILE *out = sums->query->out;
+    fputs("  chunk at ", out);
     for (int i = 0; i < sums->info->rank; i++)
-        printf("%s%" PRIu64, i ? "," : "", chunk->start[i]);
-    printf(": address %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, chunk->address, chunk->size,
-           chunk->unfiltered_size[VALUES_SECTION]);
+        fprintf(out, "%s%" PRIu64, i ? "," : "", chunk->start[i]);
+    fprintf(out, ": address %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, chunk->address,
+            chunk->size, chunk->unfiltered_size[VALUES_SECTION]);
     if (chunk->filter_mask[VALUES_SECTION])
-        printf(", filters left out: mask %#" PRIx32, chunk->filter_mask[VALUES_SECTION]);
-    putchar('\n');
+        fprintf(out, ", filters left out: mask %#" PRIx32, chunk->filter_mask[VALUES_SECTION]);
+    putc('\n', out);
     return 0;
 }
 
@@ -208,146 +214,154 @@ static bool lists_dense(const struct sums *sums)
 
 static int print_dense(struct sfs_dataset *dataset, struct sums *sums)
 {
-    printf("  dense       %.0f bytes\n", dense_bytes(sums->info));
+    FILE *out = sums->query->out;
+    fprintf(out, "  dense       %.0f bytes\n", dense_bytes(sums->info));
     return lists_dense(sums) ? sfs_chunk_iterate(dataset, print_dense_chunk, sums) : 0;
 }
 
 /* ---- As JSON ---- */
 
-static void json_key(const char *key)
+static void json_key(FILE *out, const char *key)
 {
-    printf(",\n      \"%s\": ", key);
+    fprintf(out, ",\n      \"%s\": ", key);
 }
 
-static void json_number(const char *key, uint64_t number)
+static void json_number(FILE *out, const char *key, uint64_t number)
 {
-    json_key(key);
-    printf("%" PRIu64, number);
+    json_key(out, key);
+    fprintf(out, "%" PRIu64, number);
 }
 
 /* A dim without limit is null. */
-static void json_dims(const char *key, int rank, const uint64_t *dims)
+static void json_dims(FILE *out, const char *key, int rank, const uint64_t *dims)
 {
-    json_key(key);
-    putchar('[');
+    json_key(out, key);
+    putc('[', out);
     for (int i = 0; i < rank; i++) {
-        fputs(i ? ", " : "", stdout);
+        fputs(i ? ", " : "", out);
         if (dims[i] == SFS_UNLIMITED)
-            fputs("null", stdout);
+            fputs("null", out);
         else
-            printf("%" PRIu64, dims[i]);
+            fprintf(out, "%" PRIu64, dims[i]);
     }
-    putchar(']');
+    putc(']', out);
 }
 
-static void json_filters(const char *section, size_t n, const struct sfs_filter *filters)
+static void json_filters(FILE *out, const char *section, size_t n, const struct sfs_filter *filters)
 {
-    printf("\"%s\": [", section);
+    fprintf(out, "\"%s\": [", section);
     for (size_t i = 0; i < n; i++) {
-        printf("%s{\"id\": %d, \"name\": ", i ? ", " : "", filters[i].id);
-        json_string(stdout, filters[i].name, strnlen(filters[i].name, sizeof(filters[i].name)));
-        fputs(", \"parameters\": [", stdout);
+        fprintf(out, "%s{\"id\": %d, \"name\": ", i ? ", " : "", filters[i].id);
+        json_string(out, filters[i].name, strnlen(filters[i].name, sizeof(filters[i].name)));
+        fputs(", \"parameters\": [", out);
         for (size_t k = 0; k < filters[i].n_values; k++)
-            printf("%s%u", k ? ", " : "", filters[i].values[k]);
-        fputs("]}", stdout);
+            fprintf(out, "%s%u", k ? ", " : "", filters[i].values[k]);
+        fputs("]}", out);
     }
-    putchar(']');
+    putc(']', out);
 }
 
 static void json_head(const struct query *query, const char *path,
                       const struct sfs_dataset_info *info)
 {
+    FILE *out = query->out;
     bool chunked = info->layout == SFS_CHUNKED || info->layout == SFS_SPARSE;
-    printf("%s\n    {\n      \"path\": ", query->n ? "," : "");
-    json_string(stdout, path, strlen(path));
-    json_key("layout");
-    printf("\"%s\"", layout_name(info));
-    json_dims("dims", info->rank, info->dims);
-    json_dims("max_dims", info->rank, info->max_dims);
+    fprintf(out, "%s\n    {\n      \"path\": ", query->n ? "," : "");
+    json_string(out, path, strlen(path));
+    json_key(out, "layout");
+    fprintf(out, "\"%s\"", layout_name(info));
+    json_dims(out, "dims", info->rank, info->dims);
+    json_dims(out, "max_dims", info->rank, info->max_dims);
     if (chunked)
-        json_dims("chunk_dims", info->rank, info->chunk_dims);
-    json_key("datatype");
-    json_string(stdout, info->type.description, strlen(info->type.description));
-    json_number("item_size", info->type.size);
-    json_key("fill_value");
-    fputs(info->fill_json ? info->fill_json : "null", stdout);
-    json_key("filters");
-    putchar('{');
+        json_dims(out, "chunk_dims", info->rank, info->chunk_dims);
+    json_key(out, "datatype");
+    json_string(out, info->type.description, strlen(info->type.description));
+    json_number(out, "item_size", info->type.size);
+    json_key(out, "fill_value");
+    fputs(info->fill_json ? info->fill_json : "null", out);
+    json_key(out, "filters");
+    putc('{', out);
     if (info->layout == SFS_SPARSE) {
-        json_filters("selection", info->n_selection_filters, info->selection_filters);
-        fputs(", ", stdout);
+        json_filters(out, "selection", info->n_selection_filters, info->selection_filters);
+        fputs(", ", out);
     }
-    json_filters("values", info->n_filters, info->filters);
+    json_filters(out, "values", info->n_filters, info->filters);
     if (has_heap(info)) {
-        fputs(", ", stdout);
-        json_filters("heap", info->n_heap_filters, info->heap_filters);
+        fputs(", ", out);
+        json_filters(out, "heap", info->n_heap_filters, info->heap_filters);
     }
-    putchar('}');
-    json_key("dense_bytes");
-    printf("%.0f", dense_bytes(info));
+    putc('}', out);
+    json_key(out, "dense_bytes");
+    fprintf(out, "%.0f", dense_bytes(info));
 }
 
 static int json_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct sums *sums = context;
-    printf("%s\n        {\"start\": [", sums->chunks++ ? "," : "");
+    FILE *out = sums->query->out;
+    fprintf(out, "%s\n        {\"start\": [", sums->chunks++ ? "," : "");
     for (int i = 0; i < sums->info->rank; i++)
-        printf("%s%" PRIu64, i ? ", " : "", chunk->start[i]);
-    printf("], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"defined_elements\": %" PRIu64
-           ", \"section_size\": [",
-           chunk->address, chunk->size, chunk->unfiltered_size[1] / sums->info->type.size);
+        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->start[i]);
+    fprintf(out,
+            "], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"defined_elements\": %" PRIu64
+            ", \"section_size\": [",
+            chunk->address, chunk->size, chunk->unfiltered_size[1] / sums->info->type.size);
     int n = has_heap(sums->info) ? SFS_SECTIONS : HEAP_SECTION;
     for (int i = 0; i < n; i++)
-        printf("%s%" PRIu64, i ? ", " : "", chunk->section_size[i]);
-    fputs("], \"unfiltered_size\": [", stdout);
+        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->section_size[i]);
+    fputs("], \"unfiltered_size\": [", out);
     for (int i = 0; i < n; i++)
-        printf("%s%" PRIu64, i ? ", " : "", chunk->unfiltered_size[i]);
-    fputs("], \"filter_mask\": [", stdout);
+        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->unfiltered_size[i]);
+    fputs("], \"filter_mask\": [", out);
     for (int i = 0; i < n; i++)
-        printf("%s%" PRIu32, i ? ", " : "", chunk->filter_mask[i]);
-    fputs("]}", stdout);
+        fprintf(out, "%s%" PRIu32, i ? ", " : "", chunk->filter_mask[i]);
+    fputs("]}", out);
     return 0;
 }
 
 static int json_dense_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct sums *sums = context;
-    printf("%s\n        {\"start\": [", sums->chunks++ ? "," : "");
+    FILE *out = sums->query->out;
+    fprintf(out, "%s\n        {\"start\": [", sums->chunks++ ? "," : "");
     for (int i = 0; i < sums->info->rank; i++)
-        printf("%s%" PRIu64, i ? ", " : "", chunk->start[i]);
-    printf("], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"unfiltered_size\": %" PRIu64
-           ", \"filter_mask\": %" PRIu32 "}",
-           chunk->address, chunk->size, chunk->unfiltered_size[VALUES_SECTION],
-           chunk->filter_mask[VALUES_SECTION]);
+        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->start[i]);
+    fprintf(out,
+            "], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"unfiltered_size\": %" PRIu64
+            ", \"filter_mask\": %" PRIu32 "}",
+            chunk->address, chunk->size, chunk->unfiltered_size[VALUES_SECTION],
+            chunk->filter_mask[VALUES_SECTION]);
     return 0;
 }
 
 static int json_list(struct sfs_dataset *dataset, const struct sums *sums, sfs_chunk_function each)
 {
+    FILE *out = sums->query->out;
     struct sums listed = {.query = sums->query, .info = sums->info};
-    json_key("chunks");
-    putchar('[');
+    json_key(out, "chunks");
+    putc('[', out);
     int error = sfs_chunk_iterate(dataset, each, &listed);
-    putchar(']');
+    putc(']', out);
     return error;
 }
 
 static int json_sparse(struct sfs_dataset *dataset, const struct sums *sums)
 {
+    FILE *out = sums->query->out;
     uint64_t stored = sums->stored[0] + sums->stored[1] + sums->stored[2];
     int error = 0;
-    storage_json(sums->info);
-    json_number("stored_chunks", sums->chunks);
-    json_number("defined_elements", sums->defined);
-    json_number("selection_bytes", sums->stored[0]);
-    json_number("selection_bytes_unfiltered", sums->unfiltered[0]);
-    json_number("value_bytes", sums->stored[1]);
-    json_number("value_bytes_unfiltered", sums->unfiltered[1]);
+    storage_json(out, sums->info);
+    json_number(out, "stored_chunks", sums->chunks);
+    json_number(out, "defined_elements", sums->defined);
+    json_number(out, "selection_bytes", sums->stored[0]);
+    json_number(out, "selection_bytes_unfiltered", sums->unfiltered[0]);
+    json_number(out, "value_bytes", sums->stored[1]);
+    json_number(out, "value_bytes_unfiltered", sums->unfiltered[1]);
     if (has_heap(sums->info)) {
-        json_number("heap_bytes", sums->stored[2]);
-        json_number("heap_bytes_unfiltered", sums->unfiltered[2]);
+        json_number(out, "heap_bytes", sums->stored[2]);
+        json_number(out, "heap_bytes_unfiltered", sums->unfiltered[2]);
     }
-    json_number("stored_bytes", stored);
+    json_number(out, "stored_bytes", stored);
     if (sums->query->chunks)
         error = json_list(dataset, sums, json_chunk);
     return error;
@@ -365,22 +379,24 @@ static bool is_of_object(int error)
 static int show_unreadable(void *context, const char *path, int error)
 {
     struct query *query = context;
+    FILE *out = query->out;
     int code = fail(error, "%s:%s", query->target.file, path);
     if (!is_of_object(error))
         return code;
     query->has_unreadable = true;
     if (query->json) {
-        printf("%s\n    {\n      \"path\": ", query->n++ ? "," : "");
-        json_string(stdout, path, strlen(path));
-        json_key("error");
-        json_string(stdout, strerror(-error), strlen(strerror(-error)));
-        fputs("\n    }", stdout);
+        fprintf(out, "%s\n    {\n      \"path\": ", query->n++ ? "," : "");
+        json_string(out, path, strlen(path));
+        json_key(out, "error");
+        json_string(out, strerror(-error), strlen(strerror(-error)));
+        fputs("\n    }", out);
     }
     return 0;
 }
 
 static int show_dataset(struct query *query, const char *path, struct sfs_dataset *dataset)
 {
+    FILE *out = query->out;
     const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
     struct sums sums = {
         .query = query, .info = info, .defined = info->is_dense ? info->elements : 0};
@@ -393,9 +409,9 @@ static int show_dataset(struct query *query, const char *path, struct sfs_datase
         error = is_sparse            ? json_sparse(dataset, &sums)
                 : lists_dense(&sums) ? json_list(dataset, &sums, json_dense_chunk)
                                      : 0;
-        fputs("\n    }", stdout);
+        fputs("\n    }", out);
     } else {
-        print_head(path, info);
+        print_head(out, path, info);
         error = is_sparse ? print_sparse(dataset, &sums) : print_dense(dataset, &sums);
     }
     query->n++;
@@ -431,25 +447,27 @@ static int show(struct query *query)
 
 static int show_file(struct query *query)
 {
+    FILE *out = query->out;
     struct stat st;
     int error = sfs_stat(query->file, &st);
     if (error)
         return fail(error, "%s", query->target.file);
     if (!query->json) {
-        printf("%s: %jd bytes\n", query->target.file, (intmax_t)st.st_size);
+        fprintf(out, "%s: %jd bytes\n", query->target.file, (intmax_t)st.st_size);
         return show(query);
     }
-    fputs("{\n  \"file\": ", stdout);
-    json_string(stdout, query->target.file, strlen(query->target.file));
-    printf(",\n  \"size\": %jd,\n  \"datasets\": [", (intmax_t)st.st_size);
+    fputs("{\n  \"file\": ", out);
+    json_string(out, query->target.file, strlen(query->target.file));
+    fprintf(out, ",\n  \"size\": %jd,\n  \"datasets\": [", (intmax_t)st.st_size);
     int code = show(query);
-    puts(query->n ? "\n  ]\n}" : "]\n}");
+    fprintf(out, "%s\n", query->n ? "\n  ]\n}" : "]\n}");
     return code;
 }
 
-static int show_again(void *context)
+static int show_again(void *context, FILE *out)
 {
     struct query query = *(const struct query *)context;
+    query.out = out;
     return show_file(&query);
 }
 

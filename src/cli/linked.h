@@ -7,7 +7,7 @@
 /* Opens the file of a target for reading, or, if its path leads through external links, the one
  * that they lead to: the target becomes that file and the path there. Files are opened as
  * sfs_open_beneath allows it, beside the first one or in --external-files. A path that leads
- * nowhere stays as it is: who opens the dataset says so. FAILED, said on stderr: also if a link
+ * nowhere stays as it is: opening the dataset fails then. FAILED, said on stderr: also if a link
  * leads where it may not, or to a file that is not there. */
 int target_open(struct target *target, struct sfs_file **file);
 

@@ -82,10 +82,10 @@ static void say(char *line)
         fprintf(stderr, "sparsectl: %s\n", line);
 }
 
-void print_text(const char *text)
+void print_text(FILE *out, const char *text)
 {
     for (; *text; text++)
-        putchar(is_control(*text) ? '?' : *text);
+        putc(is_control(*text) ? '?' : *text, out);
 }
 
 int fail(int error, const char *format, ...)

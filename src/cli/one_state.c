@@ -12,20 +12,19 @@
 #define MOST_NANOS 30000000000u /* from the first of them to the last */
 
 /* What is printed is kept back until it is known to be of one state. */
-static int try(struct sfs_file *file, int (*action)(void *context), void *context, bool *moved)
+static int try(struct sfs_file *file, int (*action)(void *context, FILE *out), void *context,
+               bool *moved)
 {
     char *text = NULL;
     size_t n = 0;
-    FILE *all = stdout, *kept = open_memstream(&text, &n);
+    FILE *kept = open_memstream(&text, &n);
     if (!kept)
         return fail(-ENOMEM, "%s", sfs_path(file));
     uint64_t before = sfs_states(file);
-    stdout = kept;
     messages_hold();
     sfs_hold_state(file, true);
-    int code = action(context);
+    int code = action(context, kept);
     sfs_hold_state(file, false);
-    stdout = all;
     bool whole = fclose(kept) == 0;
     *moved = sfs_states(file) != before;
     messages_release(!*moved);
@@ -35,10 +34,10 @@ static int try(struct sfs_file *file, int (*action)(void *context), void *contex
     return *moved || whole ? code : fail(-ENOMEM, "%s", sfs_path(file));
 }
 
-int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context)
+int in_one_state(struct sfs_file *file, int (*action)(void *context, FILE *out), void *context)
 {
     if (!sfs_is_following(file))
-        return action(context);
+        return action(context, stdout);
     uint64_t begin = clock_now();
     for (unsigned i = 0; i < MOST_TRIES && clock_now() - begin <= MOST_NANOS && !interrupted; i++) {
         bool moved = false;

@@ -339,7 +339,7 @@ static int run(int argc, char **argv)
     if (code)
         return code;
     interrupt_catch();
-    /* libhdf5 does not bear that the file moves on while it copies objects. */
+    /* libhdf5 must not see two commits of the file while it copies objects. */
     return both_copy(argv[optind], argv[optind + 1], true, INT64_MAX, copy_all, &filters);
 }
 

@@ -33,7 +33,7 @@ int sample_finish(const struct copy *copy, size_t most, struct sample *sample);
 void sample_free(struct sample *sample);
 
 /* What the filters of one section make of its pieces. Times are those of the processor, so that
- * others who keep it busy hardly change them. */
+ * a busy machine hardly changes them. */
 struct trial {
     uint64_t bytes, encode_ns, decode_ns;
 };

@@ -147,29 +147,29 @@ void storage_as(const struct sfs_dataset_info *info, struct sfs_dataset_create *
 
 /* ---- What is there ---- */
 
-void storage_print(const struct sfs_dataset_info *info)
+void storage_print(FILE *out, const struct sfs_dataset_info *info)
 {
     struct sfs_index index = info->index;
-    printf("  index       %s", kinds[index.kind]);
+    fprintf(out, "  index       %s", kinds[index.kind]);
     for (size_t i = 0; i < N_NUMBERS; i++)
         if (*number_in(&index, &numbers[i]))
-            printf(",%s=%u", numbers[i].name, *number_in(&index, &numbers[i]));
-    printf("\n  stored as   layout message %s, encoding %s, allocation %s, fill time %s%s\n",
-           orders[info->layout_message], encodings[info->rfc_encoding],
-           allocations[info->allocation], fill_times[info->fill_time],
-           info->unfiltered_edges ? ", edges without filters" : "");
+            fprintf(out, ",%s=%u", numbers[i].name, *number_in(&index, &numbers[i]));
+    fprintf(out, "\n  stored as   layout message %s, encoding %s, allocation %s, fill time %s%s\n",
+            orders[info->layout_message], encodings[info->rfc_encoding],
+            allocations[info->allocation], fill_times[info->fill_time],
+            info->unfiltered_edges ? ", edges without filters" : "");
 }
 
-void storage_json(const struct sfs_dataset_info *info)
+void storage_json(FILE *out, const struct sfs_dataset_info *info)
 {
     struct sfs_index index = info->index;
-    printf(",\n      \"index\": {\"kind\": \"%s\"", kinds[index.kind]);
+    fprintf(out, ",\n      \"index\": {\"kind\": \"%s\"", kinds[index.kind]);
     for (size_t i = 0; i < N_NUMBERS; i++)
         if (*number_in(&index, &numbers[i]))
-            printf(", \"%s\": %u", numbers[i].json, *number_in(&index, &numbers[i]));
-    printf("},\n      \"layout_message\": \"%s\",\n      \"encoding\": \"%s\"",
-           orders[info->layout_message], encodings[info->rfc_encoding]);
-    printf(",\n      \"alloc_time\": \"%s\",\n      \"fill_time\": \"%s\"",
-           allocations[info->allocation], fill_times[info->fill_time]);
-    printf(",\n      \"unfiltered_edges\": %s", info->unfiltered_edges ? "true" : "false");
+            fprintf(out, ", \"%s\": %u", numbers[i].json, *number_in(&index, &numbers[i]));
+    fprintf(out, "},\n      \"layout_message\": \"%s\",\n      \"encoding\": \"%s\"",
+            orders[info->layout_message], encodings[info->rfc_encoding]);
+    fprintf(out, ",\n      \"alloc_time\": \"%s\",\n      \"fill_time\": \"%s\"",
+            allocations[info->allocation], fill_times[info->fill_time]);
+    fprintf(out, ",\n      \"unfiltered_edges\": %s", info->unfiltered_edges ? "true" : "false");
 }

@@ -50,8 +50,9 @@ int storage_option(const char *command, int option, struct sfs_dataset_create *c
 /* Makes a dataset like one that is there, as far as these options go. */
 void storage_as(const struct sfs_dataset_info *info, struct sfs_dataset_create *create);
 
-/* The index of a sparse dataset, as the option wants it; and for JSON. */
-void storage_print(const struct sfs_dataset_info *info);
-void storage_json(const struct sfs_dataset_info *info);
+/* Prints the index of a sparse dataset, as the option wants it; and as members of a JSON object.
+ * Errors of out are left to ferror. */
+void storage_print(FILE *out, const struct sfs_dataset_info *info);
+void storage_json(FILE *out, const struct sfs_dataset_info *info);
 
 #endif

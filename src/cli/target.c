@@ -103,8 +103,9 @@ struct copying {
 };
 
 /* Nobody else sees a new one before it is known what it may show. */
-static int copy_once(void *context)
+static int copy_once(void *context, FILE *out)
 {
+    (void)out;
     struct copying *copying = context;
     mode_t mode = copying->mode & S_IRWXU ? copying->mode & S_IRWXU : S_IRUSR;
     sfs_discard(copying->to); /* what was copied of another state */

@@ -12,16 +12,16 @@ int source_open_as(const char *path, struct sfs_options *options, struct sfs_fil
 /* Opens a file for reading, also beside a program that writes it; FAILED, said on stderr. */
 int source_open(const char *path, struct sfs_file **file);
 
-/* The same for who reads much of it, and needs all of it as of one commit. If a mount writes it,
+/* The same for commands that read much of it, and need all of it as of one commit. If a mount writes it,
  * its image there is opened, which does not change. If a program with our library writes it, a copy
  * is opened, which is made beside `place` without a name, unless it would have more bytes than
  * `most`: then it is the file itself, for in_one_state. */
 int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file);
 
-/* What action prints or copies of an open file is of one commit: if another program commits
- * meanwhile, what was printed is forgotten and it is called again, a number of times. Returns what
- * it returns. */
-int in_one_state(struct sfs_file *file, int (*action)(void *context), void *context);
+/* Calls action, which prints to out, or copies, what it reads of an open file, so that all of it is
+ * of one commit: if another program commits meanwhile, what was printed is discarded and it is
+ * called again, a number of times. Returns what it returns. */
+int in_one_state(struct sfs_file *file, int (*action)(void *context, FILE *out), void *context);
 
 /* Where other files may be, besides the folder of the one that names them: as external_files of
  * struct sfs_options; NULL: nowhere. source_allow is called before any file is opened. */

@@ -12,9 +12,9 @@
  * but those that say that it has a fault itself. */
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
 
-/* The calling thread, when it is woken, lets whoever wakes it go on (SCHED_BATCH); its share of the
- * processors stays. Where that cannot be, or who started the program has chosen another policy than
- * the usual one, all stays as it is. */
+/* The calling thread, when it is woken, does not preempt the thread that wakes it (SCHED_BATCH); its
+ * share of the processors stays. If that is not possible, or the process has another scheduling
+ * policy than the default one, nothing is changed. */
 void thread_yield_to_waker(void);
 
 /* Something that every thread has one of: static, with the first two members set, others zero. */

@@ -26,15 +26,14 @@ static struct sfs_slab slab_of(const struct box *box)
  * of. `elements` are theirs, or NULL. */
 static int each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
                     const char *elements,
-                    int (*action)(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                    int (*action)(struct sfs_dataset *dataset, const struct box *piece,
                                   const void *elements))
 {
     int error = 0;
     while (n > 0 && !error) {
         struct box piece;
         uint64_t length = box_of_interval(box, first, n, &piece);
-        struct sfs_slab slab = slab_of(&piece);
-        error = action(dataset, &slab, elements);
+        error = action(dataset, &piece, elements);
         first += length;
         n -= length;
         if (elements)
@@ -134,9 +133,8 @@ static int find_defined(struct sfs_dataset *dataset, const struct box *box, uint
 }
 
 /* Writes the elements at these positions out of an array that begins at position `first`. */
-static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                        const struct box *box, uint64_t first, const char *elements,
-                        const struct runs *others)
+static int write_others(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                        const char *elements, const struct runs *others)
 {
     size_t size = dataset->info.type.size;
     if (others->elements == 0)
@@ -144,7 +142,7 @@ static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab
     if (others->n == 1) {
         struct run run = runs_at(others, 0);
         return each_box(dataset, box, run.first, run.last - run.first,
-                        elements + (run.first - first) * size, sfs_write);
+                        elements + (run.first - first) * size, dataset_put_box);
     }
     char *packed = malloc((size_t)others->elements * size);
     if (!packed)
@@ -155,13 +153,13 @@ static int write_others(struct sfs_dataset *dataset, const struct sfs_slab *slab
                (size_t)(run.last - run.first) * size);
     }
     struct sfs_defined defined = {others->n, others->entries, others->elements};
-    int error = sfs_write_values(dataset, slab, &defined, packed);
+    int error = dataset_write_values(dataset, box, &defined, packed);
     free(packed);
     return error;
 }
 
-static int write_sparsely(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                          const struct box *box, uint64_t first, uint64_t n, const char *elements)
+static int write_sparsely(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                          uint64_t n, const char *elements)
 {
     struct runs others = {0}, gone = {0};
     int error = find_others(dataset, first, n, elements, &others);
@@ -170,10 +168,10 @@ static int write_sparsely(struct sfs_dataset *dataset, const struct sfs_slab *sl
     if (!error && gone.elements > 0)
         error = runs_difference(&gone, &others, &gone);
     if (!error && gone.elements > 0)
-        error = dataset_erase_some(dataset, slab,
+        error = dataset_erase_some(dataset, box,
                                    &(struct sfs_defined){gone.n, gone.entries, gone.elements});
     if (!error)
-        error = write_others(dataset, slab, box, first, elements, &others);
+        error = write_others(dataset, box, first, elements, &others);
     runs_free(&gone);
     runs_free(&others);
     return error;
@@ -192,8 +190,8 @@ static int write_elements(const struct bytes *bytes, uint64_t first, uint64_t n,
                           const char *elements)
 {
     return bytes->sparsify
-               ? write_sparsely(bytes->dataset, bytes->slab, &bytes->box, first, n, elements)
-               : each_box(bytes->dataset, &bytes->box, first, n, elements, sfs_write);
+               ? write_sparsely(bytes->dataset, &bytes->box, first, n, elements)
+               : each_box(bytes->dataset, &bytes->box, first, n, elements, dataset_put_box);
 }
 
 /* Writes the bytes [skip, skip + n) of one element; the caller excludes other changes of it. */
@@ -243,6 +241,8 @@ static int write_checked(struct bytes *bytes, uint64_t offset, const void *from,
     int error = dataset_range(dataset, bytes->slab, offset, n, &bytes->box);
     if (!error)
         error = interrupt_check(); /* one of many calls */
+    if (!error && n > 0)
+        error = dataset_check_writable(dataset);
     return error || n == 0 ? error : write_bytes(bytes, offset, from, n);
 }
 
@@ -294,7 +294,7 @@ static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64
     int error = 0;
     while (n > 0 && !error) {
         uint64_t here = n < most ? n : most;
-        error = each_box(dataset, box, first, here, values, sfs_write);
+        error = each_box(dataset, box, first, here, values, dataset_put_box);
         first += here;
         n -= here;
         if (!error)
@@ -304,10 +304,10 @@ static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64
     return error;
 }
 
-static int erase_box(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *nothing)
+static int erase_box(struct sfs_dataset *dataset, const struct box *box, const void *nothing)
 {
     (void)nothing;
-    return sfs_erase(dataset, slab);
+    return dataset_erase_box(dataset, box);
 }
 
 /* Limits how many elements of a dense dataset are filled, as all of them are written: a header of
@@ -339,6 +339,8 @@ int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
         error = -EINVAL;
     if (!error)
         error = check_filled(dataset, n);
+    if (!error && n > 0)
+        error = dataset_check_writable(dataset);
     if (!error && n > 0)
         error = dataset_check_box(dataset, &box);
     if (error || n == 0)

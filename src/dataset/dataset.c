@@ -481,18 +481,24 @@ int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const v
 {
     struct chunk *chunk;
     int lent = dataset->virtual ? 0 : left_check(dataset);
+    *holder = NULL;
     if (lent)
         return lent;
     if (depth == 0)
         ahead_note(dataset->file->ahead, dataset, box);
-    if (dataset->virtual) {
-        *holder = NULL;
+    if (dataset->virtual)
         return virtual_lend(dataset->virtual, box, bytes, holder, depth);
-    }
     lent = cache_lend(dataset->cache, box, bytes, &chunk);
     if (lent >= 0)
         *holder = chunk;
     return lent;
+}
+
+int dataset_read_held(struct sfs_dataset *dataset, void *holder, const struct box *box,
+                      void *buffer)
+{
+    return dataset->virtual ? virtual_read_held(holder, box, buffer)
+                            : cache_read_held(holder, box, buffer);
 }
 
 void dataset_return(struct sfs_dataset *dataset, void *holder)
@@ -531,8 +537,8 @@ void sfs_sources_free(struct sfs_sources *sources)
     *sources = (struct sfs_sources){0};
 }
 
-/* Of a chunk that is pinned and has all of them; or, NULL, of any. */
-static int read_elements(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+/* Out of what dataset_lend_box holds, which has all of them; or, NULL, from wherever they are. */
+static int read_elements(struct sfs_dataset *dataset, void *held, const struct box *box,
                          uint64_t first, uint64_t n, char *buffer)
 {
     while (n > 0) {
@@ -540,7 +546,7 @@ static int read_elements(struct sfs_dataset *dataset, struct chunk *held, const 
         struct box piece;
         uint64_t length = box_of_interval(box, first, n, &piece);
         struct place place = {buffer, piece.count, origin};
-        int error = held ? cache_read_held(held, &piece, buffer)
+        int error = held ? dataset_read_held(dataset, held, &piece, buffer)
                          : dataset_read_box(dataset, &piece, &place, 0);
         if (error)
             return error;
@@ -558,7 +564,7 @@ int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, ui
 }
 
 /* Reads the bytes [skip, skip + n) of one element. */
-static int read_part(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+static int read_part(struct sfs_dataset *dataset, void *held, const struct box *box,
                      uint64_t position, size_t skip, char *buffer, size_t n)
 {
     char small[64];
@@ -575,7 +581,7 @@ static int read_part(struct sfs_dataset *dataset, struct chunk *held, const stru
 }
 
 /* A part of an element at the start, whole elements, a part at the end. */
-static int read_range(struct sfs_dataset *dataset, struct chunk *held, const struct box *box,
+static int read_range(struct sfs_dataset *dataset, void *held, const struct box *box,
                       uint64_t offset, char *to, size_t n)
 {
     size_t size = dataset->layout.element_size;

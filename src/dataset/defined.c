@@ -449,6 +449,54 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
     return (int64_t)(taken - first);
 }
 
+uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n)
+{
+    const struct sfs_interval *interval = &defined->interval[dataset_interval_of(defined, n)];
+    return interval->first + (n - interval->index);
+}
+
+/* Gathers n values, n > 0, from the first-th on, chunk by chunk where the pieces of the box are
+ * intervals of it and of their chunks, as where frames are chunks. *done false: they are not, some
+ * values may have been read. */
+static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
+                           const struct sfs_defined *defined, uint64_t first, uint64_t n, char *to,
+                           bool *done)
+{
+    const struct layout *layout = &dataset->layout;
+    const struct runs runs = {.entries = defined->interval,
+                              .n = defined->n,
+                              .capacity = defined->n + 1,
+                              .elements = defined->elements};
+    uint64_t begin = dataset_position_of(defined, first),
+             end = dataset_position_of(defined, first + n - 1) + 1;
+    uint64_t place, in_chunk, length;
+    struct piece piece;
+    int error = 0;
+    *done = false;
+    if (!dataset->sparse || piece_number(layout, box) > n)
+        return 0;
+    for (bool more = piece_first(layout, box, &piece); more && !error;
+         more = piece_next(layout, box, &piece)) {
+        if (!box_is_contiguous(layout->rank, piece.count, box->count, piece.in_box, &place) ||
+            !box_is_contiguous(layout->rank, piece.count, layout->chunk_dims, piece.in_chunk,
+                               &in_chunk) ||
+            !box_product(piece.count, layout->rank, 1, &length))
+            return 0;
+        uint64_t from = place > begin ? place : begin;
+        uint64_t last = place + length < end ? place + length : end;
+        if (from >= last)
+            continue;
+        struct runs part = {0};
+        error = runs_append_part(&part, &runs, from, last, in_chunk + (from - place));
+        if (!error && part.elements > 0)
+            error = cache_gather(dataset->cache, piece.scaled, &part, to, false);
+        to += (size_t)part.elements * layout->element_size;
+        runs_free(&part);
+    }
+    *done = !error;
+    return error;
+}
+
 static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             const struct sfs_defined *defined, uint64_t first, uint64_t n,
                             void *buffer)
@@ -462,6 +510,11 @@ static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *
         return error;
     if (first > defined->elements || n > defined->elements - first)
         return -EINVAL;
+    bool done = n == 0;
+    if (n > 0)
+        error = gather_in_order(dataset, &box, defined, first, n, buffer, &done);
+    if (error || done)
+        return error;
     size_t size = dataset->layout.element_size;
     uint64_t window_elements = size < WINDOW_BYTES ? WINDOW_BYTES / size : 1;
     char *window = malloc(window_elements * size), *to = buffer;

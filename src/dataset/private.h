@@ -298,9 +298,14 @@ struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset);
 int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
                   size_t n, struct box *box);
 
-/* sfs_erase of only some elements of a slab; positions are in it, ascending. */
-int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+/* sfs_erase and sfs_write_values inside a changing call. dataset_check_writable has admitted it, and
+ * the box lies in the dims; where elements are erased the dataset is sparse. Positions are in the
+ * box, ascending: -EINVAL. */
+int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box);
+int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
                        const struct sfs_defined *defined);
+int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined, const void *values);
 
 /* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees
  * the runs, also after an error. */
@@ -311,7 +316,7 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
 
-/* n times rank scaled coordinates, which whoever has the list frees. -ENOMEM. */
+/* n times rank scaled coordinates, which the owner of the list frees. -ENOMEM. */
 struct chunk_list {
     uint64_t *scaled;
     size_t n, capacity;
@@ -328,6 +333,9 @@ int dataset_describe(struct runs *runs, struct sfs_defined *defined);
 
 /* The interval that holds the n-th defined element. */
 size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
+
+/* The position of that element. */
+uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n);
 
 /* Fill values, at most *n and at most about 1 MiB of them; *n is how many. The caller frees them.
  * NULL: no memory. */
@@ -380,10 +388,13 @@ int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const s
  */
 int left_check(struct sfs_dataset *dataset);
 
-/* As cache_lend; *holder is for dataset_return. Of a virtual dataset nothing is held if nothing is
- * lent. */
+/* As cache_lend and cache_read_held; *holder is for dataset_return, NULL if there is nothing to give
+ * back. Returns 1: lent, 0, or an error, then there is no holder. What is held without being lent is
+ * given back by the same thread, in the same call. */
 int dataset_lend_box(struct sfs_dataset *dataset, const struct box *box, const void **bytes,
                      void **holder, int depth);
+int dataset_read_held(struct sfs_dataset *dataset, void *holder, const struct box *box,
+                      void *buffer);
 void dataset_return(struct sfs_dataset *dataset, void *holder);
 
 /* Where the header of an object is in the store: libhdf5 counts from the end of a user block.

@@ -62,15 +62,8 @@ static struct sfs_defined as_defined(const struct runs *runs)
     return (struct sfs_defined){runs->n, runs->entries, runs->elements};
 }
 
-/* The position of the n-th element. */
-static uint64_t position_of(const struct sfs_defined *defined, uint64_t n)
-{
-    const struct sfs_interval *interval = &defined->interval[dataset_interval_of(defined, n)];
-    return interval->first + (n - interval->index);
-}
-
 /* Gives these elements the fill value. */
-static int define(struct sfs_dataset *dataset, const struct sfs_slab *slab, const struct runs *runs)
+static int define(struct sfs_dataset *dataset, const struct box *box, const struct runs *runs)
 {
     struct sfs_defined all = as_defined(runs);
     uint64_t most = runs->elements;
@@ -81,11 +74,11 @@ static int define(struct sfs_dataset *dataset, const struct sfs_slab *slab, cons
     int error = 0;
     for (uint64_t done = 0; done < runs->elements && !error; done += batch.elements) {
         uint64_t n = runs->elements - done < most ? runs->elements - done : most;
-        uint64_t last = position_of(&all, done + n - 1);
-        error = runs_clip(runs, position_of(&all, done), last + 1, &batch);
+        uint64_t last = dataset_position_of(&all, done + n - 1);
+        error = runs_clip(runs, dataset_position_of(&all, done), last + 1, &batch);
         struct sfs_defined defined = as_defined(&batch);
         if (!error)
-            error = sfs_write_values(dataset, slab, &defined, values);
+            error = dataset_write_values(dataset, box, &defined, values);
         if (!error)
             error = interrupt_check();
     }
@@ -96,7 +89,7 @@ static int define(struct sfs_dataset *dataset, const struct sfs_slab *slab, cons
 
 /* From what is defined to what shall be; everything that may be wrong is known before it begins. */
 static int change_to(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                     const struct runs *wanted)
+                     const struct box *box, const struct runs *wanted)
 {
     struct runs now, gone = {0}, fresh = {0};
     int error = dataset_defined(dataset, slab, &now);
@@ -107,9 +100,9 @@ static int change_to(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     runs_free(&now);
     struct sfs_defined defined = as_defined(&gone);
     if (!error && gone.elements > 0)
-        error = dataset_erase_some(dataset, slab, &defined);
+        error = dataset_erase_some(dataset, box, &defined);
     if (!error && fresh.elements > 0)
-        error = define(dataset, slab, &fresh);
+        error = define(dataset, box, &fresh);
     runs_free(&gone);
     runs_free(&fresh);
     return error;
@@ -127,11 +120,13 @@ int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (writing.error)
         return writing.error;
     int error = dataset_range(dataset, slab, 0, 0, &box);
+    if (!error)
+        error = dataset_check_writable(dataset);
     if (error)
         return error;
     if (!box_product(box.count, box.rank, 1, &elements) || !is_valid(defined, elements))
         return -EINVAL;
     struct runs wanted = {
         .entries = defined->interval, .n = defined->n, .elements = defined->elements};
-    return change_to(dataset, slab, &wanted);
+    return change_to(dataset, slab, &box, &wanted);
 }

@@ -30,7 +30,7 @@ struct linked {
     struct identity identity; /* all of its bytes are set */
     struct sfs_file *file;
     uint64_t states;            /* of the file, that sources_refresh has seen */
-    unsigned users;             /* sources that are in use, and who refreshes it */
+    unsigned users;             /* sources that are in use, and a thread that refreshes it */
     struct linked *prev, *next; /* longest unused first */
     UT_hash_handle hh;
 };

@@ -17,11 +17,11 @@ void together_destroy(struct together *together);
 /* Opens the file of a descriptor, which the caller closes in any case; O_PATH will do. path:
  * absolute and without symbolic links, by which others find the file. With options->writable it is
  * opened for writing, under a shared lock until something is changed (sfs_options.share); where
- * that cannot be, for reading, and the log says why: at LOG_INFO, if whoever opens it may not.
+ * that cannot be, for reading, and the log says why: at LOG_INFO, if the permission is missing.
  * Errors of sfs_open. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
 
-/* Before a file is closed that nobody uses: what was written to it is committed and put into the
+/* Before a file is closed that is not in use: what was written to it is committed and put into the
  * file for good, and the lock is shared. *st: the state in which it is then, and in which closing
  * leaves it; one without an inode, if another program has changed it. Errors of sfs_flush: it is as
  * it was. */
@@ -35,7 +35,7 @@ bool together_is_outdated(const struct sfs_file *file);
 
 /* Whether the root group of such a file may have attributes, without libhdf5: false if its header
  * has none, and does not name a place for them. What is doubtful, or cannot be read, is true:
- * whoever opens it finds out, and tells. */
+ * opening it finds out, and logs why. */
 bool together_may_have_attributes(int fd, const char *path);
 
 /* The members that tell of the cache; the others are 0. */

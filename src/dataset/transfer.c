@@ -481,27 +481,32 @@ static int place_in_dataset(const struct layout *layout, const struct box *box,
     return error;
 }
 
+int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined, const void *values)
+{
+    struct runs runs = {0};
+    bool done;
+    int error = dataset_write_in_order(dataset, box, defined, values, &done);
+    if (error || done)
+        return error;
+    error = place_in_dataset(&dataset->layout, box, defined, &runs);
+    if (error) {
+        runs_free(&runs);
+        return error;
+    }
+    return write_runs(dataset, &runs, values);
+}
+
 int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                      const struct sfs_defined *defined, const void *values)
 {
     WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
-    struct runs runs = {0};
-    bool done = false;
     int error = writing.error ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
-    if (!error)
-        error = dataset_write_in_order(dataset, &box, defined, values, &done);
-    if (error || done)
-        return error;
-    error = place_in_dataset(&dataset->layout, &box, defined, &runs);
-    if (error) {
-        runs_free(&runs);
-        return error;
-    }
-    return write_runs(dataset, &runs, values);
+    return error ? error : dataset_write_values(dataset, &box, defined, values);
 }
 
 /* ---- Reading ---- */
@@ -759,8 +764,8 @@ static int check_erasable(const struct sfs_dataset *dataset)
     return dataset_check_writable(dataset);
 }
 
-/* Erases the elements of a box. Takes no time for chunks that are not stored. */
-static int erase_box(struct sfs_dataset *dataset, const struct box *box)
+/* Takes no time for chunks that are not stored. */
+int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
 {
     const struct layout *layout = &dataset->layout;
     struct chunk_list list;
@@ -785,7 +790,7 @@ static int erase_run(struct sfs_dataset *dataset, struct run run)
     int error = 0;
     while (run.first < run.last && !error) {
         run.first += box_of_interval(&all, run.first, run.last - run.first, &box);
-        error = erase_box(dataset, &box);
+        error = dataset_erase_box(dataset, &box);
     }
     return error;
 }
@@ -836,19 +841,14 @@ int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
         error = writing.error;
     if (!error)
         error = dataset_box(dataset, slab, &box);
-    return error ? error : erase_box(dataset, &box);
+    return error ? error : dataset_erase_box(dataset, &box);
 }
 
-int dataset_erase_some(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
                        const struct sfs_defined *defined)
 {
-    struct box box;
     struct runs runs = {0};
-    int error = check_erasable(dataset);
-    if (!error)
-        error = dataset_box(dataset, slab, &box);
-    if (!error)
-        error = place_in_dataset(&dataset->layout, &box, defined, &runs);
+    int error = place_in_dataset(&dataset->layout, box, defined, &runs);
     if (!error)
         error = erase_runs(dataset, &runs);
     runs_free(&runs);

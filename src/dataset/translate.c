@@ -150,3 +150,15 @@ void translation_boxes(const struct translation *translation, const uint64_t *fi
                  &source->start[i], &source->count[i]);
     }
 }
+
+void translation_cut(const int *pair, const struct box *shown, const struct box *cut,
+                     struct box *source)
+{
+    for (int i = 0; i < source->rank; i++) {
+        int k = pair[i];
+        if (k < 0)
+            continue;
+        source->start[i] += cut->start[k] - shown->start[k];
+        source->count[i] = cut->count[k];
+    }
+}

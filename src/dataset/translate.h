@@ -54,4 +54,9 @@ uint64_t translation_adjacent(const struct translation *translation, int axis, u
 void translation_boxes(const struct translation *translation, const uint64_t *first,
                        const uint64_t *end, struct box *shown, struct box *source);
 
+/* Cuts a box of the source, without a gap on both sides, as the box that is shown was cut. pair: of
+ * the translation. */
+void translation_cut(const int *pair, const struct box *shown, const struct box *cut,
+                     struct box *source);
+
 #endif

@@ -71,7 +71,7 @@ static bool lie_apart(const struct mapping *a, const struct mapping *b, const st
 }
 
 /* Whether mappings can be read in parallel: none overlaps another, and this thread holds no other
- * dataset that somebody may wait to change. */
+ * dataset that another thread may wait to change. */
 static bool can_be_shared(const struct virtual *virtual, const struct touched *touched,
                           size_t first, const struct box *box, int depth)
 {
@@ -335,7 +335,13 @@ struct loan {
     struct source *source; /* NULL: libhdf5 has read it, */
     struct chunk *chunk;   /* a piece of the virtual dataset */
     struct sfs_dataset *dataset;
-    void *holder; /* of what the dataset has lent */
+    void *holder; /* of what the dataset has lent, or holds */
+    /* Held, not lent: the source stays in one state and has the same dims until the return. The
+     * boxes correspond. */
+    bool is_held;
+    struct call file_call, call;
+    struct box shown, of_source;
+    int pair[SFS_MAX_RANK];
 };
 
 static int lend_by_library(struct virtual *virtual, const struct box *box, const void **bytes,
@@ -346,13 +352,10 @@ static int lend_by_library(struct virtual *virtual, const struct box *box, const
     if (!loan)
         return error ? error : -ENOMEM;
     int lent = cache_lend(virtual->dataset->cache, box, bytes, &loan->chunk);
-    if (lent > 0) {
+    if (lent > 0 || (lent == 0 && loan->chunk))
         *holder = loan;
-        return lent;
-    }
-    if (lent == 0 && loan->chunk)
-        cache_return(loan->chunk);
-    free(loan);
+    else
+        free(loan);
     return lent;
 }
 
@@ -373,29 +376,54 @@ static bool is_box_of_source(struct virtual_part *part, const struct box *box, s
     return true;
 }
 
+static void begin_calls(struct loan *loan)
+{
+    struct sfs_file *file = loan->dataset->file;
+    use_begin(file->follows ? &file->use : NULL, &loan->file_call);
+    use_begin(&loan->dataset->use, &loan->call);
+}
+
+static void end_calls(struct loan *loan)
+{
+    use_end(&loan->call);
+    use_end(&loan->file_call);
+}
+
+/* The calls go on if something is held. */
+static int lend_used(struct loan *loan, struct virtual_part *part, const struct box *box,
+                     const void **bytes, int depth)
+{
+    if (!is_box_of_source(part, box, &loan->of_source))
+        return 0;
+    int lent = dataset_lend_box(part->dataset, &loan->of_source, bytes, &loan->holder, depth + 1);
+    loan->is_held = lent == 0 && loan->holder;
+    if (loan->is_held) {
+        loan->shown = *box;
+        memcpy(loan->pair, part->translation.pair, sizeof(loan->pair));
+    }
+    return lent == STORE_MOVED ? 0 : lent; /* reading it takes the source's last state */
+}
+
 static int lend_part(struct virtual_part *part, const struct box *box, const void **bytes,
                      void **holder, int depth)
 {
-    struct box source;
     if (!part->dataset)
         return 0;
-    USING(part->dataset);
-    if (!is_box_of_source(part, box, &source))
-        return 0;
-    struct loan *loan = malloc(sizeof(*loan));
+    struct loan *loan = malloc(sizeof(*loan)); /* large: not set to zeros */
     if (!loan)
         return -ENOMEM;
     loan->source = part->source;
     loan->dataset = part->dataset;
-    int lent = dataset_lend_box(part->dataset, &source, bytes, &loan->holder, depth + 1);
-    if (lent > 0) {
+    loan->is_held = false;
+    begin_calls(loan);
+    int lent = lend_used(loan, part, box, bytes, depth);
+    if (!loan->is_held)
+        end_calls(loan);
+    if (lent > 0 || loan->is_held)
         *holder = loan;
-        return lent;
-    }
-    if (lent == 0 && loan->holder)
-        dataset_return(part->dataset, loan->holder);
-    free(loan);
-    return lent == STORE_MOVED ? 0 : lent; /* reading it takes the source's last state */
+    else
+        free(loan);
+    return lent;
 }
 
 int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
@@ -419,9 +447,21 @@ int virtual_lend(struct virtual *virtual, const struct box *box, const void **by
     if (error)
         return error == -EOPNOTSUPP ? 0 : error;
     int lent = lend_part(&part, box, bytes, holder, depth);
-    if (lent <= 0)
+    if (!*holder)
         part_end(&part); /* else when it is given back */
     return lent;
+}
+
+/* Another state of the source is taken by reading it anew. */
+int virtual_read_held(void *holder, const struct box *box, void *buffer)
+{
+    const struct loan *loan = holder;
+    if (!loan->source)
+        return cache_read_held(loan->chunk, box, buffer);
+    struct box of_source = loan->of_source;
+    translation_cut(loan->pair, &loan->shown, box, &of_source);
+    int error = dataset_read_held(loan->dataset, loan->holder, &of_source, buffer);
+    return error == STORE_MOVED ? -EAGAIN : error;
 }
 
 void virtual_return(void *holder)
@@ -429,6 +469,8 @@ void virtual_return(void *holder)
     struct loan *loan = holder;
     if (loan->source) {
         dataset_return(loan->dataset, loan->holder);
+        if (loan->is_held)
+            end_calls(loan);
         source_put(loan->source);
     } else {
         cache_return(loan->chunk);

@@ -13,7 +13,7 @@
 int virtual_open(struct sfs_dataset *dataset, const struct series *series,
                  struct virtual **virtual);
 
-/* Shows another series than before, with the dims that the dataset has now; nobody else is in a
+/* Shows another series than before, with the dims that the dataset has now; no other thread is in a
  * call on it. -ENOMEM: it is as it was. */
 int virtual_show(struct virtual *virtual, const struct series *series);
 
@@ -29,13 +29,15 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
  * whether a box is there. Errors as of virtual_read. */
 int virtual_check(struct virtual *virtual, const struct box *box);
 
-/* As dataset_lend_box; what is lent is given back by virtual_return. */
+/* As dataset_lend_box, dataset_read_held and dataset_return. What is held without being lent is
+ * given back by the thread that has it, before the end of the call that began before it. */
 int virtual_lend(struct virtual *virtual, const struct box *box, const void **bytes, void **holder,
                  int depth);
+int virtual_read_held(void *holder, const struct box *box, void *buffer);
 void virtual_return(void *holder);
 
 /* Calls a function with each chunk that a box consists of, as far as the sources are open and
- * nobody has to be waited for, until it returns false. Returns whether it never did. Scaled
+ * nothing has to be waited for, until it returns false. Returns whether it never did. Scaled
  * coordinates; of a chunk that parts of the box are in, more than once. Left out are sources of
  * which the box has elements with whole chunks between them, and those that would make it more
  * than most_bytes of chunks. */

@@ -207,19 +207,6 @@ static bool is_alike(const struct translation *translation)
     return alike;
 }
 
-/* Cuts a box of the source as one of the virtual dataset was cut. */
-static void cut_source(const struct translation *translation, const struct box *shown,
-                       const struct box *cut, struct box *source)
-{
-    for (int i = 0; i < source->rank; i++) {
-        int k = translation->pair[i];
-        if (k < 0)
-            continue;
-        source->start[i] += cut->start[k] - shown->start[k];
-        source->count[i] = cut->count[k];
-    }
-}
-
 /* Through memory, as much as that is to be at once. */
 static int read_box_by_copying(const struct wanted *wanted, const struct box *shown,
                                const struct box *source)
@@ -236,7 +223,7 @@ static int read_box_by_copying(const struct wanted *wanted, const struct box *sh
         uint64_t start[SFS_MAX_RANK];
         struct box cut, of_source = *source;
         at += box_of_interval(shown, at, all - at < most ? all - at : most, &cut);
-        cut_source(&wanted->part->translation, shown, &cut, &of_source);
+        translation_cut(wanted->part->translation.pair, shown, &cut, &of_source);
         error = read_packed(wanted, &of_source, memory);
         find_place(wanted, &cut, start);
         if (!error)

@@ -62,7 +62,7 @@ void structure_sum(unsigned char *bytes, size_t n)
 int structure_write(struct store *store, const char *name, uint64_t address, const void *bytes,
                     size_t n, struct why *why)
 {
-    /* Half a structure could not be taken back: what the disk does not take now, the commit must. */
+    /* A structure must not be written in half: what the disk refuses now, the commit writes. */
     int error = store_write_or_keep(store, address, bytes, n);
     return error ? why_refused(why, error, "%s at address %" PRIu64 ": it cannot be written", name,
                                address)

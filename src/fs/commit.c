@@ -43,7 +43,7 @@ static int commit_most(struct commits *commits)
     return error;
 }
 
-/* The file is not shared while somebody may write, or chunks cannot be stored. */
+/* The lock is not shared while a writer has the file open, or chunks cannot be stored. */
 static int settle_and_share(struct commits *commits)
 {
     int error = sfs_settle(commits->file);

@@ -66,7 +66,7 @@ int content_take(struct content *content, struct views *views, enum view_kind vi
         if (part.n > 0 && part.bytes != content->bytes + at)
             memcpy(content->bytes + at, part.bytes, part.n);
         at += part.n;
-        bool is_end = part.n == 0; /* somebody has written to the frame meanwhile */
+        bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(views, &part);
         if (is_end)
             break;

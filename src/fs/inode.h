@@ -9,7 +9,7 @@
  *
  * From a number one gets all three, and so the content. What one cannot get from it is the name by
  * which it was looked up: 42.raw, 000042.raw and raw/000042.raw have one number. Numbers hold for
- * as long as somebody uses them, and mostly for much longer (node.h). FUSE's root, 1, is the root
+ * as long as they are in use, and mostly for much longer (node.h). FUSE's root, 1, is the root
  * group: node 0, frame 0, ENTRY_NODE. */
 #ifndef SPARSEFS_FS_INODE_H
 #define SPARSEFS_FS_INODE_H

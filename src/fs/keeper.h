@@ -9,7 +9,7 @@
  *   - those threads have a table of descriptors of their own. In it is a second descriptor of the
  *     connection, through which no request is ever read. When the others are gone all else is
  *     closed: the file is unlocked, and requests that were read have failed;
- *   - those that nobody had read are left to the keeper: a small process that holds a third such
+ *   - those that were not read are left to the keeper: a small process that holds a third such
  *     descriptor, does nothing as long as the daemon lives, and then fails what comes until the
  *     threads are gone. Its own end takes the connection with it.
  *

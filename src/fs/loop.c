@@ -265,7 +265,7 @@ int loop_stop(struct loop *loop)
     loop->ends = true;
     while (loop->running > 0)
         wake_readers(loop);
-    loop->is_gone = true; /* who serves now does so without them */
+    loop->is_gone = true; /* threads that serve now do so without them */
     int error = loop->error;
     pthread_mutex_unlock(&loop->lock);
     struct server *server, *next;

@@ -5,8 +5,8 @@
  * invalidation of these (notify.h) would wait for it, and the daemon for that, for ever. Here a
  * thread ends between two requests only; requests that are still in the kernel can be served by
  * others. No signal is lost: those that end the mount are blocked in all threads and waited for. A
- * second one must not prevent the last commit: they stay blocked, and SIGKILL remains for users
- * who cannot wait. */
+ * second one must not prevent the last commit: they stay blocked, and SIGKILL ends it
+ * without waiting. */
 #ifndef SPARSEFS_FS_LOOP_H
 #define SPARSEFS_FS_LOOP_H
 
@@ -25,7 +25,7 @@ int loop_run(struct loop *loop);
 void loop_end(struct loop *loop); /* any thread */
 
 /* Around what a thread waits for that serves a request, if that may take the serving of another
- * one: somebody else reads meanwhile, also when the loop ends, however many wait. */
+ * one: another thread reads requests meanwhile, also when the loop ends, however many wait. */
 void loop_begin_wait(struct loop *loop);
 void loop_end_wait(struct loop *loop);
 

@@ -105,7 +105,7 @@ int matrix_begin(struct matrices *matrices, const struct node *node, struct matr
     return error;
 }
 
-/* For who only looks; NULL: there is none. Given back by matrix_end. */
+/* For callers that only read; NULL: there is none. Given back by matrix_end. */
 static struct matrix *look(struct matrices *matrices, const struct node *node)
 {
     struct matrix *matrix;

@@ -3,7 +3,7 @@
  * written is a part, and shows what was written. When one is closed or synced that was written, and
  * no other is being written, the parts and the files that were not written are tried: they become
  * what the frames hold, or are refused, all of them, or wait for more to be written. What waits is
- * in memory, which it takes from the limit of temporary files, also when nobody has it open; it is
+ * in memory, which it takes from the limit of temporary files, also when it is not open; it is
  * gone when the mount ends, with a line in the log. Thread-safe. */
 #ifndef SPARSEFS_FS_MATRIX_H
 #define SPARSEFS_FS_MATRIX_H
@@ -36,7 +36,7 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_ki
                   uint64_t size);
 
 /* The file is closed or synced. -EINVAL: refused, logged; nothing waits then. is_tentative: more
- * may be written by who closes it, so that nothing is refused. Errors of view_put_csr but -EAGAIN:
+ * may follow from the process that closes it, so that nothing is refused. Errors of view_put_csr but -EAGAIN:
  * what waited is gone. *changed: the files show something else, and (*taken) so do all frames. */
 int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
                 bool is_tentative, bool *changed, bool *taken);

@@ -288,7 +288,7 @@ static void close_file(struct mounted_file *file, bool may_stay)
     unref(file);
 }
 
-/* Closes one that nobody uses, or waits for one that is used by a request only; until the deadline
+/* Closes one that is not in use, or waits for one that is used by a request only; until the deadline
  * also for handles, as the kernel tells of a close(2) after it has returned, and for what cannot be
  * committed. -ENFILE: there is none. */
 static int make_room(struct mounted_files *files, const struct timespec *deadline)

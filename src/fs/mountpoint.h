@@ -1,4 +1,4 @@
-/* Where a file is mounted: on an empty directory, or where somebody has mounted a descriptor of
+/* Where a file is mounted: on an empty directory, or where the caller has mounted a descriptor of
  * /dev/fuse that we inherit, as container runtimes do for programs that have no right to mount:
  * /dev/fd/N stands for it. */
 #ifndef SPARSEFS_FS_MOUNTPOINT_H
@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Whether it is a descriptor: it has no path, and is unmounted by whoever has mounted it. */
+/* Whether it is a descriptor: it has no path, and is unmounted by the process that has mounted it. */
 bool mountpoint_is_descriptor(const char *mountpoint);
 
 /* Whether it can be mounted on, before anything is begun. Returns an exit code, and says why not.

@@ -1,7 +1,7 @@
 /* The node table: one entry for every path below the mount point that is in use and is a group, a
  * dataset, a committed datatype or a link, and for as many more as were used last. Their number is
  * the node part of an inode number. A node is in use as long as the kernel knows an inode of it,
- * somebody holds it, or one below it is in the table; only then is a pointer to it good. A number
+ * it is held, or one below it is in the table; only then is a pointer to it good. A number
  * is given again, late, after its node was dropped. The node of a group that was removed stays, for
  * those who use it, but can no longer be found. A hard link to a group above itself becomes a
  * symbolic link, so that no walk through the mount is endless. Thread-safe. */

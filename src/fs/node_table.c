@@ -159,7 +159,7 @@ static bool is_used(const struct entry_of_node *entry)
     return entry->holds > 0 || entry->children > 0;
 }
 
-/* A node may not be used any more: nobody finds it if it was removed, and so on with those above
+/* A node may be unused now: it is not found if it was removed, and so on with those above
  * it. The root is always used. */
 static void let_go(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone)
 {

@@ -32,7 +32,7 @@ struct entry_of_node {
     UT_hash_handle hh, hh_number;
     struct node_key *key;
     uint64_t holds;                                  /* the kernel's look-ups count as one */
-    uint64_t lookups;                                /* that the kernel has not taken back */
+    uint64_t lookups;                                /* of the kernel that it has not forgotten */
     uint64_t children;                               /* in the table */
     struct entry_of_node *prev_unused, *next_unused; /* in the list of those that are not used */
     atomic_bool is_kept;                             /* its object is */

@@ -28,7 +28,7 @@
  *     behaviour of future kernels: no answer is delayed longer than a second, or for such a close,
  *     twenty.
  *
- * Most changes concern inodes that nobody has looked at: a fixed table of bits, a few for every
+ * Most changes concern inodes that were never looked up: a fixed table of bits, a few for every
  * inode that the kernel may know, tells without asking. A false positive costs a message.
  *
  * Attributes of an inode that the kernel does not know yet must not be read before a change and
@@ -108,7 +108,7 @@ void answer_now(fuse_req_t request, const struct answer *answer);
 
 /* After a change: answers when the kernel knows nothing older any more. writer: the inode of which
  * the kernel holds pages until this is answered: those that a WRITE has put there, or that a
- * truncation keeps from being written; 0: none. request may be NULL: nobody waits. */
+ * truncation keeps from being written; 0: none. request may be NULL: no request waits. */
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer);
 

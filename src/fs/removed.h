@@ -1,4 +1,4 @@
-/* Names of frames that somebody has removed. Programs that replace a file often remove it first and
+/* Names of frames that were removed by unlink(2). Programs that replace a file often remove it first and
  * then make it anew (tar, install, unzip, mv across file systems): such a name is not to be found
  * until it is made again, or the mount ends; of the frame itself nothing has changed. They take from
  * the memory of temporary files. Thread-safe; everything takes NULL for a mount that cannot be

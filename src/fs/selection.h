@@ -1,7 +1,7 @@
 /* Reading N.defined. A selection means something only as a whole, and is read by several requests
  * while others may change the frame: an open file goes on with the selection that it has begun with
  * until it is closed, or written to itself. Selections that were encoded for that are kept up to a
- * limit, all files of a mount together; one that is not kept, or that somebody is just writing, is
+ * limit, all files of a mount together; one that is not kept, or that is being written, is
  * -ESTALE to a reader in the middle of it when it changes. Thread-safe. */
 #ifndef SPARSEFS_FS_SELECTION_H
 #define SPARSEFS_FS_SELECTION_H

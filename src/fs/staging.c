@@ -754,7 +754,7 @@ static void wait_for_releases(struct staging *staging, const struct node *node, 
     while ((staged = find_closed(staging, node, view, frame, itself, true)))
         if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
             (staged = find_closed(staging, node, view, frame, itself, true)))
-            staged->is_closed = false; /* it is open still: nobody else need wait for it */
+            staged->is_closed = false; /* it is open still: no other request waits for it */
 }
 
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,

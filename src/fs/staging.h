@@ -79,7 +79,7 @@ void staging_forget_looks(struct staging *staging, const struct node *node, enum
                           uint64_t frame);
 
 /* They have been: the close can be answered, to be called for each one that is *closing. False: it
- * cannot, as somebody has looked at them since, unless that must not matter (in_any_case). */
+ * cannot, as another request has looked at them since, unless that must not matter (in_any_case). */
 bool staging_closed(struct staging *staging, const struct node *node, enum view_kind view,
                     uint64_t frame, bool in_any_case);
 
@@ -117,7 +117,7 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                   uint64_t offset);
 
-/* ftruncate(2), or (by_name) truncate(2). Applied at once if nobody has the file open for writing,
+/* ftruncate(2), or (by_name) truncate(2). Applied at once if the file is not open for writing,
  * and by name if that leaves nothing of what others have staged, or nothing is staged. */
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
                      uint64_t size, bool by_name, bool *changed);
@@ -138,9 +138,9 @@ struct staged_part {
 bool staging_read(struct staging *staging, const struct node *node, struct staged_part part,
                   void *buffer, size_t *got, uint64_t *version);
 
-/* Somebody looks at a view, or (VIEW_KINDS) at which frames there are: whether nobody may have
- * closed another one that shows the same, or (itself: he is about to change it) that one, and
- * waiting for him. */
+/* Before a request looks at a view, or (VIEW_KINDS) at which frames there are: whether no other view
+ * that shows the same, nor (itself: the request is about to change it) this one, may have been
+ * closed with contents that are still to be applied. */
 bool staging_is_settled(struct staging *staging, const struct node *node, enum view_kind view,
                         uint64_t frame, bool itself);
 void staging_settle(struct staging *staging, const struct node *node, enum view_kind view,

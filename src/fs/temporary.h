@@ -29,7 +29,7 @@ int temporaries_create(struct nodes *nodes, const char *label, size_t limit,
 /* Says in the log what is lost. Nobody uses any file any more. NULL is fine. */
 void temporaries_destroy(struct temporaries *temporaries);
 
-/* A directory of a dataset, whose node somebody holds. */
+/* A directory of a dataset, whose node is held. */
 struct temporary_place {
     const struct node *node;
     unsigned directory; /* an enum entry */
@@ -40,7 +40,7 @@ int temporary_make(struct temporaries *temporaries, struct temporary_place place
                    struct temporary **temporary);
 
 /* By name and by number, for the caller to use; NULL: there is none. A number is good as long as
- * the file has a name, or somebody uses it. All take NULL for a mount that cannot be written. */
+ * the file has a name, or is in use. All take NULL for a mount that cannot be written. */
 struct temporary *temporary_find(struct temporaries *temporaries, struct temporary_place place,
                                  const char *name);
 struct temporary *temporary_get(struct temporaries *temporaries, struct inode inode);
@@ -56,7 +56,7 @@ void temporary_put(struct temporaries *temporaries, struct temporary *temporary)
 struct inode temporary_inode(const struct temporary *temporary);
 void temporary_name(struct temporaries *temporaries, const struct temporary *temporary, char *name);
 
-/* Takes the name away: the file is gone when nobody uses it any more. -ENOENT. */
+/* Takes the name away: the file is gone when it is no longer in use. -ENOENT. */
 int temporary_unlink(struct temporaries *temporaries, struct temporary_place place,
                      const char *name);
 
@@ -85,7 +85,7 @@ int temporary_resize(struct temporaries *temporaries, struct temporary *temporar
 int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void *buffer,
                    size_t *got);
 
-/* Times that somebody sets; NULL: as it was. */
+/* Times that are set; NULL: as it was. */
 void temporary_set_times(struct temporary *temporary, const struct timespec *atime,
                          const struct timespec *mtime);
 
@@ -93,13 +93,13 @@ void temporary_set_times(struct temporary *temporary, const struct timespec *ati
 typedef int (*temporary_use)(void *context, const void *bytes, size_t n);
 
 /* Calls use with the content. If that succeeds the file has no name any more, and is the view
- * `became` of a node that somebody holds, for those who have it open. Errors of use; -ENOENT: it
+ * `became` of a node that is held, for those who have it open. Errors of use; -ENOENT: it
  * has no name. */
 int temporary_become(struct temporaries *temporaries, struct temporary *temporary,
                      const struct node *node, struct inode became, temporary_use use,
                      void *context);
 
-/* Whether somebody has set a time of it since it was written last; and its times. */
+/* Whether a time of it was set since it was written last; and its times. */
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime);
 

@@ -1,4 +1,4 @@
-/* When the frames of datasets were written in this mount, or what somebody has set that to: what
+/* When the frames of datasets were written in this mount, or what utimensat(2) has set that to: what
  * stat(2) is to say of their views. The memory that this takes is bounded: of frames that were
  * written long ago, among very many, only a time is kept that is not earlier than theirs and stands
  * for all frames of their dataset. Objects are known by their numbers (struct node). Thread-safe.

@@ -290,7 +290,7 @@ static struct inode inode_now(struct mount *mount, struct inode inode)
     return state.has_become ? state.became : inode;
 }
 
-/* Mode, owner and times are those of the HDF5 file. The kernel has seen that whoever sets them may;
+/* Mode, owner and times are those of the HDF5 file. The kernel has checked the permission to set them;
  * times of views are kept as long as the mount, for programs that compare them, all else is let be.
  */
 static void set_times(struct mount *mount, struct inode inode, const struct stat *attributes,

@@ -1,5 +1,6 @@
-/* What libhdf5 does for us, behind plain structs and buffers: no hid_t crosses this line and no
- * callback comes back, so that libhdf5 can move into a sandboxed process of its own.
+/* What libhdf5 does for us, behind plain structs and buffers: no hid_t crosses this line, so that
+ * libhdf5 can run in a confined process of its own. What is called back are filters of ours
+ * (hdf5_use_filters), the store, and functions with a context; all of them in this process.
  *
  * Objects are named by the file address of their header, opened datasets by that address too.
  * libhdf5 serves one call at a time: every function takes one lock for the whole process. Errors
@@ -33,7 +34,7 @@ void hdf5_leave_at_exit(void);
 /* Opens the HDF5 file in the store, which must outlive it; for writing if the store is writable.
  * -EINVAL: not an HDF5 file, or a damaged one; -EBUSY: its superblock says that it is open for
  * writing; -EOPNOTSUPP: it cannot be written, libhdf5 keeps account of its free space itself. Bytes
- * of a writable store behind the end of the HDF5 file are freed: nobody knows them. */
+ * of a writable store behind the end of the HDF5 file are freed: nothing refers to them. */
 int hdf5_open(struct store *store, struct hdf5 **hdf5);
 
 /* ---- libhdf5 in processes of its own ----
@@ -72,7 +73,7 @@ int hdf5_create_apart(struct store *store, struct hdf5 **hdf5);
 
 /* Makes everything that libhdf5 holds in memory visible in the store, with the superblock's end at
  * the store's and without the mark of a writer. It comes right before store_commit: until then
- * nobody may change the file or allocate space. Errors of this and of all that changes the file
+ * no other call may change the file or allocate space. Errors of this and of all that changes the file
  * are also those of store_write and store_allocate. */
 int hdf5_flush(struct hdf5 *hdf5);
 

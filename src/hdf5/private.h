@@ -176,7 +176,7 @@ void driver_set_finder(int (*finder)(const struct store *from, const char *name,
                                      struct store **store, bool *is_refused));
 
 /* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said, or
- * -EIO of a file that a virtual dataset names and of which nobody knows whether it is there; 0 if
+ * -EIO of a file that a virtual dataset names and of which it is unknown whether it is there; 0 if
  * none has. */
 int driver_failure(void);
 

@@ -11,8 +11,8 @@
  *
  * An index knows the store and src/format, and neither dataset nor cache. All functions but
  * index_close may be called from any thread at once: a lock of its own lets in either one that
- * changes it or any number that do not, none of which sees half a change. What another hand writes
- * to the index behind its back is not seen: close it and open it again.
+ * changes it or any number that do not, none of which sees half a change. Changes that
+ * others make to the stored index are not seen: close it and open it again.
  *
  * Changes are seen at once, but are in memory until index_flush, or until there are several MiB of
  * them: only after a flush does the store hold an index that can be committed.

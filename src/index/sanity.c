@@ -51,7 +51,7 @@ static int pass(void *context, const char *name, uint64_t address, uint64_t n)
     return 0;
 }
 
-/* Structures, their checksums and counts are verified by who reads them. */
+/* Structures, their checksums and counts are verified by the functions that read them. */
 static int look(struct index *index)
 {
     struct before before = {.index = index, .is_first = true};

@@ -1,6 +1,6 @@
 /* What a sparse dataset has in the store is kept from libhdf5's process, which knows nothing of it.
  *
- * The calls of the index hold its lock while they tell of a chunk: nobody gives its space back in
+ * The calls of the index hold its lock while they tell of a chunk: its space is not freed in
  * between, as that comes after the index was changed. */
 #include <errno.h>
 

@@ -61,8 +61,8 @@ static int rewrite(const struct layout *layout, const void *elements)
 }
 
 /* The elements are written first, so that libhdf5 does not name space where they are not. The
- * commit lock is held for reading. The cache sees to it that one thread at a time does this, while
- * nobody looks the chunk up. */
+ * commit lock is held for reading. The cache lets one thread at a time do this, and no thread look
+ * the chunk up meanwhile. */
 static int place(struct layout *layout, const void *elements)
 {
     static const uint64_t origin[SFS_MAX_RANK];

@@ -173,20 +173,36 @@ void form_read(const struct layout *layout, const struct cache_form *form, const
     }
 }
 
+/* Mostly all of an interval is defined. *hint: as of runs_find_from. */
+static void gather_packed(const struct layout *layout, const struct cache_form *form,
+                          struct run run, size_t *hint, char *to)
+{
+    size_t size = layout->element_size;
+    *hint = runs_find_from(&form->defined, *hint, run.first);
+    if (*hint < form->defined.n) {
+        struct run there = runs_at(&form->defined, *hint);
+        if (there.first <= run.first && run.last <= there.last) {
+            memcpy(to, (const char *)form->values + (there.index + run.first - there.first) * size,
+                   (run.last - run.first) * size);
+            return;
+        }
+    }
+    fill_elements(to, run.last - run.first, size, layout->info->fill);
+    scatter_interval(form, size, run.first, run.last, to);
+}
+
 void form_gather(const struct layout *layout, const struct cache_form *form,
                  const struct runs *positions, void *to)
 {
-    size_t size = layout->element_size;
+    size_t size = layout->element_size, hint = 0;
     for (size_t i = 0; i < positions->n; i++) {
         struct run run = runs_at(positions, i);
-        uint64_t n = run.last - run.first;
         char *at = (char *)to + run.index * size;
-        if (form->elements) {
-            memcpy(at, (const char *)form->elements + run.first * size, n * size);
-        } else {
-            fill_elements(at, n, size, layout->info->fill);
-            scatter_interval(form, size, run.first, run.last, at);
-        }
+        if (form->elements)
+            memcpy(at, (const char *)form->elements + run.first * size,
+                   (run.last - run.first) * size);
+        else
+            gather_packed(layout, form, run, &hint, at);
     }
 }
 

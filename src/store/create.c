@@ -87,7 +87,7 @@ static int check_replaced(const struct store *store, int fd)
     return -EBUSY;
 }
 
-/* Whether the place may be taken: nobody writes the file that is there. *held: that file, locked
+/* Whether the place may be taken: the file that is there is not locked by a writer. *held: that file, locked
  * until the caller closes it, or -1. */
 static int check_free(struct store *store, int *held)
 {

@@ -1,6 +1,6 @@
 /* Stores in memory: HDF5 file images, with the buffers and callbacks that the HDF5 document on file
  * image operations has. One buffer holds all bytes up to the store's end and at times some more; it
- * moves when it grows, so whoever reads or writes in it holds its lock. One that is only read does
+ * moves when it grows, so its lock is held while it is read or written. One that is only read does
  * not move, and is lent (store_view). */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Carrying a journal out: after an error, after a crash, and in memory for who only reads.
+/* Carrying a journal out: after an error, after a crash, and in memory for a store that is only read.
  *
  * Only a journal that is complete is carried out, and only on its own file: one where every witness
  * is as it was, and every sector of a page as it was or as it will be. The names and the inodes do
@@ -6,7 +6,7 @@
  * changes nothing.
  *
  * What is neither, nor was left behind by another file (journal_place.c), was changed by another
- * program, or is another file's. If the journal bears the mark of this system since it was started,
+ * program, or is another file's. If the journal has the mark of this system since it was started,
  * and the file has all of it where others have not written, it had been carried out before they
  * did, and is discarded. Where a sector is as it was before, others may have put that back,
  * or it was lost. It was lost if nobody can have written: the file has not changed after the mark.

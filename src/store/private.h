@@ -117,7 +117,7 @@ struct store {
     struct store_reader reader; /* its read NULL: there is none */
     uint64_t counted;           /* the last number of this writer's counter; 0: it has none */
     uint64_t deaf_until;        /* monotonic nanoseconds: followers are not waited for */
-    /* Of a followed file; changed by store_refresh only, while nobody reads: */
+    /* Of a followed file; changed by store_refresh only, while no call reads: */
     bool is_following, is_live, is_gone, has_state;
     uint64_t wanted_end; /* store_set_end */
     struct follow_state state;
@@ -145,7 +145,7 @@ struct store {
     struct unsynced *unsynced;      /* by number */
     atomic_size_t n_unsynced;       /* 0: nobody has to take the lock for reading */
 
-    pthread_mutex_t change; /* guards what follows; held by whoever changes bytes, space or end */
+    pthread_mutex_t change; /* guards what follows; held while bytes, space or end are changed */
     atomic_uint_fast64_t committed_end; /* also read without the lock */
     uint64_t file_end;                  /* the expected size of the file, unless others have cut it
                                          */
@@ -161,7 +161,7 @@ struct store {
     struct store_snapshot *snapshots; /* the newest first; each has space that is in no other set */
     size_t n_kept;                    /* pages, by all of them */
     struct standing standing;
-    uint64_t landmark;            /* an address that whoever changes the file writes to */
+    uint64_t landmark;            /* an address that every change of the file writes to */
     bool written;                 /* something since the last commit */
     bool write_again;             /* the last sync has failed: unsynced pages are written again */
     uint64_t n_writes;            /* to the file */

@@ -1,4 +1,4 @@
-/* What holds of a store's space, pages and journal whenever nobody is changing them. */
+/* What holds of a store's space, pages and journal whenever they are not being changed. */
 #include "common/sanity.h"
 #include "store/private.h"
 

@@ -1,4 +1,4 @@
-/* Files that are opened for writing, and shared with readers as long as nobody writes. */
+/* Files that are opened for writing, and shared with readers until the first write. */
 #include <errno.h>
 #include <string.h>
 #include <sys/file.h>

@@ -1,6 +1,6 @@
 /* Snapshots: a committed state that can still be read while later ones replace it.
  *
- *   a byte in a hole     zero: nobody's when the snapshot was made. The space may be used meanwhile
+ *   a byte in a hole     zero: free when the snapshot was made. The space may be used meanwhile
  *   in a kept page       what the page had before a commit changed it in place
  *   any other            still in the file, whose space is held back
  *
@@ -166,7 +166,7 @@ static int add_all(struct extents *to, const struct extents *from)
     return error;
 }
 
-/* Space in the committed state that nobody uses: also what only older snapshots hold. */
+/* Free space in the committed state: also what only older snapshots hold. */
 static int find_holes(struct store_snapshot *snapshot)
 {
     const struct store *store = snapshot->store;

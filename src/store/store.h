@@ -1,4 +1,6 @@
-/* The store: bytes at addresses of one file, under everything. It knows nothing of HDF5.
+/* The store: bytes at addresses of one file, under everything. It knows no structure of HDF5: callers say
+ * where a file ought to end (store_set_end), and whether its writer is in SWMR mode
+ * (store_set_live), in which there are no commits.
  * Every function may be called from any thread. Reading never waits for a commit; calls that change
  * a store wait for each other. */
 #ifndef SPARSEFS_STORE_STORE_H
@@ -31,7 +33,7 @@ int store_open(const char *path, struct store **store);
 int store_open_writable(const char *path, struct store **store);
 
 /* The same, under a shared lock: nothing is written, in the file or beside it, before
- * store_begin_writing, and nothing may be committed. -EACCES: nobody may make files in its
+ * store_begin_writing, and nothing may be committed. -EACCES: no files can be made in its
  * directory. A journal that a crash has left is replayed or discarded under an exclusive lock. */
 int store_open_shared(const char *path, struct store **store);
 bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
@@ -49,10 +51,10 @@ bool store_is_as_in_file(const struct store *store);
  * After an error nothing is changed, and it is shared as before. */
 int store_begin_writing(struct store *store);
 
-/* What is committed is settled, and the lock is shared again; nobody may be changing the store, and
- * nothing may be left to commit. store_share: shares a lock that was lost since, because somebody
- * took it in between; -EBUSY: he still has it. Until then, and for good if he has changed the file,
- * what is not in memory cannot be read: -ESTALE. */
+/* What is committed is settled, and the lock is shared again; no call may be changing the store, and
+ * nothing may be left to commit. store_share: shares a lock that was lost since, because another
+ * program took it in between; -EBUSY: it still has it. Until then, and for good if that program has
+ * changed the file, what is not in memory cannot be read: -ESTALE. */
 int store_end_writing(struct store *store);
 int store_share(struct store *store);
 
@@ -71,12 +73,12 @@ int store_open_following(const char *path, struct store **store);
 bool store_is_following(const struct store *store);
 
 /* Of a followed file: the end that it ought to have, as its superblock says; what lies before it
- * and is not there, because somebody has cut the file short, cannot be read. The log says so once.
+ * and is not there, because the file was truncated, cannot be read. The log says so once.
  */
 void store_set_end(struct store *store, uint64_t end);
 uint64_t store_end_wanted(const struct store *store); /* of any file; no less than store_size */
 
-/* Takes the last commit for what is read from now on; nobody may be reading. *moved: it may be
+/* Takes the last commit for what is read from now on; no call may be reading. *moved: it may be
  * another one than before. -ESTALE: the file is no longer at its path; -EBUSY: its writer commits
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
@@ -142,7 +144,7 @@ struct store_image {
  * until store_take_image. -ENOMEM; -EIO: a callback failed; -EEXIST: the backing file is there. */
 int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **store);
 
-/* A file that somebody else reads for us, and what is known of it. */
+/* A file that the caller reads for the store, and what is known of it. */
 struct store_reader {
     uint64_t size;          /* bytes */
     uint64_t device, inode; /* which file it is */
@@ -171,7 +173,7 @@ bool store_has_reader(const struct store *store);
 /* From now on store_close frees the bytes of the image. */
 void store_take_image(struct store *store);
 
-/* Removes files with such names that nobody has locked, if locks are in use; how many. */
+/* Removes files with such names that are not locked, if locks are in use; how many. */
 unsigned store_remove_temporaries(const char *path);
 
 /* Closes it and forgets everything since the last commit. 0, or -EIO: a callback could not free the
@@ -206,8 +208,8 @@ enum store_lead {
 /* What is allowed. */
 struct store_reach {
     const char *files; /* in this folder and below they are allowed, too; NULL: none */
-    /* What is read is shown to others than who opened the store: to those whom the mode of its file
-     * lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
+    /* What is read is shown to other users than the one that the process runs as: to those whom the
+     * mode of its file lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
      * and those that fewer may read, or find. */
     bool for_others;
     mode_t shown;
@@ -330,7 +332,7 @@ int store_put(struct store *store, struct store_piece *pieces, size_t n);
  * before it is freed: a full disk needs the room to commit. The bytes are undefined then. */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
 
-/* ---- Space of somebody who is not trusted ----
+/* ---- Space that belongs to an untrusted process ----
  *
  * From the first of these calls on the store tells its own space, which store_allocate gives, from
  * that which is lent: all else that is in use. Space is lent when it is allocated so, or when it is
@@ -346,7 +348,7 @@ int store_claim(struct store *store, uint64_t address, uint64_t n);
 
 /* Sets a callback that claims further space of the store's own before a query whether space is
  * lent. It is called without any lock of the store, by several threads; its errors are those of
- * store_let_claim. NULL, the default: none. Set while nobody else uses the store. */
+ * store_let_claim. NULL, the default: none. Set before the store is used by other threads. */
 void store_set_claimer(struct store *store, int (*claim)(void *context), void *context);
 int store_let_claim(struct store *store);
 
@@ -375,7 +377,7 @@ int store_settle(struct store *store);
 
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
- * What belongs to nobody reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * Free space reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EIO: the last commit is not carried out yet, the disk failed; -ENOMEM. Opening
  * and closing count as changes of space, like store_allocate. */
 struct store_snapshot;

@@ -95,7 +95,7 @@ int unsynced_note(struct store *store, uint64_t address, const char *bytes, size
     for (size_t part; n > 0 && !error; n -= part) {
         uint64_t number = address / PAGE_BYTES;
         size_t to = (size_t)(address % PAGE_BYTES);
-        struct unsynced *page = find(store, number); /* only who holds `change` alters the table */
+        struct unsynced *page = find(store, number); /* `change` is held */
         part = in_page(address, n);
         if (page) {
             pthread_rwlock_wrlock(&store->unsynced_lock);

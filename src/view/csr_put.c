@@ -1,5 +1,5 @@
 /* csr/ of a sparse dataset as it is written: three arrays that mean something together only. Those
- * that nobody has written are what they are. All is checked before anything is changed; then frame
+ * that were not written are what they are. All is checked before anything is changed; then frame
  * after frame gets its row, and those that hold it already stay as they are. */
 #include <endian.h>
 #include <errno.h>

@@ -133,7 +133,7 @@ static int add_sequences(struct parts_index *index, const uint64_t *lengths, uin
 }
 
 /* The same of lines, which have to be made; of elements that are no strings in small numbers, as
- * nobody knows what is in them. */
+ * their contents are unknown. */
 static int add_lines(struct views *views, struct parts_index *index, const uint64_t *lengths,
                      uint64_t first, uint64_t n, uint64_t *total)
 {

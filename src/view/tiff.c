@@ -118,7 +118,7 @@ static void put_directory(struct writer *w, uint64_t strip, uint64_t next)
         put_tag(w, 284, SHORT, 1, 1); /* PlanarConfiguration: the samples of a pixel together */
     if (image->samples == 4)
         put_tag(w, 338, SHORT, 1, 2); /* ExtraSamples: alpha, by which nothing is multiplied */
-    if (!colours)                     /* of colours it is what it is if nobody says so */
+    if (!colours)                     /* of colours this is the default */
         put_tag(w, 339, SHORT, 1, sample_format(image->type));
     put(w, next, image->big_tiff ? 8 : 4);
 }

@@ -162,8 +162,8 @@ int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
  * for long texts and for what cannot be read. */
 bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* Before a view is read: finds out what its size depends on. Afterwards the size is known as long
- * as nobody writes. -EIO and other errors of reading: it cannot be read. */
+/* Before a view is read: finds out what its size depends on. Afterwards the size is known until
+ * the next write. -EIO and other errors of reading: it cannot be read. */
 int view_prepare(struct views *views, enum view_kind kind, uint64_t frame);
 
 /* How many of its `size` bytes are no holes: header and defined elements, as the index counts them

@@ -41,7 +41,7 @@ static void write_dims(FILE *out, const char *key, int rank, const uint64_t *dim
     fputs("],\n", out);
 }
 
-/* Every chunk is there, so that nobody needs it; but it says what undefined elements are. */
+/* Every chunk is there, so it is not needed; but it says what undefined elements are. */
 static void write_fill(FILE *out, const struct views *views)
 {
     const struct sfs_type *type = &views->info->type;

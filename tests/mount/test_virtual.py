@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import files
+import sparse_files
 from conftest import BUILD, START_SECONDS
 
 UNLIMITED = h5py.h5s.UNLIMITED
@@ -969,6 +970,30 @@ def test_sparse_sources(mounts, tmp_path):
     mount = mounts(tmp_path / "v.h5")
     check(mount, data)
     assert json.loads((mount / "v/dataset.json").read_text())["defined_elements"] == data.size
+
+
+@pytest.mark.parametrize("through", [1, 2])
+def test_what_cannot_be_lent_is_looked_for_once(mounts, tmp_path, through):
+    """Packed values of a source are put in their places by the request that has loaded them, also where
+    virtual datasets, of another rank, are between."""
+    random = np.random.default_rng(5)
+    defined = random.random((1, 64, 30)) < 0.01 # else it is dense in memory
+    data = np.where(defined, random.integers(1, 200, defined.shape), 0).astype("<u2")
+    sparse_files.make(tmp_path / "s.h5", data, defined, data.shape)
+    shapes, source = [data.shape, (64, 30), (1, 1, 64, 30)], ("s.h5", "sparse")
+    for i in range(through):
+        layout = h5py.VirtualLayout(shapes[i + 1], "<u2")
+        layout[...] = h5py.VirtualSource(*source, shapes[i])
+        make_virtual(tmp_path / f"v{i}.h5", layout, fill=0)
+        source = (f"v{i}.h5", "v")
+    mount = mounts(tmp_path / source[0], "direct_io")
+    content = data.tobytes()
+    for hits in range(3):
+        fd = os.open(mount / ("v/frames/0.raw" if through == 1 else "v/stack.raw"), os.O_RDONLY)
+        assert os.pread(fd, 3001, 3) == content[3:3004]
+        os.close(fd)
+        found = json.loads((mount / ".sparsefs/stats.json").read_text())
+        assert (found["cache_misses"], found["cache_hits"]) == (1, hits)
 
 
 def test_text(mounts, tmp_path):

@@ -397,6 +397,16 @@ static void every_change_is_counted(void **state)
     assert_true((now = sfs_dataset_changes(dataset)) == then);
     assert_int_equal(sfs_write(dataset, &slab, values), 0);
     assert_true((now = sfs_dataset_changes(dataset)) != then);
+    uint64_t step = now - then;
+    then = now;
+    /* One change, though of parts of elements, of several boxes, and of some that become undefined. */
+    const struct sfs_slab all = {.rank = 2, .count = {10, 12}};
+    const char bytes[61] = {[20] = 1, [50] = 2};
+    assert_int_equal(sfs_write_bytes(dataset, &all, 3, bytes, sizeof(bytes), true), 0);
+    assert_int_equal((now = sfs_dataset_changes(dataset)) - then, step);
+    then = now;
+    assert_int_equal(sfs_erase_range(dataset, &all, 5, 31), 0);
+    assert_int_equal((now = sfs_dataset_changes(dataset)) - then, step);
     then = now;
     assert_int_equal(sfs_erase(dataset, &slab), 0);
     assert_true((now = sfs_dataset_changes(dataset)) != then);

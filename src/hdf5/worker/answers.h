@@ -1,6 +1,6 @@
 /* What libhdf5's processes have said of files that many programs may list again and again, one
  * after the other: a file that is closed, and opened again as it was, needs no process until
- * something is wanted of it that nobody has asked before. An answer is of one file in one state,
+ * something is asked of it for the first time. An answer is of one file in one state,
  * and is checked as if it had just come. Thread-safe. */
 #ifndef SPARSEFS_HDF5_WORKER_ANSWERS_H
 #define SPARSEFS_HDF5_WORKER_ANSWERS_H

@@ -86,7 +86,7 @@ enum worker_call {
  * any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM. */
 int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until);
 
-/* Puts a message behind others, and sends them all: who receives is woken once. */
+/* Puts a message behind others, and sends them all: the receiver is woken once. */
 void channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
 int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 

@@ -39,7 +39,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
 void client_ask_anew(struct client *client, bool anew);
 
 /* The same for a call without results, with which a worker that has just been started has nothing
- * to do: nobody waits for it to be done. Whether it has ended the worker is seen before the next
+ * to do: the call does not wait for it to be done. Whether it has ended the worker is seen before the next
  * call.
  */
 void client_tell(struct client *client, enum worker_call call, uint64_t object,

@@ -105,7 +105,7 @@ static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const 
     return error;
 }
 
-/* libhdf5 passes on what it is given: so it is given memory that nobody touches. */
+/* libhdf5 passes on what it is given: so it is given memory that is not used otherwise. */
 static int do_write_chunks(struct cursor *in, struct wire *out)
 {
     struct hdf5_stored chunks[HDF5_MOST_STORED];

@@ -1,5 +1,5 @@
-/* Forking workers on request, and waiting for them; at the end for the zygotes themselves: who is
- * process 1 of a container often waits for nobody. */
+/* Forking workers on request, and waiting for them; at the end for the zygotes themselves:
+ * process 1 of a container often reaps no orphans. */
 #include "hdf5/worker/zygote.h"
 
 #include <errno.h>
