@@ -25,7 +25,7 @@ static const uint64_t chunk_dims[][2] = {{9, 7}, {4, 3}, {4, 3}, {4, 3}};
 
 struct model {
     unsigned kind, index;
-    bool is_filtered;
+    bool is_filtered, is_dense; /* dense: in structured chunks */
     size_t cache_size;
     uint64_t dims[2];
     const struct sfs_type *type; /* of the open dataset */
@@ -70,7 +70,8 @@ static void create(struct model *model)
         create.max_dims[i] = max_dims[model->index][i];
         create.chunk_dims[i] = chunk_dims[model->index][i];
     }
-    for (int i = 0; i < SFS_SECTIONS && model->is_filtered; i++) {
+    create.is_dense = create.is_structured = model->is_dense;
+    for (int i = model->is_dense; i < SFS_SECTIONS && model->is_filtered; i++) {
         create.n_filters[i] = 1;
         create.filters[i] = &filter;
     }
@@ -141,6 +142,10 @@ static void write_some(struct model *model)
 static void erase_slab(struct model *model)
 {
     struct sfs_slab slab = slab_within(2, model->dims);
+    if (model->is_dense) {
+        assert_int_equal(sfs_erase(model->dataset, &slab), -EOPNOTSUPP);
+        return;
+    }
     for (uint64_t i = 0; i < slab.count[0]; i++)
         for (uint64_t j = 0; j < slab.count[1]; j++)
             forget(model, slab.start[0] + i, slab.start[1] + j);
@@ -196,7 +201,7 @@ static void check_model(struct model *model)
     free(nothing);
     free(elements);
     assert_int_equal(sfs_count_defined(model->dataset, &slab, &counted), 0);
-    assert_int_equal(counted, defined);
+    assert_int_equal(counted, model->is_dense ? n : defined);
 }
 
 static void step(struct model *model)
@@ -241,16 +246,17 @@ static void play(struct model *model)
     assert_int_equal(sfs_close(model->file), 0);
 }
 
-/* All datatypes through all indexes, with a large cache and with one that has no room for a heap.
+/* All datatypes through all indexes, sparse and dense, with a large cache and with one that has no room for a heap.
  */
 static void what_is_written_is_there(void **state)
 {
     (void)state;
-    for (unsigned round = 0; round < N_NESTED * COUNT(max_dims); round++) {
+    for (unsigned round = 0; round < 2 * N_NESTED * COUNT(max_dims); round++) {
         static struct model model;
         memset(&model, 0, sizeof(model));
         model.kind = round % N_NESTED;
-        model.index = round / N_NESTED;
+        model.index = round / N_NESTED % COUNT(max_dims);
+        model.is_dense = round / N_NESTED / COUNT(max_dims);
         model.is_filtered = random_below(2);
         model.cache_size = random_below(2) ? 0 : 3000;
         model.dims[0] = 9;
@@ -575,7 +581,8 @@ static bool same_native(hid_t type, const char *a, const char *b)
 }
 
 /* An element of an ordinary dataset, by itself: libhdf5 1.10 loses parts of arrays of compounds
- * where it converts several at once. */
+ * where it converts several at once, and cannot overwrite sequences of sequences: each is written
+ * once. */
 static void with_one(hid_t referee, hid_t native, hsize_t at, char *element, bool writes)
 {
     const hsize_t one = 1;
@@ -657,22 +664,27 @@ static void write_both(struct both *both)
     free(elements);
 }
 
+/* What is of variable length in other places. */
+static void refuse_others(struct both *both, unsigned kind)
+{
+    char *byte = calloc(LENGTH, both->size + 64);
+    hid_t other = nested_type(kind == 2 ? 6 : 2), integer = H5Tcopy(H5T_NATIVE_INT);
+    assert_int_equal(sfs_h5_write(both->dataset, other, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
+    assert_int_equal(sfs_h5_read(both->dataset, other, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
+    assert_int_equal(sfs_h5_read(both->dataset, integer, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
+    H5Tclose(integer);
+    H5Tclose(other);
+    free(byte);
+}
+
 static void handles_do_what_they_do_in_libhdf5(void **state)
 {
     (void)state;
-    for (unsigned kind = 0; kind < N_NESTED; kind++) {
+    for (unsigned round = 0; round < 8 * N_NESTED; round++) {
         struct both both;
-        begin_both(&both, kind);
-        for (int round = 0; round < 12; round++)
-            write_both(&both);
-        char *byte = calloc(LENGTH, both.size + 64);
-        hid_t other = nested_type(kind == 2 ? 6 : 2), integer = H5Tcopy(H5T_NATIVE_INT);
-        assert_int_equal(sfs_h5_write(both.dataset, other, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
-        assert_int_equal(sfs_h5_read(both.dataset, other, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
-        assert_int_equal(sfs_h5_read(both.dataset, integer, H5S_ALL, H5S_ALL, byte), -EOPNOTSUPP);
-        H5Tclose(integer);
-        H5Tclose(other);
-        free(byte);
+        begin_both(&both, round % N_NESTED);
+        write_both(&both);
+        refuse_others(&both, round % N_NESTED);
         end_both(&both);
     }
 }
