@@ -68,74 +68,298 @@ static inline const struct sfs_encoded *sfs_h5_or_null(const struct sfs_encoded 
     return encoded->bytes ? encoded : NULL;
 }
 
-/* ---- Elements of variable length ----
+/* ---- Elements with parts of variable length ----
  *
  * hvl_t, or char * for strings of variable length, on one side, struct sfs_sequence on the other;
- * the elements of sequences are converted. */
+ * all else is converted. */
 
-struct sfs_h5_sequences {
-    struct sfs_sequence *sequence; /* in the order of a selection */
-    size_t n, done;
-    hid_t memory, file; /* what sequences are of; negative: they are strings */
-    int error;
+enum sfs_h5_kind { SFS_H5_PLAIN, SFS_H5_STRING, SFS_H5_SEQUENCE, SFS_H5_ARRAY, SFS_H5_COMPOUND };
+
+/* Where the same part of an element is on both sides. */
+struct sfs_h5_part {
+    enum sfs_h5_kind kind;
+    size_t memory_at, file_at;     /* bytes in what it is a part of */
+    size_t memory_size, file_size; /* bytes */
+    hid_t memory, file;            /* plain: its datatypes; else negative */
+    size_t n;                      /* elements of an array */
+    size_t n_parts;                /* members of a compound; else what it is of, if anything */
+    struct sfs_h5_part *parts;
 };
 
-/* Whether this datatype of memory is one, as are the elements of the dataset. */
-static inline int sfs_h5_is_variable(const struct sfs_dataset *dataset, hid_t type)
+static inline void sfs_h5_part_end(struct sfs_h5_part *part)
 {
-    return sfs_dataset_info(dataset)->type.class == SFS_VARIABLE &&
-           (H5Tis_variable_str(type) > 0 || H5Tget_class(type) == H5T_VLEN);
+    for (size_t i = 0; i < part->n_parts; i++)
+        sfs_h5_part_end(&part->parts[i]);
+    free(part->parts);
+    if (part->memory >= 0)
+        H5Tclose(part->memory);
+    if (part->file >= 0)
+        H5Tclose(part->file);
+    part->n_parts = 0;
+    part->parts = NULL;
+    part->memory = part->file = -1;
 }
 
-static inline void sfs_h5_sequences_end(struct sfs_h5_sequences *all)
+static inline int sfs_h5_part_begin(hid_t memory, hid_t file, const struct sfs_type *type,
+                                    struct sfs_h5_part *part);
+
+/* The same of two datatypes that are closed then. */
+static inline int sfs_h5_part_take(hid_t memory, hid_t file, const struct sfs_type *type,
+                                   struct sfs_h5_part *part)
 {
-    if (all->memory >= 0)
-        H5Tclose(all->memory);
-    if (all->file >= 0)
-        H5Tclose(all->file);
+    int error = memory < 0 || file < 0 ? -EINVAL : sfs_h5_part_begin(memory, file, type, part);
+    if (memory >= 0)
+        H5Tclose(memory);
+    if (file >= 0)
+        H5Tclose(file);
+    return error;
 }
 
-/* -EOPNOTSUPP: one of the two is of strings, and the other is not. */
-static inline int sfs_h5_sequences_begin(const struct sfs_dataset *dataset, hid_t type,
-                                         struct sfs_h5_sequences *all)
+static inline int sfs_h5_part_member(hid_t memory, hid_t file, const struct sfs_member *member,
+                                     struct sfs_h5_part *part)
 {
-    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
-    struct sfs_h5_sequences none = {NULL, 0, 0, -1, -1, 0};
-    *all = none;
-    if ((H5Tis_variable_str(type) > 0) != info->type.is_string)
+    int index = H5Tget_member_index(memory, member->name);
+    int stored = H5Tget_member_index(file, member->name);
+    if (index < 0 || stored < 0)
         return -EOPNOTSUPP;
-    if (info->type.is_string)
-        return 0;
-    hid_t stored = H5Tdecode(info->encoded_type.bytes);
-    all->memory = H5Tget_super(type);
-    if (stored >= 0) {
-        all->file = H5Tget_super(stored);
-        H5Tclose(stored);
+    int error = sfs_h5_part_take(H5Tget_member_type(memory, (unsigned)index),
+                                 H5Tget_member_type(file, (unsigned)stored), &member->type, part);
+    part->memory_at = H5Tget_member_offset(memory, (unsigned)index);
+    part->file_at = member->offset;
+    return error;
+}
+
+/* Parts of a part, which has room for them. */
+static inline int sfs_h5_part_inner(hid_t memory, hid_t file, const struct sfs_type *type,
+                                    struct sfs_h5_part *part)
+{
+    int error = 0;
+    if (part->kind != SFS_H5_COMPOUND)
+        error = sfs_h5_part_take(H5Tget_super(memory), H5Tget_super(file), type->base, part->parts);
+    for (size_t i = 0; part->kind == SFS_H5_COMPOUND && i < part->n_parts && !error; i++)
+        error = sfs_h5_part_member(memory, file, &type->members[i], &part->parts[i]);
+    if (error || part->kind != SFS_H5_ARRAY)
+        return error;
+    part->n = part->file_size / part->parts->file_size;
+    return part->n == part->memory_size / part->parts->memory_size ? 0 : -EOPNOTSUPP;
+}
+
+/* Of a datatype of memory, and that of the file as libhdf5 and as sparsefs describe it.
+ * -EOPNOTSUPP: one has parts of variable length where the other has not, or members of the file are
+ * missing. */
+static inline int sfs_h5_part_begin(hid_t memory, hid_t file, const struct sfs_type *type,
+                                    struct sfs_h5_part *part)
+{
+    H5T_class_t wanted = type->is_string               ? H5T_STRING
+                         : type->class == SFS_VARIABLE ? H5T_VLEN
+                         : type->class == SFS_ARRAY    ? H5T_ARRAY
+                         : type->class == SFS_COMPOUND ? H5T_COMPOUND
+                                                       : H5T_NO_CLASS;
+    part->kind = type->is_string       ? SFS_H5_STRING
+                 : wanted == H5T_VLEN  ? SFS_H5_SEQUENCE
+                 : wanted == H5T_ARRAY ? SFS_H5_ARRAY
+                                       : SFS_H5_COMPOUND;
+    part->memory_at = part->file_at = part->n = part->n_parts = 0;
+    part->memory_size = H5Tget_size(memory);
+    part->file_size = type->size;
+    part->memory = part->file = -1;
+    part->parts = NULL;
+    if (!type->has_pointers) {
+        part->kind = SFS_H5_PLAIN;
+        part->memory = H5Tcopy(memory);
+        part->file = H5Tcopy(file);
+        return part->memory < 0 || part->file < 0 ? -EINVAL : 0;
     }
-    if (all->memory >= 0 && all->file >= 0)
+    if (H5Tget_class(memory) != wanted || (type->is_string && H5Tis_variable_str(memory) <= 0))
+        return -EOPNOTSUPP;
+    if (type->is_string)
         return 0;
-    sfs_h5_sequences_end(all);
-    return -EINVAL;
+    size_t n = wanted == H5T_COMPOUND ? type->n_members : 1;
+    part->parts = (struct sfs_h5_part *)calloc(n, sizeof(*part->parts));
+    if (!part->parts)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        part->parts[i].memory = part->parts[i].file = -1;
+    part->n_parts = n;
+    return sfs_h5_part_inner(memory, file, type, part);
 }
 
 /* n elements in a block of their own, with room for one more; NULL: no memory, or they cannot be
- * converted, as *error says. */
+ * converted, as *error says. Negative types: they are bytes. */
 static inline void *sfs_h5_convert(hid_t from, hid_t to, const void *elements, size_t n, int *error)
 {
     size_t from_size = from < 0 ? 1 : H5Tget_size(from), to_size = to < 0 ? 1 : H5Tget_size(to);
-    char *block = (char *)calloc(n + 1, from_size > to_size ? from_size : to_size);
-    if (!block) {
+    size_t size = from_size > to_size ? from_size : to_size;
+    char *block = (char *)calloc(n + 1, size);
+    void *background = from < 0 ? NULL : calloc(n + 1, size);
+    if (!block || (from >= 0 && !background)) {
         *error = -ENOMEM;
-        return NULL;
+    } else {
+        if (n > 0)
+            memcpy(block, elements, n * from_size);
+        if (from >= 0 && n > 0 && H5Tconvert(from, to, n, block, background, H5P_DEFAULT) < 0)
+            *error = -EOPNOTSUPP;
     }
-    if (n > 0)
-        memcpy(block, elements, n * from_size);
-    if (from >= 0 && n > 0 && H5Tconvert(from, to, n, block, NULL, H5P_DEFAULT) < 0) {
+    free(background);
+    if (*error) {
         free(block);
-        *error = -EOPNOTSUPP;
-        return NULL;
+        block = NULL;
     }
     return block;
+}
+
+static inline int sfs_h5_store(const struct sfs_h5_part *part, const char *from, char *to);
+static inline int sfs_h5_load(const struct sfs_h5_part *part, const char *from, char *to);
+
+/* One plain element. */
+static inline int sfs_h5_plain(hid_t from_type, hid_t to_type, const char *from, char *to,
+                               size_t to_size)
+{
+    int error = 0;
+    void *block = sfs_h5_convert(from_type, to_type, from, 1, &error);
+    if (block)
+        memcpy(to, block, to_size);
+    free(block);
+    return error;
+}
+
+static inline int sfs_h5_store_sequence(const struct sfs_h5_part *part, const char *from, char *to)
+{
+    const struct sfs_h5_part *base = part->parts;
+    struct sfs_sequence sequence;
+    hvl_t given;
+    int error = 0;
+    char *elements;
+    memcpy(&given, from, sizeof(given));
+    if (base->kind == SFS_H5_PLAIN)
+        elements = (char *)sfs_h5_convert(base->memory, base->file, given.p, given.len, &error);
+    else
+        elements = (char *)calloc(given.len + 1, base->file_size);
+    if (!elements)
+        return error ? error : -ENOMEM;
+    sequence.elements = elements;
+    sequence.n = given.len;
+    memcpy(to, &sequence, sizeof(sequence));
+    for (size_t i = 0; base->kind != SFS_H5_PLAIN && i < given.len && !error; i++)
+        error = sfs_h5_store(base, (const char *)given.p + i * base->memory_size,
+                             elements + i * base->file_size);
+    return error;
+}
+
+static inline int sfs_h5_store_string(const char *from, char *to)
+{
+    struct sfs_sequence sequence;
+    const char *text;
+    int error = 0;
+    memcpy(&text, from, sizeof(text));
+    sequence.n = text ? strlen(text) : 0;
+    sequence.elements = sfs_h5_convert(-1, -1, text, (size_t)sequence.n, &error);
+    if (!error)
+        memcpy(to, &sequence, sizeof(sequence));
+    return error;
+}
+
+/* An element of memory becomes one of a buffer of sparsefs, of zeros before. sfs_h5_drop frees what
+ * it leads to, also after an error. */
+static inline int sfs_h5_store(const struct sfs_h5_part *part, const char *from, char *to)
+{
+    int error = 0;
+    if (part->kind == SFS_H5_PLAIN)
+        return sfs_h5_plain(part->memory, part->file, from, to, part->file_size);
+    if (part->kind == SFS_H5_STRING)
+        return sfs_h5_store_string(from, to);
+    if (part->kind == SFS_H5_SEQUENCE)
+        return sfs_h5_store_sequence(part, from, to);
+    for (size_t i = 0; i < part->n && !error; i++)
+        error = sfs_h5_store(part->parts, from + i * part->parts->memory_size,
+                             to + i * part->parts->file_size);
+    for (size_t i = 0; part->kind == SFS_H5_COMPOUND && i < part->n_parts && !error; i++)
+        error = sfs_h5_store(&part->parts[i], from + part->parts[i].memory_at,
+                             to + part->parts[i].file_at);
+    return error;
+}
+
+static inline void sfs_h5_drop(const struct sfs_h5_part *part, const char *element)
+{
+    struct sfs_sequence sequence;
+    for (size_t i = 0; i < part->n; i++)
+        sfs_h5_drop(part->parts, element + i * part->parts->file_size);
+    for (size_t i = 0; part->kind == SFS_H5_COMPOUND && i < part->n_parts; i++)
+        sfs_h5_drop(&part->parts[i], element + part->parts[i].file_at);
+    if (part->kind != SFS_H5_STRING && part->kind != SFS_H5_SEQUENCE)
+        return;
+    memcpy(&sequence, element, sizeof(sequence));
+    const char *elements = (const char *)sequence.elements;
+    for (size_t i = 0; part->n_parts > 0 && elements && i < sequence.n; i++)
+        sfs_h5_drop(part->parts, elements + i * part->parts->file_size);
+    free((void *)sequence.elements);
+}
+
+static inline int sfs_h5_load_sequence(const struct sfs_h5_part *part,
+                                       const struct sfs_sequence *sequence, char *to)
+{
+    const struct sfs_h5_part *base = part->parts;
+    size_t n = (size_t)sequence->n;
+    hvl_t given = {0, NULL};
+    int error = 0;
+    if (n > 0 && base->kind == SFS_H5_PLAIN)
+        given.p = sfs_h5_convert(base->file, base->memory, sequence->elements, n, &error);
+    else if (n > 0)
+        given.p = calloc(n, base->memory_size);
+    if (n > 0 && !given.p && !error)
+        error = -ENOMEM;
+    given.len = given.p ? n : 0;
+    memcpy(to, &given, sizeof(given));
+    for (size_t i = 0; base->kind != SFS_H5_PLAIN && i < n && !error; i++)
+        error = sfs_h5_load(base, (const char *)sequence->elements + i * base->file_size,
+                            (char *)given.p + i * base->memory_size);
+    return error;
+}
+
+/* The other way round; what it leads to is freed by H5Dvlen_reclaim. */
+static inline int sfs_h5_load(const struct sfs_h5_part *part, const char *from, char *to)
+{
+    struct sfs_sequence sequence;
+    int error = 0;
+    if (part->kind == SFS_H5_PLAIN)
+        return sfs_h5_plain(part->file, part->memory, from, to, part->memory_size);
+    if (part->kind == SFS_H5_STRING || part->kind == SFS_H5_SEQUENCE)
+        memcpy(&sequence, from, sizeof(sequence));
+    if (part->kind == SFS_H5_SEQUENCE)
+        return sfs_h5_load_sequence(part, &sequence, to);
+    if (part->kind == SFS_H5_STRING) {
+        void *text = sfs_h5_convert(-1, -1, sequence.elements, (size_t)sequence.n, &error);
+        memcpy(to, &text, sizeof(text));
+    }
+    for (size_t i = 0; i < part->n && !error; i++)
+        error = sfs_h5_load(part->parts, from + i * part->parts->file_size,
+                            to + i * part->parts->memory_size);
+    for (size_t i = 0; part->kind == SFS_H5_COMPOUND && i < part->n_parts && !error; i++)
+        error = sfs_h5_load(&part->parts[i], from + part->parts[i].file_at,
+                            to + part->parts[i].memory_at);
+    return error;
+}
+
+/* ---- Such elements of a selection ---- */
+
+struct sfs_h5_elements {
+    struct sfs_h5_part part; /* all of an element */
+    char *elements;          /* in the order of a selection */
+    size_t n, done;
+    int error;
+};
+
+static inline int sfs_h5_elements_begin(const struct sfs_dataset *dataset, hid_t type,
+                                        struct sfs_h5_elements *all)
+{
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    hid_t file = H5Tdecode(info->encoded_type.bytes), memory = H5Tcopy(type);
+    memset(all, 0, sizeof(*all));
+    all->part.memory = all->part.file = -1;
+    int error = sfs_h5_part_take(memory, file, &info->type, &all->part);
+    if (error)
+        sfs_h5_part_end(&all->part);
+    return error;
 }
 
 /* A selection whose elements H5Diterate goes through: of memory if that is given, else what it is
@@ -155,42 +379,25 @@ static inline hid_t sfs_h5_memory(const struct sfs_dataset *dataset, hid_t memor
 static inline herr_t sfs_h5_collect(void *element, hid_t type, unsigned rank, const hsize_t *point,
                                     void *context)
 {
-    struct sfs_h5_sequences *all = (struct sfs_h5_sequences *)context;
-    struct sfs_sequence *to = &all->sequence[all->done++];
-    const void *elements;
+    struct sfs_h5_elements *all = (struct sfs_h5_elements *)context;
+    char *to = all->elements + all->done++ * all->part.file_size;
     (void)type, (void)rank, (void)point;
-    if (all->memory < 0) {
-        elements = *(char **)element;
-        to->n = elements ? strlen((const char *)elements) : 0;
-    } else {
-        elements = ((hvl_t *)element)->p;
-        to->n = ((hvl_t *)element)->len;
-    }
-    to->elements = sfs_h5_convert(all->memory, all->file, elements, (size_t)to->n, &all->error);
+    all->error = sfs_h5_store(&all->part, (const char *)element, to);
     return all->error ? -1 : 0;
 }
 
 static inline herr_t sfs_h5_spread(void *element, hid_t type, unsigned rank, const hsize_t *point,
                                    void *context)
 {
-    struct sfs_h5_sequences *all = (struct sfs_h5_sequences *)context;
-    const struct sfs_sequence *from = &all->sequence[all->done++];
+    struct sfs_h5_elements *all = (struct sfs_h5_elements *)context;
+    const char *from = all->elements + all->done++ * all->part.file_size;
     (void)type, (void)rank, (void)point;
-    void *elements =
-        from->n == 0 && all->memory >= 0
-            ? NULL
-            : sfs_h5_convert(all->file, all->memory, from->elements, (size_t)from->n, &all->error);
-    if (all->memory < 0) {
-        *(char **)element = (char *)elements;
-    } else {
-        ((hvl_t *)element)->p = elements;
-        ((hvl_t *)element)->len = elements ? (size_t)from->n : 0;
-    }
+    all->error = sfs_h5_load(&all->part, from, (char *)element);
     return all->error ? -1 : 0;
 }
 
 /* What a function above is told of the selected elements of a buffer. */
-static inline int sfs_h5_each(struct sfs_h5_sequences *all, hid_t type, hid_t memory, void *buffer,
+static inline int sfs_h5_each(struct sfs_h5_elements *all, hid_t type, hid_t memory, void *buffer,
                               H5D_operator_t each)
 {
     herr_t result = all->n > 0 ? H5Diterate(buffer, type, memory, each, all) : 0;
@@ -201,31 +408,31 @@ static inline int sfs_h5_each(struct sfs_h5_sequences *all, hid_t type, hid_t me
 static inline int sfs_h5_write_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory,
                                         hid_t space, void *buffer)
 {
-    struct sfs_h5_sequences all;
+    struct sfs_h5_elements all;
     struct sfs_encoded encoded = {NULL, 0}, packed = {NULL, 0};
     hssize_t n = H5Sget_select_npoints(memory);
     hsize_t count = n > 0 ? (hsize_t)n : 0;
-    int error = n < 0 ? -EINVAL : sfs_h5_sequences_begin(dataset, type, &all);
+    int error = n < 0 ? -EINVAL : sfs_h5_elements_begin(dataset, type, &all);
     if (error)
         return error;
     all.n = (size_t)count;
-    all.sequence = (struct sfs_sequence *)calloc(all.n + 1, sizeof(*all.sequence));
-    error = all.sequence ? sfs_h5_each(&all, type, memory, buffer, sfs_h5_collect) : -ENOMEM;
+    all.elements = (char *)calloc(all.n + 1, all.part.file_size);
+    error = all.elements ? sfs_h5_each(&all, type, memory, buffer, sfs_h5_collect) : -ENOMEM;
     hid_t one = H5Screate_simple(1, &count, NULL);
     if (!error)
         error = one < 0 ? -EINVAL : sfs_h5_encode_space(one, &packed);
     if (!error)
         error = sfs_h5_encode_space(space, &encoded);
     if (!error)
-        error = sfs_dataset_write(dataset, NULL, &packed, sfs_h5_or_null(&encoded), all.sequence);
-    for (size_t i = 0; all.sequence && i < all.done; i++)
-        free((void *)all.sequence[i].elements);
+        error = sfs_dataset_write(dataset, NULL, &packed, sfs_h5_or_null(&encoded), all.elements);
+    for (size_t i = 0; all.elements && i < all.done; i++)
+        sfs_h5_drop(&all.part, all.elements + i * all.part.file_size);
     if (one >= 0)
         H5Sclose(one);
     free((void *)encoded.bytes);
     free((void *)packed.bytes);
-    free(all.sequence);
-    sfs_h5_sequences_end(&all);
+    free(all.elements);
+    sfs_h5_part_end(&all.part);
     return error;
 }
 
@@ -233,26 +440,26 @@ static inline int sfs_h5_write_variable(struct sfs_dataset *dataset, hid_t type,
 static inline int sfs_h5_read_variable(struct sfs_dataset *dataset, hid_t type, hid_t memory,
                                        hid_t space, void *buffer)
 {
-    struct sfs_h5_sequences all;
+    struct sfs_h5_elements all;
     struct sfs_encoded encoded = {NULL, 0};
-    struct sfs_sequence *sequences = NULL;
+    void *elements = NULL;
     uint64_t n = 0;
     hssize_t wanted = H5Sget_select_npoints(memory);
-    int error = sfs_h5_sequences_begin(dataset, type, &all);
+    int error = sfs_h5_elements_begin(dataset, type, &all);
     if (error)
         return error;
     error = sfs_h5_encode_space(space, &encoded);
     if (!error)
-        error = sfs_read_sequences(dataset, sfs_h5_or_null(&encoded), &sequences, &n);
+        error = sfs_read_variable(dataset, sfs_h5_or_null(&encoded), &elements, &n);
     if (!error && (wanted < 0 || (uint64_t)wanted != n))
         error = -EINVAL;
-    all.sequence = sequences;
+    all.elements = (char *)elements;
     all.n = (size_t)n;
     if (!error)
         error = sfs_h5_each(&all, type, memory, buffer, sfs_h5_spread);
-    free(sequences);
+    free(elements);
     free((void *)encoded.bytes);
-    sfs_h5_sequences_end(&all);
+    sfs_h5_part_end(&all.part);
     return error;
 }
 
@@ -297,14 +504,14 @@ static inline int sfs_h5_transfer_begin(hid_t type, hid_t memory_space, hid_t sp
     return error;
 }
 
-/* H5Dread. Undefined elements read as the fill value. Of elements of variable length the buffer
+/* H5Dread. Undefined elements read as the fill value. Of parts of variable length the buffer
  * gets hvl_t, or char *: H5Dvlen_reclaim frees what they lead to, also after an error if the buffer
  * was set to zeros before. */
 static inline int sfs_h5_read(struct sfs_dataset *dataset, hid_t type, hid_t memory_space,
                               hid_t space, void *buffer)
 {
     struct sfs_h5_transfer transfer;
-    if (sfs_h5_is_variable(dataset, type))
+    if (sfs_dataset_info(dataset)->type.has_pointers)
         return sfs_h5_variable(dataset, type, memory_space, space, buffer, sfs_h5_read_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);
     if (error)
@@ -320,7 +527,7 @@ static inline int sfs_h5_write(struct sfs_dataset *dataset, hid_t type, hid_t me
                                hid_t space, const void *buffer)
 {
     struct sfs_h5_transfer transfer;
-    if (sfs_h5_is_variable(dataset, type))
+    if (sfs_dataset_info(dataset)->type.has_pointers)
         return sfs_h5_variable(dataset, type, memory_space, space, (void *)buffer,
                                sfs_h5_write_variable);
     int error = sfs_h5_transfer_begin(type, memory_space, space, &transfer);

@@ -844,8 +844,8 @@ SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encod
                              const struct sfs_encoded *space, void *buffer);
 
 /* The same of elements with parts of variable length of a sparse dataset: *n of them, of type.size
- * bytes, in the order of the selection; in what is not defined such parts are empty, and all else is
- * zero. They and all that they lead to are in one block of memory, which the caller frees.
+ * bytes, in the order of the selection; in what is not defined such parts are empty, and all else
+ * is zero. They and all that they lead to are in one block of memory, which the caller frees.
  * -EOPNOTSUPP: the dataset has no such elements, or has references in them. */
 SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                               void **elements, uint64_t *n);
@@ -865,8 +865,8 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
                               const struct sfs_encoded *space, const void *buffer);
 
 /* The same for a slab, row-major and without gaps in buffer, in the file's datatype; parts of
- * variable length are struct sfs_sequence. Of dense datasets these must be all of an element, and lead
- * to no others. */
+ * variable length are struct sfs_sequence. Of dense datasets these must be all of an element, and
+ * lead to no others. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it

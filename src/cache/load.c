@@ -40,8 +40,7 @@ static unsigned missing_parts(const struct layout *layout, const struct cache_fo
 static bool may_be_dense(const struct cache *cache, const struct layout *layout,
                          size_t packed_bytes)
 {
-    return !layout->slots &&
-           layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
+    return !layout->slots && layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
            layout->chunk_bytes <= cache->limit / DENSE_SHARE;
 }
 

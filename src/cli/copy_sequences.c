@@ -177,8 +177,8 @@ static int write_slab(struct bench *bench)
     return error ? error : write_defined(bench, &bench->findings.defined);
 }
 
-/* What is defined of a slab of a sparse source: elements, with parts of variable length anywhere, are
- * packed where they are. */
+/* What is defined of a slab of a sparse source: elements, with parts of variable length anywhere,
+ * are packed where they are. */
 static int copy_defined(const struct copy *copy, const struct sfs_slab *slab)
 {
     size_t size = sfs_dataset_info(copy->from)->type.size;

@@ -93,8 +93,8 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
     return error;
 }
 
-/* What the k-th slot of the index-th defined element of a chunk leads to: n base elements, but n bytes
- * if these have slots themselves. */
+/* What the k-th slot of the index-th defined element of a chunk leads to: n base elements, but n
+ * bytes if these have slots themselves. */
 static int find_in(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
                    const struct cache_form *form, const struct heap *heap, uint64_t index, size_t k,
                    const void **sequence, uint64_t *n)
@@ -138,8 +138,8 @@ int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, u
     return error;
 }
 
-/* The sequence that is all of the element at a position of the chunk that is ready: n base elements,
- * as long as it is. */
+/* The sequence that is all of the element at a position of the chunk that is ready: n base
+ * elements, as long as it is. */
 static int find_at(const struct reading *reading, uint64_t position, const void **sequence,
                    uint64_t *n)
 {

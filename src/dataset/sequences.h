@@ -1,5 +1,6 @@
-/* Elements with parts of variable length (format/slots.h) of sparse datasets: their sequences, out of
- * the forms that the chunk cache has of their chunks. For the files of src/dataset; thread-safe. */
+/* Elements with parts of variable length (format/slots.h) of sparse datasets: their sequences, out
+ * of the forms that the chunk cache has of their chunks. For the files of src/dataset; thread-safe.
+ */
 #ifndef SPARSEFS_DATASET_SEQUENCES_H
 #define SPARSEFS_DATASET_SEQUENCES_H
 
@@ -13,7 +14,8 @@ bool sequences_are_read(const struct sfs_dataset *dataset);
 /* Whether each is a string or a sequence, of elements without such parts, and nothing else. */
 bool sequences_are_all(const struct sfs_dataset *dataset);
 
-/* As sfs_read_parts, where they are all. What is not defined is an empty sequence. Errors are logged; -EINTR. */
+/* As sfs_read_parts, where they are all. What is not defined is an empty sequence. Errors are
+ * logged; -EINTR. */
 int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n);
 

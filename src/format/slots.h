@@ -1,5 +1,6 @@
-/* Elements of datatypes with parts of variable length: strings, and sequences, anywhere in compounds
- * and arrays. Such an element has a slot of HEAP_ELEMENT_BYTES, at a place that is fixed, for each:
+/* Elements of datatypes with parts of variable length: strings, and sequences, anywhere in
+ * compounds and arrays. Such an element has a slot of HEAP_ELEMENT_BYTES, at a place that is fixed,
+ * for each:
  *
  *   in section 1 of a chunk   offset and length, in bytes, of what is stored for it (heap.h)
  *   in memory                 a struct sfs_sequence, wherever that lies: it may not be aligned

@@ -317,7 +317,7 @@ int form_write(const struct layout *layout, const struct cache_form *old,
                struct cache_form *form)
 {
     return layout->slots ? heap_form_write(layout, old, positions, values, pool, form)
-                                 : form_merge(layout, old, positions, values, pool, form);
+                         : form_merge(layout, old, positions, values, pool, form);
 }
 
 int form_take(const struct layout *layout, struct runs *positions, const void *values,
@@ -358,5 +358,5 @@ int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {
     return layout->slots ? heap_form_write(layout, old, positions, NULL, pool, form)
-                                 : form_remove(layout, old, positions, pool, form);
+                         : form_remove(layout, old, positions, pool, form);
 }

@@ -23,7 +23,7 @@ struct making {
     const struct slots *slots;
     const struct cache_form *old;
     const unsigned char *old_heap;
-    size_t old_end; /* bytes of it without its checksum; of none HEAP_COUNT_BYTES */
+    size_t old_end;       /* bytes of it without its checksum; of none HEAP_COUNT_BYTES */
     const char *elements; /* with slots as they are in memory */
     uint64_t n;           /* of them */
     size_t added;         /* bytes of all that they lead to */

@@ -28,7 +28,8 @@ static void make_shape(struct shape *shape, unsigned kind, size_t base_size)
 {
     *shape = (struct shape){.plain = {.size = base_size}};
     shape->inner_slot = (struct slot){1, &shape->plain};
-    shape->inner = (struct slots){.size = 1 + HEAP_ELEMENT_BYTES, .n = 1, .slot = &shape->inner_slot};
+    shape->inner =
+        (struct slots){.size = 1 + HEAP_ELEMENT_BYTES, .n = 1, .slot = &shape->inner_slot};
     size_t before = kind == 1;
     shape->outer = (struct slots){.size = before + (1 + before) * HEAP_ELEMENT_BYTES,
                                   .n = 1 + before,
@@ -90,8 +91,8 @@ static void look_at_slot(const struct heap *heap, const unsigned char *heap_byte
     }
     const unsigned char *at = stored;
     require((at != NULL) == (n > 0));
-    require(!at ||
-            (at >= heap_bytes && at <= heap_bytes + heap_n && n <= (size_t)(heap_bytes + heap_n - at)));
+    require(!at || (at >= heap_bytes && at <= heap_bytes + heap_n &&
+                    n <= (size_t)(heap_bytes + heap_n - at)));
     if (n > 0)
         load(base, stored, (size_t)n);
 }

@@ -59,17 +59,16 @@ static inline hid_t nested_type(unsigned k)
     hid_t u1 = H5Tcopy(H5T_STD_U8LE), i4 = H5Tcopy(H5T_STD_I32BE), f8 = H5Tcopy(H5T_IEEE_F64LE);
     switch (k) {
     case 0:
-        return nested_compound(
-            0, 4,
-            (hid_t[]){u1, nested_string(), nested_sequence(i4),
-                      nested_array(nested_string(), 1, &two)});
+        return nested_compound(0, 4,
+                               (hid_t[]){u1, nested_string(), nested_sequence(i4),
+                                         nested_array(nested_string(), 1, &two)});
     case 1:
         return nested_array(nested_compound(1, 2, (hid_t[]){nested_sequence(f8), u1}), 2, square);
     case 2:
         return nested_sequence(nested_sequence(i4));
     case 3:
-        return nested_sequence(nested_compound(
-            0, 4, (hid_t[]){u1, nested_string(), i4, nested_sequence(f8)}));
+        return nested_sequence(
+            nested_compound(0, 4, (hid_t[]){u1, nested_string(), i4, nested_sequence(f8)}));
     case 4:
         return nested_array(nested_sequence(nested_string()), 1, &two);
     case 5:

@@ -253,9 +253,8 @@ static void datatypes_with_pointers_are_refused(void **state)
     check_type_refused(file, nested, true, "dense");
     check_type_refused(file, H5T_STD_REF_OBJ, true, "references");
     for (int i = 0; i < 4; i++)
-        check_type_refused(
-            file, (hid_t[]){H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG, leads, inner}[i], false,
-            "references");
+        check_type_refused(file, (hid_t[]){H5T_STD_REF_OBJ, H5T_STD_REF_DSETREG, leads, inner}[i],
+                           false, "references");
     check_type_refused(file, array, false, "more than 65536 parts");
     check_type_refused(file, rows, false, "more than 65536 parts");
     create.type = encode(string);
