@@ -707,9 +707,9 @@ struct sfs_dataset_create {
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
  * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references, or
- * with more than 65,536 parts of variable length; a dense one with such parts, unless all of an
- * element is a string of variable length or a sequence of elements without such parts; or a filter
- * that is not available; -EROFS: the file is open for reading. The log says why. */
+ * with more than 65,536 parts of variable length; an ordinary dense one with such parts, unless all
+ * of an element is a string of variable length or a sequence of elements without such parts; or a
+ * filter that is not available; -EROFS: the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -865,8 +865,8 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
                               const struct sfs_encoded *space, const void *buffer);
 
 /* The same for a slab, row-major and without gaps in buffer, in the file's datatype; parts of
- * variable length are struct sfs_sequence. Of dense datasets these must be all of an element, and
- * lead to no others. */
+ * variable length are struct sfs_sequence. Of dense datasets that are not structured these must be all of
+ * an element, and lead to no others. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it
