@@ -220,6 +220,7 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
     with h5py.File(path, "w", libver="latest") as f:
         f["bad"] = files.integers((3, 4, 5))
         f["good"] = files.integers((3, 4, 5))
+        f["bad"].attrs["units"] = "counts"
         address = h5py.h5o.get_info(f["bad"].id).addr
     content = bytearray(path.read_bytes())
     content[address + 20] ^= 0xFF
@@ -229,6 +230,9 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
     assert subprocess.run(["ls", "-lR", mount / "good"], check=True, capture_output=True)
     with pytest.raises(OSError, match="Input/output error"):
         os.listdir(mount / "bad")
+    for call in lambda: os.listxattr(mount / "bad"), lambda: os.getxattr(mount / "bad", "user.units"):
+        with pytest.raises(OSError, match="Input/output error"):
+            call()
     assert f"at address {address}: " in mount.log() and "checksum" in mount.log()
     with h5py.File(path) as f:
         check_dataset(mount / "good", f["good"], "/good")
