@@ -38,13 +38,13 @@ def test_sound_files_are_what_they_are_taken_for(tmp_path, mode):
     """The driver finds nothing in what nothing is wrong with, and something where there is."""
     sound = [(name, content, True) for name, content, before in make.sound_files(tmp_path) if before]
     assert len(sound) == 12 + make.HAS_PAGES
-    assert not tried((name, content, harmless, mode, None) for name, content, harmless in sound)
+    assert not tried((name, content, harmless, mode, None, None) for name, content, harmless in sound)
     name, content, _ = sound[0]
     wrong = content.replace(make.BESIDE.tobytes(), bytes(make.BESIDE.nbytes))
     assert wrong != content
-    found = tried([(name, wrong, True, mode, None)])
+    found = tried([(name, wrong, True, mode, None, None)])
     assert found == {name: ["the dataset beside: False"]}
-    assert tried([(name, b"", True, mode, None)])[name]
+    assert tried([(name, b"", True, mode, None, None)])[name]
 
 
 @pytest.mark.parametrize("name", ["layouts_new", "layouts_old"])

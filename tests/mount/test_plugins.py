@@ -220,8 +220,9 @@ def read_while_they_are_killed(mount):
 
 def test_killing_them_is_not_noticed(mounts, tmp_path, path):
     """Mounted anew until one was killed in the midst of a chunk."""
+    environment = hostile_plugin(tmp_path)
     for _ in range(50):
-        mount = mounts(path, "direct_io,cache_size=1M", environment=hostile_plugin(tmp_path), expect_log=True)
+        mount = mounts(path, "direct_io,cache_size=1M", environment=environment, expect_log=True)
         read_while_they_are_killed(mount)
         if "signal 9" in mount.log():
             return
