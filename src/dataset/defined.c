@@ -463,10 +463,7 @@ static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
                            bool *done)
 {
     const struct layout *layout = &dataset->layout;
-    const struct runs runs = {.entries = defined->interval,
-                              .n = defined->n,
-                              .capacity = defined->n + 1,
-                              .elements = defined->elements};
+    const struct runs runs = dataset_runs_of(defined);
     uint64_t begin = dataset_position_of(defined, first),
              end = dataset_position_of(defined, first + n - 1) + 1;
     uint64_t place, in_chunk, length;
@@ -487,7 +484,9 @@ static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
         if (from >= last)
             continue;
         struct runs part = {0};
-        error = runs_append_part(&part, &runs, from, last, in_chunk + (from - place));
+        error = interrupt_check();
+        if (!error)
+            error = runs_append_part(&part, &runs, from, last, in_chunk + (from - place));
         if (!error && part.elements > 0)
             error = cache_gather(dataset->cache, piece.scaled, &part, to, false);
         to += (size_t)part.elements * layout->element_size;

@@ -337,6 +337,15 @@ size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
 /* The position of that element. */
 uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n);
 
+/* The same intervals as runs, which are not to be freed. */
+static inline struct runs dataset_runs_of(const struct sfs_defined *defined)
+{
+    return (struct runs){.entries = defined->interval,
+                         .n = defined->n,
+                         .capacity = defined->n + 1,
+                         .elements = defined->elements};
+}
+
 /* Fill values, at most *n and at most about 1 MiB of them; *n is how many. The caller frees them.
  * NULL: no memory. */
 void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);

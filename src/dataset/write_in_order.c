@@ -33,10 +33,7 @@ int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
         return 0;
     if (piece_number(layout, box) > defined->elements) /* most would get none */
         return 0;
-    const struct runs runs = {.entries = defined->interval,
-                              .n = defined->n,
-                              .capacity = defined->n + 1,
-                              .elements = defined->elements};
+    const struct runs runs = dataset_runs_of(defined);
     for (bool more = piece_first(layout, box, &piece); more && !error;
          more = piece_next(layout, box, &piece)) {
         if (!box_is_contiguous(layout->rank, piece.count, box->count, piece.in_box, &place) ||

@@ -1,6 +1,6 @@
 /* libFuzzer: any bytes as a structured chunk, with any record that an index would let pass: of two
- * sections or three, filtered or not. What is decoded fits: positions lie in the chunk, and there
- * is a value for each. */
+ * sections or three, or of dense data, filtered or not. What is decoded fits: positions lie in the
+ * chunk, of dense data all of them, and there is a value for each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ static bool record_of(const uint8_t *bytes, uint64_t stored,
 {
     struct why why;
     *record = (struct chunk_record){.exists = true, .size = stored};
-    record->section_offset[1] = number(bytes + 2, 2);
+    record->section_offset[1] = format->first_section > 0 ? 0 : number(bytes + 2, 2);
     if (format->n_sections > 2)
         record->section_offset[2] = record->section_offset[1] + number(bytes + 4, 2);
     if (format->form == CHUNK_STRUCTURED_FILTERED) {
@@ -88,6 +88,8 @@ static void check(struct layout *layout, struct cache_form *form, struct pool *p
         require(run.first < run.last && run.last <= elements && (i == 0 || run.first > before));
         before = run.last;
     }
+    if (layout->sparse->format.first_section > 0)
+        require(form->defined.elements == elements);
     if (!form->has_values)
         return;
     require(form->has_defined && form->value_size == form->defined.elements * layout->element_size);
@@ -128,6 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         scaled[i] %= (layout->dims[i] - 1) / layout->chunk_dims[i] + 1;
     ignore_checksums(bytes[1] & 1);
     sparse->format.n_sections = bytes[1] & 2 ? 3 : 2;
+    sparse->format.first_section = (bytes[1] & 10) == 10;
     layout->unfiltered_edges = bytes[1] & 4;
     if (record_of(bytes, n - HEAD, &sparse->format, &record)) {
         decode(layout, bytes + HEAD, scaled, &record, PART_DEFINED);
